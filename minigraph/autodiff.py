@@ -1,0 +1,121 @@
+"""Reverse-mode differentiation: expressions in, expressions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import (
+    Graph,
+    Input,
+    Item,
+    Node,
+    NoGradient,
+    Op,
+    constant,
+    located,
+    source,
+    toposort,
+)
+from minigraph.ops.elementwise import kind
+from minigraph.ops.reduction import sum_to
+from minigraph.ops.shape import broadcast_to
+
+K = TypeVar("K")
+
+
+def grad(loss: Node, wrt: Sequence[Node]) -> list[Node]:
+    """Return the gradient of the scalar `loss` for each expression of `wrt`.
+
+    Gradients are expressions and can be differentiated again.  What the loss does not depend on has
+    a gradient of zeros.  Raises ShapeError if the loss is no scalar, DTypeError for integers.
+
+    >>> import minigraph as mg
+    >>> x = mg.input("x", (3,))
+    >>> (dx,) = mg.grad((x * x).sum(), [x])
+    >>> mg.comp_graph().compile([x], dx)([1.0, 2.0, 3.0])
+    array([2., 4., 6.], dtype=float32)
+    """
+    wrt = [wrt] if isinstance(wrt, Node) else list(wrt)
+    for x in (loss, *wrt):
+        if not isinstance(x, Node):
+            raise GraphError(f"grad: {type(x).__name__} is no expression, so it has no gradient")
+    if loss.shape != ():
+        raise ShapeError(
+            f"grad: the loss is a scalar, not {loss.spec} (made {loss.source}); take a mean or sum"
+        )
+    for x in (loss, *wrt):
+        if kind(x.dtype) != "f":
+            raise DTypeError(f"grad: {x!r} (made {x.source}) is no float, so it has no gradient")
+    return vjp([loss], [constant(1, loss.dtype)], wrt)
+
+
+def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> list[Node]:
+    """Return the products of `dys` with the Jacobian of `outputs` for each of `wrt`."""
+    wanted = _dependents(outputs, wrt)
+    grads: dict[Node, Node] = {}
+    for y, dy in zip(outputs, dys, strict=True):
+        _accumulate(grads, y, dy)
+    results: dict[Node, dict[int, Node]] = {}  # of each bundle, the gradients of its results
+    for node in reversed(toposort(outputs)):
+        if node not in wanted or not (node in grads or node in results):
+            continue
+        if isinstance(node.op, Item):
+            _accumulate(results.setdefault(node.inputs[0], {}), node.op.index, grads[node])
+            continue
+        with source(node.source):
+            for x, dx in zip(node.inputs, _backward(node, grads, results), strict=True):
+                if dx is not None and x in wanted:
+                    _accumulate(grads, x, sum_to(dx, x.shape))
+    return [grads[x] if x in grads else _zeros(x) for x in wrt]
+
+
+def _dependents(outputs: Sequence[Node], wrt: Sequence[Node]) -> set[Node]:
+    """The nodes among those of `outputs` that depend on one of `wrt`."""
+    found = set(wrt)
+    for node in toposort(outputs):
+        if any(x in found for x in node.inputs):
+            found.add(node)
+    return found
+
+
+def _backward(
+    node: Node, grads: dict[Node, Node], results: dict[Node, dict[int, Node]]
+) -> Sequence[Node | None]:
+    """The gradients of `node` for each of its inputs."""
+    y: Any = node
+    dy: Any = grads.get(node)
+    if node.is_bundle:
+        read = results[node]
+        y = tuple(Item(i)(node) for i in range(len(node.specs)))
+        dy = tuple(read[i] if i in read else _zeros(x) for i, x in enumerate(y))
+    if not node.inputs:
+        return ()
+    try:
+        if type(node.op).grad is not Op.grad:
+            return node.op.grad(dy, y, *node.inputs)
+        return _through_expansion(node, dy if node.is_bundle else (dy,))
+    except NoGradient as error:
+        raise located(error, node.op.name, node.inputs, node.source) from None
+
+
+def _through_expansion(node: Node, dys: Sequence[Node]) -> Sequence[Node]:
+    """The gradients of `node`, whose op has no `grad`: those of its expansion.
+
+    Stand-ins take the place of the inputs, of which one may depend on another or be there twice.
+    """
+    given = (*node.inputs, *dys)
+    stand_ins = tuple(Node(Input("x"), (), x.specs) for x in given)
+    xs, dys = stand_ins[: len(node.inputs)], stand_ins[len(node.inputs) :]
+    graph = Graph(stand_ins, tuple(vjp(node.op.expand(*xs), dys, xs)))
+    real = dict(zip(stand_ins, given, strict=True))
+    return graph.map(lambda old, new: real[old] if old in real else old.replace(new)).outputs
+
+
+def _accumulate(grads: dict[K, Node], x: K, dx: Node) -> None:
+    grads[x] = grads[x] + dx if x in grads else dx
+
+
+def _zeros(x: Node) -> Node:
+    return broadcast_to(constant(0, x.dtype), x.shape)

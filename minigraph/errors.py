@@ -1,0 +1,50 @@
+"""What goes wrong, by kind.  Every error a user can cause is a `GraphError`, hence a `ValueError`.
+
+A message is one line: what was asked, what was found, where, and what would work.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+
+class GraphError(ValueError):
+    """A graph, a call or a file that cannot be what was asked for."""
+
+
+class ShapeError(GraphError):
+    """Shapes, axes or sizes that do not fit."""
+
+
+class DTypeError(GraphError):
+    """Element types that do not fit."""
+
+
+class OptionError(GraphError):
+    """An option that does not exist, or a value that it does not take."""
+
+
+class CompileError(GraphError):
+    """A graph that could not be turned into a function, or that an optimisation changed."""
+
+
+class CacheError(GraphError):
+    """A cache that was refused, or one that lacks what `autotune="frozen"` asked for."""
+
+
+class DeviceError(GraphError):
+    """A device that does not exist, is not supported or has failed."""
+
+
+class MinigraphWarning(UserWarning):
+    """Something works, but worse than it could; the text says what would help."""
+
+
+_warned: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    """Warn with `MinigraphWarning`, once a process for each message."""
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, MinigraphWarning, stacklevel=3)

@@ -1,0 +1,441 @@
+"""Arithmetic: one op a class, whole: meaning, gradient and C expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import DTypeError
+from minigraph.graph import BOOL, Array, Constant, Node, builder
+from minigraph.ops.comparison import greater, less, where
+from minigraph.ops.elementwise import Elementwise, elementwise, kind, promote
+from minigraph.ops.exponential import log
+
+
+@dataclass(frozen=True)
+class Add(Elementwise):
+    """x + y; of bools, their disjunction."""
+
+    c = "{0} + {1}"
+    accepts = "fiub"
+    commutative = True
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return x + y
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        return dy, dy
+
+
+@dataclass(frozen=True)
+class Subtract(Elementwise):
+    """x - y."""
+
+    c = "{0} - {1}"
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return x - y
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        return dy, -dy
+
+
+@dataclass(frozen=True)
+class Multiply(Elementwise):
+    """x * y; of bools, their conjunction."""
+
+    c = "{0} * {1}"
+    accepts = "fiub"
+    commutative = True
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return x * y
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        return dy * y, dy * x
+
+
+@dataclass(frozen=True)
+class Divide(Elementwise):
+    """x / y."""
+
+    c = "{0} / {1}"
+    accepts = "f"
+    domain = (0.3, 3.0)
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return x / y
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        dx = dy / y
+        return dx, -dx * z
+
+
+@dataclass(frozen=True)
+class FloorDivide(Elementwise):
+    """floor(x / y), as Python and NumPy have it; of integers, x // 0 is 0."""
+
+    c = "mg_floor_divide{f}({0}, {1})"
+    c_int = "mg_floor_divide_{T}({0}, {1})"
+    support = """
+static inline {T} mg_floor_divide{f}({T} x, {T} y) {{
+  {T} mod = fmod{f}(x, y);
+  if (y == 0) return x / y;
+  {T} div = (x - mod) / y;
+  if (mod != 0 && (y < 0) != (mod < 0)) div -= 1;
+  if (div == 0) return copysign{f}(0, x / y);
+  {T} down = floor{f}(div);
+  return div - down > ({T})0.5 ? down + 1 : down;
+}}"""
+    support_int = """
+static inline {T} mg_floor_divide_{T}({T} x, {T} y) {{
+  if (y == 0) return 0;
+  if (y + 1 == 0 && ({T})-1 < 0) return 0 - (uint64_t)x;  /* the processor traps on INT_MIN / -1 */
+  return x / y - (x % y != 0 && (x < 0) != (y < 0));
+}}"""
+    domain = (0.3, 3.0)
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return np.floor_divide(x, y)
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[None, None]:
+        return None, None
+
+
+@dataclass(frozen=True)
+class Remainder(Elementwise):
+    """x - floor(x / y) * y, with the sign of y; of integers, x % 0 is 0."""
+
+    c = "mg_remainder{f}({0}, {1})"
+    c_int = "mg_remainder_{T}({0}, {1})"
+    support = """
+static inline {T} mg_remainder{f}({T} x, {T} y) {{
+  {T} mod = fmod{f}(x, y);
+  if (y == 0) return mod;
+  if (mod == 0) return copysign{f}(0, y);
+  return (y < 0) != (mod < 0) ? mod + y : mod;
+}}"""
+    support_int = """
+static inline {T} mg_remainder_{T}({T} x, {T} y) {{
+  if (y == 0 || (y + 1 == 0 && ({T})-1 < 0)) return 0;
+  {T} mod = x % y;
+  return mod != 0 && (x < 0) != (y < 0) ? mod + y : mod;
+}}"""
+    domain = (0.3, 3.0)
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return np.remainder(x, y)
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        return dy, -dy * floor_divide(x, y)
+
+
+@dataclass(frozen=True)
+class Pow(Elementwise):
+    """x to the power y; of integers, a negative y gives 1 / x truncated (NumPy raises)."""
+
+    c = "pow{f}({0}, {1})"
+    c_int = "mg_pow_{T}({0}, {1})"
+    support_int = """
+static inline {T} mg_pow_{T}({T} x, {T} y) {{
+  if (y < 0) return x == 1 ? 1 : x + 1 == 0 ? (y % 2 == 0 ? 1 : -1) : 0;
+  {T} z = 1;
+  for (; y > 0; y /= 2, x *= x)
+    if (y % 2 != 0) z *= x;
+  return z;
+}}"""
+    domain = (0.3, 2.0)
+
+    def forward(self, x: Array, y: Array) -> Array:
+        if kind(x.dtype) != "i":
+            return np.power(x, y)
+        unit = np.where(y % 2 == 0, 1, x)
+        inverse = np.where(np.abs(x) == 1, unit, 0)
+        return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0))).astype(x.dtype)
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node | None]:
+        if isinstance(y.op, Constant) and y.op.value.size == 1:
+            exponent = y.op.value.item()
+            if exponent == 2:
+                return dy * (2 * x), None
+            return dy * (exponent * pow(x, exponent - 1)) if exponent else dy * 0, None
+        zero = (x == 0) & (y >= 0)
+        dx = dy * where(y == 0, 0, y * pow(x, y - 1))
+        return dx, dy * where(zero, 0, z * log(where(zero, 1, x)))
+
+
+@dataclass(frozen=True)
+class Negative(Elementwise):
+    """-x."""
+
+    c = "-{0}"
+
+    def forward(self, x: Array) -> Array:
+        return -x
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (-dy,)
+
+
+@dataclass(frozen=True)
+class Abs(Elementwise):
+    """|x|."""
+
+    c = "fabs{f}({0})"
+    c_int = "({0} < 0 ? -{0} : {0})"
+
+    def forward(self, x: Array) -> Array:
+        return np.abs(x)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy * sign(x),)
+
+
+@dataclass(frozen=True)
+class Sign(Elementwise):
+    """-1, 0 or 1; NaN of NaN."""
+
+    c = "({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))"
+
+    def forward(self, x: Array) -> Array:
+        return np.sign(x)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
+        return (None,)
+
+
+@dataclass(frozen=True)
+class Square(Elementwise):
+    """x * x."""
+
+    c = "{0} * {0}"
+
+    def forward(self, x: Array) -> Array:
+        return np.square(x)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy * (2 * x),)
+
+
+@dataclass(frozen=True)
+class Sqrt(Elementwise):
+    """The square root."""
+
+    c = "sqrt{f}({0})"
+    accepts = "f"
+    domain = (0.1, 4.0)
+
+    def forward(self, x: Array) -> Array:
+        return np.sqrt(x)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy / (2 * y),)
+
+
+@dataclass(frozen=True)
+class Rsqrt(Elementwise):
+    """1 / sqrt(x)."""
+
+    c = "1 / sqrt{f}({0})"
+    accepts = "f"
+    domain = (0.1, 4.0)
+
+    def forward(self, x: Array) -> Array:
+        return 1 / np.sqrt(x)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy * (-0.5 * y) * (y * y),)
+
+
+@dataclass(frozen=True)
+class Reciprocal(Elementwise):
+    """1 / x."""
+
+    c = "1 / {0}"
+    accepts = "f"
+    domain = (0.3, 3.0)
+
+    def forward(self, x: Array) -> Array:
+        return 1 / x
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (-dy * (y * y),)
+
+
+@dataclass(frozen=True)
+class Fma3(Elementwise):
+    """a * b + c, rounded once."""
+
+    c = "fma{f}({0}, {1}, {2})"
+    c_int = "{0} * {1} + {2}"
+
+    def forward(self, a: Array, b: Array, c: Array) -> Array:
+        if a.dtype == np.float64 or kind(a.dtype) != "f":
+            return a * b + c  # NumPy has nothing wider to round from
+        wide = a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)
+        return wide.astype(a.dtype)
+
+    def grad(self, dy: Node, y: Node, a: Node, b: Node, c: Node) -> tuple[Node, Node, Node]:
+        return dy * b, dy * a, dy
+
+
+class Rounding(Elementwise):
+    """To an integral value of the same dtype; integers stay as they are."""
+
+    c_int = "{0}"
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
+        return (None,)
+
+
+@dataclass(frozen=True)
+class Floor(Rounding):
+    """The largest integer not above x."""
+
+    c = "floor{f}({0})"
+
+    def forward(self, x: Array) -> Array:
+        return np.floor(x)
+
+
+@dataclass(frozen=True)
+class Ceil(Rounding):
+    """The smallest integer not below x."""
+
+    c = "ceil{f}({0})"
+
+    def forward(self, x: Array) -> Array:
+        return np.ceil(x)
+
+
+@dataclass(frozen=True)
+class Trunc(Rounding):
+    """The integer next to x in the direction of zero."""
+
+    c = "trunc{f}({0})"
+
+    def forward(self, x: Array) -> Array:
+        return np.trunc(x)
+
+
+@dataclass(frozen=True)
+class Round(Rounding):
+    """The nearest integer, the even one of two."""
+
+    c = "rint{f}({0})"
+
+    def forward(self, x: Array) -> Array:
+        return np.rint(x) if kind(x.dtype) == "f" else x
+
+
+@dataclass(frozen=True)
+class Maximum(Elementwise):
+    """The larger of x and y; NaN if one is."""
+
+    c = "({0} > {1} || {0} != {0} ? {0} : {1})"
+    accepts = "fiub"
+    commutative = True
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return np.maximum(x, y)
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        return _to_the_winner(dy, x, y), _to_the_winner(dy, y, x)
+
+
+@dataclass(frozen=True)
+class Minimum(Elementwise):
+    """The smaller of x and y; NaN if one is."""
+
+    c = "({0} < {1} || {0} != {0} ? {0} : {1})"
+    accepts = "fiub"
+    commutative = True
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return np.minimum(x, y)
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        return _to_the_winner(dy, y, x), _to_the_winner(dy, x, y)
+
+
+def _to_the_winner(dy: Node, x: Node, y: Node) -> Node:
+    """The gradient of max(x, y) for x; equals share it, as in PyTorch."""
+    return where(greater(x, y), dy, where(less(x, y), 0, dy * 0.5))
+
+
+@dataclass(frozen=True)
+class Clip(Elementwise):
+    """min(max(x, low), high); NaN if one is."""
+
+    c = "mg_clip_{T}({0}, {1}, {2})"
+    support = support_int = """
+static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
+  {T} y = x < low || low != low ? low : x;
+  return y > high || high != high ? high : y;
+}}"""
+
+    def forward(self, x: Array, low: Array, high: Array) -> Array:
+        return np.minimum(np.maximum(x, low), high)
+
+    def grad(self, dy: Node, y: Node, x: Node, low: Node, high: Node) -> tuple[Node, Node, Node]:
+        inside = (x >= low) & (x <= high)
+        below = (x < low) & (low <= high)
+        above = (x > high) | (low > high)
+        return where(inside, dy, 0), where(below, dy, 0), where(above, dy, 0)
+
+
+add = elementwise(Add())
+subtract = elementwise(Subtract())
+multiply = elementwise(Multiply())
+floor_divide = elementwise(FloorDivide())
+remainder = elementwise(Remainder())
+pow = elementwise(Pow())
+negative = elementwise(Negative())
+abs = elementwise(Abs())
+sign = elementwise(Sign())
+square = elementwise(Square())
+sqrt = elementwise(Sqrt())
+rsqrt = elementwise(Rsqrt())
+reciprocal = elementwise(Reciprocal())
+floor = elementwise(Floor())
+ceil = elementwise(Ceil())
+trunc = elementwise(Trunc())
+round = elementwise(Round())
+maximum = elementwise(Maximum())
+minimum = elementwise(Minimum())
+
+
+@builder
+def divide(x: Any, y: Any) -> Node:
+    """Return x / y; integers give float64."""
+    x, y = promote(x, y)
+    if kind(x.dtype) != "f":
+        x, y = x.astype("float64"), y.astype("float64")
+    return Divide()(x, y)
+
+
+@builder
+def positive(x: Any) -> Node:
+    """Return x."""
+    return promote(x)[0]
+
+
+@builder
+def fma(a: Any, b: Any, c: Any) -> Node:
+    """Return a * b + c, rounded once (the op "fma3")."""
+    return Fma3()(*promote(a, b, c))
+
+
+@builder
+def clip(x: Any, min: Any = None, max: Any = None) -> Node:
+    """Return x limited to the interval from `min` to `max`; None leaves a side open."""
+    (x,) = promote(x)
+    if x.dtype == BOOL:
+        raise DTypeError("clip takes numbers, not bool")
+    if kind(x.dtype) == "f":
+        low, high = -np.inf, np.inf
+    else:
+        low, high = np.iinfo(x.dtype).min, np.iinfo(x.dtype).max
+    return Clip()(*promote(x, low if min is None else min, high if max is None else max))

@@ -1,0 +1,105 @@
+"""Ops whose integer operands choose elements.  One out of range is a GraphError at the call."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype, as_node, builder
+from minigraph.ops.elementwise import kind
+from minigraph.ops.shape import normalize_axis, reshape
+
+
+def _check_range(indices: Array, low: int, high: int, what: str) -> None:
+    outside = (indices < low) | (indices >= high)
+    if outside.any():
+        at = np.unravel_index(int(outside.argmax()), indices.shape)
+        where = f" at {tuple(map(int, at))}" if at else ""
+        raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}")
+
+
+@dataclass(frozen=True)
+class Take(Op):
+    """The elements of x at `indices` along `axis`; negative ones count from the end."""
+
+    axis: int
+
+    def infer(self, x: Spec, indices: Spec) -> Spec:
+        if kind(indices.dtype) not in "iu":
+            raise DTypeError(f"indices are integers, not {indices.dtype.name}")
+        a = self.axis
+        return Spec((*x.shape[:a], *indices.shape, *x.shape[a + 1 :]), x.dtype)
+
+    def forward(self, x: Array, indices: Array) -> Array:
+        size = x.shape[self.axis]
+        _check_range(indices, -size, size, "index")
+        return np.take(x, indices, self.axis)
+
+    def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
+        return TakeBackward(self.axis, x.shape)(dy, indices), None
+
+
+@dataclass(frozen=True)
+class TakeBackward(Op):
+    """Zeros of `shape` with dy added at `indices` along `axis`."""
+
+    axis: int
+    shape: Shape
+
+    def infer(self, dy: Spec, indices: Spec) -> Spec:
+        return Spec(self.shape, dy.dtype)
+
+    def forward(self, dy: Array, indices: Array) -> Array:
+        a = self.axis
+        size = self.shape[a]
+        _check_range(indices, -size, size, "index")
+        rows = math.prod(self.shape[:a])
+        columns = math.prod(self.shape[a + 1 :])
+        dx = np.zeros((size, rows, columns), dy.dtype)
+        parts = dy.reshape(rows, indices.size, columns).swapaxes(0, 1)
+        np.add.at(dx, indices.reshape(-1), parts)
+        return dx.swapaxes(0, 1).reshape(self.shape)
+
+    def grad(self, ddx: Node, dx: Node, dy: Node, indices: Node) -> tuple[Node, None]:
+        return Take(self.axis)(ddx, indices), None
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """A new last axis of length `size` with 1 at the label and 0 elsewhere."""
+
+    size: int
+    dtype: DType
+
+    def infer(self, labels: Spec) -> Spec:
+        if kind(labels.dtype) not in "iu":
+            raise DTypeError(f"labels are integers, not {labels.dtype.name}")
+        return Spec((*labels.shape, self.size), self.dtype)
+
+    def forward(self, labels: Array) -> Array:
+        _check_range(labels, 0, self.size, "label")
+        return (labels[..., None] == np.arange(self.size)).astype(self.dtype)
+
+    def grad(self, dy: Node, y: Node, labels: Node) -> tuple[None]:
+        return (None,)
+
+
+@builder
+def take(x: Any, indices: Any, axis: int | None = None) -> Node:
+    """Return the elements of x at the integers `indices` along `axis`; None: of x flattened."""
+    x = as_node(x)
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    return Take(normalize_axis(axis, x.ndim))(x, as_node(indices))
+
+
+@builder
+def one_hot(labels: Any, num_classes: int, dtype: Any = "int64") -> Node:
+    """Return integer labels (...) as (..., num_classes) with 1 at the label and 0 elsewhere."""
+    if not isinstance(num_classes, int | np.integer) or num_classes < 1:
+        raise ShapeError(f"num_classes is an integer >= 1, not {num_classes!r}")
+    return OneHot(int(num_classes), as_dtype(dtype))(as_node(labels))

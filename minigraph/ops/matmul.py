@@ -1,0 +1,69 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import DTypeError, ShapeError
+from minigraph.graph import Array, Node, Op, Spec, as_node, builder
+from minigraph.ops.elementwise import broadcast_shapes, promote
+from minigraph.ops.shape import PermuteDims, permute_dims, reshape
+
+
+@dataclass(frozen=True)
+class Matmul(Op):
+    """x [..., m, k] times y [..., k, n]; leading axes broadcast."""
+
+    def infer(self, x: Spec, y: Spec) -> Spec:
+        if x.shape[-1] != y.shape[-2]:
+            raise ShapeError(f"rows of length {x.shape[-1]} meet columns of length {y.shape[-2]}")
+        if x.dtype != y.dtype:
+            raise DTypeError("the operands differ in dtype")
+        batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        return Spec((*batch, x.shape[-2], y.shape[-1]), x.dtype)
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return np.matmul(x, y).astype(x.dtype, copy=False)  # of bfloat16 it is float32
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        dx = Matmul()(dy, _swap(y))
+        if isinstance(y.op, PermuteDims):  # as in `linear`: the gradient of w is contiguous
+            return dx, _swap(Matmul()(_swap(dy), x))
+        return dx, Matmul()(_swap(x), dy)
+
+
+def _swap(x: Node) -> Node:
+    return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+@builder
+def matmul(x: Any, y: Any) -> Node:
+    """Return the matrix product x @ y by NumPy's rule: vectors, matrices, batches of them."""
+    x, y = promote(x, y)
+    if not x.ndim or not y.ndim:
+        raise ShapeError("a scalar is no matrix; use *")
+    rows, columns = x.shape[-2:-1], y.shape[-1:] if y.ndim > 1 else ()
+    left = x if x.ndim > 1 else reshape(x, (1, -1) if x.size else (1, 0))
+    right = y if y.ndim > 1 else reshape(y, (y.size, 1))
+    if left.ndim > 2 and right.ndim == 2:
+        # One product of long matrices, not a batch of short ones; y's gradient needs no sum.
+        batch = left.shape[:-2]
+        z = Matmul()(reshape(left, (math.prod(left.shape[:-1]), left.shape[-1])), right)
+    else:
+        z = Matmul()(left, right)
+        batch = z.shape[:-2]
+    return reshape(z, (*batch, *rows, *columns))
+
+
+@builder
+def linear(x: Any, w: Any, bias: Any = None) -> Node:
+    """Return x @ w.T + bias for x (..., in), w (out, in) and bias (out,)."""
+    w = as_node(w)
+    if w.ndim != 2:
+        raise ShapeError(f"w has shape {w.shape}; it is (out, in)")
+    y = matmul(x, w.T)
+    return y if bias is None else y + bias

@@ -1,0 +1,249 @@
+"""Pooling of images [n, c, h, w], with the conventions of `torch.nn.functional`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import DTypeError, ShapeError
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_node, builder, constant
+from minigraph.ops.elementwise import kind
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.window import Pair, Pairs, as_pair, scatter, steps, windows
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Where the windows lie: their size, their distance, and (before, after) padding of h and w."""
+
+    window: Pair
+    stride: Pair
+    padding: Pairs
+
+    def shape(self, x: Shape) -> Shape:
+        sizes = zip(x[2:], self.window, self.stride, self.padding, strict=True)
+        return (*x[:2], *(steps(*each) for each in sizes))
+
+    def windows(self, x: Array, fill: float = 0) -> Array:
+        return windows(x, self.window, self.stride, self.padding, fill=fill)
+
+    def scatter(self, patches: Array, shape: Shape) -> Array:
+        return scatter(patches, shape, self.stride, self.padding)
+
+
+@dataclass(frozen=True)
+class MaxPool2d(Op):
+    """The largest element of each window, and where in the window it stands (row-major).
+
+    The place is uint8 while windows have at most 256 elements, else int32.  NaN counts as largest;
+    of equals the first is taken.
+    """
+
+    pooling: Pooling
+
+    def infer(self, x: Spec) -> tuple[Spec, Spec]:
+        shape = self.pooling.shape(x.shape)
+        if kind(x.dtype) == "b":
+            raise DTypeError("the largest of numbers is taken, not of bool")
+        return Spec(shape, x.dtype), Spec(shape, self.place)
+
+    @property
+    def place(self) -> DType:
+        r, s = self.pooling.window
+        return np.dtype(np.uint8 if r * s <= 256 else np.int32)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        lowest = -np.inf if kind(x.dtype) == "f" else np.iinfo(x.dtype).min
+        patches = self.pooling.windows(x, lowest)
+        flat = patches.reshape(*patches.shape[:4], math.prod(self.pooling.window))
+        where = flat.argmax(-1, keepdims=True)
+        # A window that holds nothing but -inf must not point into the padding.
+        inside = self.pooling.windows(np.ones((1, 1, *x.shape[2:]), bool))
+        inside = inside.reshape(1, 1, *flat.shape[2:])
+        padded = ~np.take_along_axis(np.broadcast_to(inside, flat.shape), where, -1)
+        where = np.where(padded, inside.argmax(-1, keepdims=True), where)
+        return np.take_along_axis(flat, where, -1)[..., 0], where[..., 0].astype(self.place)
+
+    def grad(self, dys: tuple[Node, Node], ys: tuple[Node, Node], x: Node) -> tuple[Node]:
+        return (MaxPool2dBackward(self.pooling, x.shape)(dys[0], ys[1]),)
+
+
+@dataclass(frozen=True)
+class MaxPool2dBackward(Op):
+    """The gradient of max pooling for its input of `shape`: dy added where the largest stood."""
+
+    pooling: Pooling
+    shape: Shape
+
+    def infer(self, dy: Spec, where: Spec) -> Spec:
+        return Spec(self.shape, dy.dtype)
+
+    def forward(self, dy: Array, where: Array) -> Array:
+        r, s = self.pooling.window
+        patches = np.where(np.arange(r * s) == where[..., None], dy[..., None], dy.dtype.type(0))
+        return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape)
+
+    def grad(self, ddx: Node, dx: Node, dy: Node, where: Node) -> tuple[Node, None]:
+        return MaxPool2dTake(self.pooling)(ddx, where), None
+
+
+@dataclass(frozen=True)
+class MaxPool2dTake(Op):
+    """The element of each window of x that `where` points to."""
+
+    pooling: Pooling
+
+    def infer(self, x: Spec, where: Spec) -> Spec:
+        return Spec(where.shape, x.dtype)
+
+    def forward(self, x: Array, where: Array) -> Array:
+        patches = self.pooling.windows(x)
+        flat = patches.reshape(*patches.shape[:4], math.prod(self.pooling.window))
+        return np.take_along_axis(flat, where[..., None].astype(np.intp), -1)[..., 0]
+
+    def grad(self, dy: Node, y: Node, x: Node, where: Node) -> tuple[Node, None]:
+        return MaxPool2dBackward(self.pooling, x.shape)(dy, where), None
+
+
+@dataclass(frozen=True)
+class AvgPool2d(Op):
+    """The sum of each window over the number of its elements.
+
+    count_padding  `pad` on each side counts as elements (zeros); what a window covers beyond that,
+                   as with ceil_mode, never does
+    """
+
+    pooling: Pooling
+    pad: Pair
+    count_padding: bool
+
+    def infer(self, x: Spec) -> Spec:
+        return Spec(self.pooling.shape(x.shape), x.dtype)
+
+    def counts(self, shape: Shape) -> Array:
+        """The number of elements in each window, [1, 1, i, j]."""
+        (_, bottom), (_, right) = self.pooling.padding
+        inside = np.ones((1, 1, *shape[2:]), np.int64)
+        if self.count_padding:
+            p, q = self.pad
+            inside = np.pad(inside, ((0, 0), (0, 0), (p, min(p, bottom)), (q, min(q, right))))
+            inside[...] = 1
+            beyond = ((0, bottom - min(p, bottom)), (0, right - min(q, right)))
+            return windows(inside, self.pooling.window, self.pooling.stride, beyond).sum((4, 5))
+        return self.pooling.windows(inside).sum((4, 5))
+
+    def forward(self, x: Array) -> Array:
+        total = self.pooling.windows(x).sum((4, 5), dtype=x.dtype)
+        return (total / self.counts(x.shape).astype(x.dtype)).astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (AvgPool2dBackward(self, x.shape)(dy),)
+
+
+@dataclass(frozen=True)
+class AvgPool2dBackward(Op):
+    """The gradient of `pool` for its input of `shape`."""
+
+    pool: AvgPool2d
+    shape: Shape
+
+    def infer(self, dy: Spec) -> Spec:
+        return Spec(self.shape, dy.dtype)
+
+    def forward(self, dy: Array) -> Array:
+        share = dy / self.pool.counts(self.shape).astype(dy.dtype)
+        window = self.pool.pooling.window
+        patches = np.broadcast_to(share[..., None, None], (*share.shape, *window))
+        return self.pool.pooling.scatter(patches, self.shape).astype(dy.dtype)
+
+    def grad(self, ddx: Node, dx: Node, dy: Node) -> tuple[Node]:
+        return (self.pool(ddx),)
+
+
+def _pooling(
+    x: Node, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool
+) -> tuple[Pooling, Pair]:
+    """Return where the windows lie, and the padding that was asked for.
+
+    With ceil_mode the padding behind grows until a last, partial window fits; one that would begin
+    in the padding behind is dropped, as PyTorch does.
+    """
+    if x.ndim != 4:
+        raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
+    window = as_pair("kernel_size", kernel_size, 1)
+    stride = window if stride is None else as_pair("stride", stride, 1)
+    pad = as_pair("padding", padding, 0)
+    if any(2 * p > k for p, k in zip(pad, window, strict=True)):
+        raise ShapeError(f"padding {pad} is more than half of the window {window}")
+    sides = []
+    for n, k, t, p in zip(x.shape[2:], window, stride, pad, strict=True):
+        count = steps(n, k, t, (p, p))
+        if ceil_mode:
+            count = -(-(n + 2 * p - k) // t) + 1
+            count -= (count - 1) * t >= n + p
+        sides.append((p, max((count - 1) * t + k - n - p, 0)))
+    return Pooling(window, stride, (sides[0], sides[1])), pad
+
+
+@builder
+def max_pool2d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
+) -> Node:
+    """Return the largest element of each window; stride None is the kernel size."""
+    x = as_node(x)
+    pooling, _ = _pooling(x, kernel_size, stride, padding, ceil_mode)
+    return MaxPool2d(pooling).results(x)[0]
+
+
+@builder
+def avg_pool2d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Node:
+    """Return the mean of each window; stride None is the kernel size."""
+    x = _floats(x)
+    pooling, pad = _pooling(x, kernel_size, stride, padding, ceil_mode)
+    return AvgPool2d(pooling, pad, bool(count_include_pad) and any(pad))(x)
+
+
+@builder
+def adaptive_avg_pool2d(x: Any, output_size: Any) -> Node:
+    """Return an image of `output_size`, each pixel the mean of the part of x that it covers.
+
+    Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
+    """
+    x = _floats(x)
+    if x.ndim != 4:
+        raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
+    if not all(x.shape[2:]):
+        raise ShapeError(f"an image of shape {x.shape} has no pixels")
+    size = as_pair("output_size", output_size, 1)
+    if size == x.shape[2:]:
+        return x
+    if not any(n % m for n, m in zip(x.shape[2:], size, strict=True)):
+        window = (x.shape[2] // size[0], x.shape[3] // size[1])
+        return AvgPool2d(Pooling(window, window, ((0, 0), (0, 0))), (0, 0), False)(x)
+    rows = constant(_means(x.shape[2], size[0]), x.dtype)
+    columns = constant(_means(x.shape[3], size[1]).T, x.dtype)
+    return Matmul()(Matmul()(rows, x), columns)
+
+
+def _means(size: int, out: int) -> Array:
+    """Return the [out, size] matrix that takes the mean of each of `out` parts."""
+    i, at = np.arange(out)[:, None], np.arange(size)
+    covered = (at >= i * size // out) & (at < -((i + 1) * -size // out))
+    return covered / covered.sum(1, keepdims=True)
+
+
+def _floats(x: Any) -> Node:
+    x = as_node(x)
+    if kind(x.dtype) != "f":
+        raise DTypeError(f"a mean of {x.dtype.name}; convert to a float dtype first")
+    return x

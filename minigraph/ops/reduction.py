@@ -1,0 +1,261 @@
+"""Reductions over axes.  The ops keep the reduced axes with length 1; the functions drop them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from minigraph.errors import ShapeError
+from minigraph.graph import BFLOAT16, Array, DType, Node, Op, Spec, as_node, builder
+from minigraph.ops.comparison import equal, isfinite, where
+from minigraph.ops.elementwise import kind, promote
+from minigraph.ops.exponential import exp, log
+from minigraph.ops.shape import (
+    broadcast_to,
+    normalize_axes,
+    normalize_axis,
+    reshape,
+    squeeze,
+    stop_gradient,
+)
+
+
+class Reduction(Op):
+    """An op that makes one element of all elements along `axes`.
+
+    `combine` is a C expression of two elements or partial results, for the CPU and for CUDA alike;
+    `identity` what leaves the other one as it is ({lowest} and {highest}: of the type).
+    """
+
+    axes: tuple[int, ...]
+
+    combine: ClassVar[str] = ""
+    identity: ClassVar[str] = ""
+
+    def infer(self, x: Spec) -> Spec:
+        shape = tuple(1 if i in self.axes else n for i, n in enumerate(x.shape))
+        return Spec(shape, self.result(x.dtype))
+
+    def result(self, dtype: DType) -> DType:
+        return dtype
+
+
+class Accumulation(Reduction):
+    """A reduction that adds or multiplies; small integers widen as in NumPy."""
+
+    def result(self, dtype: DType) -> DType:
+        if kind(dtype) == "f":
+            return dtype
+        return np.result_type(dtype, np.uint64 if kind(dtype) == "u" else np.int64)
+
+    def working(self, dtype: DType) -> DType:
+        """The dtype that the reference accumulates in."""
+        return np.dtype(np.float32) if dtype in (BFLOAT16, np.float16) else self.result(dtype)
+
+
+@dataclass(frozen=True)
+class Sum(Accumulation):
+    """The sum over `axes`."""
+
+    axes: tuple[int, ...]
+
+    combine = "{0} + {1}"
+    identity = "0"
+
+    def forward(self, x: Array) -> Array:
+        total = x.sum(axis=self.axes, keepdims=True, dtype=self.working(x.dtype))
+        return total.astype(self.result(x.dtype))
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (broadcast_to(dy, x.shape),)
+
+
+@dataclass(frozen=True)
+class Prod(Accumulation):
+    """The product over `axes`."""
+
+    axes: tuple[int, ...]
+
+    combine = "{0} * {1}"
+    identity = "1"
+
+    def forward(self, x: Array) -> Array:
+        total = x.prod(axis=self.axes, keepdims=True, dtype=self.working(x.dtype))
+        return total.astype(self.result(x.dtype))
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        # With one zero only its own factor has a gradient, with two none has.
+        zero = equal(x, 0)
+        zeros = Sum(self.axes)(zero.astype(x.dtype))
+        others = Prod(self.axes)(where(zero, 1, x))
+        alone = where(equal(zeros, 1) & zero, others, 0)
+        return (dy * where(equal(zeros, 0), y / where(zero, 1, x), alone),)
+
+
+class Extremum(Reduction):
+    """The largest or smallest element; NaN if there is one.  Equals share the gradient."""
+
+    def infer(self, x: Spec) -> Spec:
+        if not all(x.shape[a] for a in self.axes):
+            raise ShapeError(f"{self.name} over axes {self.axes} of shape {x.shape}: no elements")
+        return super().infer(x)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        chosen = equal(x, y).astype(x.dtype)
+        return (dy * (chosen / Sum(self.axes)(chosen)),)
+
+
+@dataclass(frozen=True)
+class Max(Extremum):
+    """The largest element along `axes`."""
+
+    axes: tuple[int, ...]
+
+    combine = "({0} > {1} || {0} != {0} ? {0} : {1})"
+    identity = "{lowest}"
+
+    def forward(self, x: Array) -> Array:
+        return x.max(axis=self.axes, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Min(Extremum):
+    """The smallest element along `axes`."""
+
+    axes: tuple[int, ...]
+
+    combine = "({0} < {1} || {0} != {0} ? {0} : {1})"
+    identity = "{highest}"
+
+    def forward(self, x: Array) -> Array:
+        return x.min(axis=self.axes, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Argmax(Reduction):
+    """The int64 index of the first largest element along the axis; a NaN counts as largest."""
+
+    axes: tuple[int, ...]
+
+    def infer(self, x: Spec) -> Spec:
+        if not x.shape[self.axes[0]]:
+            raise ShapeError(f"argmax over axis {self.axes[0]} of shape {x.shape}: no elements")
+        return super().infer(x)
+
+    def result(self, dtype: DType) -> DType:
+        return np.dtype(np.int64)
+
+    def forward(self, x: Array) -> Array:
+        return x.argmax(axis=self.axes[0], keepdims=True)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
+        return (None,)
+
+
+def _drop(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
+    return y if keepdims else squeeze(y, axes)
+
+
+def _count(x: Node, axes: tuple[int, ...]) -> int:
+    return math.prod(x.shape[a] for a in axes)
+
+
+@builder
+def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Return the sum over `axis`; bool and small integers give 64-bit integers."""
+    x = as_node(x)
+    axes = normalize_axes(axis, x.ndim)
+    return _drop(Sum(axes)(x), axes, keepdims)
+
+
+@builder
+def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Return the product over `axis`; bool and small integers give 64-bit integers."""
+    x = as_node(x)
+    axes = normalize_axes(axis, x.ndim)
+    return _drop(Prod(axes)(x), axes, keepdims)
+
+
+@builder
+def max(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Return the largest element along `axis`."""
+    x = as_node(x)
+    axes = normalize_axes(axis, x.ndim)
+    return _drop(Max(axes)(x), axes, keepdims)
+
+
+@builder
+def min(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Return the smallest element along `axis`."""
+    x = as_node(x)
+    axes = normalize_axes(axis, x.ndim)
+    return _drop(Min(axes)(x), axes, keepdims)
+
+
+@builder
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Node:
+    """Return the int64 index of the first largest element along `axis`; None: of x flattened."""
+    x = as_node(x)
+    if axis is None:
+        index = Argmax((0,))(reshape(x, (-1,) if x.size else (0,)))
+        return reshape(index, (1,) * x.ndim if keepdims else ())
+    axes = (normalize_axis(axis, x.ndim),)
+    return _drop(Argmax(axes)(x), axes, keepdims)
+
+
+@builder
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Return the mean over `axis`; integers give float64.  ShapeError over no elements."""
+    x = _floating(x)
+    axes = normalize_axes(axis, x.ndim)
+    if not _count(x, axes):
+        raise ShapeError(f"mean over axes {axes} of shape {x.shape}: no elements")
+    y = Sum(axes)(_wide(x)) / _count(x, axes)
+    return _drop(y.astype(x.dtype), axes, keepdims)
+
+
+@builder
+def var(x: Any, axis: Any = None, correction: float = 0, keepdims: bool = False) -> Node:
+    """Return the variance over `axis`: squared distances from the mean over n - correction."""
+    x = _floating(x)
+    axes = normalize_axes(axis, x.ndim)
+    count = _count(x, axes) - correction
+    if count <= 0:
+        raise ShapeError(f"var over axes {axes} of shape {x.shape} with correction {correction}")
+    wide = _wide(x)
+    distance = wide - mean(wide, axes, keepdims=True)
+    y = Sum(axes)(distance * distance) / count
+    return _drop(y.astype(x.dtype), axes, keepdims)
+
+
+@builder
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Return log(sum(exp(x))) over `axis`, without overflow."""
+    (x,) = promote(x, floating=True)
+    axes = normalize_axes(axis, x.ndim)
+    peak = stop_gradient(Max(axes)(x))
+    peak = where(isfinite(peak), peak, 0)
+    return _drop(log(Sum(axes)(exp(x - peak))) + peak, axes, keepdims)
+
+
+def _floating(x: Any) -> Node:
+    x = as_node(x)
+    return x if kind(x.dtype) == "f" else x.astype("float64")
+
+
+def _wide(x: Node) -> Node:
+    """x, in float32 where a sum in its dtype soon overflows."""
+    return x.astype("float32") if x.dtype == np.float16 else x
+
+
+def sum_to(x: Node, shape: tuple[int, ...]) -> Node:
+    """Undo broadcasting: sum x down to `shape`, which broadcasts to the shape of x."""
+    if x.shape == shape:
+        return x
+    lead = x.ndim - len(shape)
+    padded = (1,) * lead + shape
+    axes = tuple(i for i, (n, m) in enumerate(zip(x.shape, padded, strict=True)) if n != m)
+    return reshape(Sum(axes)(x) if axes else x, shape)

@@ -1,0 +1,428 @@
+"""Ops that rearrange elements: what they do depends on shapes, not on values."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, Node, Op, Shape, Spec, as_array, as_node, builder
+from minigraph.ops.elementwise import as_operand, broadcast_shapes, promote
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """The same elements in row-major order, in another shape."""
+
+    shape: Shape
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        if x.size != math.prod(self.shape):
+            raise ShapeError(f"{x.size} elements do not fit shape {self.shape}")
+        return Spec(self.shape, x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return x.reshape(self.shape)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (reshape(dy, x.shape),)
+
+
+@dataclass(frozen=True)
+class PermuteDims(Op):
+    """The axes in another order: axis i of the result is axis `axes[i]` of x."""
+
+    axes: Ints
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        if sorted(self.axes) != list(range(len(x.shape))):
+            raise ShapeError(f"axes {self.axes} are no order of the {len(x.shape)} axes")
+        return Spec(tuple(x.shape[a] for a in self.axes), x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return x.transpose(self.axes)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (permute_dims(dy, tuple(np.argsort(self.axes).tolist())),)
+
+
+@dataclass(frozen=True)
+class BroadcastTo(Op):
+    """x repeated along new leading axes and along axes of length 1."""
+
+    shape: Shape
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        if broadcast_shapes(x.shape, self.shape) != self.shape:
+            raise ShapeError(f"shape {x.shape} does not broadcast to {self.shape}")
+        return Spec(self.shape, x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return np.broadcast_to(x, self.shape)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy,)  # mg.grad sums it down to the shape of x
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """x[start:stop:step] along every axis, with steps above 0."""
+
+    start: Ints
+    stop: Ints
+    step: Ints
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        ranges = [range(*w) for w in zip(self.start, self.stop, self.step, strict=True)]
+        return Spec(tuple(map(len, ranges)), x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return x[tuple(map(builtins.slice, self.start, self.stop, self.step))]
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        spans = [(n - 1) * t + 1 if n else 0 for n, t in zip(dy.shape, self.step, strict=True)]
+        high = tuple(n - a - s for n, a, s in zip(x.shape, self.start, spans, strict=True))
+        return (Pad(self.start, high, tuple(t - 1 for t in self.step))(dy),)
+
+
+@dataclass(frozen=True)
+class Flip(Op):
+    """x with the elements along `axes` in reverse order."""
+
+    axes: Ints
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x: Array) -> Array:
+        return np.flip(x, self.axes)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (Flip(self.axes)(dy),)
+
+
+@dataclass(frozen=True)
+class Pad(Op):
+    """x with `value` around it (`low` before, `high` after) and `interior` times between elements.
+
+    The interior makes it the gradient of a slice with steps (XLA's Pad has the same form).
+    """
+
+    low: Ints
+    high: Ints
+    interior: Ints
+    value: float = 0.0
+
+    def infer(self, x: Spec) -> Spec:
+        sizes = zip(x.shape, self.low, self.high, self.interior, strict=True)
+        return Spec(tuple(a + b + n + max(n - 1, 0) * i for n, a, b, i in sizes), x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        y = np.full(self.infer(Spec(x.shape, x.dtype)).shape, self.value, x.dtype)
+        y[self._inside(y.shape)] = x
+        return y
+
+    def _inside(self, shape: Shape) -> tuple[builtins.slice, ...]:
+        return tuple(
+            builtins.slice(a, n - b, i + 1)
+            for n, a, b, i in zip(shape, self.low, self.high, self.interior, strict=True)
+        )
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        inside = self._inside(y.shape)
+        start, stop, step = zip(*((s.start, s.stop, s.step) for s in inside), strict=True)
+        return (Slice(start, stop, step)(dy),)
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """The inputs one after the other along `axis`."""
+
+    axis: int
+
+    def infer(self, *xs: Spec) -> Spec:
+        a = self.axis
+        for x in xs:
+            rest = x.shape[:a] + x.shape[a + 1 :]
+            if rest != xs[0].shape[:a] + xs[0].shape[a + 1 :]:
+                raise ShapeError(f"the shapes differ in another axis than {a}")
+            if x.dtype != xs[0].dtype:
+                raise DTypeError("the dtypes differ")
+        size = builtins.sum(x.shape[a] for x in xs)
+        return Spec((*xs[0].shape[:a], size, *xs[0].shape[a + 1 :]), xs[0].dtype)
+
+    def forward(self, *xs: Array) -> Array:
+        return np.concatenate(xs, self.axis)
+
+    def grad(self, dy: Node, y: Node, *xs: Node) -> tuple[Node, ...]:
+        ends = np.cumsum([x.shape[self.axis] for x in xs]).tolist()
+        return tuple(split(dy, ends[:-1], self.axis))
+
+
+@dataclass(frozen=True)
+class StopGradient(Op):
+    """x, as a constant to `mg.grad`."""
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x: Array) -> Array:
+        return x
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
+        return (None,)
+
+
+def normalize_axis(axis: Any, ndim: int) -> int:
+    """Return `axis` counted from the front; ShapeError if there is no such axis."""
+    try:
+        index = operator.index(axis)
+    except TypeError:
+        raise ShapeError(f"axis {axis!r} is not an integer") from None
+    if not -ndim <= index < ndim:
+        raise ShapeError(f"axis {index} does not exist; there are {ndim} axes")
+    return index % ndim
+
+
+def normalize_axes(axis: Any, ndim: int) -> Ints:
+    """Return `axis` (None: all, one, several) as sorted axes; ShapeError if one is named twice."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, list | tuple) else (axis,)
+    axes = sorted(normalize_axis(a, ndim) for a in given)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"axis {axis} names an axis twice")
+    return tuple(axes)
+
+
+def as_shape(shape: Any) -> Shape:
+    """Return an int or a sequence of ints as a tuple; ShapeError for anything else."""
+    sizes = shape if isinstance(shape, list | tuple | np.ndarray) else (shape,)
+    try:
+        return tuple(operator.index(n) for n in sizes)
+    except TypeError:
+        raise ShapeError(f"shape {shape!r} is not made of integers") from None
+
+
+@builder
+def reshape(x: Any, shape: Any) -> Node:
+    """Return the elements of x in row-major order as `shape`; one size may be -1."""
+    x, sizes = as_node(x), as_shape(shape)
+    if any(n < -1 for n in sizes):
+        raise ShapeError(f"shape {sizes} has a negative size")
+    if -1 in sizes:
+        known = math.prod(n for n in sizes if n != -1)
+        if sizes.count(-1) > 1 or known == 0 or x.size % known:
+            raise ShapeError(f"no size for -1 makes {x.size} elements fit shape {sizes}")
+        sizes = tuple(x.size // known if n == -1 else n for n in sizes)
+    return x if sizes == x.shape else Reshape(sizes)(x)
+
+
+@builder
+def permute_dims(x: Any, axes: Any) -> Node:
+    """Return x with its axes in the order `axes`."""
+    x = as_node(x)
+    order = tuple(normalize_axis(a, x.ndim) for a in as_shape(axes))
+    return x if order == tuple(range(x.ndim)) else PermuteDims(order)(x)
+
+
+@builder
+def broadcast_to(x: Any, shape: Any) -> Node:
+    """Return x repeated to `shape` by NumPy's rule."""
+    x, sizes = as_node(x), as_shape(shape)
+    return x if sizes == x.shape else BroadcastTo(sizes)(x)
+
+
+@builder
+def expand_dims(x: Any, axis: Any = 0) -> Node:
+    """Return x with axes of length 1 inserted, so that they are `axis` of the result."""
+    x = as_node(x)
+    count = len(axis) if isinstance(axis, list | tuple) else 1
+    new = normalize_axes(axis, x.ndim + count)
+    sizes = iter(x.shape)
+    return reshape(x, [1 if i in new else next(sizes) for i in range(x.ndim + count)])
+
+
+@builder
+def squeeze(x: Any, axis: Any = None) -> Node:
+    """Return x without the axes `axis`, which have length 1; None: without all such axes."""
+    x = as_node(x)
+    if axis is None:
+        return reshape(x, [n for n in x.shape if n != 1])
+    axes = normalize_axes(axis, x.ndim)
+    if any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(f"axis {axis} of shape {x.shape} is longer than 1")
+    return reshape(x, [n for i, n in enumerate(x.shape) if i not in axes])
+
+
+def _operands(xs: Any) -> tuple[Node, ...]:
+    """Return what is to be joined, a sequence or the rows of an array, as nodes of one dtype."""
+    try:
+        items = list(xs)
+    except TypeError:
+        raise GraphError(f"a sequence of arrays is joined, not {type(xs).__name__}") from None
+    if not items:
+        raise GraphError("there is nothing to join; give at least one array")
+    return promote(*items)
+
+
+@builder
+def concat(xs: Sequence[Any], axis: int | None = 0) -> Node:
+    """Return the arrays joined along `axis`; with None each is flattened first."""
+    nodes = _operands(xs)
+    if axis is None:
+        nodes, axis = tuple(reshape(x, -1) for x in nodes), 0
+    if len({x.ndim for x in nodes}) > 1:
+        raise ShapeError("the arrays have different numbers of axes")
+    return Concat(normalize_axis(axis, nodes[0].ndim))(*nodes)
+
+
+@builder
+def stack(xs: Sequence[Any], axis: int = 0) -> Node:
+    """Return arrays of one shape joined along a new axis, which is `axis` of the result."""
+    nodes = _operands(xs)
+    if len({x.shape for x in nodes}) > 1:
+        raise ShapeError("the arrays have different shapes")
+    return concat([expand_dims(x, axis) for x in nodes], axis)
+
+
+@builder
+def split(x: Any, sections_or_indices: Any, axis: int = 0) -> list[Node]:
+    """Return pieces of x along `axis`: so many equal ones, or cut before the given indices."""
+    x = as_node(x)
+    axis = normalize_axis(axis, x.ndim)
+    size = x.shape[axis]
+    if isinstance(sections_or_indices, list | tuple | np.ndarray):
+        cuts = list(as_shape(sections_or_indices))
+    else:
+        (sections,) = as_shape(sections_or_indices)
+        if sections < 1 or size % sections:
+            raise ShapeError(f"axis {axis} of length {size} has no {sections} equal sections")
+        cuts = [size // sections * i for i in range(1, sections)]
+    before = (builtins.slice(None),) * axis
+    pairs = zip([None, *cuts], [*cuts, None], strict=True)
+    return [getitem(x, (*before, builtins.slice(a, b))) for a, b in pairs]
+
+
+@builder
+def slice(x: Any, start: Any, stop: Any, step: Any = 1) -> Node:
+    """Return x[start:stop:step] along the leading axes; each an int or one int an axis."""
+    x = as_node(x)
+    bounds = [as_shape(v) for v in (start, stop, step)]
+    count = max(map(len, bounds))
+    rows = [b * count if len(b) == 1 else b for b in bounds]
+    if any(len(row) != count for row in rows) or count > x.ndim:
+        raise ShapeError(f"start {start}, stop {stop}, step {step} do not fit {x.ndim} axes")
+    return getitem(x, tuple(map(builtins.slice, *rows)))
+
+
+@builder
+def flip(x: Any, axis: Any = None) -> Node:
+    """Return x with the elements along `axis` (None: all axes) in reverse order."""
+    x = as_node(x)
+    return Flip(normalize_axes(axis, x.ndim))(x)
+
+
+@builder
+def pad(x: Any, widths: Any, constant_values: float = 0) -> Node:
+    """Return x with a border, as `numpy.pad` in its constant mode.
+
+    widths  one number, one (before, after), or one pair for each axis
+    """
+    x = as_node(x)
+    try:
+        pairs = np.broadcast_to(as_array(widths), (x.ndim, 2))
+    except ValueError:
+        raise ShapeError(f"widths {widths} are no (before, after) for {x.ndim} axes") from None
+    if pairs.dtype.kind not in "iu" or (pairs < 0).any():
+        raise ShapeError(f"widths {widths} are not integers >= 0")
+    as_operand(constant_values, x.dtype)  # DTypeError if it does not fit
+    low, high = (tuple(side) for side in pairs.T.tolist())
+    return Pad(low, high, (0,) * x.ndim, constant_values)(x) if pairs.any() else x
+
+
+@builder
+def stop_gradient(x: Any) -> Node:
+    """Return x, of which `mg.grad` does not see what it depends on."""
+    return StopGradient()(as_node(x))
+
+
+@builder
+def getitem(x: Any, index: Any) -> Node:
+    """Return x[index] for ints, slices, `...` and None, which are known when the graph is built."""
+    x = as_node(x)
+    items = index if isinstance(index, tuple) else (index,)
+    for item in items:
+        if not (item is None or item is ... or isinstance(item, int | np.integer | builtins.slice)):
+            what = type(item).__name__
+            raise GraphError(
+                f"an index is made of ints, slices, ... and None, not {what}; use take"
+            )
+        if isinstance(item, bool):
+            raise GraphError("a bool is no index; use where")
+    named = builtins.sum(1 for item in items if item is not None and item is not ...)
+    dots = builtins.sum(1 for item in items if item is ...)
+    if named > x.ndim or dots > 1:
+        raise ShapeError(f"{named} indices and {dots} ... for {x.ndim} axes")
+    if not dots:
+        items = (*items, ...)
+    windows: list[tuple[int, int, int]] = []
+    flipped: list[int] = []
+    shape: list[int] = []
+    for item in items:
+        if item is None:
+            shape.append(1)
+        elif item is ...:
+            for n in x.shape[len(windows) : len(windows) + x.ndim - named]:
+                windows.append((0, n, 1))
+                shape.append(n)
+        else:
+            window, reverse, kept = _window(item, x.shape[len(windows)])
+            if reverse:
+                flipped.append(len(windows))
+            windows.append(window)
+            shape.extend(kept)
+    y = x
+    if any(w != (0, n, 1) for w, n in zip(windows, x.shape, strict=True)):
+        start, stop, step = zip(*windows, strict=True)
+        y = Slice(start, stop, step)(y)
+    if flipped:
+        y = Flip(tuple(flipped))(y)
+    return reshape(y, shape)
+
+
+def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
+    """Return (start, stop, step > 0), whether to reverse, and the sizes that stay, of one axis."""
+    if not isinstance(item, builtins.slice):
+        if not -size <= item < size:
+            raise ShapeError(f"index {item} is out of range for an axis of length {size}")
+        at = int(item) % size
+        return (at, at + 1, 1), False, []
+    try:
+        steps = range(*item.indices(size))
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"index {item}: {error}") from None
+    if not steps:
+        return (0, 0, 1), False, [0]
+    low, high = min(steps[0], steps[-1]), max(steps[0], steps[-1])
+    return (low, high + 1, builtins.abs(steps.step)), steps.step < 0, [len(steps)]
