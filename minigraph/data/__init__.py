@@ -1,0 +1,13 @@
+"""Data sets and the loader that makes batches of them: NumPy in, NumPy out, no graph.
+
+scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: `pip install minigraph[data]`.
+"""
+
+from minigraph.data.cifar import CIFAR10
+from minigraph.data.dataset import Dataset
+from minigraph.data.digits import Digits
+from minigraph.data.folder import ImageFolder
+from minigraph.data.loader import DataLoader
+from minigraph.data.synthetic import Synthetic
+
+__all__ = ["CIFAR10", "DataLoader", "Dataset", "Digits", "ImageFolder", "Synthetic"]

@@ -1,0 +1,69 @@
+"""What a data set is.  It knows examples by their index, and nothing of batches' order or threads.
+
+Augmentation draws from a generator that the caller hands in.  The loader makes one for each
+example from (its seed, the epoch, the index), so what comes out depends neither on the number of
+threads, nor on the order they run in, nor on where a resumed training began.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Images = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+Example = tuple[Images, int]
+
+
+class Dataset(ABC):
+    """Examples: float32 images (c, h, w), each with the number of its class.
+
+    A subclass gives `shape`, `classes` (their names), `__len__` and `__getitem__`; one that
+    augments overrides `example` too.
+    """
+
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Example:
+        """Return the example at `index`, never augmented; IndexError outside of the set."""
+
+    def example(self, index: int, rng: np.random.Generator) -> Example:
+        """Return the example at `index` for training: augmented, if asked for, by `rng` alone."""
+        return self[index]
+
+    def position(self, index: int) -> int:
+        """Return `index` counted from the front, as in a list: -1 is the last example."""
+        number = operator.index(index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"example {number} of {type(self).__name__}, which has {len(self)}")
+        return number % len(self)
+
+
+class InMemory(Dataset):
+    """A set held in arrays, which makes a whole batch faster than example by example."""
+
+    @abstractmethod
+    def batch(
+        self, indexes: Sequence[int], rngs: Iterable[np.random.Generator] | None
+    ) -> tuple[Images, Labels]:
+        """Return images [n, c, h, w] and labels [n], contiguous and new, of examples `indexes`.
+
+        `rngs` gives a generator for each example, None if nothing is to be augmented.
+        """
+
+    def __getitem__(self, index: int) -> Example:
+        images, labels = self.batch([self.position(index)], None)
+        return images[0], int(labels[0])
+
+    def example(self, index: int, rng: np.random.Generator) -> Example:
+        images, labels = self.batch([self.position(index)], [rng])
+        return images[0], int(labels[0])

@@ -1,0 +1,201 @@
+"""Batches of a data set, in an order that only the seed and the epoch decide.
+
+Threads, not processes: a fork after OpenMP has started is unsafe, and decoding and NumPy's copies
+let other threads run.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+
+from minigraph.data.argument import integer
+from minigraph.data.dataset import Dataset, Images, InMemory, Labels
+from minigraph.errors import DTypeError, GraphError, ShapeError
+
+
+class Examples(Protocol):
+    """What a loader reads: a `Dataset`, or anything else that gives (array, int) by index."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
+
+
+class DataLoader:
+    """Iterate over `(images float32 [n, c, h, w], labels int64 [n])`, new contiguous arrays.
+
+    `workers` threads prepare `prefetch` batches ahead of the one in use; with none, a batch is
+    prepared when asked for.  An error in a thread is raised where its batch would have come.
+    Threads end with the iteration, also if it is left early.
+
+    `epoch` chooses the shuffling and the augmentation.  An iteration that was run to its end adds
+    one; one that was left early does not, and is repeated by the next.  Hence a training resumed
+    with `loader.epoch = k` sees what an uninterrupted one would have seen from epoch k on::
+
+        for epoch in range(k, epochs):
+            loader.epoch = epoch
+            for images, labels in loader:
+                ...
+    """
+
+    def __init__(
+        self,
+        dataset: Examples,
+        batch_size: int = 32,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        workers: int = 0,
+        prefetch: int = 2,
+        seed: int = 0,
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = integer("DataLoader's batch_size", batch_size, 1)
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.workers = integer("DataLoader's workers", workers, 0)
+        self.prefetch = integer("DataLoader's prefetch", prefetch, 0)
+        self.seed = integer("DataLoader's seed", seed, 0)
+        self.epoch = 0
+        if not len(self):
+            raise GraphError(
+                f"DataLoader has no batch to give: the data set's length is {len(dataset)}, "
+                f"batch_size={batch_size}, drop_last={drop_last}"
+            )
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        whole, rest = divmod(len(self.dataset), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[tuple[Images, Labels]]:
+        return self._run(integer("DataLoader's epoch", self.epoch, 0))
+
+    def _run(self, epoch: int) -> Iterator[tuple[Images, Labels]]:
+        yield from self._threaded(epoch) if self.workers else self._inline(epoch)
+        self.epoch = epoch + 1
+
+    def _batches(self, epoch: int) -> Iterator[_Batch]:
+        """Iterate over the epoch's batches, still to be filled."""
+        order = np.arange(len(self.dataset))
+        if self.shuffle:
+            order = _generator(self.seed, epoch).permutation(order)
+        for start in range(0, len(self) * self.batch_size, self.batch_size):
+            indexes = order[start : start + self.batch_size].tolist()
+            yield _Batch(self.dataset, indexes, self.seed, epoch)
+
+    def _inline(self, epoch: int) -> Iterator[tuple[Images, Labels]]:
+        for batch in self._batches(epoch):
+            batch.fill(0, len(batch.indexes), threading.Event())
+            yield batch.arrays()
+
+    def _threaded(self, epoch: int) -> Iterator[tuple[Images, Labels]]:
+        left = threading.Event()
+        pending: deque[tuple[_Batch, list[Future[None]]]] = deque()
+        threads = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
+        try:
+            for batch in self._batches(epoch):
+                parts = batch.parts(self.workers)
+                pending.append((batch, [threads.submit(batch.fill, *p, left) for p in parts]))
+                if len(pending) > self.prefetch:
+                    yield _finished(*pending.popleft())
+            while pending:
+                yield _finished(*pending.popleft())
+        finally:
+            left.set()
+            threads.shutdown(cancel_futures=True)
+
+
+class _Batch:
+    """A batch in the making, filled at once or in parts by several threads."""
+
+    def __init__(self, dataset: Examples, indexes: list[int], seed: int, epoch: int) -> None:
+        self.dataset = dataset
+        self.indexes = indexes
+        self.seed = seed
+        self.epoch = epoch
+        self.images: Images | None = None
+        self.labels = np.empty(len(indexes), np.int64)
+        self.shapes: list[tuple[int, ...]] = [()] * len(indexes)
+        self.lock = threading.Lock()
+
+    def parts(self, count: int) -> list[tuple[int, int]]:
+        """Return ranges of positions, at most `count`, to be filled side by side."""
+        n = len(self.indexes)
+        if isinstance(self.dataset, InMemory):
+            return [(0, n)]
+        count = min(count, n)
+        return [(n * k // count, n * (k + 1) // count) for k in range(count)]
+
+    def fill(self, start: int, stop: int, left: threading.Event) -> None:
+        """Prepare the examples at positions `start` to `stop`, until `left` is set."""
+        if isinstance(self.dataset, InMemory):
+            rngs = (_generator(self.seed, self.epoch, index) for index in self.indexes)
+            self.images, self.labels = self.dataset.batch(self.indexes, rngs)
+            self.shapes = [self.images.shape[1:]]
+            return
+        for position in range(start, stop):
+            if left.is_set():
+                return
+            self._put(position, *self._example(self.indexes[position]))
+
+    def arrays(self) -> tuple[Images, Labels]:
+        """Return the filled batch; a ShapeError if its images cannot be stacked."""
+        for index, shape in zip(self.indexes, self.shapes, strict=False):
+            if shape != self.shapes[0]:
+                raise ShapeError(
+                    f"DataLoader cannot stack a batch: example {self.indexes[0]} has shape "
+                    f"{self.shapes[0]}, example {index} has {shape}; give them one shape, "
+                    "or use batch_size=1"
+                )
+        assert self.images is not None
+        return self.images, self.labels
+
+    def _example(self, index: int) -> tuple[Any, int]:
+        if isinstance(self.dataset, Dataset):
+            found = self.dataset.example(index, _generator(self.seed, self.epoch, index))
+        else:
+            found = self.dataset[index]
+        try:
+            image, label = found
+            return np.asarray(image), operator.index(label)
+        except (TypeError, ValueError) as error:
+            raise GraphError(
+                f"DataLoader found no (image, integer label) at index {index} of "
+                f"{type(self.dataset).__name__} ({error})"
+            ) from error
+
+    def _put(self, position: int, image: Any, label: int) -> None:
+        if image.dtype.kind not in "buif":
+            raise DTypeError(
+                f"DataLoader found an image of {image.dtype} at index {self.indexes[position]}; "
+                "it takes numbers that fit float32"
+            )
+        with self.lock:
+            if self.images is None:
+                self.images = np.empty((len(self.indexes), *image.shape), np.float32)
+        self.shapes[position] = image.shape
+        self.labels[position] = label
+        if image.shape == self.images.shape[1:]:
+            self.images[position] = image
+
+
+def _finished(batch: _Batch, parts: list[Future[None]]) -> tuple[Images, Labels]:
+    """Wait for the batch's parts and return its arrays, or raise what went wrong first in it."""
+    for part in parts:
+        part.result()
+    return batch.arrays()
+
+
+def _generator(seed: int, *key: int) -> np.random.Generator:
+    """Return the stream of `key`: (epoch,) for the order, (epoch, index) for an example.
+
+    A spawn key, because plain entropy ignores zeros at its end: [seed, 0] and [seed, 0, 0] are
+    the same stream.
+    """
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
