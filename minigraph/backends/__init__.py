@@ -1,0 +1,1 @@
+"""Devices.  Each is a `minigraph.program.Backend`: kernels for nodes, and running programs."""

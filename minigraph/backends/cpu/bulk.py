@@ -1,0 +1,221 @@
+"""Running a program as one native call: a C routine walks an array of {function, argument block}.
+
+Every buffer has a slot in a table of addresses.  Those of the arena, parameters and constants are
+filled in once; inputs and outputs at each call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from minigraph.backends.cpu import compiler
+from minigraph.backends.cpu.compiler import Source
+from minigraph.backends.cpu.generated import GeneratedKernel
+from minigraph.backends.cpu.onednn import OneDnnKernel
+from minigraph.backends.reference import NumpyKernel, run_step
+from minigraph.errors import GraphError
+from minigraph.graph import Array
+from minigraph.program import Home, Memory, Program, Step, Timing, View
+
+# Denormals are flushed to zero while a program runs: they would make a trained network tens of
+# times slower.  The caller's setting comes back at the end; OpenMP's other threads keep ours.
+RUN = """
+#if defined(__x86_64__)
+#include <immintrin.h>
+static __thread int64_t mg_flushing;
+#endif
+int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads) {
+#if defined(__x86_64__)
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(saved | 0x8040);
+  if (mg_flushing < threads) {
+    #pragma omp parallel num_threads(threads)
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+    mg_flushing = threads;
+  }
+#endif
+  int64_t failed = -1;
+  for (int64_t i = 0; i < count && failed < 0; i++) {
+    int (*run)(const int64_t *, char **) = (int (*)(const int64_t *, char **))steps[2 * i];
+    if (run((const int64_t *)steps[2 * i + 1], slots)) failed = i;
+  }
+#if defined(__x86_64__)
+  _mm_setcsr(saved);
+#endif
+  return failed;
+}
+"""
+
+# Set where each argument's memory is, then execute.
+ONEDNN = """
+typedef int (*mg_set_handle)(void *, void *);
+typedef int (*mg_execute)(void *, void *, int, void *);
+int NAME(const int64_t *a, char **slots) {
+  const mg_set_handle set_handle = (mg_set_handle)a[0];
+  omp_set_num_threads(a[6]);
+  for (int64_t i = 0; i < a[4]; i++)
+    set_handle((void *)a[7 + 3 * i], slots[a[8 + 3 * i]] + a[9 + 3 * i]);
+  return ((mg_execute)a[1])((void *)a[2], (void *)a[3], a[4], (void *)a[5]);
+}
+"""
+
+
+class Runtime:
+    """The compiled routines."""
+
+    def __init__(self, run: int, onednn: int) -> None:
+        self.onednn = onednn
+        self.run = ctypes.CFUNCTYPE(
+            ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
+        )(run)
+
+
+@functools.cache
+def load() -> Runtime | None:
+    """Compile the routines, once a process; None where the compiler fails."""
+    addresses = compiler.load([Source(RUN), Source(ONEDNN)])
+    return Runtime(*addresses) if all(addresses) else None
+
+
+class Segment(NamedTuple):
+    """Steps that one native call runs: rows of {function, argument block}, and the step of each.
+
+    Without `calls`, one step that Python runs.
+    """
+
+    calls: Array | None
+    steps: tuple[Step, ...]
+
+
+class NativeProgram:
+    """The steps of a program, bound to memory; call it with the memory of inputs and outputs."""
+
+    def __init__(
+        self, program: Program, memory: Memory, runtime: Runtime, threads: int, bulk: bool
+    ) -> None:
+        self.program = program
+        self.memory = memory
+        self.runtime = runtime
+        self.slot = {buffer: i for i, buffer in enumerate(program.buffers)}
+        self.slots = np.zeros(len(program.buffers), np.uintp)
+        for buffer, array in memory.items():
+            self.slots[self.slot[buffer]] = array.ctypes.data
+        self.changing = [
+            (i, buffer)
+            for buffer, i in self.slot.items()
+            if buffer.home in (Home.INPUT, Home.OUTPUT)
+        ]
+        self.threads = threads
+        self.blocks: list[Array] = []  # argument blocks, which the table of calls points to
+        self.segments = self._segments(bulk)
+
+    @property
+    def launches(self) -> int:
+        """Native calls from Python."""
+        return sum(segment.calls is not None for segment in self.segments)
+
+    def _segments(self, bulk: bool) -> list[Segment]:
+        """Return native calls, as long as `bulk` allows, and the steps that Python runs."""
+        sources = [
+            call.source
+            for step in self.program.steps
+            if isinstance(step.kernel, GeneratedKernel)
+            for call in step.kernel.calls
+        ]
+        address = dict(zip((s.name for s in sources), compiler.load(sources), strict=True))
+        segments: list[Segment] = []
+        rows: list[tuple[int, int]] = []
+        steps: list[Step] = []
+
+        def close() -> None:
+            if rows:
+                segments.append(Segment(np.array(rows, np.int64), tuple(steps)))
+                rows.clear()
+                steps.clear()
+
+        for step in self.program.steps:
+            entries = self._entries(step, address)
+            if entries is None or not bulk:
+                close()
+            if entries is None:
+                segments.append(Segment(None, (step,)))
+            else:
+                rows += entries
+                steps += [step] * len(entries)
+        close()
+        return segments
+
+    def _entries(self, step: Step, address: dict[str, int]) -> list[tuple[int, int]] | None:
+        """Return the calls of a step: function and argument block; None if Python runs it."""
+        inputs, outputs = self._places(step.inputs), self._places(step.outputs)
+        scratch = (self.slot[step.scratch], 0)
+        if isinstance(step.kernel, GeneratedKernel):
+            functions = [address[call.source.name] for call in step.kernel.calls]
+            if not all(functions):
+                return None
+            return [
+                (function, self._block(call.block(inputs, outputs, scratch)))
+                for function, call in zip(functions, step.kernel.calls, strict=True)
+            ]
+        if isinstance(step.kernel, OneDnnKernel):
+            threads = step.kernel.threads
+            return [
+                (self.runtime.onednn, self._block(call.block(inputs, outputs, scratch, threads)))
+                for call in step.kernel.calls
+            ]
+        return None
+
+    def _places(self, views: Sequence[View]) -> list[tuple[int, int]]:
+        return [(self.slot[view.buffer], view.offset) for view in views]
+
+    def _block(self, words: list[int]) -> int:
+        self.blocks.append(np.array(words, np.int64))
+        return int(self.blocks[-1].ctypes.data)
+
+    def __call__(self, changing: Memory) -> None:
+        """Run all steps.  Raises GraphError if the values of an input do not fit."""
+        self._place(changing)
+        for segment in self.segments:
+            if segment.calls is None:
+                self._interpret(segment.steps[0], changing)
+            else:
+                self._launch(segment.calls, segment.steps, changing)
+
+    def profile(self, changing: Memory) -> list[Timing]:
+        """Run all steps one by one, and return when each began and how long it took."""
+        self._place(changing)
+        timings = []
+        for segment in self.segments:
+            for i, step in enumerate(segment.steps):
+                start = time.perf_counter()
+                if segment.calls is None:
+                    self._interpret(step, changing)
+                else:
+                    self._launch(segment.calls[i : i + 1], (step,), changing)
+                timings.append(Timing(step, start, time.perf_counter() - start))
+        return timings
+
+    def _place(self, changing: Memory) -> None:
+        for i, buffer in self.changing:
+            self.slots[i] = changing[buffer].ctypes.data
+
+    def _interpret(self, step: Step, changing: Memory) -> None:
+        run_step(step, step.kernel, {**self.memory, **changing})
+
+    def _launch(self, calls: Array, steps: Sequence[Step], changing: Memory) -> None:
+        failed = self.runtime.run(
+            calls.ctypes.data, len(steps), self.slots.ctypes.data, self.threads
+        )
+        if failed >= 0:
+            self._explain(steps[failed], changing)
+
+    def _explain(self, step: Step, changing: Memory) -> None:
+        """Raise the error that NumPy has for a step whose kernel refused its input."""
+        run_step(step, NumpyKernel(step.node), {**self.memory, **changing})
+        raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")

@@ -1,0 +1,352 @@
+"""oneDNN through its C interface (version 3): memory layouts, primitives, and running them.
+
+Knows the library and nothing of minigraph's ops; `heavy.py` says which primitive computes what.
+The library comes with the package `onednn-cpu-gomp`.  It is loaded when a CPU function is first
+compiled; where it is missing, `library()` returns None and the ops run in NumPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import site
+import sys
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minigraph.errors import GraphError, warn_once
+from minigraph.graph import Array, DType, Shape
+
+# The names and values of the C header dnnl_types.h, version 3.2.
+FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
+CONVOLUTION_DIRECT = 1
+POOLING_MAX, POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 0x1FF, 0x2FF, 0x3FF
+LRN_ACROSS_CHANNELS, SOFTMAX_ACCURATE, SOFTMAX_LOG = 0xAFF, 0x30000, 0x30001
+USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT = 1, 2, 4
+SRC, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 17, 33, 41, 49, 50, 51, 52
+WORKSPACE, SCRATCHPAD = 64, 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
+_QUERY_INFO = 8
+_QUERY_MD = {
+    SRC: 129,
+    DIFF_SRC: 130,
+    WEIGHTS: 131,
+    DIFF_WEIGHTS: 132,
+    DST: 133,
+    DIFF_DST: 134,
+    WORKSPACE: 135,
+    SCRATCHPAD: 136,
+}
+_FORMAT_ANY = 1
+_DTYPES = {"float32": 3, "int32": 4, "int8": 5, "uint8": 6}
+_MAX_NDIM = 12
+_Dims = c_int64 * _MAX_NDIM
+
+
+class _ExecArg(ctypes.Structure):
+    _fields_ = (("arg", c_int), ("memory", c_void_p))
+
+
+class Unimplemented(GraphError):
+    """oneDNN has no implementation of what was asked for."""
+
+
+@dataclass
+class Library:
+    """The loaded library with its engine and stream (one of each is enough for a process)."""
+
+    dnnl: ctypes.CDLL
+    gomp: ctypes.CDLL
+    engine: c_void_p
+    stream: c_void_p
+
+    @property
+    def version(self) -> str:
+        self.dnnl.dnnl_version.restype = POINTER(c_int)
+        return ".".join(str(self.dnnl.dnnl_version()[i]) for i in range(3))
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function; Unimplemented if it says so, GraphError for any other failure."""
+        status = getattr(self.dnnl, name)(*args)
+        if status == 3:
+            raise Unimplemented(f"oneDNN does not implement {name}")
+        if status:
+            raise GraphError(f"oneDNN's {name} failed with status {status}")
+
+
+@functools.cache
+def library() -> Library | None:
+    """Return the library, or None, with one warning, where it cannot be loaded."""
+    roots = [sys.prefix, site.getuserbase()]
+    paths = [path for root in roots if (path := Path(root, "lib", "libdnnl.so.3")).exists()]
+    try:
+        dnnl = ctypes.CDLL(str(paths[0]) if paths else "libdnnl.so.3")
+        gomp = ctypes.CDLL("libgomp.so.1")
+    except OSError as error:
+        warn_once(
+            f"oneDNN is missing ({error}); convolutions and products run in NumPy, many times "
+            "slower: pip install onednn-cpu-gomp (Linux on x86-64), and libgomp1 from the system"
+        )
+        return None
+    found = Library(dnnl, gomp, c_void_p(), c_void_p())
+    found.call("dnnl_engine_create", byref(found.engine), 1, c_size_t(0))
+    found.call("dnnl_stream_create", byref(found.stream), found.engine, 1)
+    found.call("dnnl_set_primitive_cache_capacity", 0)  # functions own their primitives
+    return found
+
+
+def _lib() -> Library:
+    found = library()
+    assert found is not None, "oneDNN is asked for only where it is there"
+    return found
+
+
+class Layout:
+    """A memory descriptor: sizes, type, and where each element lies."""
+
+    def __init__(self, handle: c_void_p) -> None:
+        self.handle = handle
+        self.destroy = weakref.finalize(self, _lib().dnnl.dnnl_memory_desc_destroy, handle)
+
+    @property
+    def nbytes(self) -> int:
+        size = _lib().dnnl.dnnl_memory_desc_get_size
+        size.restype = c_size_t
+        return int(size(self.handle))
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, Layout)
+        return same and bool(_lib().dnnl.dnnl_memory_desc_equal(self.handle, other.handle))  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) -> Layout:
+    """Return the layout with these strides in elements; without strides, C-contiguous."""
+    if strides is None:
+        strides = list(itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))
+        strides.reverse()
+    made = c_void_p()
+    _lib().call(
+        "dnnl_memory_desc_create_with_strides",
+        byref(made),
+        len(shape),
+        _Dims(*shape),
+        _DTYPES[dtype.name],
+        _Dims(*strides),
+    )
+    return Layout(made)
+
+
+def channels_last(shape: Shape, dtype: DType) -> Layout:
+    """Return the layout of [n, c, h, w] with the channels innermost in memory."""
+    _, c, h, w = shape
+    return strided(shape, dtype, (h * w * c, 1, w * c, c))
+
+
+def any_layout(shape: Shape, dtype: DType) -> Layout:
+    """Return the layout that lets the primitive choose."""
+    made = c_void_p()
+    _lib().call(
+        "dnnl_memory_desc_create_with_tag",
+        byref(made),
+        len(shape),
+        _Dims(*shape),
+        _DTYPES[dtype.name],
+        _FORMAT_ANY,
+    )
+    return Layout(made)
+
+
+class Descriptor:
+    """A primitive descriptor: one implementation of an operation, and the way to the next one.
+
+    Takes the name of the C function that makes it, and that function's arguments between the result
+    and the attributes.
+    """
+
+    def __init__(self, create: str, *args: Any) -> None:
+        lib = _lib()
+        self.args = args  # the library reads a forward descriptor given as a hint later too
+        attributes = c_void_p()
+        lib.call("dnnl_primitive_attr_create", byref(attributes))
+        lib.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, 1)  # the caller's memory
+        self.handle = c_void_p()
+        try:
+            values = [a.handle if isinstance(a, Layout | Descriptor) else a for a in args]
+            lib.call(create, byref(self.handle), *values, attributes)
+        finally:
+            lib.dnnl.dnnl_primitive_attr_destroy(attributes)
+        self.destroy = weakref.finalize(self, lib.dnnl.dnnl_primitive_desc_destroy, self.handle)
+
+    @property
+    def name(self) -> str:
+        """The implementation's name, such as "jit:avx2"."""
+        text = c_char_p()
+        _lib().call("dnnl_primitive_desc_query", self.handle, _QUERY_INFO, 0, byref(text))
+        return (text.value or b"").decode()
+
+    def layout(self, arg: int) -> Layout:
+        """Return the layout that this implementation wants for an argument."""
+        query = _lib().dnnl.dnnl_primitive_desc_query_md
+        query.restype = c_void_p
+        borrowed = c_void_p(query(self.handle, _QUERY_MD[arg], 0))
+        made = c_void_p()
+        _lib().call("dnnl_memory_desc_clone", byref(made), borrowed)
+        return Layout(made)
+
+    def advance(self) -> bool:
+        """Go on to the next implementation; False if this was the last."""
+        return int(_lib().dnnl.dnnl_primitive_desc_next_impl(self.handle)) == 0
+
+    def implementations(self) -> Iterator[str]:
+        """Yield the name of each implementation while this descriptor stands at it."""
+        yield self.name
+        while self.advance():
+            yield self.name
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where an argument's memory is: an input or output of the kernel, or its scratch memory."""
+
+    place: str  # "input", "output" or "scratch"
+    index: int  # of the input or output; the offset in bytes into the scratch memory
+
+
+@dataclass
+class Call:
+    """A primitive with its arguments, whose memory is known only when it runs."""
+
+    primitive: c_void_p
+    operands: list[Operand]
+    memories: list[c_void_p]
+    arguments: Any
+    destroy: Any = field(repr=False, default=None)
+
+    def __init__(self, descriptor: Descriptor, args: Sequence[tuple[int, Layout, Operand]]) -> None:
+        lib = _lib()
+        self.primitive = c_void_p()
+        lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
+        self.operands = [operand for _, _, operand in args]
+        self.memories = []
+        self.arguments = (_ExecArg * len(args))()
+        for i, (arg, layout, _) in enumerate(args):
+            memory = c_void_p()
+            lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
+            self.memories.append(memory)
+            self.arguments[i] = _ExecArg(arg, memory)
+        self.destroy = weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
+
+    def block(
+        self,
+        inputs: Sequence[tuple[int, int]],
+        outputs: Sequence[tuple[int, int]],
+        scratch: tuple[int, int],
+        threads: int,
+    ) -> list[int]:
+        """Return the argument block for the native runtime, from slot and offset of each place."""
+        lib = _lib()
+        words = [address_of(lib.dnnl.dnnl_memory_set_data_handle)]
+        words += [address_of(lib.dnnl.dnnl_primitive_execute)]
+        words += [self.primitive.value or 0, lib.stream.value or 0, len(self.operands)]
+        words += [ctypes.addressof(self.arguments), threads]
+        for memory, operand in zip(self.memories, self.operands, strict=True):
+            if operand.place == "scratch":
+                slot, offset = scratch[0], scratch[1] + operand.index
+            else:
+                slot, offset = (inputs if operand.place == "input" else outputs)[operand.index]
+            words += [memory.value or 0, slot, offset]
+        return words
+
+    def run(self, address: Mapping[str, Sequence[int]], scratch: int) -> None:
+        """Execute with the addresses of inputs and outputs."""
+        lib = _lib()
+        for memory, operand in zip(self.memories, self.operands, strict=True):
+            if operand.place == "scratch":
+                at = scratch + operand.index
+            else:
+                at = address[operand.place][operand.index]
+            lib.dnnl.dnnl_memory_set_data_handle(memory, c_void_p(at))
+        lib.call(
+            "dnnl_primitive_execute", self.primitive, lib.stream, len(self.operands), self.arguments
+        )
+
+
+def address_of(function: Any) -> int:
+    """Return the address of a C function."""
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> None:
+    lib.dnnl.dnnl_primitive_destroy(primitive)
+    for memory in memories:
+        lib.dnnl.dnnl_memory_destroy(memory)
+
+
+class OneDnnKernel:
+    """A primitive, with the reorders between the caller's layouts and those that it wants.
+
+    args     (argument, the caller's layout, operand) of each input and output
+    threads  it was made for, and runs on
+    """
+
+    refuses = False
+
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        args: Sequence[tuple[int, Layout, Operand]],
+        strided: Sequence[bool],
+        threads: int,
+    ) -> None:
+        self.name = f"onednn {descriptor.name}"
+        self.strided = strided
+        self.inplace: Sequence[bool] = (False,) * len(strided)
+        self.threads = threads
+        self.scratch = 0
+        before: list[Call] = []
+        after: list[Call] = []
+        inner = []
+        for arg, layout, operand in args:
+            wanted = descriptor.layout(arg) if arg in _QUERY_MD else layout
+            if wanted == layout:
+                inner.append((arg, layout, operand))
+                continue
+            moved = self._scratch(wanted.nbytes)
+            inner.append((arg, wanted, moved))
+            if operand.place == "input":
+                before.append(reorder(layout, operand, wanted, moved))
+            else:
+                after.append(reorder(wanted, moved, layout, operand))
+        pad = descriptor.layout(SCRATCHPAD)
+        if pad.nbytes:
+            inner.append((SCRATCHPAD, pad, self._scratch(pad.nbytes)))
+        self.calls = [*before, Call(descriptor, inner), *after]
+
+    def _scratch(self, nbytes: int) -> Operand:
+        made = Operand("scratch", self.scratch)
+        self.scratch += -(-nbytes // 64) * 64
+        return made
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        address = {
+            "input": [x.ctypes.data for x in inputs],
+            "output": [y.ctypes.data for y in outputs],
+        }
+        at = scratch.ctypes.data if self.scratch else 0
+        _lib().gomp.omp_set_num_threads(self.threads)
+        for call in self.calls:
+            call.run(address, at)
+
+
+def reorder(source: Layout, from_: Operand, target: Layout, to: Operand) -> Call:
+    """Return the call that copies between layouts."""
+    engine = _lib().engine
+    descriptor = Descriptor("dnnl_reorder_primitive_desc_create", source, engine, target, engine)
+    return Call(descriptor, [(SRC, source, from_), (DST, target, to)])

@@ -1,0 +1,76 @@
+"""The reference backend: every op by its own NumPy meaning, one after the other from Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from minigraph.graph import Array, Node, Shape, run
+from minigraph.program import Executor, Kernel, Memory, Program, Step, Timing
+
+
+class NumpyKernel:
+    """Run the meaning of a node's op and copy the result to where it belongs."""
+
+    name = "numpy"
+    scratch = 0
+    refuses = True
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.strided: Sequence[bool] = (True,) * len(node.inputs)
+        self.inplace: Sequence[bool] = (False,) * len(node.inputs)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        with np.errstate(all="ignore"):
+            results = run(self.node, *inputs)
+        if not self.node.is_bundle:
+            results = (results,)
+        for output, result in zip(outputs, results, strict=True):
+            np.copyto(output, result)
+
+
+def run_step(step: Step, kernel: Kernel, memory: Memory) -> None:
+    """Run one step from Python."""
+    kernel.run(
+        [view.array(memory[view.buffer]) for view in step.inputs],
+        [view.array(memory[view.buffer]) for view in step.outputs],
+        memory[step.scratch],
+    )
+
+
+class Interpreter:
+    """Runs the steps of a program one by one from Python."""
+
+    launches = 0
+
+    def __init__(self, program: Program, memory: Memory) -> None:
+        self.program = program
+        self.memory = memory
+
+    def __call__(self, changing: Memory) -> None:
+        self.profile(changing)
+
+    def profile(self, changing: Memory) -> list[Timing]:
+        memory = {**self.memory, **changing}
+        timings = []
+        for step in self.program.steps:
+            start = time.perf_counter()
+            run_step(step, step.kernel, memory)
+            timings.append(Timing(step, start, time.perf_counter() - start))
+        return timings
+
+
+class ReferenceBackend:
+    """Device "reference": slow, and what every other device is compared with."""
+
+    device = "reference"
+    versions: Mapping[str, str] = {}
+
+    def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:
+        return NumpyKernel(node)
+
+    def bind(self, program: Program, memory: Memory) -> Executor:
+        return Interpreter(program, memory)

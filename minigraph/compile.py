@@ -1,0 +1,151 @@
+"""`comp_graph`: where options are read, and expressions become a function."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from minigraph import options as settings
+from minigraph.backends.cpu import CpuBackend
+from minigraph.backends.reference import ReferenceBackend
+from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
+from minigraph.function import Function
+from minigraph.graph import Graph, Input, Node, Parameter, as_node, can_cast, here
+from minigraph.ops.cast import astype
+from minigraph.ops.random import SEED, STEP, number_streams
+from minigraph.program import Backend, lower
+
+
+class CompGraph:
+    """A device with options, which turns expressions into functions."""
+
+    def __init__(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> None:
+        self.device = check_device(settings.default_device() if device is None else device)
+        self._given: dict[str, Any] = {}
+        for name, value in (options or {}).items():
+            self.set_option(name, value)
+        settings.resolve(self._given)  # a bad MINIGRAPH_OPTIONS is an error here, not later
+
+    def set_option(self, name: str, value: Any) -> Any:
+        """Set an option for functions compiled from now on; return its old value."""
+        option = settings.find(name)
+        checked = option.check(value)
+        old = self.get_option(name)
+        self._given[name] = checked
+        return old
+
+    def get_option(self, name: str) -> Any:
+        """Return the value of an option."""
+        return self.options[settings.find(name).name]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options with their values."""
+        return settings.resolve(self._given)
+
+    def compile(
+        self,
+        inputs: Sequence[Node] = (),
+        outputs: Node | Sequence[Node] = (),
+        updates: Mapping[Parameter, Any] | None = None,
+    ) -> Function:
+        """Return the function of `inputs` that computes `outputs` and then applies `updates`.
+
+        inputs   made by `mg.input`; the function takes their values in this order or by name
+        outputs  expressions, or one expression, for which the function returns one array
+        updates  for parameters their new values: computed, as the outputs are, from the values that
+                 all parameters had when the call began
+
+        Raises GraphError for an input that is missing, named twice or no input, ShapeError and
+        DTypeError for a new value that does not fit its parameter.
+        """
+        values = self.options
+        seconds: dict[str, float] = {}
+        single = isinstance(outputs, Node)
+        results = [outputs] if isinstance(outputs, Node) else list(map(_expression, outputs))
+        inputs = [inputs] if isinstance(inputs, Node) else list(inputs)
+        with timed(seconds, "build"):
+            check_inputs(inputs)
+            new = {p: _new_value(p, value) for p, value in (updates or {}).items()}
+            graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
+            graph.check()
+            graph = number_streams(graph)
+        with timed(seconds, "lower"):
+            backend = open_backend(self.device, values)
+            program = lower(graph, len(results), list(new), backend)
+        return Function(program, inputs, single, backend, values, seconds)
+
+
+def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:
+    """Return a graph compiler for a device.
+
+    device   "cpu", or "reference" (every op in NumPy); default `MINIGRAPH_DEVICE`, else "cpu"
+    options  names and values, as `set_option` takes them
+
+    >>> cg = comp_graph(options={"graph_opt_level": 3})
+    >>> cg.set_option("graph_opt_level", 2)
+    3
+    """
+    return CompGraph(device, options)
+
+
+def check_device(device: str) -> str:
+    """Return the device's name; DeviceError for one that does not exist here."""
+    if device in ("cpu", "reference"):
+        return device
+    if isinstance(device, str) and re.fullmatch(r"cuda(:\d+)?", device):
+        raise DeviceError(f"device {device!r}: this version of minigraph has no CUDA backend yet")
+    raise DeviceError(f'there is no device {device!r}; use "cpu" or "reference"')
+
+
+def open_backend(device: str, values: Mapping[str, Any]) -> Backend:
+    """Return the backend for a device."""
+    if device == "reference":
+        return ReferenceBackend()
+    return CpuBackend(settings.num_threads(values["num_threads"]), values["bulk"])
+
+
+def check_inputs(inputs: Sequence[Node]) -> None:
+    """Raise GraphError if one is no input or two have the same name."""
+    names: set[str] = set()
+    for x in inputs:
+        if not isinstance(x, Node) or not isinstance(x.op, Input):
+            what = repr(x) if isinstance(x, Node) else type(x).__name__
+            raise GraphError(f"compile: {what} is no input; inputs are made by mg.input {here()}")
+        if x.name in names:
+            raise GraphError(f"compile: two inputs are called {x.name!r} {here()}")
+        names.add(x.name)
+
+
+def _expression(value: Any) -> Node:
+    """Return an output or a new value, which may be a number or an array, as an expression."""
+    try:
+        return as_node(value)
+    except GraphError as error:
+        raise type(error)(f"compile: {error} {here()}") from None
+
+
+def _new_value(parameter: Parameter, value: Any) -> Node:
+    """Return the expression for a parameter's new value in the parameter's dtype."""
+    if not isinstance(parameter, Parameter):
+        raise GraphError(f"compile: only a Parameter can be updated, not {parameter!r} {here()}")
+    node = _expression(value)
+    what = f"compile: the update of parameter {parameter.name} ({parameter.spec}) is {node.spec}"
+    if node.shape != parameter.shape:
+        raise ShapeError(f"{what}, made {node.source}; the shapes have to be equal")
+    if not can_cast(node.dtype, parameter.dtype):
+        raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
+    return astype(node, parameter.dtype)
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time spent inside to `seconds[stage]`."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start

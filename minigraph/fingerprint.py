@@ -1,0 +1,54 @@
+"""The identity of a compiled function: what it computes, with which settings, on what machine.
+
+Two functions with one fingerprint may share what was measured and generated for them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minigraph.graph import Constant, Graph
+from minigraph.version import __version__
+
+
+def fields(
+    graph: Graph, device: str, options: Mapping[str, Any], libraries: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what the fingerprint covers, in words."""
+    values = hashlib.sha256()
+    for node in graph:
+        if isinstance(node.op, Constant):
+            values.update(f"{node.spec}".encode() + node.op.value.tobytes())
+    return {
+        "minigraph": __version__,
+        "numpy": np.__version__,
+        **libraries,
+        "device": f"{device} {processor()}" if device != "reference" else device,
+        "options": ", ".join(f"{name}={value}" for name, value in options.items()),
+        "graph": hashlib.sha256(str(graph).encode()).hexdigest(),
+        "constants": values.hexdigest(),
+    }
+
+
+def digest(covered: Mapping[str, str]) -> str:
+    """Return the fingerprint, 40 hexadecimal digits."""
+    text = "\n".join(f"{name}: {value}" for name, value in covered.items())
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def processor() -> str:
+    """Return the processor's model and a digest of the features that code may use."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}".strip()
+    found = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    features = " ".join(sorted(found.get("flags", found.get("Features", "")).split()))
+    short = hashlib.sha256(features.encode()).hexdigest()[:8]
+    return f"{platform.machine()} {found.get('model name', 'unknown')} features {short}"

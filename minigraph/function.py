@@ -1,0 +1,245 @@
+"""A compiled function: a program with its memory, called with arrays."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigraph import fingerprint
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import (
+    Array,
+    Constant,
+    Input,
+    Item,
+    Node,
+    Parameter,
+    Spec,
+    Variable,
+    aligned_empty,
+    as_array,
+    here,
+)
+from minigraph.ops.random import SEED, STEP
+from minigraph.options import ineffective
+from minigraph.profile import KernelTime, Profile
+from minigraph.program import Backend, Buffer, Home, Memory, Program, Timing
+from minigraph.report import MemoryUse, Report
+
+BYTE = np.dtype(np.uint8)
+
+
+class Function:
+    """What `comp_graph().compile` returns: call it with an array for each input.
+
+    Inputs are given in order or by name.  The results are NumPy arrays that belong to the caller.
+    Calls from several threads wait for each other; different functions run at the same time.
+
+    calls  how often it has been called: the step that random ops count by.  Setting it makes the
+           function go on from there, as after loading a checkpoint.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[Node],
+        single: bool,
+        backend: Backend,
+        options: Mapping[str, Any],
+        seconds: dict[str, float],
+    ) -> None:
+        self.calls = 0
+        self._program = program
+        self._inputs = {node.name: node for node in inputs}
+        self._single = single
+        self._backend = backend
+        self._options = dict(options)
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._seed = np.array(options["seed"], np.uint64)
+        self._arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
+        self._static = _static_memory(program, self._arena)
+        self._input_buffers = [b for b in program.buffers if b.home is Home.INPUT]
+        self._output_buffers = [b for b in program.buffers if b.home is Home.OUTPUT]
+        self._returned: dict[Buffer, list[Array]] = {b: [] for b in self._output_buffers}
+        start = time.perf_counter()
+        self._executor = backend.bind(program, self._static)
+        seconds["bind"] = time.perf_counter() - start
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
+        values = self._bind(args, kwargs)
+        with self._lock:
+            results = self._run(values, self._executor)
+        return results[0] if self._single else results
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """Run once like a call, one kernel at a time, and return how long each took."""
+        values = self._bind(args, kwargs)
+        timings: list[Timing] = []
+        with self._lock:
+            self._run(values, lambda changing: timings.extend(self._executor.profile(changing)))
+        return Profile(
+            [
+                KernelTime(
+                    name=t.step.node.op.name,
+                    kernel=t.step.kernel.name,
+                    result=", ".join(map(str, t.step.node.specs)),
+                    line=str(t.step.node.source),
+                    start=t.start - timings[0].start,
+                    seconds=t.seconds,
+                )
+                for t in timings
+            ]
+        )
+
+    # ------------------------------------------------------------ a call
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Node, Array]:
+        """Return the array for each input, checked and cast."""
+        names = list(self._inputs)
+        if len(args) > len(names):
+            raise GraphError(
+                f"the function takes {len(names)} inputs ({', '.join(names)}), got {len(args)} "
+                f"{here()}"
+            )
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in self._inputs:
+                known = ", ".join(names) or "none"
+                raise GraphError(f"there is no input {name!r}; the inputs: {known} {here()}")
+            if name in given:
+                raise GraphError(f"input {name!r} is given twice {here()}")
+            given[name] = value
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
+        return {node: _as_input(node, given[name]) for name, node in self._inputs.items()}
+
+    def _run(self, values: dict[Node, Array], execute: Callable[[Memory], None]) -> list[Array]:
+        values[SEED] = self._seed
+        values[STEP] = np.array(self.calls, np.uint64)
+        changing = {buffer: values[buffer.node] for buffer in self._input_buffers}  # type: ignore[index]
+        for buffer in self._output_buffers:
+            changing[buffer] = _free_memory(self._returned[buffer], buffer.nbytes)
+        execute(changing)
+        memory = {**self._static, **changing}
+        results = self._collect(memory)
+        for parameter, view in self._program.updates:
+            parameter.data[...] = view.array(memory[view.buffer])
+        self.calls += 1
+        return results
+
+    def _collect(self, memory: Mapping[Buffer, Array]) -> list[Array]:
+        """Return the outputs; what other arrays share is copied."""
+        results: list[Array] = []
+        handed: set[Buffer] = set()
+        for view in self._program.outputs:
+            array = view.array(memory[view.buffer])
+            whole = view.buffer.home is Home.OUTPUT and view.buffer not in handed
+            handed.add(view.buffer)
+            results.append(array if whole else array.copy())
+        return results
+
+    # ------------------------------------------------------------ what it tells
+
+    def report(self) -> Report:
+        """Return what was compiled, and how; `print` it."""
+        program = self._program
+        nodes = [node for node in program.graph if not isinstance(node.op, LEAVES)]
+        return Report(
+            device=self._backend.device,
+            ops=Counter(node.op.name for node in nodes),
+            steps=[
+                (step.node.op.name, step.kernel.name, ", ".join(map(str, step.node.specs)))
+                for step in program.steps
+            ],
+            memory=self._memory(),
+            launches=self._executor.launches,
+            syncs=0,
+            seconds=dict(self._seconds),
+            fingerprint=fingerprint.digest(self._covered()),
+            options=dict(self._options),
+            ineffective=ineffective(self._options),
+        )
+
+    def _covered(self) -> dict[str, str]:
+        device = self._backend.device
+        versions = self._backend.versions
+        return fingerprint.fields(self._program.graph, device, self._options, versions)
+
+    def _memory(self) -> MemoryUse:
+        sizes: Counter[Home] = Counter()
+        held: set[Node | None] = set()
+        for buffer in self._program.buffers:
+            if buffer.node is None or buffer.node not in held:
+                sizes[buffer.home] += buffer.nbytes
+            held.add(buffer.node)
+        arena = self._program.arena_bytes
+        others = sizes[Home.PARAMETER] + sizes[Home.CONSTANT] + sizes[Home.OUTPUT]
+        return MemoryUse(
+            peak_bytes=arena + others,
+            arena_bytes=arena,
+            parameter_bytes=sizes[Home.PARAMETER],
+            unplanned_bytes=self._program.unplanned_bytes,
+        )
+
+
+LEAVES = (Input, Constant, Item, Variable)
+
+
+def _free_memory(returned: list[Array], nbytes: int) -> Array:
+    """Return memory for an output that no array of the caller shows.
+
+    `returned` holds what the last two calls gave out: with `y = f(x)` in a loop the caller lets go
+    of one while it gets the other.  Memory fresh from the system costs more than most kernels do.
+    """
+    for i in range(len(returned)):
+        if _references(returned, i) == ALONE:
+            return returned[i]
+    returned.append(aligned_empty(Spec((nbytes,), BYTE)))
+    del returned[:-2]
+    return returned[-1]
+
+
+def _references(arrays: list[Array], index: int) -> int:
+    """Return how many references there are to the owner of an array's memory."""
+    return sys.getrefcount(arrays[index].base)
+
+
+ALONE = _references([aligned_empty(Spec((1,), BYTE))], 0)
+
+
+def _static_memory(program: Program, arena: Array) -> dict[Buffer, Array]:
+    """Return the memory of the buffers that stay where they are between calls."""
+    memory: dict[Buffer, Array] = {}
+    for buffer in program.buffers:
+        if buffer.home is Home.ARENA:
+            memory[buffer] = arena[buffer.offset : buffer.offset + buffer.nbytes]
+        elif buffer.home is Home.PARAMETER:
+            assert isinstance(buffer.node, Parameter)
+            memory[buffer] = buffer.node.data
+        elif buffer.home is Home.CONSTANT:
+            assert buffer.node is not None and isinstance(buffer.node.op, Constant)
+            memory[buffer] = np.ascontiguousarray(buffer.node.op.value)
+    return memory
+
+
+def _as_input(node: Node, value: Any) -> Array:
+    """Return `value` as a contiguous array of the input's dtype; errors say what it takes."""
+    try:
+        array = as_array(value, node.dtype)
+    except DTypeError as error:
+        raise DTypeError(f"input {node.name} takes {node.spec}: {error} {here()}") from None
+    if array.shape != node.shape:
+        raise ShapeError(
+            f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; "
+            f"a function has fixed shapes, so compile another one for this shape"
+        )
+    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])

@@ -1,0 +1,68 @@
+"""C for one element: types, loads, stores, and the expression of an elementwise op."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from minigraph.graph import Copy, DType, Op
+from minigraph.ops.elementwise import Elementwise, kind
+
+C_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "bool": "uint8_t",
+    **{f"{u}int{bits}": f"{u}int{bits}_t" for u in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+
+def c_type(dtype: DType) -> str:
+    """Return the C type that holds an element in memory; KeyError for 16-bit floats."""
+    return C_TYPES[dtype.name]
+
+
+def expressible(*dtypes: DType) -> bool:
+    """Whether C has all of these types."""
+    return all(dtype.name in C_TYPES for dtype in dtypes)
+
+
+def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[str]) -> str:
+    """Return the C expression of `op` for operands `args` of `dtypes`.
+
+    >>> import numpy as np
+    >>> from minigraph.ops.exponential import Exp
+    >>> expression(Exp(), [np.dtype("float32")], np.dtype("float32"), ["x"])
+    'expf(x)'
+    """
+    names = _names(dtypes, result)
+    return _template(op, dtypes).format(*args, **names, i="(uint64_t)i")
+
+
+def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
+    """Return the C functions that `expression` calls."""
+    if not isinstance(op, Elementwise):
+        return []
+    text = op.support if kind(dtypes[-1]) == "f" else op.support_int
+    whole = text.format(**_names(dtypes, result)).strip()
+    return [part for part in re.split(r"\n(?=static)", whole) if part]
+
+
+def stored(dtype: DType, value: str) -> str:
+    """Return the expression of `value` as it is stored."""
+    return f"({value}) != 0" if dtype.name == "bool" else value
+
+
+def _template(op: Op, dtypes: Sequence[DType]) -> str:
+    if isinstance(op, Copy):
+        return "{0}"
+    assert isinstance(op, Elementwise)
+    group = kind(dtypes[-1])
+    if group == "b" and op.c_bool:
+        return op.c_bool
+    return op.c_int if group in "iub" and op.c_int else op.c
+
+
+def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
+    # The last operand: the condition of a `where` comes first.
+    last = dtypes[-1]
+    return {"T": c_type(last), "f": "f" if last.name == "float32" else "", "R": c_type(result)}

@@ -1,0 +1,105 @@
+"""The C text that stands before all kernels of a translation unit."""
+
+from __future__ import annotations
+
+import platform
+
+MAX_RANK = 16  # of a collapsed iteration space
+
+PRELUDE = (
+    f"""#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <omp.h>
+#define MG_MAX_RANK {MAX_RANK}
+"""
+    + """
+/* Walk a space row by row: `mg_start` sets the odometer `index` and each operand's offset `at` to a
+   row, `mg_next` moves them on to the next one. */
+static inline void mg_start(const int64_t *a, int operands, int64_t row, int64_t *at,
+                            int64_t *index) {
+  const int64_t rank = a[1], *extent = a + 2, *operand = a + 2 + rank;
+  for (int k = 0; k < operands; k++) at[k] = operand[k * (rank + 2) + 1];
+  for (int64_t d = rank - 2; d >= 0; d--) {
+    index[d] = row % extent[d];
+    row /= extent[d];
+    for (int k = 0; k < operands; k++) at[k] += index[d] * operand[k * (rank + 2) + 2 + d];
+  }
+}
+static inline void mg_next(const int64_t *a, int operands, int64_t *at, int64_t *index) {
+  const int64_t rank = a[1], *extent = a + 2, *operand = a + 2 + rank;
+  for (int64_t d = rank - 2; d >= 0; d--) {
+    for (int k = 0; k < operands; k++) at[k] += operand[k * (rank + 2) + 2 + d];
+    if (++index[d] < extent[d]) return;
+    index[d] = 0;
+    for (int k = 0; k < operands; k++) at[k] -= extent[d] * operand[k * (rank + 2) + 2 + d];
+  }
+}
+/* Copy past the caches. */
+#if defined(__AVX__)
+#include <immintrin.h>
+static inline void mg_stream(void *to, const void *from, int64_t bytes) {
+  char *q = to;
+  const char *p = from;
+  const int64_t head = -(uintptr_t)q & 31;
+  if (bytes < head + 32) {
+    memcpy(q, p, bytes);
+    return;
+  }
+  memcpy(q, p, head);
+  int64_t j = head;
+  for (; j + 32 <= bytes; j += 32)
+    _mm256_stream_si256((__m256i *)(q + j), _mm256_loadu_si256((const __m256i *)(p + j)));
+  memcpy(q + j, p + j, bytes - j);
+}
+static inline void mg_fence(void) { _mm_sfence(); }
+#else
+static inline void mg_stream(void *to, const void *from, int64_t bytes) { memcpy(to, from, bytes); }
+static inline void mg_fence(void) {}
+#endif
+/* Share the space among threads, in parts that begin at a multiple of 64 elements. */
+typedef void (*mg_part)(const int64_t *a, char **slots, int64_t begin, int64_t end);
+static inline void mg_share(mg_part part, const int64_t *a, char **slots) {
+  int64_t total = 1;
+  for (int64_t d = 0; d < a[1]; d++) total *= a[2 + d];
+  if (a[0] <= 1) {
+    part(a, slots, 0, total);
+    return;
+  }
+  #pragma omp parallel num_threads(a[0])
+  {
+    const int64_t count = omp_get_num_threads(), me = omp_get_thread_num();
+    const int64_t share = (total / count + 63) / 64 * 64;
+    const int64_t begin = share * me, end = me == count - 1 ? total : begin + share;
+    if (begin < (end < total ? end : total)) part(a, slots, begin, end < total ? end : total);
+  }
+}
+"""
+)
+
+# Functions that glibc's libmvec has vector variants of, since which version.  Declared so, gcc
+# vectorises loops that call them without giving up NaN and infinity, as -ffast-math would.
+_VECTOR_MATH = {
+    (2, 22): ("sin", "cos", "exp", "log"),
+    (2, 35): (
+        *("tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+        *("expm1", "log1p", "log2", "log10", "erf"),
+    ),
+}
+_VECTOR_MATH_2 = {(2, 22): ("pow",), (2, 35): ("atan2",)}
+
+
+def vector_math() -> str:
+    """Return the declarations for the C library of this machine."""
+    library, version = platform.libc_ver()
+    if library != "glibc" or platform.machine() != "x86_64":
+        return ""
+    have = tuple(map(int, version.split(".")[:2]))
+    lines = []
+    for table, arguments in ((_VECTOR_MATH, 1), (_VECTOR_MATH_2, 2)):
+        for since, names in table.items():
+            for name in names if have >= since else ():
+                for suffix, t in (("", "double"), ("f", "float")):
+                    lines.append("#pragma omp declare simd notinbranch")
+                    lines.append(f"{t} {name}{suffix}({', '.join([t] * arguments)});")
+    return "\n".join(lines) + "\n"
