@@ -1,0 +1,18 @@
+"""minigraph: a deep-learning framework whose computation graph optimises itself by level."""
+
+from minigraph import data, jit, nn, ops, optim
+from minigraph.autodiff import grad
+from minigraph.compile import comp_graph
+from minigraph.errors import (
+    CacheError,
+    CompileError,
+    DeviceError,
+    DTypeError,
+    GraphError,
+    MinigraphWarning,
+    OptionError,
+    ShapeError,
+)
+from minigraph.graph import Parameter, input
+from minigraph.serialization import load, save
+from minigraph.version import __version__

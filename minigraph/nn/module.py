@@ -1,0 +1,260 @@
+"""Modules: trees of parameters with a forward pass, as in `torch.nn`.
+
+A module builds expressions.  It knows nothing of what compiles and runs them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+from minigraph.errors import GraphError
+from minigraph.graph import Array, Node, Parameter, here, layer, located
+from minigraph.serialization import Incompatible, restore
+
+T = TypeVar("T")
+
+_clock = itertools.count(1)
+
+
+class Buffer(Parameter):
+    """State of a module that is not learnt: in `state_dict()`, not among `parameters()`."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, name: str = "parameter", *, dtype: Any = None) -> None:
+        super().__init__(value, name, dtype=dtype, trainable=False)
+
+
+class _Calls(NamedTuple):
+    """The calls of a module for one graph: when the last was, and what they change."""
+
+    last: int
+    updates: Mapping[Parameter, Node]
+
+
+class Module:
+    """A part of a network.  Subclasses assign their parts in `__init__` and define `forward`.
+
+    Attributes that are parameters, buffers or modules belong to the module, under the attribute's
+    name; `Parameter`s that were given no name get it, with the path of the modules that they are
+    in ("layer1.0.conv1.weight").  Errors and reports show the path of a layer that was called.
+
+    >>> from minigraph import nn, ops
+    >>> class Net(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.fc = nn.Linear(4, 2)
+    ...     def forward(self, x):
+    ...         return ops.relu(self.fc(x))
+    >>> Net()
+    Net(
+      (fc): Linear(in_features=4, out_features=2, bias=True)
+    )
+    """
+
+    training: bool = True
+    shown: ClassVar[str] = ""  # a format string: what `repr` shows of the attributes
+
+    _name: str = ""  # under which the parent registered it
+    _calls: _Calls = _Calls(0, {})
+    _asked: int = 0  # when `updates()` was called last
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the module's result for expressions.  Call the module, not this method."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = [(module, module._calls) for module in self.modules()]
+        new_graph = self._asked > self._calls.last
+        self._calls = _Calls(next(_clock), {} if new_graph else self._calls.updates)
+        with layer(self._name):
+            try:
+                return self.forward(*args, **kwargs)
+            except Exception as error:
+                for module, calls in before:  # a call that fails changes nothing
+                    module._calls = calls
+                if not isinstance(error, GraphError):
+                    raise
+                operands = [x for x in args if isinstance(x, Node)]
+                raise located(error, type(self).__name__, operands, here()) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Parameter) and value.name == "parameter":
+            value.rename(name)
+        elif isinstance(value, Module):
+            value._name = name
+            for path, parameter in value._state():
+                if parameter.name == path:  # else the user named it, or another parent did
+                    parameter.rename(f"{name}.{path}")
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy takes part in no graph, and copying one would recurse as deep as it is.
+        return {name: value for name, value in vars(self).items() if name != "_calls"}
+
+    # What it consists of.  Parts that occur twice are listed once, but for `state_dict`.
+
+    def children(self) -> Iterator[Module]:
+        """Iterate over the modules that are attributes of this one."""
+        return _values(self.named_children())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        return _distinct(self._children())
+
+    def modules(self) -> Iterator[Module]:
+        """Iterate over this module and all below it, parents first."""
+        return _values(self.named_modules())
+
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        return _distinct(self._tree())
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Iterate over what can be learnt, here and below, whether `trainable` or not."""
+        return _values(self.named_parameters())
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        return _distinct((n, p) for n, p in self._state() if not isinstance(p, Buffer))
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Iterate over state that is not learnt, here and below."""
+        return _values(self.named_buffers())
+
+    def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
+        return _distinct((n, p) for n, p in self._state() if isinstance(p, Buffer))
+
+    def _children(self) -> list[tuple[str, Module]]:
+        return [(name, part) for name, part in vars(self).items() if isinstance(part, Module)]
+
+    def _tree(self, path: str = "") -> Iterator[tuple[str, Module]]:
+        yield path, self
+        for name, child in self._children():
+            yield from child._tree(f"{path}.{name}" if path else name)
+
+    def _state(self) -> Iterator[tuple[str, Parameter]]:
+        """Iterate over parameters and buffers in torch's order."""
+        for path, module in self._tree():
+            own = [(name, p) for name, p in vars(module).items() if isinstance(p, Parameter)]
+            for name, p in sorted(own, key=lambda item: isinstance(item[1], Buffer)):
+                yield f"{path}.{name}" if path else name, p
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return copies of the values of parameters and buffers, by torch's names."""
+        return {name: p.numpy() for name, p in self._state()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Incompatible:
+        """Set parameters and buffers from arrays, torch tensors or anything with `__array__`.
+
+        Returns the names that `state` lacks and those that the module lacks, errors if `strict`.
+        Raises GraphError (ShapeError, DTypeError) with all that does not fit, and sets nothing.
+        """
+        what = f"{type(self).__name__}.load_state_dict"
+        return restore(what, dict(self._state()), state, strict)
+
+    # Training.
+
+    def train(self, mode: bool = True) -> Self:
+        """Let later calls build what training computes; with False, what evaluation does."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Let later calls build what evaluation computes."""
+        return self.train(False)
+
+    def updates(self) -> dict[Parameter, Node]:
+        """Return what the calls since the last `updates()` change besides their results.
+
+        It is meant for `compile(..., updates={**optimizer.minimize(loss), **net.updates()})`: the
+        running statistics of the BatchNorm layers that were called in training.
+
+        * Several calls before it belong to one graph: their statistics count one after the other.
+        * Asked again with no call of the module in between, it gives the same again, so one graph
+          can be compiled several times.
+        * The first call after it begins a new graph and forgets the one before.  Hence each graph
+          is built and compiled before the next; and after a call in evaluation, which changes
+          nothing, there is nothing to return.
+        * A call that raises counts as not made.
+        """
+        modules = list(self.modules())
+        if any(module._calls.last > self._asked for module in modules):
+            for module in modules:
+                if module._calls.last < self._asked:  # not called again: of the graph before
+                    module._calls = _Calls(module._calls.last, {})
+        now = next(_clock)
+        for module in modules:
+            module._asked = now
+        return {p: value for module in modules for p, value in module._calls.updates.items()}
+
+    def update(self, parameter: Parameter, value: Node) -> None:
+        """Record, in `forward`, that a call changes `parameter` to `value`."""
+        updates = {**self._calls.updates, parameter: value}
+        self._calls = self._calls._replace(updates=updates)
+
+    def updated(self, parameter: Parameter) -> Node:
+        """Return the value that `parameter` has after the calls so far."""
+        return self._calls.updates.get(parameter, parameter)
+
+    # Printing.
+
+    def extra_repr(self) -> str:
+        """Return what `repr` shows of the module itself: its arguments."""
+        return self.shown.format(**vars(self))
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = [f"({name}): {child!r}" for name, child in self._children()]
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        body = textwrap.indent("\n".join([extra] * bool(extra) + lines), "  ")
+        return f"{type(self).__name__}(\n{body}\n)"
+
+
+class Sequential(Module):
+    """Modules called one after the other, each on the result of the one before.
+
+    modules  modules, which are named "0", "1", ..., or one mapping of names to modules
+    """
+
+    def __init__(self, *modules: Any) -> None:
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            named: Iterable[tuple[str, Any]] = modules[0].items()
+        else:
+            named = ((str(i), module) for i, module in enumerate(modules))
+        for name, module in named:
+            if not isinstance(module, Module):
+                raise GraphError(f"Sequential takes modules, not {type(module).__name__} ({name})")
+            setattr(self, name, module)
+
+    def forward(self, x: Any) -> Any:
+        for module in self:
+            x = module(x)
+        return x
+
+    def __len__(self) -> int:
+        return len(self._children())
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter([module for _, module in self._children()])
+
+    def __getitem__(self, index: int | slice) -> Module:
+        """Return a module, or for a slice a Sequential of the same modules."""
+        if isinstance(index, slice):
+            return Sequential(dict(self._children()[index]))
+        return self._children()[index][1]
+
+
+def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
+    seen: set[int] = set()
+    for name, value in named:
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+
+
+def _values(named: Iterable[tuple[str, T]]) -> Iterator[T]:
+    return (value for _, value in named)

@@ -1,0 +1,181 @@
+"""Named arrays: to files and back, and into parameters.
+
+Files are safetensors, which hold shapes, dtypes and bytes, so nothing is unpickled.  The format has
+no checksum: `save` adds one to the file's metadata, which other readers pass over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, Node, Parameter, as_array
+
+PathLike = str | os.PathLike[str]
+
+# The format's names: F32, I64, ...
+NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
+    f"{d.kind.upper()}{8 * d.itemsize}": d for d in DTYPES if d.kind in "fiu"
+}
+CHECKSUM = "minigraph.crc32"
+
+
+class Incompatible(NamedTuple):
+    """The names that a state lacked, and those that it had too many."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def save(path: PathLike, state: Any) -> None:
+    """Write a module's or an optimizer's state, or a mapping of names to arrays, to `path`.
+
+    Values are NumPy arrays, parameters, torch tensors, numbers.  The file appears whole or not at
+    all: an earlier one stays as it was until the new one is on disk.  DTypeError for a value that
+    is no array; GraphError for a file that cannot be written.
+    """
+    named = state.state_dict() if hasattr(state, "state_dict") else state
+    given = host_arrays("save", named)
+    arrays = {name: np.asarray(value, order="C") for name, value in given.items()}
+    if "__metadata__" in arrays:
+        raise GraphError("save: safetensors keeps the name __metadata__ for itself; use another")
+    try:
+        data = safetensors.numpy.save(arrays, {CHECKSUM: str(_checksum(arrays))})
+        # A link stays one: the file that it leads to is replaced.
+        _replace(Path(os.path.realpath(path)), data)
+    except (OSError, ValueError) as error:
+        raise GraphError(f"save: {path} cannot be written ({_reason(error)})") from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Write a file beside `target`, wait until it is on disk, and rename it."""
+    temporary = target.parent / f".{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        with contextlib.suppress(OSError):  # most of all because it is gone
+            temporary.unlink()
+
+
+def load(path: PathLike) -> dict[str, Array]:
+    """Return the arrays of a safetensors file by name, new and writable.
+
+    GraphError if the file is missing, damaged, of another kind, or holds dtypes that are not ours.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise GraphError(f"load: {path} cannot be read ({_reason(error)})") from error
+    try:
+        found = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
+    except safetensors.SafetensorError as error:
+        raise GraphError(f"load: {path} is no safetensors file, or damaged ({error})") from error
+    arrays: dict[str, Array] = {}
+    for name, entry in found:
+        if entry["dtype"] not in NAMES:
+            raise GraphError(f"load: {path} holds {name} as {entry['dtype']}, no dtype of ours")
+        flat = np.frombuffer(entry["data"], NAMES[entry["dtype"]])
+        arrays[name] = flat.reshape(entry["shape"]).copy()
+    expected = _metadata(data).get(CHECKSUM)
+    if expected is not None and expected != str(_checksum(arrays)):
+        raise GraphError(f"load: {path} is damaged: its checksum is not that of its contents")
+    return arrays
+
+
+def restore(
+    what: str, parameters: Mapping[str, Parameter], given: Any, strict: bool = True
+) -> Incompatible:
+    """Assign the arrays `given` to the parameters of the same names: all of them, or none.
+
+    Arrays are cast by NumPy's "same_kind" rule.  Names that only one side has are errors if
+    `strict`, and returned.  A GraphError (ShapeError, DTypeError if that is all) lists what is
+    wrong; `what` begins its message.
+    """
+    arrays = host_arrays(what, given)
+    missing = [name for name in parameters if name not in arrays]
+    unexpected = [name for name in arrays if name not in parameters]
+    problems: list[tuple[type[GraphError], str]] = []
+    for word, names in (("missing", missing), ("unexpected", unexpected)):
+        if strict and names:
+            problems.append((GraphError, f"{word} {', '.join(names)}"))
+    values: list[tuple[Parameter, Array]] = []
+    for name, parameter in parameters.items():
+        if name not in arrays:
+            continue
+        if arrays[name].shape != parameter.shape:
+            text = f"{name} has shape {arrays[name].shape}, not {parameter.shape}"
+            problems.append((ShapeError, text))
+            continue
+        try:
+            values.append((parameter, as_array(arrays[name], parameter.dtype)))
+        except DTypeError as error:
+            problems.append((DTypeError, f"{name}: {error}"))
+    if problems:
+        kinds = {kind for kind, _ in problems}
+        error_type = kinds.pop() if len(kinds) == 1 else GraphError
+        raise error_type(f"{what}: {'; '.join(text for _, text in problems)}")
+    for parameter, value in values:
+        parameter.assign(value)
+    return Incompatible(missing, unexpected)
+
+
+def host_arrays(what: str, given: Any) -> dict[str, Array]:
+    """Return the values of a mapping as NumPy arrays; DTypeError names one that is no array."""
+    if not isinstance(given, Mapping):
+        raise GraphError(f"{what}: a mapping of names to arrays, not {type(given).__name__}")
+    arrays: dict[str, Array] = {}
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise GraphError(f"{what}: names are strings, not {name!r}")
+        try:
+            arrays[name] = _host_array(value)
+        except DTypeError as error:
+            raise DTypeError(f"{what}: {name}: {error}") from None
+    return arrays
+
+
+def _host_array(value: Any) -> Array:
+    if isinstance(value, Parameter):
+        return value.numpy()
+    if isinstance(value, Node):
+        raise DTypeError("an expression is no array; compute it, or give a Parameter")
+    if hasattr(value, "detach"):  # a torch tensor: NumPy takes none that wants a gradient
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            return value.float().numpy().astype(BFLOAT16)
+    return as_array(value)
+
+
+def _checksum(arrays: Mapping[str, Array]) -> int:
+    """Return the CRC-32 of names, dtypes, shapes and bytes."""
+    crc = 0
+    for name in sorted(arrays):
+        array = arrays[name]
+        crc = zlib.crc32(f"{name} {array.dtype.name} {array.shape}".encode(), crc)
+        crc = zlib.crc32(array.reshape(-1).view(np.uint8), crc)
+    return crc
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """Return the metadata of a valid safetensors file: 8 bytes for its length, then JSON."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return header.get("__metadata__", {})
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

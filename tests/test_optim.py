@@ -1,0 +1,264 @@
+"""Optimizers: torch's numbers step by step, state that can be saved, mistakes that are told."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Graph
+
+ADAM = [
+    {},
+    {"weight_decay": 0.1},
+    {"lr": 0.05, "betas": (0.5, 0.9), "eps": 1e-3},
+    {"betas": (0.0, 0.0)},
+]
+SGD = [
+    {},
+    {"lr": 0.1, "weight_decay": 0.01},
+    {"lr": 0.1, "momentum": 0.9},
+    {"lr": 0.1, "momentum": 0.9, "dampening": 0.5},
+    {"lr": 0.1, "momentum": 0.9, "dampening": -0.5, "weight_decay": 0.01},
+    {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True},
+    {"lr": 0.1, "dampening": 0.5},
+]
+CASES = [("Adam", arguments) for arguments in ADAM] + [("SGD", arguments) for arguments in SGD]
+
+_rng = np.random.default_rng(0)
+BATCHES = _rng.standard_normal((10, 8, 6))
+START = {
+    "first": _rng.standard_normal((6, 5)) / 2,
+    "shift": _rng.standard_normal(5) / 2,
+    "second": _rng.standard_normal((5, 3)) / 2,
+}
+
+
+class Trained:
+    """Two layers and a loss, with the compiled step."""
+
+    def __init__(self, kind, arguments, dtype="float32"):
+        self.parameters = {
+            name: mg.Parameter(value.astype(dtype), name) for name, value in START.items()
+        }
+        self.x = mg.input("x", BATCHES.shape[1:], dtype)
+        self.optimizer = getattr(optim, kind)(self.parameters.values(), **arguments)
+        self.step = self.compiled(self.loss(self.x))
+
+    def loss(self, x):
+        first, shift, second = self.parameters.values()
+        return ops.square(ops.tanh(x @ first + shift) @ second - 0.3).mean()
+
+    def compiled(self, loss):
+        cg = mg.comp_graph(options={"graph_opt_level": 0})
+        return cg.compile([self.x], loss, updates=self.optimizer.minimize(loss))
+
+    def values(self):
+        return {name: p.numpy() for name, p in self.parameters.items()}
+
+
+class TorchTrained:
+    def __init__(self, torch, kind, arguments, dtype="float32"):
+        self.torch = torch
+        self.dtype = getattr(torch, dtype)
+        self.parameters = {
+            name: torch.nn.Parameter(torch.tensor(value, dtype=self.dtype))
+            for name, value in START.items()
+        }
+        self.optimizer = getattr(torch.optim, kind)(self.parameters.values(), **arguments)
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        first, shift, second = self.parameters.values()
+        x = self.torch.tensor(x, dtype=self.dtype)
+        loss = ((self.torch.tanh(x @ first + shift) @ second - 0.3) ** 2).mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach().numpy()
+
+    def values(self):
+        return {name: p.detach().numpy() for name, p in self.parameters.items()}
+
+
+def assert_close(ours, theirs, tolerance):
+    for name, value in theirs.items():
+        assert ours[name].dtype == value.dtype
+        assert np.abs(ours[name] - value).max() <= tolerance * np.abs(value).max(), name
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-14)])
+@pytest.mark.parametrize(("kind", "arguments"), CASES)
+def test_ten_steps_follow_torch(torch, kind, arguments, dtype, tolerance):
+    ours = Trained(kind, arguments, dtype)
+    theirs = TorchTrained(torch, kind, arguments, dtype)
+    for batch in BATCHES.astype(dtype):
+        np.testing.assert_allclose(ours.step(batch), theirs.step(batch), rtol=10 * tolerance)
+        assert_close(ours.values(), theirs.values(), tolerance)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD"])
+def test_a_new_rate_takes_effect_at_the_next_call_of_the_same_function(torch, kind):
+    ours = Trained(kind, {"lr": 0.1}, "float64")
+    theirs = TorchTrained(torch, kind, {"lr": 0.1}, "float64")
+    for i, batch in enumerate(BATCHES):
+        ours.optimizer.lr = theirs.optimizer.param_groups[0]["lr"] = 0.1 / (i + 1)
+        assert ours.optimizer.lr == 0.1 / (i + 1)
+        ours.step(batch)
+        theirs.step(batch)
+    assert_close(ours.values(), theirs.values(), 1e-14)
+
+
+@pytest.mark.parametrize(("kind", "arguments"), CASES)
+def test_two_graphs_share_the_state(kind, arguments):
+    one, two = (Trained(kind, arguments) for _ in range(2))
+    other_step = two.compiled(two.loss(two.x))
+    for i, batch in enumerate(BATCHES):
+        one.step(batch)
+        (other_step if i % 2 else two.step)(batch)
+    assert_close(one.values(), two.values(), 0)
+
+
+def test_a_bfloat16_parameter_has_its_state_in_bfloat16():
+    p = mg.Parameter(np.ones(3), "p", dtype="bfloat16")
+    updates = optim.Adam([p], lr=0.125).minimize((p * p).sum())
+    mg.comp_graph(options={"graph_opt_level": 0}).compile([], [], updates=updates)()
+    assert {q.dtype.name for q in updates} == {"bfloat16", "int64"}
+    assert p.numpy().astype("float32") == pytest.approx(0.875)
+
+
+# What is trained
+
+
+def test_parameters_that_are_frozen_or_not_in_the_loss_stay():
+    used, unused, frozen, later = (mg.Parameter(np.ones(2, "float32"), n) for n in "abcd")
+    frozen.trainable = False
+    optimizer = optim.Adam([used, unused, frozen, later], weight_decay=0.1)
+    later.trainable = False
+    updates = optimizer.minimize((used * frozen * later).sum())
+    assert {p.name for p in updates} == {"adam.step", "adam.exp_avg.a", "adam.exp_avg_sq.a", "a"}
+    assert "adam.exp_avg.c" not in optimizer.state_dict()
+
+
+def test_running_statistics_are_no_update_of_an_optimizer():
+    layer = nn.BatchNorm2d(2)
+    x = mg.input("x", (2, 2, 3, 3))
+    updates = optim.SGD(layer.parameters()).minimize(ops.square(layer(x)).mean())
+    assert {p.name for p in updates} == {"weight", "bias"}
+
+
+def test_bias_corrections_are_computed_once_for_all_parameters():
+    def count(n):
+        parameters = [mg.Parameter(np.ones(2, "float32"), f"p{i}") for i in range(n)]
+        loss = sum((p * p).sum() for p in parameters)
+        updates = optim.Adam(parameters).minimize(loss)
+        return Counter(node.op.name for node in Graph((), tuple(updates.values())))
+
+    one, five = count(1), count(5)
+    for name, times in {"pow": 2, "rsqrt": 1, "astype": 3}.items():
+        assert one[name] == five[name] == times
+    assert five["sqrt"] == five["divide"] - 1 == 5
+
+
+# State
+
+
+@pytest.mark.parametrize(("kind", "arguments"), CASES)
+def test_training_resumed_from_a_state_gives_the_same_bits(kind, arguments):
+    through = Trained(kind, arguments)
+    resumed = Trained(kind, arguments)
+    for batch in BATCHES[:4]:
+        through.step(batch)
+    through.optimizer.lr = 0.07
+    resumed.optimizer.load_state_dict(through.optimizer.state_dict())
+    for name, value in through.values().items():
+        resumed.parameters[name].assign(value)
+    for batch in BATCHES[4:]:
+        through.step(batch)
+        resumed.step(batch)
+    assert_close(through.values(), resumed.values(), 0)
+    assert resumed.optimizer.lr == 0.07
+
+
+def test_state_is_named_after_optimizer_and_parameter():
+    net = nn.Sequential({"conv1": nn.Conv2d(1, 1, 1, bias=False)})
+    adam = optim.Adam(net.parameters())
+    wanted = "adam.lr adam.step adam.exp_avg.conv1.weight adam.exp_avg_sq.conv1.weight"
+    assert list(adam.state_dict()) == wanted.split()
+    sgd = optim.SGD(net.parameters(), momentum=0.9, dampening=0.1)
+    assert list(sgd.state_dict()) == ["sgd.lr", "sgd.momentum.conv1.weight", "sgd.step"]
+
+
+def test_parameters_of_one_name_have_states_of_different_names():
+    layers = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizer = optim.SGD([layer.weight for layer in layers], momentum=0.9)
+    assert list(optimizer.state_dict())[1:] == ["sgd.momentum.weight", "sgd.momentum.weight#1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"adam.step": None}, GraphError, "missing adam.step$"),
+        ({"sgd.lr": np.ones(())}, GraphError, "unexpected sgd.lr$"),
+        ({"adam.exp_avg.first": np.ones(3)}, ShapeError, r"has shape \(3,\), not \(6, 5\)"),
+        ({"adam.step": np.array(0.5)}, DTypeError, "float64 does not cast to int64"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_one_line_and_assigns_nothing(change, error, text):
+    optimizer = Trained("Adam", {}).optimizer
+    before = optimizer.state_dict()
+    state = {name: value + 1 for name, value in before.items()} | change
+    state = {name: value for name, value in state.items() if value is not None}
+    with pytest.raises(error, match=f"^Adam.load_state_dict: .*{text}"):
+        optimizer.load_state_dict(state)
+    assert all(np.array_equal(before[k], v) for k, v in optimizer.state_dict().items())
+
+
+# Mistakes
+
+P = mg.Parameter(np.ones(2), "p")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: optim.SGD([]), "SGD: none of 0 parameters is trainable"),
+        (lambda: optim.SGD([mg.Parameter(1.0, trainable=False)]), "none of 1 parameters"),
+        (lambda: optim.Adam([P, P]), "Adam: parameter p is there twice"),
+        (lambda: optim.Adam([P + 1]), "Adam: parameters are mg.Parameters, not Node"),
+        (lambda: optim.Adam(["p"]), "not str"),
+        (lambda: optim.Adam(P), "Adam: a list of parameters, not Parameter"),
+        (lambda: optim.Adam(3), "a list of parameters, not int"),
+        (lambda: optim.Adam([mg.Parameter(1, "n")]), "parameter n is int64"),
+        (lambda: optim.Adam([P], lr=-1), r"lr is -1; it takes a number in \[0, inf\)"),
+        (lambda: optim.SGD([P], lr=float("nan")), "lr is nan"),
+        (lambda: optim.SGD([P], lr=None), "lr is None"),
+        (lambda: setattr(optim.SGD([P]), "lr", float("inf")), "lr is inf"),
+        (lambda: optim.Adam([P], betas=(0.9, 1.0)), r"betas\[1\] is 1.0; .* in \[0, 1\)"),
+        (lambda: optim.Adam([P], betas=(-0.1, 0.5)), r"betas\[0\] is -0.1"),
+        (lambda: optim.Adam([P], betas=0.9), "betas is 0.9; it takes a pair"),
+        (lambda: optim.Adam([P], eps=-1e-8), "eps is -1e-08"),
+        (lambda: optim.SGD([P], weight_decay=-1), "weight_decay is -1"),
+        (lambda: optim.SGD([P], momentum=-0.9), "momentum is -0.9"),
+        (lambda: optim.SGD([P], nesterov=True), "nesterov takes a momentum"),
+        (lambda: optim.SGD([P]).minimize(P), "the loss is a scalar"),
+        (lambda: optim.SGD([P]).minimize(1.0), "^grad: .*float"),
+        (
+            lambda: optim.SGD([P]).minimize(mg.input("x", ())),
+            r"SGD.minimize: the loss \(made .*test_optim.py:\d+\) depends on no trainable",
+        ),
+    ],
+)
+def test_mistakes_are_graph_errors_of_one_line(make, text):
+    with pytest.raises(GraphError, match=text) as caught:
+        make()
+    assert "\n" not in str(caught.value)
