@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import (
-    Graph,
-    Input,
-    Item,
-    Node,
-    NoGradient,
-    Op,
-    constant,
-    located,
-    source,
-    toposort,
-)
+from minigraph.errors import DTypeError, GraphError, ShapeError, located
+from minigraph.graph import Graph, Input, Item, Node, NoGradient, Op, constant, toposort
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import sum_to
 from minigraph.ops.shape import broadcast_to
+from minigraph.source import source
 
 K = TypeVar("K")
 

@@ -11,12 +11,15 @@ from typing import Any
 from minigraph import options as settings
 from minigraph.backends.cpu import CpuBackend
 from minigraph.backends.reference import ReferenceBackend
+from minigraph.dtypes import can_cast
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
 from minigraph.function import Function
-from minigraph.graph import Graph, Input, Node, Parameter, as_node, can_cast, here
+from minigraph.graph import Graph, Input, Node, Parameter, as_node
+from minigraph.lower import lower
 from minigraph.ops.cast import astype
 from minigraph.ops.random import SEED, STEP, number_streams
-from minigraph.program import Backend, lower
+from minigraph.program import Backend
+from minigraph.source import here
 
 
 class CompGraph:

@@ -6,6 +6,7 @@ A message is one line: what was asked, what was found, where, and what would wor
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 
 class GraphError(ValueError):
@@ -38,6 +39,16 @@ class DeviceError(GraphError):
 
 class MinigraphWarning(UserWarning):
     """Something works, but worse than it could; the text says what would help."""
+
+
+def located(error: GraphError, name: str, operands: Sequence[object], place: object) -> GraphError:
+    """Return `error` with the op's name, its operands and the user's line in the message."""
+    if getattr(error, "located", False):
+        return error
+    given = f" (operands {', '.join(map(str, operands))})" if operands else ""
+    new = type(error)(f"{name}: {error}{given} {place}")
+    new.located = True  # type: ignore[attr-defined]
+    return new
 
 
 _warned: set[str] = set()

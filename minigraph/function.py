@@ -12,25 +12,15 @@ from typing import Any
 import numpy as np
 
 from minigraph import fingerprint
+from minigraph.dtypes import Array, as_array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import (
-    Array,
-    Constant,
-    Input,
-    Item,
-    Node,
-    Parameter,
-    Spec,
-    Variable,
-    aligned_empty,
-    as_array,
-    here,
-)
+from minigraph.graph import Constant, Input, Item, Node, Parameter, Spec, Variable, aligned_empty
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective
 from minigraph.profile import KernelTime, Profile
-from minigraph.program import Backend, Buffer, Home, Memory, Program, Timing
+from minigraph.program import Backend, Buffer, Home, Program, Timing, View
 from minigraph.report import MemoryUse, Report
+from minigraph.source import here
 
 BYTE = np.dtype(np.uint8)
 
@@ -56,35 +46,41 @@ class Function:
     ) -> None:
         self.calls = 0
         self._program = program
-        self._inputs = {node.name: node for node in inputs}
+        self._inputs = list(inputs)
         self._single = single
         self._backend = backend
         self._options = dict(options)
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._seed = np.array(options["seed"], np.uint64)
+        self.seed = np.array(options["seed"], np.uint64)
         self._arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
         self._static = _static_memory(program, self._arena)
-        self._input_buffers = [b for b in program.buffers if b.home is Home.INPUT]
-        self._output_buffers = [b for b in program.buffers if b.home is Home.OUTPUT]
-        self._returned: dict[Buffer, list[Array]] = {b: [] for b in self._output_buffers}
+        self._feeds = [_feed(buffer.node, inputs) for buffer in program.inputs]
+        self._specs = [(x.spec.shape, x.spec.dtype) for x in inputs]
+        # What the last calls returned, for each buffer of an output.
+        self._returned: list[list[Array]] = [[] for _ in program.returned]
+        self._results = [*zip(program.outputs, _owners(program), strict=True)]
         start = time.perf_counter()
         self._executor = backend.bind(program, self._static)
         seconds["bind"] = time.perf_counter() - start
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
-        values = self._bind(args, kwargs)
+        values = self._checked(args, kwargs)
         with self._lock:
             results = self._run(values, self._executor)
         return results[0] if self._single else results
 
-    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+    def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
         """Run once like a call, one kernel at a time, and return how long each took."""
-        values = self._bind(args, kwargs)
+        values = self._checked(args, kwargs)
         timings: list[Timing] = []
+
+        def execute(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            timings.extend(self._executor.profile(inputs, outputs))
+
         with self._lock:
-            self._run(values, lambda changing: timings.extend(self._executor.profile(changing)))
+            self._run(values, execute)
         return Profile(
             [
                 KernelTime(
@@ -101,9 +97,25 @@ class Function:
 
     # ------------------------------------------------------------ a call
 
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Node, Array]:
-        """Return the array for each input, checked and cast."""
-        names = list(self._inputs)
+    def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
+        """Return a contiguous array for each input."""
+        if kwargs or len(args) != len(self._specs):
+            args = self._in_order(args, kwargs)
+        values = list(args)
+        for i, (value, (shape, dtype)) in enumerate(zip(values, self._specs, strict=True)):
+            usable = (
+                type(value) is np.ndarray
+                and value.dtype is dtype
+                and value.shape == shape
+                and value.flags.carray
+            )
+            if not usable:
+                values[i] = _as_input(self._inputs[i], value)
+        return values
+
+    def _in_order(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the value for each input; GraphError if one is missing, unknown or given twice."""
+        names = [node.name for node in self._inputs]
         if len(args) > len(names):
             raise GraphError(
                 f"the function takes {len(names)} inputs ({', '.join(names)}), got {len(args)} "
@@ -111,7 +123,7 @@ class Function:
             )
         given = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
-            if name not in self._inputs:
+            if name not in names:
                 known = ", ".join(names) or "none"
                 raise GraphError(f"there is no input {name!r}; the inputs: {known} {here()}")
             if name in given:
@@ -120,32 +132,35 @@ class Function:
         missing = [name for name in names if name not in given]
         if missing:
             raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
-        return {node: _as_input(node, given[name]) for name, node in self._inputs.items()}
+        return [given[name] for name in names]
 
-    def _run(self, values: dict[Node, Array], execute: Callable[[Memory], None]) -> list[Array]:
-        values[SEED] = self._seed
-        values[STEP] = np.array(self.calls, np.uint64)
-        changing = {buffer: values[buffer.node] for buffer in self._input_buffers}  # type: ignore[index]
-        for buffer in self._output_buffers:
-            changing[buffer] = _free_memory(self._returned[buffer], buffer.nbytes)
-        execute(changing)
-        memory = {**self._static, **changing}
-        results = self._collect(memory)
+    def _run(
+        self, values: list[Array], execute: Callable[[Sequence[Array], Sequence[Array]], None]
+    ) -> list[Array]:
+        inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
+        outputs = [
+            _free_memory(returned, buffer.nbytes)
+            for returned, buffer in zip(self._returned, self._program.returned, strict=True)
+        ]
+        execute(inputs, outputs)
+        results = [
+            self._array(view, inputs, outputs).copy()
+            if owner is None
+            else view.array(outputs[owner])
+            for view, owner in self._results
+        ]
         for parameter, view in self._program.updates:
-            parameter.data[...] = view.array(memory[view.buffer])
+            parameter.data[...] = self._array(view, inputs, outputs)
         self.calls += 1
         return results
 
-    def _collect(self, memory: Mapping[Buffer, Array]) -> list[Array]:
-        """Return the outputs; what other arrays share is copied."""
-        results: list[Array] = []
-        handed: set[Buffer] = set()
-        for view in self._program.outputs:
-            array = view.array(memory[view.buffer])
-            whole = view.buffer.home is Home.OUTPUT and view.buffer not in handed
-            handed.add(view.buffer)
-            results.append(array if whole else array.copy())
-        return results
+    def _array(self, view: View, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
+        """Return the array that `view` shows."""
+        if view.buffer.home is Home.INPUT:
+            return view.array(inputs[self._program.inputs.index(view.buffer)])
+        if view.buffer.home is Home.OUTPUT:
+            return view.array(outputs[self._program.returned.index(view.buffer)])
+        return view.array(self._static[view.buffer])
 
     # ------------------------------------------------------------ what it tells
 
@@ -192,6 +207,26 @@ class Function:
 
 
 LEAVES = (Input, Constant, Item, Variable)
+Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
+
+
+def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
+    """Return where the value of an input comes from."""
+    if node is SEED:
+        return lambda function: function.seed
+    if node is STEP:
+        return lambda function: np.array(function.calls, np.uint64)
+    return next(i for i, x in enumerate(inputs) if x is node)
+
+
+def _owners(program: Program) -> list[int | None]:
+    """Return for each output the returned buffer that is its own, None if it has to be copied."""
+    owners: list[int | None] = []
+    for view in program.outputs:
+        whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
+        mine = program.returned.index(view.buffer) if view.buffer in program.returned else None
+        owners.append(mine if whole and mine not in owners else None)
+    return owners
 
 
 def _free_memory(returned: list[Array], nbytes: int) -> Array:

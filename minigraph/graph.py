@@ -16,41 +16,17 @@ import contextlib
 import functools
 import itertools
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.dtypes import BFLOAT16, FLOATS, Array, DType, as_array, as_dtype
+from minigraph.errors import DTypeError, GraphError, ShapeError, located
+from minigraph.source import here, scope
 
-Array = Any  # np.ndarray on the CPU; each backend has its own type
-DType = np.dtype[Any]
 Shape = tuple[int, ...]
-
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-FLOATS = (BFLOAT16, *map(np.dtype, ("float16", "float32", "float64")))
-INTEGERS = tuple(
-    map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"))
-)
-BOOL = np.dtype(bool)
-DTYPES = (*FLOATS, *INTEGERS, BOOL)
-
-
-def as_dtype(dtype: Any) -> DType:
-    """Return the dtype that a name, a type or a dtype stands for; DTypeError if it is not ours."""
-    try:
-        found: DType = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
-        if found in DTYPES:
-            return found
-    except TypeError:
-        pass
-    names = ", ".join(d.name for d in DTYPES)
-    raise DTypeError(f"dtype {dtype!r} is not supported; use one of {names}")
 
 
 @dataclass(frozen=True)
@@ -72,116 +48,15 @@ class Spec:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
-# ---------------------------------------------------------------- where nodes come from
-
-
-class Source(NamedTuple):
-    """Where the user made a node: file and line, and the path of the layer that was called."""
-
-    file: str
-    line: int
-    layer: str = ""
-
-    def __str__(self) -> str:
-        layer = f"in layer {self.layer}, " if self.layer else ""
-        return f"{layer}at {self.file}:{self.line}"
-
-
-class _Scope(threading.local):
-    source: Source | None = None  # set while the program, not the user, makes nodes
-    rank: int | None = None  # set while a pass makes nodes in the place of another one
-    layers: tuple[str, ...] = ()
-
-
-_scope = _Scope()
-_PACKAGE = str(Path(__file__).parent)
-
-
-@functools.cache
-def _is_ours(file: str) -> bool:
-    return file.startswith((_PACKAGE, "<"))
-
-
-def here() -> Source:
-    """Return the place in the user's code that is being executed."""
-    if _scope.source is not None:
-        return _scope.source
-    frame = sys._getframe(1)
-    while _is_ours(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
-    return Source(frame.f_code.co_filename, frame.f_lineno, ".".join(_scope.layers))
-
-
-@contextlib.contextmanager
-def source(place: Source) -> Iterator[None]:
-    """Let nodes made inside belong to `place`: a gradient to the op it is the gradient of."""
-    old, _scope.source = _scope.source, place
-    try:
-        yield
-    finally:
-        _scope.source = old
-
-
-@contextlib.contextmanager
-def layer(name: str) -> Iterator[None]:
-    """Append `name` to the layer path of what is made inside; an empty name adds nothing."""
-    old = _scope.layers
-    _scope.layers = (*old, name) if name else old
-    try:
-        yield
-    finally:
-        _scope.layers = old
-
-
 @contextlib.contextmanager
 def in_place_of(node: Node) -> Iterator[None]:
     """Let nodes made inside take the place of `node`: its source and its turn in the order."""
-    old = _scope.source, _scope.rank
-    _scope.source, _scope.rank = node.source, node.turn[0]
+    old = scope.source, scope.turn
+    scope.source, scope.turn = node.source, node.turn[0]
     try:
         yield
     finally:
-        _scope.source, _scope.rank = old
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def located(error: GraphError, name: str, operands: Sequence[Node], place: Source) -> GraphError:
-    """Return `error` with the op's name, its operands and the user's line in the message."""
-    if getattr(error, "located", False):
-        return error
-    given = f" (operands {', '.join(map(str, operands))})" if operands else ""
-    new = type(error)(f"{name}: {error}{given} {place}")
-    new.located = True  # type: ignore[attr-defined]
-    return new
-
-
-def builder(fn: Callable[P, R]) -> Callable[P, R]:
-    """Make errors of a function that builds nodes say what was being built, of what, and where."""
-
-    @functools.wraps(fn)
-    def build(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return fn(*args, **kwargs)
-        except GraphError as error:
-            raise located(error, fn.__name__, _nodes(args), here()) from None
-
-    return build
-
-
-def _nodes(args: Any) -> list[Node]:
-    found: list[Node] = []
-    for arg in args:
-        if isinstance(arg, Node):
-            found.append(arg)
-        elif isinstance(arg, list | tuple):
-            found.extend(x for x in arg if isinstance(x, Node))
-    return found
-
-
-# ---------------------------------------------------------------- ops
+        scope.source, scope.turn = old
 
 
 class Op:
@@ -194,6 +69,7 @@ class Op:
     name: ClassVar[str] = ""  # as in `mg.ops` and reports: the class's name in lower case
     commutative: ClassVar[bool] = False
     is_view: ClassVar[bool] = False  # `forward` may return a view of its first input
+    keeps_order: ClassVar[bool] = False  # of the elements, row by row
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -316,9 +192,6 @@ class Copy(Op):
         return (dy,)
 
 
-# ---------------------------------------------------------------- nodes
-
-
 _count = itertools.count()
 
 
@@ -343,7 +216,7 @@ class Node:
         self.specs = specs
         self.source = here()
         count = next(_count)
-        self.turn = (count if _scope.rank is None else _scope.rank, count)
+        self.turn = (count if scope.turn is None else scope.turn, count)
 
     @property
     def is_bundle(self) -> bool:
@@ -547,33 +420,6 @@ def aligned_empty(spec: Spec) -> Array:
     return raw[start : start + spec.nbytes].view(spec.dtype).reshape(spec.shape)
 
 
-def can_cast(source: DType, target: DType) -> bool:
-    """Whether NumPy's "same_kind" rule lets a value of one dtype be stored as the other."""
-    return bool(np.can_cast(source, target, "same_kind"))
-
-
-def as_array(value: Any, dtype: DType | None = None) -> Array:
-    """Return `value` (numbers, sequences, arrays, DLPack producers) as a NumPy array.
-
-    With `dtype`, cast by NumPy's "same_kind" rule.  Raises DTypeError where that is not possible.
-    """
-    if isinstance(value, Node):  # NumPy would ask for its elements one by one
-        raise DTypeError(f"an expression ({value!r}) has no value; give an array")
-    try:
-        if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-            value = np.from_dlpack(value)
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError, BufferError) as error:
-        raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
-    found = as_dtype(array.dtype)
-    if dtype is None or found == dtype:
-        return array.astype(found, copy=False)
-    # An empty list says nothing about its type.
-    if array.size and not can_cast(found, dtype):
-        raise DTypeError(f"{found.name} does not cast to {dtype.name} by the same_kind rule")
-    return array.astype(dtype)
-
-
 class Parameter(Node):
     """State that functions read and update: an array with a fixed shape and dtype.
 
@@ -645,9 +491,6 @@ def constant(value: Any, dtype: Any = None) -> Node:
 
 def as_node(value: Any) -> Node:
     return value if isinstance(value, Node) else constant(value)
-
-
-# ---------------------------------------------------------------- graphs
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from minigraph.graph import Array, Node, Shape, run
+from minigraph.dtypes import Array
+from minigraph.graph import Node, Shape, run
 from minigraph.program import Executor, Kernel, Memory, Program, Step, Timing
 
 
@@ -41,6 +42,11 @@ def run_step(step: Step, kernel: Kernel, memory: Memory) -> None:
     )
 
 
+def changing_memory(program: Program, inputs: Sequence[Array], outputs: Sequence[Array]) -> Memory:
+    """Return the memory of the buffers that differ between calls."""
+    return dict(zip((*program.inputs, *program.returned), (*inputs, *outputs), strict=True))
+
+
 class Interpreter:
     """Runs the steps of a program one by one from Python."""
 
@@ -50,11 +56,11 @@ class Interpreter:
         self.program = program
         self.memory = memory
 
-    def __call__(self, changing: Memory) -> None:
-        self.profile(changing)
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        self.profile(inputs, outputs)
 
-    def profile(self, changing: Memory) -> list[Timing]:
-        memory = {**self.memory, **changing}
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]:
+        memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
         timings = []
         for step in self.program.steps:
             start = time.perf_counter()

@@ -28,7 +28,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minigraph.graph import DType, Op
+from minigraph.dtypes import DType
+from minigraph.graph import Op
 from minigraph.jit.expression import c_type, expression, stored, support
 from minigraph.jit.space import Space, access
 

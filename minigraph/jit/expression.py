@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from minigraph.graph import Copy, DType, Op
+from minigraph.dtypes import DType
+from minigraph.graph import Copy, Op
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES = {

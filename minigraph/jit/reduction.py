@@ -5,6 +5,8 @@ it with a few partial results side by side; "column": an axis that is kept, so a
 block of columns.  Small integers are accumulated in 64 bits; floats in their own type over short
 stretches, which are then combined in double, so the error does not grow with the length.
 
+A reduction that has nothing to combine with gives the index of the largest element: "index".
+
 Where there are fewer outputs than threads the reduced space is split, the partial results are
 kept, and one thread combines them in order: the same bits for the same number of threads.
 
@@ -24,11 +26,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.graph import DType
+from minigraph.dtypes import DType
 from minigraph.jit.expression import c_type
 from minigraph.jit.space import Space, access
 from minigraph.ops.elementwise import kind
-from minigraph.ops.reduction import Argmax, Reduction
+from minigraph.ops.reduction import Reduction
 
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
@@ -41,7 +43,7 @@ class Pattern:
     op: type[Reduction]
     input: DType
     output: DType
-    form: str  # "row", "column" or "argmax"
+    form: str  # "row", "column" or "index"
     access: str  # along the innermost axis: "unit" or "strided"
 
 
@@ -64,7 +66,7 @@ class Layout:
     def splits(self, threads: int) -> int:
         """Into how many parts to split the reduced space, so that all threads have work."""
         units = self.outputs if self.form == "row" else -(-self.outputs // COLUMNS)
-        if threads == 1 or units >= 2 * threads or self.form == "argmax":
+        if threads == 1 or units >= 2 * threads or self.form == "index":
             return 1
         return max(1, min(-(-2 * threads // units), self.length // STRETCH))
 
@@ -75,7 +77,7 @@ def layout(op: Reduction, space: Space) -> Layout:
     kept = tuple((n, x) for n, x, y in axes if y or n == 1)
     reduced = tuple((n, x) for n, x, y in axes if not y and n > 1)
     last_kept = axes[-1][2] != 0 or not reduced
-    form = "argmax" if isinstance(op, Argmax) else "column" if last_kept else "row"
+    form = "index" if not op.combine else "column" if last_kept else "row"
     return Layout(kept or ((1, 0),), reduced or ((1, 0),), form)
 
 
@@ -110,7 +112,8 @@ def _accumulators(kernel: Pattern) -> tuple[str, str]:
     return (c_type(kernel.output),) * 2
 
 
-def _limits(dtype: DType) -> dict[str, str]:
+def limits(dtype: DType) -> dict[str, str]:
+    """Return the C names of the lowest and the highest value."""
     if kind(dtype) == "f":
         return {"lowest": "-INFINITY", "highest": "INFINITY"}
     if dtype == np.bool_:
@@ -123,8 +126,8 @@ def _limits(dtype: DType) -> dict[str, str]:
 def text(kernel: Pattern) -> str:
     """Return the kernel, called NAME."""
     held = c_type(kernel.input)
-    if kernel.form == "argmax":
-        return _ARGMAX % {"T": held}
+    if kernel.form == "index":
+        return _INDEX % {"T": held}
     short, long = _accumulators(kernel)
     element = "p[%s]"
     if kernel.access == "strided":
@@ -135,7 +138,7 @@ def text(kernel: Pattern) -> str:
         "S": short,
         "L": long,
         "R": c_type(kernel.output),
-        "identity": kernel.op.identity.format(**_limits(kernel.input)),
+        "identity": kernel.op.identity.format(**limits(kernel.input)),
         "advance": f"sizeof({held})" if kernel.access == "unit" else "step",
         "short": kernel.op.combine.format(f"({short}){element % 'j + k'}", "lane[k]"),
         "rest": kernel.op.combine.format(at_j, "lane[0]"),
@@ -298,7 +301,7 @@ int NAME(const int64_t *a, char **slots) {"""
 """
 )
 
-_ARGMAX = (
+_INDEX = (
     """
 int NAME(const int64_t *a, char **slots) {"""
     + _OPEN

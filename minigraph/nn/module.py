@@ -10,9 +10,11 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from minigraph.errors import GraphError
-from minigraph.graph import Array, Node, Parameter, here, layer, located
+from minigraph.dtypes import Array
+from minigraph.errors import GraphError, located
+from minigraph.graph import Node, Parameter
 from minigraph.serialization import Incompatible, restore
+from minigraph.source import here, layer
 
 T = TypeVar("T")
 

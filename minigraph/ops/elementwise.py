@@ -11,19 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from minigraph.dtypes import BFLOAT16, FLOATS, DType, as_array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import (
-    BFLOAT16,
-    FLOATS,
-    DType,
-    Node,
-    Op,
-    Shape,
-    Spec,
-    as_array,
-    builder,
-    constant,
-)
+from minigraph.graph import Node, Op, Shape, Spec, constant
+from minigraph.ops.builder import builder
 
 
 def kind(dtype: DType) -> str:
@@ -104,7 +95,8 @@ def as_operand(x: Any, dtype: DType) -> Node:
     if isinstance(x, Node):
         return x if x.dtype == dtype else x.astype(dtype)
     try:
-        return constant(np.asarray(x, dtype))
+        with np.errstate(over="ignore"):  # 1e300 is infinity in float32
+            return constant(np.asarray(x, dtype))
     except (OverflowError, ValueError):
         raise DTypeError(f"{x} does not fit into {dtype.name}") from None
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from minigraph.dtypes import BOOL
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import BOOL, Node, as_node, builder
+from minigraph.graph import Node, as_node
+from minigraph.ops.builder import builder
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.indexing import OneHot

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from minigraph.dtypes import Array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Spec, as_node, builder, constant
+from minigraph.graph import Node, Op, Spec, as_node, constant
 from minigraph.ops.arithmetic import rsqrt, square
+from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.exponential import exp
 from minigraph.ops.reduction import Max, Sum, logsumexp, mean, sum

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from minigraph.dtypes import BFLOAT16, Array, DType
 from minigraph.errors import ShapeError
-from minigraph.graph import BFLOAT16, Array, DType, Node, Op, Spec, as_node, builder
+from minigraph.graph import Node, Op, Spec, as_node
+from minigraph.ops.builder import builder
 from minigraph.ops.comparison import equal, isfinite, where
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.exponential import exp, log

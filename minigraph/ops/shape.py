@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from minigraph.dtypes import Array, as_array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Shape, Spec, as_array, as_node, builder
+from minigraph.graph import Node, Op, Shape, Spec, as_node
+from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, promote
 
 Ints = tuple[int, ...]
@@ -25,6 +27,7 @@ class Reshape(Op):
     shape: Shape
 
     is_view = True
+    keeps_order = True
 
     def infer(self, x: Spec) -> Spec:
         if x.size != math.prod(self.shape):
@@ -182,6 +185,7 @@ class StopGradient(Op):
     """x, as a constant to `mg.grad`."""
 
     is_view = True
+    keeps_order = True
 
     def infer(self, x: Spec) -> Spec:
         return x

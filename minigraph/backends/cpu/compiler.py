@@ -24,6 +24,7 @@ FLAGS = (
     "-march=native",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-fwrapv",  # integers wrap around, as NumPy's do
     "-ffp-contract=off",  # a product is fused with a sum only where the graph says fma
     "-fopenmp",
     "-fPIC",

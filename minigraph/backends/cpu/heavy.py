@@ -22,20 +22,14 @@ from minigraph.ops.normalization import (
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
-    LocalResponseNorm,
-    LogSoftmax,
-    Softmax,
 )
 from minigraph.ops.pooling import (
     AvgPool2d,
     AvgPool2dBackward,
-    MaxPool2d,
-    MaxPool2dBackward,
     Pooling,
 )
 
 F32 = np.dtype(np.float32)
-WHERE = np.dtype(np.uint8)  # places in the window of a max pooling
 MAX_NDIM = 12
 THREADED = 4_000_000  # operations from which on a second thread pays
 Strides = Sequence[tuple[int, ...]]
@@ -253,34 +247,6 @@ def _pooling_behind(pooling: Pooling, x: Shape, y: Shape) -> list[int]:
     return [(o - 1) * t + k - n - p for n, o, k, t, (p, _) in axes]
 
 
-def max_pool2d(op: MaxPool2d, node: Node, strides: Strides) -> Recipe | None:
-    x, y = node.inputs[0].shape, node.specs[0].shape
-    found = _pooling(onednn.POOLING_MAX, op.pooling, x, y, False)
-    where = onednn.strided(y, node.specs[1].dtype)
-    if found is None or found.layout(onednn.WORKSPACE) != where:
-        return None
-    args = [
-        (onednn.SRC, onednn.strided(x, F32), _in(0)),
-        (onednn.DST, onednn.strided(y, F32), _out(0)),
-        (onednn.WORKSPACE, where, _out(1)),
-    ]
-    return Recipe(found, args, (False,))
-
-
-def max_pool2d_backward(op: MaxPool2dBackward, node: Node, strides: Strides) -> Recipe | None:
-    dy, where = node.inputs
-    found = _pooling(onednn.POOLING_MAX, op.pooling, node.shape, dy.shape, True)
-    indices = onednn.strided(where.shape, where.dtype)
-    if found is None or found.layout(onednn.WORKSPACE) != indices:
-        return None
-    args = [
-        (onednn.DIFF_DST, onednn.strided(dy.shape, F32), _in(0)),
-        (onednn.WORKSPACE, indices, _in(1)),
-        (onednn.DIFF_SRC, onednn.strided(node.shape, F32), _out(0)),
-    ]
-    return Recipe(found, args, (False, False))
-
-
 def _average(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Descriptor | None:
     pooling = op.pooling
     behind = _pooling_behind(pooling, x, y)
@@ -382,56 +348,16 @@ def batch_norm_backward(op: BatchNormBackward, node: Node, strides: Strides) -> 
     return _kernel(_fast(found), args, (False,) * 5)
 
 
-def local_response_norm(op: LocalResponseNorm, node: Node, strides: Strides) -> Recipe | None:
-    if node.ndim != 4 or op.size % 2 == 0:
-        return None  # oneDNN's window is centred
-    layout = onednn.strided(node.shape, F32)
-    found = Descriptor(
-        "dnnl_lrn_forward_primitive_desc_create",
-        onednn._lib().engine,
-        onednn.FORWARD_INFERENCE,
-        onednn.LRN_ACROSS_CHANNELS,
-        layout,
-        layout,
-        c_int64(op.size),
-        c_float(op.alpha),
-        c_float(op.beta),
-        c_float(op.k),
-    )
-    args = [(onednn.SRC, layout, _in(0)), (onednn.DST, layout, _out(0))]
-    return _kernel(_fast(found), args, (False,))
-
-
-def softmax(op: Softmax | LogSoftmax, node: Node, strides: Strides) -> Recipe | None:
-    layout = onednn.strided(node.shape, F32)
-    found = Descriptor(
-        "dnnl_softmax_forward_primitive_desc_create",
-        onednn._lib().engine,
-        onednn.FORWARD_INFERENCE,
-        onednn.SOFTMAX_LOG if isinstance(op, LogSoftmax) else onednn.SOFTMAX_ACCURATE,
-        layout,
-        layout,
-        op.axis,
-    )
-    args = [(onednn.SRC, layout, _in(0)), (onednn.DST, layout, _out(0))]
-    return _kernel(_fast(found), args, (False,))
-
-
 KERNELS: dict[type[Op], Callable[[Any, Node, Strides], Recipe | None]] = {
     Conv2d: conv2d,
     Conv2dBackwardData: conv2d_backward_data,
     Conv2dBackwardWeights: conv2d_backward_weights,
     Matmul: matmul,
-    MaxPool2d: max_pool2d,
-    MaxPool2dBackward: max_pool2d_backward,
     AvgPool2d: avg_pool2d,
     AvgPool2dBackward: avg_pool2d_backward,
     BatchNorm: batch_norm,
     BatchNormInference: batch_norm_inference,
     BatchNormBackward: batch_norm_backward,
-    LocalResponseNorm: local_response_norm,
-    Softmax: softmax,
-    LogSoftmax: softmax,
 }
 
 
@@ -453,7 +379,9 @@ def kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
     """Return oneDNN's kernel for `node`, or None if it has no fast one."""
     make = KERNELS.get(type(node.op))
     specs = (*(x.spec for x in node.inputs), *node.specs)
-    if make is None or not all(s.size and s.dtype in (F32, WHERE) for s in specs):
+    if make is None or not all(
+        s.size and s.dtype == F32 and len(s.shape) <= MAX_NDIM for s in specs
+    ):
         return None
     threads = threads if _operations(node) >= THREADED else 1
     onednn._lib().gomp.omp_set_num_threads(threads)  # a primitive is made for so many

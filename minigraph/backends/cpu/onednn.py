@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minigraph.dtypes import Array, DType
 from minigraph.errors import GraphError, warn_once
-from minigraph.graph import Array, DType, Shape
+from minigraph.graph import Shape
 
 # The names and values of the C header dnnl_types.h, version 3.2.
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
 CONVOLUTION_DIRECT = 1
-POOLING_MAX, POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 0x1FF, 0x2FF, 0x3FF
-LRN_ACROSS_CHANNELS, SOFTMAX_ACCURATE, SOFTMAX_LOG = 0xAFF, 0x30000, 0x30001
+POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 0x2FF, 0x3FF
 USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT = 1, 2, 4
 SRC, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 17, 33, 41, 49, 50, 51, 52
 WORKSPACE, SCRATCHPAD = 64, 80

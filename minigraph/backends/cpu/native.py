@@ -1,0 +1,77 @@
+"""A kernel of C text: its calls, and their argument blocks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from minigraph.backends.cpu.compiler import Source
+from minigraph.backends.reference import NumpyKernel
+from minigraph.dtypes import Array
+from minigraph.graph import Node
+
+Place = tuple[int, int]  # slot and offset in bytes
+THREADED = 32768  # elements from which on a second thread pays
+
+
+@functools.cache
+def cache_bytes() -> int:
+    """Return the size of the last-level cache; 32 MiB where Linux does not say."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
+    except OSError:
+        return 32 << 20
+    return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel's text, and its argument block once the places of its operands are known.
+
+    block(inputs, outputs, scratch)
+    """
+
+    source: Source
+    block: Callable[[Sequence[Place], Sequence[Place], Place], list[int]]
+
+
+class NativeKernel:
+    """One or a few calls of C functions."""
+
+    name = "c"
+
+    def __init__(
+        self,
+        node: Node,
+        calls: Sequence[Call],
+        scratch: int = 0,
+        strided: Sequence[bool] = (),
+        inplace: Sequence[bool] = (),
+        refuses: bool = False,
+    ) -> None:
+        self.calls = calls
+        self.scratch = scratch
+        self.strided: Sequence[bool] = strided or (False,) * len(node.inputs)
+        self.inplace: Sequence[bool] = inplace or (False,) * len(node.inputs)
+        self.refuses = refuses
+        self.meaning = NumpyKernel(node)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute in NumPy: where the compiler failed."""
+        self.meaning.run(inputs, outputs, scratch)
+
+
+def call(text: str, *values: int) -> Call:
+    """Return a call whose argument block is `values`, then slot and offset of each operand."""
+
+    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
+        return [*values, *(v for place in (*ins, *outs) for v in place)]
+
+    return Call(Source(text), block)
+
+
+def threads_for(elements: int, threads: int) -> int:
+    """Return how many threads are worth it."""
+    return threads if elements >= THREADED else 1

@@ -1,0 +1,126 @@
+"""Max pooling in C: oneDNN's passes over NaN, and takes -3.4e38 for -inf.
+
+A thread does whole images.  For each row of the output it goes through the window, and for each
+place in it along the row, so that the innermost loop is a choice between vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from minigraph.backends.cpu.native import NativeKernel, call
+from minigraph.dtypes import DType
+from minigraph.graph import Node, Op, Shape
+from minigraph.jit.expression import c_type
+from minigraph.jit.reduction import limits
+from minigraph.ops.pooling import MaxPool2d, MaxPool2dBackward, Pooling
+
+# The argument block: threads, images, h, w, rows, columns, then window, stride and padding before,
+# each for h and w, then the operands.
+OPEN = """
+int NAME(const int64_t *a, char **slots) {
+  const int64_t threads = a[0], images = a[1], h = a[2], w = a[3], rows = a[4], columns = a[5];
+  const int64_t r = a[6], s = a[7], down = a[8], across = a[9], top = a[10], left = a[11];
+  (void)h; (void)threads;
+"""
+
+FORWARD = (
+    OPEN
+    + """
+  const %(T)s *x = (const %(T)s *)(slots[a[12]] + a[13]);
+  %(T)s *y = (%(T)s *)(slots[a[14]] + a[15]);
+  %(P)s *place = (%(P)s *)(slots[a[16]] + a[17]);
+  #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+  for (int64_t image = 0; image < images; image++)
+    for (int64_t i = 0; i < rows; i++) {
+      %(T)s *best = y + (image * rows + i) * columns;
+      %(P)s *at = place + (image * rows + i) * columns;
+      int begun = 0; /* a window may begin in the padding: start with its first pixel */
+      for (int64_t p = 0; p < r; p++) {
+        const int64_t row = i * down - top + p;
+        if (row < 0 || row >= h) continue;
+        const %(T)s *from = x + (image * h + row) * w - left;
+        for (int64_t q = 0; q < s; q++) {
+          int64_t first = left > q ? (left - q + across - 1) / across : 0;
+          int64_t last = w + left - q > 0 ? (w + left - q - 1) / across + 1 : 0;
+          if (last > columns) last = columns;
+          if (!begun) {
+            for (int64_t j = 0; j < columns; j++) {
+              best[j] = %(lowest)s;
+              const int64_t skipped = j * across < left ? left - j * across : 0;
+              at[j] = p * s + skipped;
+            }
+            begun = 1;
+          }
+          #pragma GCC ivdep
+          for (int64_t j = first; j < last; j++) {
+            const %(T)s v = from[j * across + q];
+            const int better = v > best[j] || (v != v && best[j] == best[j]);
+            best[j] = better ? v : best[j];
+            at[j] = better ? p * s + q : at[j];
+          }
+        }
+      }
+    }
+  return 0;
+}
+"""
+)
+
+BACKWARD = (
+    OPEN
+    + """
+  const %(T)s *dy = (const %(T)s *)(slots[a[12]] + a[13]);
+  const %(P)s *place = (const %(P)s *)(slots[a[14]] + a[15]);
+  %(T)s *dx = (%(T)s *)(slots[a[16]] + a[17]);
+  (void)r;
+  #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+  for (int64_t image = 0; image < images; image++) {
+    %(T)s *to = dx + image * h * w;
+    memset(to, 0, h * w * sizeof(%(T)s));
+    for (int64_t i = 0; i < rows; i++)
+      for (int64_t j = 0; j < columns; j++) {
+        const int64_t o = (image * rows + i) * columns + j, at = place[o];
+        to[(i * down - top + at / s) * w + j * across - left + at %% s] += dy[o];
+      }
+  }
+  return 0;
+}
+"""
+)
+
+
+def _kernel(
+    text: str,
+    node: Node,
+    pooling: Pooling,
+    x: Shape,
+    y: Shape,
+    dtypes: tuple[DType, DType],
+    threads: int,
+) -> NativeKernel:
+    held, place = dtypes
+    fill = {"T": c_type(held), "P": c_type(place), "lowest": limits(held)["lowest"]}
+    (top, _), (left, _) = pooling.padding
+    sizes = (threads, x[0] * x[1], *x[2:], *y[2:])
+    made = call(text % fill, *sizes, *pooling.window, *pooling.stride, top, left)
+    return NativeKernel(node, [made])
+
+
+def max_pool2d(op: MaxPool2d, node: Node, threads: int) -> NativeKernel:
+    y, place = node.specs
+    x = node.inputs[0].shape
+    return _kernel(FORWARD, node, op.pooling, x, y.shape, (y.dtype, place.dtype), threads)
+
+
+def max_pool2d_backward(op: MaxPool2dBackward, node: Node, threads: int) -> NativeKernel:
+    dy, place = node.inputs
+    dtypes = (dy.dtype, place.dtype)
+    return _kernel(BACKWARD, node, op.pooling, node.shape, dy.shape, dtypes, threads)
+
+
+KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
+    MaxPool2d: max_pool2d,
+    MaxPool2dBackward: max_pool2d_backward,
+}

@@ -1,0 +1,310 @@
+"""Inputs on which the generic tests run.
+
+Elementwise ops need nothing here: their arity, `accepts` and `domain` say how to draw inputs; only
+those with fields name their instances.  Any other op needs a row in STRUCTURAL, one for each branch
+of its code.
+"""
+
+import inspect
+import math
+
+import numpy as np
+
+from minigraph.dtypes import BOOL
+from minigraph.graph import Constant, Copy, Input, Item, Op, Variable
+from minigraph.ops import (
+    cast,
+    comparison,
+    conv,
+    indexing,
+    normalization,
+    pooling,
+    random,
+    reduction,
+    shape,
+)
+from minigraph.ops.elementwise import Elementwise, kind
+from minigraph.ops.matmul import Matmul
+
+F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
+
+# Ops without inputs that an array could stand for: their value is given, or they read a bundle.
+LEAVES = {Input, Variable, Item}
+
+
+def registered():
+    """The ops of `graph.py` and `minigraph.ops`; what passes and backends add is theirs to test."""
+    return {
+        name: cls
+        for name, cls in Op.registry.items()
+        if cls.__module__.startswith(("minigraph.ops", "minigraph.graph")) and cls not in LEAVES
+    }
+
+
+def is_abstract(cls):
+    return bool(cls.__subclasses__())
+
+
+def is_random(op):
+    return isinstance(op, random.Random)
+
+
+# ---------------------------------------------------------------- elementwise ops
+
+SHAPES = [(3, 4), (4,), (3, 1)]  # the second and third broadcast against the first
+
+WITH_FIELDS = {
+    cast.Astype: [
+        cast.Astype(np.dtype(d)) for d in ("float32", "float64", "int32", "int64", "uint8", "bool")
+    ],
+    random.RandomUniform: [random.RandomUniform((3, 4), d) for d in (F32, F64)],
+    random.RandomNormal: [random.RandomNormal((3, 4), d) for d in (F32, F64)],
+}
+
+
+def elementwise_ops():
+    """Return {id: op}, every elementwise op with each of its fields' branches."""
+    found = {}
+    for cls in registered().values():
+        if issubclass(cls, Elementwise) and not is_abstract(cls):
+            for op in WITH_FIELDS.get(cls, [None]):
+                op = op or cls()
+                found[f"{op.name}-{op.dtype}" if hasattr(op, "dtype") else op.name] = op
+    return found
+
+
+ELEMENTWISE = elementwise_ops()
+
+
+def operand_dtypes(op, dtype):
+    """The dtypes of `op`'s inputs where those that may vary are `dtype`."""
+    if is_random(op):
+        return (U64,) * 3
+    arity = len(inspect.signature(op.forward).parameters)
+    if isinstance(op, comparison.Where):
+        return BOOL, *(dtype,) * (arity - 1)
+    return (dtype,) * arity
+
+
+def accepts(op, dtype):
+    if is_random(op):
+        return dtype == U64
+    return kind(dtype) in op.accepts
+
+
+def draw(dtype, size, low, high, seed=0):
+    """Random numbers of any dtype: between low and high, where there are integers between them."""
+    rng = np.random.default_rng(seed)
+    if dtype == BOOL:
+        return rng.random(size) < 0.5
+    if kind(dtype) == "f":
+        return rng.uniform(low, high, size).astype(dtype)
+    low = max(math.ceil(low), 0) if kind(dtype) == "u" else math.ceil(low)
+    return rng.integers(low, math.floor(high), size, endpoint=True).astype(dtype)
+
+
+def operands(op, dtype):
+    """Inputs for an elementwise op, which broadcast."""
+    shapes = [()] * 3 if is_random(op) else SHAPES
+    return [
+        draw(d, size, *op.domain, seed)
+        for seed, (d, size) in enumerate(zip(operand_dtypes(op, dtype), shapes, strict=False))
+    ]
+
+
+def default_dtype(op):
+    if is_random(op):
+        return U64
+    return F64 if "f" in op.accepts else I64
+
+
+# ---------------------------------------------------------------- the others
+
+
+def real(*size, low=-2.0, high=2.0, seed=0):
+    return np.random.default_rng(seed).uniform(low, high, size)
+
+
+def integer(*size, low=0, high=4, seed=0):
+    return np.random.default_rng(seed).integers(low, high, size)
+
+
+def distinct(*size):
+    """Numbers that are far enough apart that no finite difference changes their order."""
+    return np.random.default_rng(0).permutation(math.prod(size)).reshape(size) / 4
+
+
+def conv_samples():
+    """A convolution and its gradients for each branch: (suffix, op, x shape, w shape, bias)."""
+    branches = [
+        ("plain", conv.Conv2d(), (2, 3, 5, 4), (4, 3, 3, 2), False),
+        ("bias", conv.Conv2d(), (2, 3, 5, 4), (4, 3, 3, 2), True),
+        ("stride", conv.Conv2d(stride=(2, 3)), (2, 2, 6, 8), (3, 2, 3, 2), False),
+        ("padding", conv.Conv2d(padding=(1, 2)), (1, 2, 4, 3), (3, 2, 3, 3), False),
+        ("dilation", conv.Conv2d(dilation=(2, 3)), (1, 2, 6, 7), (3, 2, 3, 2), False),
+        ("groups", conv.Conv2d(groups=2), (2, 4, 4, 4), (6, 2, 3, 3), True),
+        ("depthwise", conv.Conv2d(groups=3, padding=(1, 1)), (1, 3, 4, 4), (3, 1, 3, 3), False),
+        ("all", conv.Conv2d((2, 1), (1, 2), (1, 2), 2), (2, 4, 5, 6), (4, 2, 3, 3), True),
+        ("empty", conv.Conv2d(), (0, 3, 5, 4), (4, 3, 3, 2), False),
+    ]
+    for suffix, op, x, w, bias in branches:
+        y = op.forward(np.zeros(x), np.zeros(w)).shape
+        yield f"conv2d-{suffix}", op, [real(*x), real(*w, seed=1), *[real(w[0])] * bias]
+        if not bias:
+            data = conv.Conv2dBackwardData(op, x)
+            weights = conv.Conv2dBackwardWeights(op, w)
+            yield f"conv2d_backward_data-{suffix}", data, [real(*y), real(*w, seed=1)]
+            yield f"conv2d_backward_weights-{suffix}", weights, [real(*y), real(*x, seed=1)]
+
+
+def pool_samples():
+    """Max and average pooling and their gradients for each branch of where windows may lie."""
+    branches = [
+        ("plain", ((2, 2), (2, 2), ((0, 0), (0, 0))), (2, 2, 4, 6)),
+        ("overlapping", ((3, 2), (1, 1), ((0, 0), (0, 0))), (1, 2, 5, 4)),
+        ("gaps", ((1, 2), (2, 3), ((0, 0), (0, 0))), (1, 2, 5, 8)),
+        ("padding", ((3, 3), (2, 2), ((1, 1), (1, 1))), (1, 2, 5, 6)),
+        ("ceil", ((3, 3), (2, 2), ((1, 2), (1, 2))), (1, 2, 6, 6)),
+        ("empty", ((2, 2), (2, 2), ((0, 0), (0, 0))), (0, 2, 4, 4)),
+    ]
+    for suffix, fields, size in branches:
+        pool = pooling.Pooling(*fields)
+        y = pool.shape(size)
+        at = pooling.MaxPool2d(pool).forward(distinct(*size))[1]
+        yield f"max_pool2d-{suffix}", pooling.MaxPool2d(pool), [distinct(*size)]
+        back = pooling.MaxPool2dBackward(pool, size)
+        yield f"max_pool2d_backward-{suffix}", back, [real(*y), at]
+        yield f"max_pool2d_take-{suffix}", pooling.MaxPool2dTake(pool), [real(*size), at]
+        pad = (fields[2][0][0], fields[2][1][0])
+        for count in (False, True) if any(pad) else (False,):
+            mean = pooling.AvgPool2d(pool, pad, count)
+            name = f"{suffix}-counting_padding" if count else suffix
+            yield f"avg_pool2d-{name}", mean, [real(*size)]
+            yield f"avg_pool2d_backward-{name}", pooling.AvgPool2dBackward(mean, size), [real(*y)]
+
+
+def norm_samples():
+    vectors = [real(3, low=0.5, seed=seed) for seed in (1, 2, 3)]
+    for suffix, size in (("images", (2, 3, 4, 2)), ("rows", (5, 3))):
+        x, dy, var = real(*size), real(*size, seed=4), real(3, low=0.5, seed=5)
+        yield f"batch_norm-{suffix}", normalization.BatchNorm(1e-3), [x, *vectors[:2]]
+        back = normalization.BatchNormBackward(1e-3)
+        yield f"batch_norm_backward-{suffix}", back, [dy, x, *vectors[:2], var]
+        given = normalization.BatchNormInference(1e-3)
+        yield f"batch_norm_inference-{suffix}", given, [x, *vectors, var]
+    for size in (1, 2, 3, 9):
+        norm = normalization.LocalResponseNorm(size, 0.5, 0.75, 1.5)
+        yield f"local_response_norm-{size}", norm, [real(2, 5, 3, 2)]
+    for name, op in (("softmax", normalization.Softmax), ("log_softmax", normalization.LogSoftmax)):
+        for axis in (0, 1, 2):
+            yield f"{name}-{axis}", op(axis), [real(2, 3, 4)]
+
+
+def reduction_samples():
+    for op in (reduction.Sum, reduction.Prod, reduction.Max, reduction.Min):
+        for axes in ((), (0,), (1,), (0, 2), (0, 1, 2)):
+            suffix = ",".join(map(str, axes)) or "none"
+            yield f"{op.name}-{suffix}", op(axes), [distinct(2, 3, 4) + 0.5]
+        yield f"{op.name}-scalar", op(()), [real()]
+    for axis in (0, 1, 2):
+        yield f"argmax-{axis}", reduction.Argmax((axis,)), [distinct(2, 3, 4)]
+    for op in (reduction.Sum, reduction.Prod):
+        yield f"{op.name}-empty", op((1,)), [real(2, 0, 3)]
+        for dtype in ("bool", "int8", "uint16"):
+            yield f"{op.name}-{dtype}", op((0,)), [integer(3, 2).astype(dtype)]
+
+
+def shape_samples():
+    yield "reshape", shape.Reshape((2, 1, 6)), [real(3, 4)]
+    yield "reshape-scalar", shape.Reshape(()), [real(1, 1)]
+    yield "permute_dims", shape.PermuteDims((2, 0, 1)), [real(2, 3, 4)]
+    yield "broadcast_to", shape.BroadcastTo((5, 3, 4)), [real(3, 1)]
+    yield "broadcast_to-scalar", shape.BroadcastTo((2, 3)), [real()]
+    yield "slice", shape.Slice((1, 0), (3, 4), (1, 1)), [real(4, 4)]
+    yield "slice-steps", shape.Slice((0, 1), (5, 6), (2, 3)), [real(5, 7)]
+    yield "slice-empty", shape.Slice((0, 2), (3, 2), (1, 1)), [real(3, 4)]
+    yield "flip", shape.Flip((0, 2)), [real(2, 3, 4)]
+    yield "pad", shape.Pad((1, 0), (2, 3), (0, 0), 0.5), [real(2, 3)]
+    yield "pad-interior", shape.Pad((1, 0), (0, 2), (2, 1)), [real(2, 3)]
+    yield "pad-empty", shape.Pad((1, 1), (1, 1), (2, 0)), [real(0, 3)]
+    yield "concat", shape.Concat(1), [real(2, 3), real(2, 1, seed=1), real(2, 0)]
+    yield "concat-one", shape.Concat(0), [real(2, 3)]
+    yield "stop_gradient", shape.StopGradient(), [real(2, 3)]
+    yield "copy", Copy(), [real(2, 3)]
+
+
+def other_samples():
+    at = integer(2, 5, low=-3, high=3)
+    for axis, size in ((0, (3, 2)), (1, (2, 3, 2)), (2, (2, 2, 3))):
+        result = (*size[:axis], *at.shape, *size[axis + 1 :])
+        yield f"take-{axis}", indexing.Take(axis), [real(*size), at]
+        yield f"take_backward-{axis}", indexing.TakeBackward(axis, size), [real(*result), at]
+    yield "take-scalar", indexing.Take(0), [real(3, 2), np.array(-1)]
+    yield "one_hot", indexing.OneHot(4, np.dtype(np.float32)), [integer(2, 3)]
+    yield "one_hot-bool", indexing.OneHot(4, BOOL), [integer(2, 3).astype(np.uint8)]
+    yield "matmul", Matmul(), [real(2, 3), real(3, 4, seed=1)]
+    yield "matmul-batched", Matmul(), [real(2, 1, 2, 3), real(5, 3, 4, seed=1)]
+    yield "matmul-empty", Matmul(), [real(2, 0), real(0, 4)]
+    yield "constant", Constant(real(2, 3)), []
+
+
+STRUCTURAL = {
+    name: (op, xs)
+    for samples in (
+        conv_samples,
+        pool_samples,
+        norm_samples,
+        reduction_samples,
+        shape_samples,
+        other_samples,
+    )
+    for name, op, xs in samples()
+}
+SAMPLES = {
+    **{name: (op, operands(op, default_dtype(op))) for name, op in ELEMENTWISE.items()},
+    **STRUCTURAL,
+}
+
+
+# ---------------------------------------------------------------- what C has to get right
+
+TINY = {F32: 1e-45, F64: 5e-324}
+
+
+def specials(dtype):
+    """The values at which an expression goes wrong first."""
+    if dtype == BOOL:
+        return np.array([False, True])
+    if kind(dtype) != "f":
+        info = np.iinfo(dtype)
+        near = [0, 1, 2, 3, 7, info.max // 2, info.max - 1, info.max]
+        below = [-1, -2, -3, -7, info.min + 1, info.min] if kind(dtype) == "i" else []
+        return np.array(near + below, dtype)
+    info = np.finfo(dtype)
+    near = [0, TINY[dtype], info.tiny, 0.25, 0.5, 1, 1.5, 2, 2.5, 3, 1e10, info.max, np.inf]
+    return np.array([*near, *(-v for v in near), np.nan], dtype)
+
+
+def between(x, dtype):
+    """Whether floats x, truncated, are among the integers of `dtype`."""
+    info = np.iinfo(dtype)
+    return (x > float(info.min) - 1) & (x < float(info.max) + 1)
+
+
+def is_float32(x):
+    with np.errstate(over="ignore"):
+        return np.isnan(x) | (x.astype(F32) == x)
+
+
+def defined(op, *xs):
+    """Where a C expression has to agree with NumPy: everywhere, but for what a row here names."""
+    everywhere = np.ones(xs[0].shape, bool)
+    if isinstance(op, cast.Astype) and kind(xs[0].dtype) == "f" and kind(op.dtype) in "iu":
+        return between(xs[0], op.dtype)  # C leaves open what a float out of range becomes
+    if op.name == "fma3" and xs[0].dtype == F64:
+        return is_float32(xs[0]) & is_float32(xs[1])  # NumPy rounds the product unless it is exact
+    return everywhere
+
+
+# Which zero NumPy takes of +0 and -0 is left to the processor.
+ANY_ZERO = {"maximum", "minimum", "clip"}
