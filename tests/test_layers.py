@@ -1,0 +1,240 @@
+"""The architecture: who may import whom, what an import costs, and where an op may be named."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minigraph
+from minigraph.graph import Op
+
+ROOT = Path(minigraph.__file__).parent
+FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
+
+# The order is the architecture: a part may import itself and the lines above it, neither its
+# neighbours on its line nor what is below.  The last line uses the package as its users do.
+LAYERS = [
+    ["errors", "version"],
+    ["dtypes", "source", "options"],
+    ["graph"],
+    ["ops"],
+    ["autodiff", "jit", "autotune", "fingerprint"],
+    ["program", "report", "profile"],
+    ["passes", "backends", "plan"],
+    ["lower"],
+    ["function"],
+    ["compile"],
+    ["serialization"],
+    ["nn", "optim", "data"],
+    ["training", "bench", "cli"],
+]
+RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
+# The package's own names, and running it, come last.
+ENTRIES = ("__init__", "__main__")
+
+
+def part_of(name):
+    return Path(name).with_suffix("").parts[0]
+
+
+def tree(name):
+    return ast.parse(FILES[name].read_text())
+
+
+def imported(name):
+    """Yield the full names of what a file imports from the package."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name}:{node.lineno} has a relative import"
+            if (node.module or "").split(".")[0] == "minigraph":
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "minigraph")
+
+
+def test_every_part_has_its_place_in_the_order():
+    parts = {part_of(name) for name in FILES} - set(ENTRIES)
+    assert parts <= set(RANK)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if part_of(name) not in ENTRIES])
+def test_imports_point_downwards(name):
+    part = part_of(name)
+    for full in imported(name):
+        if full == "minigraph":
+            assert part in LAYERS[-1], f"{name} is no user of the package, which it imports"
+            continue
+        target = full.split(".")[1]
+        allowed = target == part or (target in RANK and RANK[target] < RANK[part])
+        assert allowed, f"{name} imports {full}: {part} may not use {target}"
+
+
+def import_cycle():
+    """Return files that import one another, or an empty list."""
+    modules = {".".join(("minigraph", *Path(n).with_suffix("").parts)): n for n in FILES}
+    modules = {module.removesuffix(".__init__"): name for module, name in modules.items()}
+    edges = {}
+    for module, name in modules.items():
+        full = list(imported(name))
+        found = {f if f in modules else f.rpartition(".")[0] for f in full}
+        # A package that imports its own modules is what its __init__ is for.
+        edges[module] = {f for f in found if f in modules and f != module}
+    done, path = set(), []
+
+    def visit(module):
+        if module in path:
+            return path[path.index(module) :]
+        if module in done:
+            return []
+        path.append(module)
+        for target in sorted(edges[module]):
+            if cycle := visit(target):
+                return cycle
+        path.pop()
+        done.add(module)
+        return []
+
+    return next((cycle for module in edges if (cycle := visit(module))), [])
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    assert import_cycle() == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_import_is_hidden_in_a_function(name):
+    for fn in ast.walk(tree(name)):
+        if isinstance(fn, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            hidden = [n.lineno for n in ast.walk(fn) if isinstance(n, ast.Import | ast.ImportFrom)]
+            assert not hidden, f"{name}: imports in the function at line {fn.lineno}: {hidden}"
+
+
+def test_libraries_are_imported_by_name_in_one_place_only():
+    """`data/extra.py`, with the optional libraries of the data sets."""
+    users = []
+    for name in FILES:
+        for node in ast.walk(tree(name)):
+            called = getattr(node, "attr", None) or getattr(node, "id", None)
+            if called in ("import_module", "__import__"):
+                users.append(name)
+    assert set(users) <= {str(Path("data", "extra.py"))}
+
+
+# ---------------------------------------------------------------- size
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_is_longer_than_600_lines(name):
+    assert len(FILES[name].read_text().splitlines()) <= 600
+
+
+# ---------------------------------------------------------------- one op, one place
+
+
+def final_ops():
+    """The names of the op classes of `minigraph.ops` that stand for one op, with their modules."""
+    return {
+        f"{cls.__module__}.{cls.__name__}"
+        for cls in Op.registry.values()
+        if cls.__module__.startswith("minigraph.ops.") and not cls.__subclasses__()
+    }
+
+
+def ops_named(name):
+    """The op classes that a file imports, or reaches as an attribute of what it imports."""
+    bound = {"minigraph": "minigraph"}
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.ImportFrom):
+            bound.update((a.asname or a.name, f"{node.module}.{a.name}") for a in node.names)
+    used = set(bound.values())
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            used.add(f"{bound.get(first)}.{rest}")
+    return final_ops() & used
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if part_of(name) not in ("ops", "backends")]
+)
+def test_only_backends_name_an_op_outside_of_ops(name):
+    assert not ops_named(name)
+
+
+def test_ops_are_found_where_they_are_named():
+    """The test of the test: a backend does name some."""
+    assert ops_named(str(Path("backends", "cpu", "heavy.py")))
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if part_of(name) == "ops"])
+def test_an_op_has_one_file(name):
+    defined = [n.name for n in ast.walk(tree(name)) if isinstance(n, ast.ClassDef)]
+    for other in FILES:
+        if other != name and part_of(other) in ("ops", "graph"):
+            twice = {n.name for n in ast.walk(tree(other)) if isinstance(n, ast.ClassDef)}
+            assert not twice.intersection(defined)
+
+
+# ---------------------------------------------------------------- what `import minigraph` costs
+
+PROBE = """
+import json, sys, time
+started = []
+def hook(event, args):
+    if event in ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "os.system"):
+        started.append(event)
+    elif event == "ctypes.dlopen" and args[0] is not None:
+        started.append(f"{event} {args[0]}")
+sys.addaudithook(hook)
+start = time.perf_counter()
+import minigraph
+seconds = time.perf_counter() - start
+try:
+    maps = open("/proc/self/maps").read()
+except OSError:
+    maps = ""
+print(json.dumps([seconds, sorted(sys.modules), maps, started]))
+"""
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory):
+    """Import the package in a process of its own: seconds, modules, mapped files, what it started.
+
+    With compiled bytecode, as it is after the first import anywhere.
+    """
+    env = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode"))}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def run():
+        command = [sys.executable, "-c", PROBE]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+        return json.loads(done.stdout)
+
+    return [run() for _ in range(5)]
+
+
+def test_the_import_takes_well_under_a_second(probe):
+    assert min(seconds for seconds, *_ in probe) < 1
+
+
+def test_the_import_loads_no_large_library(probe):
+    _, modules, maps, _ = probe[0]
+    absent = {"cupy", "cuda", "cudnn", "torch", "sklearn", "scipy", "PIL", "matplotlib", "halide"}
+    assert not absent.intersection(name.split(".")[0] for name in modules)
+    for library in ("libdnnl", "libcuda", "libnvrtc", "libcudnn", "libHalide", "libgomp.so.1"):
+        assert library not in maps
+
+
+def test_the_import_starts_no_compiler_and_opens_no_library(probe):
+    assert probe[0][-1] == []
+
+
+def test_the_import_prints_and_warns_nothing():
+    command = [sys.executable, "-W", "error", "-c", "import minigraph"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
