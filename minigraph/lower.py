@@ -63,6 +63,9 @@ def schedule(graph: Graph, results: int) -> list[Node]:
         ready = max((turn[x] for x in node.inputs), default=start)
         moves = node in tail or not node.inputs
         turn[node] = ready if moves else max(node.turn, ready)
+    for node in reversed(order):
+        if node in tail and turn[node] == start:  # it needs nothing but parameters: no hurry
+            turn[node] = min((turn[user] for user in users[node]), default=start)
     return sorted(order, key=lambda node: turn[node])  # stable: equal turns keep their order
 
 

@@ -146,8 +146,6 @@ OPTIONS: dict[str, Option] = {
             True,
             "run the whole step as one native call (CPU) or one CUDA graph",
             kind=bool,
-            pending="steps are run one by one from Python",
-            inert=(False, True),
         ),
         Option(
             "precision",

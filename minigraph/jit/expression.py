@@ -5,26 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from minigraph.dtypes import DType
+import numpy as np
+
+from minigraph.dtypes import BOOL, INTEGERS, DType
 from minigraph.graph import Copy, Op
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "bool": "uint8_t",
-    **{f"{u}int{bits}": f"{u}int{bits}_t" for u in ("", "u") for bits in (8, 16, 32, 64)},
+    np.dtype("float32"): "float",
+    np.dtype("float64"): "double",
+    BOOL: "uint8_t",
+    **{dtype: f"{dtype.name}_t" for dtype in INTEGERS},
 }
 
 
 def c_type(dtype: DType) -> str:
     """Return the C type that holds an element in memory; KeyError for 16-bit floats."""
-    return C_TYPES[dtype.name]
+    return C_TYPES[dtype]
 
 
 def expressible(*dtypes: DType) -> bool:
     """Whether C has all of these types."""
-    return all(dtype.name in C_TYPES for dtype in dtypes)
+    return all(dtype in C_TYPES for dtype in dtypes)
 
 
 def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[str]) -> str:

@@ -24,13 +24,14 @@ from minigraph.errors import GraphError
 from minigraph.program import Memory, Program, Step, Timing, View
 
 # Denormals are flushed to zero while a program runs: they would make a trained network tens of
-# times slower.  The caller's setting comes back at the end; OpenMP's other threads keep ours.
+# times slower.  The caller's settings come back at the end; OpenMP's other threads keep ours.
 RUN = """
 #if defined(__x86_64__)
 #include <immintrin.h>
 static __thread int64_t mg_flushing;
 #endif
 int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads) {
+  const int max_threads = omp_get_max_threads();
 #if defined(__x86_64__)
   const unsigned saved = _mm_getcsr();
   _mm_setcsr(saved | 0x8040);
@@ -48,6 +49,7 @@ int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads)
 #if defined(__x86_64__)
   _mm_setcsr(saved);
 #endif
+  omp_set_num_threads(max_threads);
   return failed;
 }
 """

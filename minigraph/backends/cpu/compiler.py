@@ -99,21 +99,19 @@ def _compile(missing: dict[str, Source]) -> dict[str, int]:
             *(s.text.replace("NAME", name) for name, s in missing.items()),
         ]
     )
-    with tempfile.TemporaryDirectory(prefix="minigraph-") as folder:
-        source, binary = Path(folder, "kernels.c"), Path(folder, "kernels.so")
-        source.write_text(text)
-        libraries = ["-lmvec", "-lm"] if vector_math() else ["-lm"]
-        command = [path, *FLAGS, str(source), "-o", str(binary), *libraries]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            error = done.stderr if done.returncode else ""
-        except OSError as failure:
-            error = str(failure)
-        if error:
-            first = next((x for x in error.splitlines() if "error" in x), error.strip()[:200])
-            warn_once(f"{path} could not compile kernels ({first}); NumPy runs them instead")
-            return dict.fromkeys(missing, 0)
-        library = ctypes.CDLL(str(binary))
+    libraries = ["-lmvec", "-lm"] if vector_math() else ["-lm"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="minigraph-") as folder:
+            source, binary = Path(folder, "kernels.c"), Path(folder, "kernels.so")
+            source.write_text(text)
+            command = [path, *FLAGS, str(source), "-o", str(binary), *libraries]
+            subprocess.run(command, capture_output=True, text=True, check=True)
+            library = ctypes.CDLL(str(binary))
+    except (OSError, subprocess.CalledProcessError) as failure:
+        said = getattr(failure, "stderr", "") or str(failure)
+        first = next((x for x in said.splitlines() if "error" in x), said.strip()[:200])
+        warn_once(f"{path} could not compile kernels ({first}); NumPy runs them instead")
+        return dict.fromkeys(missing, 0)
     _libraries.append(library)
     count("compilations", len(missing))
     count("loads", len(missing))

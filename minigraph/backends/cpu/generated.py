@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,14 +90,25 @@ def _map(
     if len(space.extents) > MAX_RANK:
         return None
     pattern = elementwise.pattern(op, [x.dtype for x in inputs], output.dtype, space)
-    support, text = elementwise.text("NAME", pattern)
+    source = _map_source(pattern)
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         ((slot, offset),) = outs
         places = [*ins, (slot, offset + to_offset)]
         return elementwise.block(space, threads, places, output.nbytes > cache_bytes() // 2)
 
-    return Call(Source(text, tuple(support)), block)
+    return Call(source, block)
+
+
+@functools.lru_cache(4096)
+def _map_source(pattern: elementwise.Pattern) -> Source:
+    support, text = elementwise.text("NAME", pattern)
+    return Source(text, tuple(support))
+
+
+@functools.lru_cache(4096)
+def _reduction_source(pattern: reduction.Pattern) -> Source:
+    return Source(reduction.text(pattern))
 
 
 def _reduction(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
@@ -112,7 +124,7 @@ def _reduction(node: Node, strides: Sequence[Shape], threads: int) -> NativeKern
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         return reduction.block(shape, threads, [scratch, *ins, *outs])
 
-    call = Call(Source(reduction.text(pattern)), block)
+    call = Call(_reduction_source(pattern), block)
     return NativeKernel(node, [call], reduction.scratch(shape, threads), strided=_all(node))
 
 

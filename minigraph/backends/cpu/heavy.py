@@ -384,9 +384,9 @@ def kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
     ):
         return None
     threads = threads if _operations(node) >= THREADED else 1
-    onednn._lib().gomp.omp_set_num_threads(threads)  # a primitive is made for so many
     try:
-        recipe = make(node.op, node, strides)
-        return recipe and OneDnnKernel(*recipe, threads)
+        with onednn.omp_threads(threads):
+            recipe = make(node.op, node, strides)
+            return recipe and OneDnnKernel(*recipe, threads)
     except onednn.Unimplemented:
         return None

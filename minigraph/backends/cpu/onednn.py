@@ -14,6 +14,7 @@ import site
 import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -278,6 +279,18 @@ class Call:
         )
 
 
+@contextmanager
+def omp_threads(count: int) -> Iterator[None]:
+    """Let OpenMP use so many threads inside; oneDNN makes primitives for the number it finds."""
+    gomp = _lib().gomp
+    before = gomp.omp_get_max_threads()
+    gomp.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        gomp.omp_set_num_threads(before)
+
+
 def address_of(function: Any) -> int:
     """Return the address of a C function."""
     return ctypes.cast(function, c_void_p).value or 0
@@ -340,9 +353,9 @@ class OneDnnKernel:
             "output": [y.ctypes.data for y in outputs],
         }
         at = scratch.ctypes.data if self.scratch else 0
-        _lib().gomp.omp_set_num_threads(self.threads)
-        for call in self.calls:
-            call.run(address, at)
+        with omp_threads(self.threads):
+            for call in self.calls:
+                call.run(address, at)
 
 
 def reorder(source: Layout, from_: Operand, target: Layout, to: Operand) -> Call:

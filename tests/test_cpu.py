@@ -1,0 +1,171 @@
+"""The CPU device as a whole: one native call, denormals, threads, machines that lack things."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.backends.cpu import compiler
+
+native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+
+
+def training_step(**options):
+    nn.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    net = nn.Sequential(net, nn.Dropout(0.3), nn.Linear(4 * 36, 5))
+    x, y = mg.input("x", (8, 1, 6, 6)), mg.input("y", (8,), "int64")
+    loss = ops.cross_entropy(net(x), y)
+    updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
+    step = mg.comp_graph("cpu", options).compile([x, y], loss, updates)
+    rng = np.random.default_rng(0)
+    return step, (rng.normal(size=(8, 1, 6, 6)).astype(np.float32), rng.integers(0, 5, 8))
+
+
+@native
+def test_a_training_step_is_one_native_call():
+    step, args = training_step()
+    step(*args)
+    assert step.report().launches == 1
+    assert step.report().syncs == 0
+
+
+@native
+def test_without_bulk_every_kernel_is_a_call_and_the_numbers_are_the_same():
+    bulk, args = training_step(num_threads=1)
+    single, _ = training_step(num_threads=1, bulk=False)
+    assert single.report().launches == len(single.report().steps)
+    for _ in range(3):
+        assert bulk(*args) == single(*args)
+
+
+@native
+def test_new_values_of_parameters_are_written_in_place():
+    """All of Adam's state and all weights: what is not would need memory of its own."""
+    w = mg.Parameter(np.ones((512, 512), np.float32))
+    x = mg.input("x", (4, 512))
+    loss = (x @ w).mean()
+    step = mg.comp_graph("cpu").compile([x], loss, optim.SGD([w], 0.1).minimize(loss))
+    assert step.report().memory.arena_bytes < 1.1 * (w.data.nbytes + 8192)
+    step(np.ones((4, 512)))
+    np.testing.assert_allclose(w.numpy(), 1 - 0.1 / 512, rtol=1e-6)
+
+
+@native
+def test_memory_of_gradients_is_used_again_before_the_backward_pass_ends():
+    parameters = [mg.Parameter(np.ones((256, 256), np.float32), f"w{i}") for i in range(20)]
+    x = mg.input("x", (1, 256))
+    y = x
+    for w in parameters:
+        y = ops.tanh(y @ w)
+    loss = y.sum()
+    step = mg.comp_graph("cpu").compile([x], loss, optim.Adam(parameters).minimize(loss))
+    assert step.report().memory.arena_bytes < 6 * parameters[0].data.nbytes
+
+
+@native
+def test_denormals_are_flushed_and_the_setting_of_the_caller_stays():
+    x = mg.input("x", (3,))
+    f = mg.comp_graph("cpu").compile([x], x * np.float32(1e-10))
+    np.testing.assert_array_equal(f(np.float32([1e-30, 1, -1e-30])), np.float32([0, 1e-10, 0]))
+    assert np.float32(1e-30) * np.float32(1e-10) > 0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_any_number_of_threads_gives_the_same_step(threads):
+    step, args = training_step(num_threads=threads)
+    expected, _ = training_step(num_threads=1)
+    for _ in range(3):
+        np.testing.assert_allclose(step(*args), expected(*args), rtol=1e-5)
+
+
+def test_a_profile_has_a_time_for_every_kernel(tmp_path):
+    step, args = training_step()
+    profile = step.profile(*args)
+    assert len(profile.kernels) >= len(step.report().steps)
+    assert all(k.seconds > 0 for k in profile.kernels)
+    assert "conv2d" in str(profile)
+    assert any("test_cpu.py" in k.line for k in profile.kernels)
+    profile.to_chrome_trace(tmp_path / "trace.json")
+    assert '"traceEvents"' in (tmp_path / "trace.json").read_text()
+
+
+def test_a_profile_counts_as_a_call():
+    step, args = training_step()
+    other, _ = training_step()
+    step.profile(*args)
+    other(*args)
+    assert step.calls == other.calls == 1
+    np.testing.assert_allclose(step(*args), other(*args), rtol=1e-6)
+
+
+PROGRAM = """
+import warnings
+import numpy as np
+import minigraph as mg
+from minigraph import nn, ops, optim
+net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3))
+x, y = mg.input("x", (2, 1, 6, 6)), mg.input("y", (2,), "int64")
+loss = ops.cross_entropy(net(x), y)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        updates = optim.SGD(net.parameters(), lr=0.0).minimize(loss)
+        step = mg.comp_graph().compile([x, y], loss, updates)
+        value = step(np.arange(72).reshape(2, 1, 6, 6) / 72, [0, 2])
+print(f"{value:.5f}", *{kernel.split()[0] for _, kernel, _ in step.report().steps})
+for w in caught:
+    print(w.category.__name__, w.message)
+"""
+
+
+def run(**environment):
+    """Run the program with another environment; return its first line, and its warnings."""
+    env = {**os.environ, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    first, *warnings = done.stdout.splitlines()
+    return first.split(), warnings
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return run()
+
+
+def test_no_warning_is_given_where_nothing_is_missing(usual):
+    assert usual[1] == [] or compiler.compiler() is None
+
+
+def test_without_a_compiler_numpy_takes_over_with_one_warning(usual, tmp_path):
+    (value, *kernels), warnings = run(PATH=str(tmp_path), CC="")
+    assert value == usual[0][0]
+    assert "c" not in kernels
+    assert "numpy" in kernels
+    assert len(warnings) == 1
+    assert "MinigraphWarning no C compiler was found" in warnings[0]
+
+
+def test_with_a_compiler_that_fails_numpy_takes_over_with_one_warning(usual, tmp_path):
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\necho 'kernels.c:1: error: out of order' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    (value, *_), warnings = run(CC=str(broken))
+    assert value == usual[0][0]
+    assert len(warnings) == 1
+    assert "error: out of order" in warnings[0]
+
+
+def test_with_a_compiler_that_says_nothing_numpy_takes_over(usual, tmp_path):
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    (value, *_), warnings = run(CC=str(broken))
+    assert value == usual[0][0]
+    assert len(warnings) == 1
