@@ -7,11 +7,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minigraph import fingerprint
+from minigraph.drawing import to_dot, to_html
 from minigraph.dtypes import Array, as_array
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Constant, Input, Item, Node, Parameter, Spec, Variable, aligned_empty
@@ -183,6 +185,16 @@ class Function:
             options=dict(self._options),
             ineffective=ineffective(self._options),
         )
+
+    def to_dot(self, path: str | Path) -> None:
+        """Write the steps as a graph in Graphviz's language: `dot -Tsvg -O path` draws it."""
+        Path(path).write_text(to_dot(self._program))
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page with the report and every step."""
+        report = self.report()
+        page = to_html(self._program, report.fingerprint[:7], str(report))
+        Path(path).write_text(page, encoding="utf-8")
 
     def _covered(self) -> dict[str, str]:
         device = self._backend.device

@@ -169,3 +169,15 @@ def test_with_a_compiler_that_says_nothing_numpy_takes_over(usual, tmp_path):
     (value, *_), warnings = run(CC=str(broken))
     assert value == usual[0][0]
     assert len(warnings) == 1
+
+
+def test_the_steps_can_be_drawn(tmp_path):
+    step, _ = training_step()
+    step.to_dot(tmp_path / "step.dot")
+    dot = (tmp_path / "step.dot").read_text()
+    assert dot.startswith("digraph {")
+    assert dot.count(" -> ") >= len(step.report().steps)
+    step.to_html(tmp_path / "step.html")
+    page = (tmp_path / "step.html").read_text()
+    assert page.count("<tr id=") == len(step.report().steps)
+    assert step.report().fingerprint[:7] in page

@@ -24,7 +24,7 @@ LAYERS = [
     ["ops"],
     ["autodiff", "jit", "autotune", "fingerprint"],
     ["program", "report", "profile"],
-    ["passes", "backends", "plan"],
+    ["drawing", "passes", "backends", "plan"],
     ["lower"],
     ["function"],
     ["compile"],

@@ -165,6 +165,16 @@ _OPEN = """
   (void)threads; (void)splits; (void)stride;
 """
 
+_CLOSE = """  if (splits > 1)
+    for (int64_t o = 0; o < outputs; o++) {
+      %(L)s total = %(identity)s;
+      for (int64_t s = 0; s < splits; s++) total = %(partial)s;
+      y[o] = total;
+    }
+  return 0;
+}
+"""
+
 _ROW = (
     """
 static %(L)s NAME_run(const char *x, int64_t rank, const int64_t *extent, const int64_t *stride,
@@ -228,15 +238,8 @@ int NAME(const int64_t *a, char **slots) {"""
     if (splits == 1) y[u] = value;
     else partial[u] = value;
   }
-  if (splits > 1)
-    for (int64_t o = 0; o < outputs; o++) {
-      %(L)s total = %(identity)s;
-      for (int64_t s = 0; s < splits; s++) total = %(partial)s;
-      y[o] = total;
-    }
-  return 0;
-}
 """
+    + _CLOSE
 )
 
 _COLUMN = (
@@ -290,15 +293,8 @@ int NAME(const int64_t *a, char **slots) {"""
       else partial[(o + j) * splits + u %% splits] = sum[j];
     }
   }
-  if (splits > 1)
-    for (int64_t o = 0; o < outputs; o++) {
-      %(L)s total = %(identity)s;
-      for (int64_t s = 0; s < splits; s++) total = %(partial)s;
-      y[o] = total;
-    }
-  return 0;
-}
 """
+    + _CLOSE
 )
 
 _INDEX = (
