@@ -57,7 +57,8 @@ class Function:
         self.seed = np.array(options["seed"], np.uint64)
         self._arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
         self._static = _static_memory(program, self._arena)
-        self._feeds = [_feed(buffer.node, inputs) for buffer in program.inputs]
+        feeds = [_feed(buffer.node, inputs) for buffer in program.inputs]
+        self._feeds = None if feeds == [*range(len(inputs))] else feeds  # None: all, in their order
         self._specs = [(x.spec.shape, x.spec.dtype) for x in inputs]
         # What the last calls returned, for each buffer of an output.
         self._returned: list[list[Array]] = [[] for _ in program.returned]
@@ -139,7 +140,9 @@ class Function:
     def _run(
         self, values: list[Array], execute: Callable[[Sequence[Array], Sequence[Array]], None]
     ) -> list[Array]:
-        inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
+        inputs = values
+        if self._feeds is not None:
+            inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
         outputs = [
             _free_memory(returned, buffer.nbytes)
             for returned, buffer in zip(self._returned, self._program.returned, strict=True)

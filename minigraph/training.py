@@ -1,0 +1,367 @@
+"""The training loop of the examples: command line, data sets, epochs, checkpoints.
+
+It uses what any program can use, so it is also an example of how to write such a loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from tqdm import tqdm
+
+import minigraph as mg
+from minigraph import nn, ops
+from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
+from minigraph.errors import GraphError
+from minigraph.optim import Optimizer
+
+DATA = "digits, cifar10:DIR, folder:DIR, synthetic"
+
+# ---------------------------------------------------------------- command line
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train on data of one kind, where the command line does not say otherwise."""
+
+    image_size: int
+    batch_size: int
+    epochs: int
+    lr: float
+    lr_epochs: int  # each time so many have passed, the learning rate falls to a tenth
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are a `GraphError`, hence one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise GraphError(f"{message}; --help lists what there is")
+
+
+def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
+    """Return a parser of the options that all examples have."""
+
+    def default(name: str) -> str:
+        values = [f"{getattr(recipe, name)} for {kind}" for kind, recipe in recipes.items()]
+        return f"(default: {', '.join(values)})"
+
+    made = Parser(description=description)
+    add = made.add_argument
+    data = "folder:DIR takes DIR/train and DIR/test (or DIR/val) with a folder for each class"
+    add("--data", type=_data, default="digits", help=f"one of {DATA}; {data} (default: digits)")
+    add("--image-size", type=int, metavar="N", help=f"pixels a side {default('image_size')}")
+    add("--batch-size", type=int, metavar="N", help=f"images a step {default('batch_size')}")
+    add("--epochs", type=int, metavar="N", help=f"in all, also if resumed {default('epochs')}")
+    add("--lr", type=float, help=f"learning rate to begin with {default('lr')}")
+    add("--seed", type=int, default=0, metavar="N", help="of weights, order, dropout (default: 0)")
+    add("--opt-level", type=int, metavar="N", help="graph optimisation, -3 to 3 (default: 2)")
+    add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
+    add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
+    add("--workers", type=int, default=2, metavar="N", help="that load images (default: 2)")
+    add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
+    add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
+    return made
+
+
+def _data(text: str) -> str:
+    if not re.fullmatch("digits|synthetic|(cifar10|folder):.+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {DATA}")
+    return text
+
+
+def settle(args: argparse.Namespace, recipes: Mapping[str, Recipe]) -> Recipe:
+    """Return the recipe for the data asked for, with what the command line says instead."""
+    recipe = recipes[args.data.partition(":")[0]]
+    given = {field.name: getattr(args, field.name, None) for field in fields(Recipe)}
+    return replace(recipe, **{name: value for name, value in given.items() if value is not None})
+
+
+def run(main: Callable[[], None]) -> NoReturn:
+    """Run a program and exit: with 2 and one line for a user's error, with 130 after Ctrl-C."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except GraphError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(0)
+
+
+# ---------------------------------------------------------------- data
+
+
+def data_sets(data: str, size: int) -> tuple[Dataset, Dataset]:
+    """Return the training and the test set that `--data` asks for, of size x size images."""
+    kind, _, directory = data.partition(":")
+    if kind == "digits":
+        return Digits(size=size), Digits(train=False, size=size)
+    if kind == "synthetic":
+        shape = (3, size, size)
+        return Synthetic(shape, classes=10), Synthetic(shape, classes=10, length=256, seed=1)
+    if kind == "cifar10":
+        if size != 32:
+            raise GraphError(f"the images of CIFAR-10 have 32 pixels a side, not {size}")
+        return CIFAR10(directory, augment=True), CIFAR10(directory, train=False)
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    test = "val" if "val" in names and "test" not in names else "test"
+    if "train" not in names or test not in names:
+        found = ", ".join(sorted(names)[:9]) or "nothing"
+        raise GraphError(f"--data {data} takes folders train and test (or val), found {found}")
+    train_set = ImageFolder(Path(directory, "train"), size, augment=True)
+    test_set = ImageFolder(Path(directory, test), size)
+    if train_set.classes != test_set.classes:
+        odd = sorted(set(train_set.classes) ^ set(test_set.classes))
+        raise GraphError(f"--data {data}: only one of train and {test} has {', '.join(odd[:9])}")
+    return train_set, test_set
+
+
+# ---------------------------------------------------------------- training
+
+
+@dataclass
+class Progress:
+    """Where a training is: in an epoch, which is done when `batch` is the number of batches."""
+
+    epoch: int = 0
+    batch: int = 0
+    loss: float = 0.0  # the sum over the epoch's batches
+    right: int = 0  # how many of the epoch's images were classified right
+
+
+class Training:
+    """A network in training: two compiled functions, two loaders, and how far it got."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: Optimizer,
+        sets: tuple[Dataset, Dataset],
+        recipe: Recipe,
+        args: argparse.Namespace,
+    ) -> None:
+        self.net, self.optimizer, self.recipe = net, optimizer, recipe
+        self.progress, self.lr = Progress(), recipe.lr
+        train_set, test_set = sets
+        size = recipe.batch_size
+        # A compiled function has fixed shapes, so images that fill no batch are left out.  They
+        # are others in each epoch.  Of the test set none is left out: its last batch is padded.
+        self.train_batches = DataLoader(
+            train_set, size, shuffle=True, drop_last=True, workers=args.workers, seed=args.seed
+        )
+        self.test_batches = DataLoader(test_set, size, workers=args.workers)
+        self.shape = train_set.shape
+        shape = "x".join(map(str, self.shape))
+        self.about = {  # what a checkpoint must have in common with the run that goes on from it
+            "model": args.model,
+            "data": f"{args.data.partition(':')[0]} ({len(train_set)} images to train, "
+            f"{len(test_set)} to test, {shape}, {len(train_set.classes)} classes)",
+            "batch size": size,
+            "seed": args.seed,
+        }
+
+    def describe(self) -> str:
+        """Return what is trained on what."""
+        parameters = sum(p.size for p in self.net.parameters())
+        batches, size = len(self.train_batches), self.recipe.batch_size
+        text = f"{self.about['model']} with {parameters:,} parameters, {self.about['data']}\n"
+        text += f"{batches} batches of {size} an epoch"
+        rest = len(self.train_batches.dataset) - batches * size
+        return text + f"; {rest} images, others each epoch, fill no batch" * bool(rest)
+
+    def compile(self, cg: Any) -> None:
+        """Make the functions: one trains on a batch, one tests on it.
+
+        Each returns how many images have their label's score as the highest.
+        """
+        size = self.recipe.batch_size
+        images = mg.input("images", (size, *self.shape))
+        labels = mg.input("labels", (size,), "int64")
+
+        scores = self.net.train()(images)
+        loss = ops.cross_entropy(scores, labels)
+        right = (ops.argmax(scores, axis=1) == labels).sum()
+        updates = {**self.optimizer.minimize(loss), **self.net.updates()}
+        self.step = cg.compile([images, labels], [loss, right], updates)
+
+        scores = self.net.eval()(images)
+        right = (ops.argmax(scores, axis=1) == labels).sum()
+        self.count_right = cg.compile([images, labels], right)
+
+    def train_epoch(self, check: Callable[[], None]) -> None:
+        """Train to the end of the epoch, calling `check` after each batch."""
+        at, batches, size = self.progress, len(self.train_batches), self.recipe.batch_size
+        if at.batch == batches:
+            return
+        self.optimizer.lr = self.lr * 0.1 ** (at.epoch // self.recipe.lr_epochs)
+        self.train_batches.epoch = at.epoch
+        self.step.calls = at.epoch * batches + at.batch  # by which dropout counts
+        title = f"epoch {at.epoch + 1}/{self.recipe.epochs}"
+        done, total = at.batch * size, batches * size
+        with tqdm(desc=title, initial=done, total=total, unit=" images") as bar:
+            for images, labels in itertools.islice(self.train_batches, at.batch, None):
+                loss, right = self.step(images, labels)
+                at.batch += 1
+                at.loss += float(loss)
+                at.right += int(right)
+                if not math.isfinite(at.loss):
+                    raise GraphError(
+                        f"the loss is {float(loss)} in epoch {at.epoch + 1}, batch {at.batch}; "
+                        f"try a learning rate below {self.optimizer.lr:g} (--lr)"
+                    )
+                bar.set_postfix_str(f"loss {self.loss:.4f}, accuracy {self.accuracy:.2%}", False)
+                bar.update(size)
+                check()
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the epoch's batches so far."""
+        return self.progress.loss / self.progress.batch
+
+    @property
+    def accuracy(self) -> float:
+        """The share of the epoch's images so far that were right when they were trained on."""
+        return self.progress.right / (self.progress.batch * self.recipe.batch_size)
+
+    def test(self, check: Callable[[], None]) -> float:
+        """Return the share of the whole test set that is classified right."""
+        right = 0
+        for images, labels in self.test_batches:
+            rest = self.recipe.batch_size - len(labels)
+            images = np.pad(images, ((0, rest), (0, 0), (0, 0), (0, 0)))
+            labels = np.pad(labels, (0, rest), constant_values=-1)  # no class, so never right
+            right += int(self.count_right(images, labels))
+            check()
+        return right / len(self.test_batches.dataset)
+
+    def save(self, path: str) -> None:
+        """Write all that a resumed training needs: the weights, the optimizer, the position."""
+        text = json.dumps({"about": self.about, "at": asdict(self.progress), "lr": self.lr})
+        arrays = {"training": np.frombuffer(text.encode(), np.uint8)}
+        for part in (self.net, self.optimizer):
+            start = _prefix(part)
+            arrays |= {start + name: array for name, array in part.state_dict().items()}
+        mg.save(path, arrays)
+
+    def resume(self, path: str, lr: float | None) -> None:
+        """Go on from a checkpoint, with its learning rate unless `lr` is given.
+
+        Raises GraphError if it is of another training.
+        """
+        arrays = mg.load(path)
+        try:
+            saved = json.loads(arrays["training"].tobytes())
+            about, at, saved_lr = saved["about"], Progress(**saved["at"]), float(saved["lr"])
+            pairs = [(name, about[name], mine) for name, mine in self.about.items()]
+        except (KeyError, ValueError, TypeError) as error:
+            text = f"--resume {path}: the file is no checkpoint of a training"
+            raise GraphError(text) from error
+        differences = [
+            f"{name} {theirs}, not {mine}" for name, theirs, mine in pairs if theirs != mine
+        ]
+        if differences:
+            raise GraphError(f"--resume {path}: the checkpoint is of {'; '.join(differences)}")
+        if at.epoch >= self.recipe.epochs:
+            raise GraphError(
+                f"--resume {path}: the checkpoint is of epoch {at.epoch + 1}, "
+                f"--epochs is {self.recipe.epochs}; it counts from the beginning"
+            )
+        for part in (self.net, self.optimizer):
+            start = _prefix(part)
+            names = [name for name in arrays if name.startswith(start)]
+            part.load_state_dict({name.removeprefix(start): arrays[name] for name in names})
+        self.progress = at
+        self.lr = saved_lr if lr is None else lr
+
+
+def fit(
+    net: nn.Module,
+    optimizer: Optimizer,
+    sets: tuple[Dataset, Dataset],
+    recipe: Recipe,
+    args: argparse.Namespace,
+) -> None:
+    """Train and test a network, print how it goes, and keep a checkpoint if one is asked for."""
+    options = {"seed": args.seed, "graph_opt_level": args.opt_level, "num_threads": args.threads}
+    given = {name: value for name, value in options.items() if value is not None}
+    cg = mg.comp_graph(args.device, given)
+    if recipe.epochs < 1:
+        raise GraphError(f"--epochs is {recipe.epochs}; it takes an integer >= 1")
+    if args.checkpoint:
+        _check_writable(args.checkpoint)
+    training = Training(net, optimizer, sets, recipe, args)
+    if args.resume:
+        training.resume(args.resume, args.lr)
+    print(training.describe(), flush=True)
+    training.compile(cg)
+    with held_signals() as check:
+        try:
+            for epoch in range(training.progress.epoch, recipe.epochs):
+                if epoch > training.progress.epoch:
+                    training.progress = Progress(epoch)
+                training.train_epoch(check)
+                if args.checkpoint:
+                    training.save(args.checkpoint)
+                accuracy = training.test(check)
+                print(
+                    f"epoch {epoch + 1}/{recipe.epochs}: loss {training.loss:#.6g}, "
+                    f"accuracy {training.accuracy:.2%}, test accuracy {accuracy:.2%}",
+                    flush=True,
+                )
+        except KeyboardInterrupt:
+            at = training.progress
+            advice = "nothing is kept, for lack of --checkpoint"
+            if args.checkpoint:
+                training.save(args.checkpoint)
+                advice = f"--resume {args.checkpoint} goes on from there"
+            print(f"stopped in epoch {at.epoch + 1} after batch {at.batch}; {advice}", flush=True)
+            raise
+    print(f"loss {training.loss:#.6g}\ntest accuracy {accuracy:.2%}", flush=True)
+
+
+@contextmanager
+def held_signals() -> Iterator[Callable[[], None]]:
+    """Hold back Ctrl-C and SIGTERM until the function that this gives is called, which raises.
+
+    So neither cuts a step in two.  The second of a kind ends the process at once.
+    """
+    caught: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        caught.append(number)
+        signal.signal(number, signal.SIG_DFL)
+
+    def check() -> None:
+        if caught:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _prefix(part: nn.Module | Optimizer) -> str:
+    return "net." if isinstance(part, nn.Module) else "optimizer."
+
+
+def _check_writable(path: str) -> None:
+    """Raise now what would otherwise stop the training after its first epoch."""
+    folder = Path(os.path.realpath(path)).parent
+    if Path(path).is_dir() or not os.access(folder, os.W_OK):
+        raise GraphError(f"--checkpoint {path}: {folder} must exist and a file be writable there")
