@@ -1,0 +1,81 @@
+"""Timing several programs in turn, each in a process of its own.
+
+The machine's speed drifts, so figures are compared within one run only: every round runs each
+program once, and what counts is the median over rounds.  A process of its own keeps one program's
+threads, allocator and libraries from the other's.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+
+
+@dataclass
+class Samples:
+    """Seconds of each round."""
+
+    seconds: list
+
+    @property
+    def median(self):
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self):
+        """The distance between the quartiles over the median."""
+        if len(self.seconds) < 4:
+            return (max(self.seconds) - min(self.seconds)) / self.median
+        low, _, high = statistics.quantiles(self.seconds, n=4)
+        return (high - low) / self.median
+
+
+class Worker:
+    """A process that runs one case: it prints what setting up gave, then the time of each round."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen(
+            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.setup = json.loads(self._line())
+
+    def _line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{' '.join(self.process.args)} ended with {self.process.wait()}")
+        return line
+
+    def run(self):
+        """Run one round and return its seconds."""
+        print("run", file=self.process.stdin, flush=True)
+        return json.loads(self._line())
+
+    def close(self):
+        """Let the process end and return what it says last."""
+        print("end", file=self.process.stdin, flush=True)
+        last = json.loads(self._line())
+        self.process.wait()
+        return last
+
+
+def serve(setup, run, end):
+    """Be a worker: say `setup`, run at each request, say `end()` last."""
+    out = sys.stdout
+    print(json.dumps(setup), file=out, flush=True)
+    for line in sys.stdin:
+        if line.strip() == "end":
+            print(json.dumps(end()), file=out, flush=True)
+            return
+        print(json.dumps(run()), file=out, flush=True)
+
+
+def interleave(workers, rounds, warmup=2):
+    """Return the samples of each worker, by name."""
+    seconds = {name: [] for name in workers}
+    for i in range(warmup + rounds):
+        for name, worker in workers.items():
+            took = worker.run()
+            if i >= warmup:
+                seconds[name].append(took)
+    return {name: Samples(values) for name, values in seconds.items()}
