@@ -48,14 +48,10 @@ def schedule(graph: Graph, results: int) -> list[Node]:
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
     users = graph.users()
     for node in reversed(order):
-        if users[node] and not all(user in tail for user in users[node]):
+        if not _moves(node) or not all(user in tail for user in users[node]):
             tail.discard(node)
-        elif (users[node] or node in tail) and (
-            isinstance(node.op, Elementwise) or node.op.keeps_order
-        ):
+        elif users[node]:
             tail.add(node)
-        else:
-            tail.discard(node)
     tail -= set(graph.outputs[:results])
     start = (-1, -1)
     turn: dict[Node, tuple[int, int]] = {}

@@ -84,7 +84,7 @@ def _convolution(
     1x1 windows are matrix products, which need no other layout than the caller's; for larger ones
     oneDNN chooses, and what it gains outweighs the reorders.
     """
-    engine = onednn._lib().engine
+    engine = onednn.loaded().engine
     weights = onednn.any_layout(_grouped(w, op.groups), F32)
     choose = onednn.strided if w[2:] == (1, 1) else onednn.any_layout
     free = [choose(x, F32), weights, choose(y, F32)]
@@ -182,7 +182,9 @@ def matmul(op: Matmul, node: Node, strides: Strides) -> Recipe | None:
         lead = [steps[0] * x.shape[0]] * (node.ndim - x.ndim) if readable else []
         layouts.append(onednn.strided(shape, F32, [*lead, *steps] if readable else None))
     y = onednn.strided(node.shape, F32)
-    found = Descriptor("dnnl_matmul_primitive_desc_create", onednn._lib().engine, *layouts, None, y)
+    found = Descriptor(
+        "dnnl_matmul_primitive_desc_create", onednn.loaded().engine, *layouts, None, y
+    )
     args = [
         (onednn.SRC, layouts[0], _in(0)),
         (onednn.WEIGHTS, layouts[1], _in(1)),
@@ -209,7 +211,7 @@ def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
 
 
 def _pooling(kind: int, pooling: Pooling, x: Shape, y: Shape, backward: bool) -> Descriptor | None:
-    engine = onednn._lib().engine
+    engine = onednn.loaded().engine
     x_layout, y_layout = onednn.strided(x, F32), onednn.strided(y, F32)
     window = [
         _dims(pooling.stride),
@@ -283,7 +285,7 @@ def _batch_norm(x: Shape, eps: float, propagation: int, flags: int) -> Descripto
     layout = onednn.strided(x, F32)
     return Descriptor(
         "dnnl_batch_normalization_forward_primitive_desc_create",
-        onednn._lib().engine,
+        onednn.loaded().engine,
         propagation,
         layout,
         layout,
@@ -326,7 +328,7 @@ def batch_norm_backward(op: BatchNormBackward, node: Node, strides: Strides) -> 
     flags = onednn.USE_SCALE | onednn.USE_SHIFT
     found = Descriptor(
         "dnnl_batch_normalization_backward_primitive_desc_create",
-        onednn._lib().engine,
+        onednn.loaded().engine,
         onednn.BACKWARD,
         layout,
         layout,

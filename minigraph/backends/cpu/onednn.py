@@ -101,7 +101,7 @@ def library() -> Library | None:
     return found
 
 
-def _lib() -> Library:
+def loaded() -> Library:
     found = library()
     assert found is not None, "oneDNN is asked for only where it is there"
     return found
@@ -112,17 +112,17 @@ class Layout:
 
     def __init__(self, handle: c_void_p) -> None:
         self.handle = handle
-        self.destroy = weakref.finalize(self, _lib().dnnl.dnnl_memory_desc_destroy, handle)
+        self.destroy = weakref.finalize(self, loaded().dnnl.dnnl_memory_desc_destroy, handle)
 
     @property
     def nbytes(self) -> int:
-        size = _lib().dnnl.dnnl_memory_desc_get_size
+        size = loaded().dnnl.dnnl_memory_desc_get_size
         size.restype = c_size_t
         return int(size(self.handle))
 
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, Layout)
-        return same and bool(_lib().dnnl.dnnl_memory_desc_equal(self.handle, other.handle))  # type: ignore[attr-defined]
+        return same and bool(loaded().dnnl.dnnl_memory_desc_equal(self.handle, other.handle))  # type: ignore[attr-defined]
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -133,7 +133,7 @@ def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) ->
         strides = list(itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))
         strides.reverse()
     made = c_void_p()
-    _lib().call(
+    loaded().call(
         "dnnl_memory_desc_create_with_strides",
         byref(made),
         len(shape),
@@ -144,16 +144,10 @@ def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) ->
     return Layout(made)
 
 
-def channels_last(shape: Shape, dtype: DType) -> Layout:
-    """Return the layout of [n, c, h, w] with the channels innermost in memory."""
-    _, c, h, w = shape
-    return strided(shape, dtype, (h * w * c, 1, w * c, c))
-
-
 def any_layout(shape: Shape, dtype: DType) -> Layout:
     """Return the layout that lets the primitive choose."""
     made = c_void_p()
-    _lib().call(
+    loaded().call(
         "dnnl_memory_desc_create_with_tag",
         byref(made),
         len(shape),
@@ -165,14 +159,14 @@ def any_layout(shape: Shape, dtype: DType) -> Layout:
 
 
 class Descriptor:
-    """A primitive descriptor: one implementation of an operation, and the way to the next one.
+    """A primitive descriptor: one implementation of an operation.
 
     Takes the name of the C function that makes it, and that function's arguments between the result
     and the attributes.
     """
 
     def __init__(self, create: str, *args: Any) -> None:
-        lib = _lib()
+        lib = loaded()
         self.args = args  # the library reads a forward descriptor given as a hint later too
         attributes = c_void_p()
         lib.call("dnnl_primitive_attr_create", byref(attributes))
@@ -189,27 +183,17 @@ class Descriptor:
     def name(self) -> str:
         """The implementation's name, such as "jit:avx2"."""
         text = c_char_p()
-        _lib().call("dnnl_primitive_desc_query", self.handle, _QUERY_INFO, 0, byref(text))
+        loaded().call("dnnl_primitive_desc_query", self.handle, _QUERY_INFO, 0, byref(text))
         return (text.value or b"").decode()
 
     def layout(self, arg: int) -> Layout:
         """Return the layout that this implementation wants for an argument."""
-        query = _lib().dnnl.dnnl_primitive_desc_query_md
+        query = loaded().dnnl.dnnl_primitive_desc_query_md
         query.restype = c_void_p
         borrowed = c_void_p(query(self.handle, _QUERY_MD[arg], 0))
         made = c_void_p()
-        _lib().call("dnnl_memory_desc_clone", byref(made), borrowed)
+        loaded().call("dnnl_memory_desc_clone", byref(made), borrowed)
         return Layout(made)
-
-    def advance(self) -> bool:
-        """Go on to the next implementation; False if this was the last."""
-        return int(_lib().dnnl.dnnl_primitive_desc_next_impl(self.handle)) == 0
-
-    def implementations(self) -> Iterator[str]:
-        """Yield the name of each implementation while this descriptor stands at it."""
-        yield self.name
-        while self.advance():
-            yield self.name
 
 
 @dataclass(frozen=True)
@@ -231,7 +215,7 @@ class Call:
     destroy: Any = field(repr=False, default=None)
 
     def __init__(self, descriptor: Descriptor, args: Sequence[tuple[int, Layout, Operand]]) -> None:
-        lib = _lib()
+        lib = loaded()
         self.primitive = c_void_p()
         lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
         self.operands = [operand for _, _, operand in args]
@@ -252,7 +236,7 @@ class Call:
         threads: int,
     ) -> list[int]:
         """Return the argument block for the native runtime, from slot and offset of each place."""
-        lib = _lib()
+        lib = loaded()
         words = [address_of(lib.dnnl.dnnl_memory_set_data_handle)]
         words += [address_of(lib.dnnl.dnnl_primitive_execute)]
         words += [self.primitive.value or 0, lib.stream.value or 0, len(self.operands)]
@@ -267,7 +251,7 @@ class Call:
 
     def run(self, address: Mapping[str, Sequence[int]], scratch: int) -> None:
         """Execute with the addresses of inputs and outputs."""
-        lib = _lib()
+        lib = loaded()
         for memory, operand in zip(self.memories, self.operands, strict=True):
             if operand.place == "scratch":
                 at = scratch + operand.index
@@ -282,7 +266,7 @@ class Call:
 @contextmanager
 def omp_threads(count: int) -> Iterator[None]:
     """Let OpenMP use so many threads inside; oneDNN makes primitives for the number it finds."""
-    gomp = _lib().gomp
+    gomp = loaded().gomp
     before = gomp.omp_get_max_threads()
     gomp.omp_set_num_threads(count)
     try:
@@ -360,6 +344,6 @@ class OneDnnKernel:
 
 def reorder(source: Layout, from_: Operand, target: Layout, to: Operand) -> Call:
     """Return the call that copies between layouts."""
-    engine = _lib().engine
+    engine = loaded().engine
     descriptor = Descriptor("dnnl_reorder_primitive_desc_create", source, engine, target, engine)
     return Call(descriptor, [(SRC, source, from_), (DST, target, to)])
