@@ -55,8 +55,7 @@ class Function:
         self._seconds = seconds
         self._lock = threading.Lock()
         self.seed = np.array(options["seed"], np.uint64)
-        self._arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
-        self._static = _static_memory(program, self._arena)
+        self._static = _static_memory(program)
         feeds = [_feed(buffer.node, inputs) for buffer in program.inputs]
         self._feeds = None if feeds == [*range(len(inputs))] else feeds  # None: all, in their order
         self._specs = [(x.spec.shape, x.spec.dtype) for x in inputs]
@@ -266,8 +265,9 @@ def _references(arrays: list[Array], index: int) -> int:
 ALONE = _references([aligned_empty(Spec((1,), BYTE))], 0)
 
 
-def _static_memory(program: Program, arena: Array) -> dict[Buffer, Array]:
+def _static_memory(program: Program) -> dict[Buffer, Array]:
     """Return the memory of the buffers that stay where they are between calls."""
+    arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
     memory: dict[Buffer, Array] = {}
     for buffer in program.buffers:
         if buffer.home is Home.ARENA:

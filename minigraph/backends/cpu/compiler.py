@@ -64,7 +64,10 @@ def version() -> str:
     path = compiler()
     if path is None:
         return "none"
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    except OSError:  # found, but nothing that runs
+        return "unknown"
     return (done.stdout.splitlines() or ["unknown"])[0]
 
 
@@ -108,7 +111,9 @@ def _compile(missing: dict[str, Source]) -> dict[str, int]:
             subprocess.run(command, capture_output=True, text=True, check=True)
             library = ctypes.CDLL(str(binary))
     except (OSError, subprocess.CalledProcessError) as failure:
-        said = getattr(failure, "stderr", "") or str(failure)
+        said = str(failure)
+        if isinstance(failure, subprocess.CalledProcessError):
+            said = failure.stderr.strip() or f"exit status {failure.returncode}"
         first = next((x for x in said.splitlines() if "error" in x), said.strip()[:200])
         warn_once(f"{path} could not compile kernels ({first}); NumPy runs them instead")
         return dict.fromkeys(missing, 0)

@@ -7,14 +7,21 @@ or None where oneDNN has nothing but its slow reference implementation; then Num
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_float, c_int64
+from collections.abc import Callable, Sequence
+from ctypes import c_float
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigraph.backends.cpu import onednn
-from minigraph.backends.cpu.onednn import Descriptor, Layout, OneDnnKernel, Operand
+from minigraph.backends.cpu.onednn import (
+    MAX_NDIM,
+    Descriptor,
+    Layout,
+    OneDnnKernel,
+    Operand,
+    dims,
+)
 from minigraph.graph import Node, Op, Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.matmul import Matmul
@@ -30,13 +37,8 @@ from minigraph.ops.pooling import (
 )
 
 F32 = np.dtype(np.float32)
-MAX_NDIM = 12
 THREADED = 4_000_000  # operations from which on a second thread pays
 Strides = Sequence[tuple[int, ...]]
-
-
-def _dims(values: Iterable[int]) -> Any:
-    return (c_int64 * MAX_NDIM)(*values)
 
 
 def _in(index: int) -> Operand:
@@ -89,10 +91,10 @@ def _convolution(
     choose = onednn.strided if w[2:] == (1, 1) else onednn.any_layout
     free = [choose(x, F32), weights, choose(y, F32)]
     window = [
-        _dims(op.stride),
-        _dims(d - 1 for d in op.dilation),
-        _dims(op.padding),
-        _dims(_padding_behind(op, x, w, y)),
+        dims(op.stride),
+        dims(d - 1 for d in op.dilation),
+        dims(op.padding),
+        dims(_padding_behind(op, x, w, y)),
     ]
     x_layout, w_layout, y_layout = free
     b_layout = onednn.strided((w[0],), F32) if bias else None
@@ -214,11 +216,11 @@ def _pooling(kind: int, pooling: Pooling, x: Shape, y: Shape, backward: bool) ->
     engine = onednn.loaded().engine
     x_layout, y_layout = onednn.strided(x, F32), onednn.strided(y, F32)
     window = [
-        _dims(pooling.stride),
-        _dims(pooling.window),
-        _dims((0, 0)),
-        _dims(before for before, _ in pooling.padding),
-        _dims(_pooling_behind(pooling, x, y)),
+        dims(pooling.stride),
+        dims(pooling.window),
+        dims((0, 0)),
+        dims(before for before, _ in pooling.padding),
+        dims(_pooling_behind(pooling, x, y)),
     ]
     forward = Descriptor(
         "dnnl_pooling_forward_primitive_desc_create",

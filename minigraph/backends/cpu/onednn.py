@@ -13,7 +13,7 @@ import itertools
 import site
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
@@ -45,8 +45,7 @@ _QUERY_MD = {
 }
 _FORMAT_ANY = 1
 _DTYPES = {"float32": 3, "int32": 4, "int8": 5, "uint8": 6}
-_MAX_NDIM = 12
-_Dims = c_int64 * _MAX_NDIM
+MAX_NDIM = 12
 
 
 class _ExecArg(ctypes.Structure):
@@ -107,6 +106,11 @@ def loaded() -> Library:
     return found
 
 
+def dims(values: Iterable[int]) -> Any:
+    """Return sizes, one an axis, as the library takes them."""
+    return (c_int64 * MAX_NDIM)(*values)
+
+
 class Layout:
     """A memory descriptor: sizes, type, and where each element lies."""
 
@@ -137,9 +141,9 @@ def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) ->
         "dnnl_memory_desc_create_with_strides",
         byref(made),
         len(shape),
-        _Dims(*shape),
+        dims(shape),
         _DTYPES[dtype.name],
-        _Dims(*strides),
+        dims(strides),
     )
     return Layout(made)
 
@@ -151,7 +155,7 @@ def any_layout(shape: Shape, dtype: DType) -> Layout:
         "dnnl_memory_desc_create_with_tag",
         byref(made),
         len(shape),
-        _Dims(*shape),
+        dims(shape),
         _DTYPES[dtype.name],
         _FORMAT_ANY,
     )
