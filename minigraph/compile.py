@@ -18,6 +18,7 @@ from minigraph.graph import Graph, Input, Node, Parameter, as_node
 from minigraph.lower import lower
 from minigraph.ops.cast import astype
 from minigraph.ops.random import SEED, STEP, number_streams
+from minigraph.passes.levels import optimize, pipeline
 from minigraph.program import Backend
 from minigraph.source import here
 
@@ -76,10 +77,14 @@ class CompGraph:
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()
             graph = number_streams(graph)
+        with timed(seconds, "optimize"):
+            level = abs(values["graph_opt_level"])
+            stages = optimize(graph, pipeline(level, values["graph_opt.fast_math"]))
+            graph = stages[-1][0] if stages else graph
         with timed(seconds, "lower"):
             backend = open_backend(self.device, values)
             program = lower(graph, len(results), list(new), backend)
-        return Function(program, inputs, single, backend, values, seconds)
+        return Function(program, inputs, single, backend, values, seconds, [r for _, r in stages])
 
 
 def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:

@@ -21,7 +21,7 @@ from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective
 from minigraph.profile import KernelTime, Profile
 from minigraph.program import Backend, Buffer, Home, Program, Timing, View
-from minigraph.report import MemoryUse, Report
+from minigraph.report import MemoryUse, PassRecord, Report
 from minigraph.source import here
 
 BYTE = np.dtype(np.uint8)
@@ -45,6 +45,7 @@ class Function:
         backend: Backend,
         options: Mapping[str, Any],
         seconds: dict[str, float],
+        passes: Sequence[PassRecord] = (),
     ) -> None:
         self.calls = 0
         self._program = program
@@ -53,6 +54,7 @@ class Function:
         self._backend = backend
         self._options = dict(options)
         self._seconds = seconds
+        self._passes = list(passes)
         self._lock = threading.Lock()
         self.seed = np.array(options["seed"], np.uint64)
         self._static = _static_memory(program)
@@ -186,6 +188,7 @@ class Function:
             fingerprint=fingerprint.digest(self._covered()),
             options=dict(self._options),
             ineffective=ineffective(self._options),
+            passes=list(self._passes),
         )
 
     def to_dot(self, path: str | Path) -> None:

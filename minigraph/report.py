@@ -19,12 +19,19 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """One pass over the graph: its name, the nodes before and after it, and its seconds."""
+    """One pass over the graph: nodes before and after it, and how often each rewrite fired."""
 
     name: str
     before: int
     after: int
     seconds: float
+    fired: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        fired = ", ".join(f"{name} {count}" for name, count in self.fired.items())
+        return f"{self.name}: {self.before} -> {self.after} nodes" + (
+            f" ({fired})" if fired else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,6 @@ class Report:
             "  compiled   "
             + ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in self.seconds.items()),
         ]
-        lines += [f"  pass       {p.name}: {p.before} -> {p.after} nodes" for p in self.passes]
+        lines += [f"  pass       {record}" for record in self.passes]
         lines += [f"  no effect  {name}: {why}" for name, why in self.ineffective.items()]
         return "\n".join(lines)
