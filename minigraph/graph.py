@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -23,30 +22,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from minigraph.dtypes import BFLOAT16, FLOATS, Array, DType, as_array, as_dtype
+from minigraph.dtypes import BFLOAT16, Array, DType, as_array, as_dtype
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.source import here, scope
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What is known of a value before it exists: its shape and dtype."""
-
-    shape: Shape
-    dtype: DType = FLOATS[2]
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+from minigraph.spec import Shape as Shape
+from minigraph.spec import Spec as Spec
+from minigraph.spec import aligned_empty as aligned_empty
 
 
 @contextlib.contextmanager
@@ -105,6 +86,14 @@ class Op:
         What an op without `grad` is differentiated by, and what a pass takes apart.
         """
         raise NoGradient(f"{self.name} has no gradient")
+
+    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...] | None:
+        """For each axis of the result, the axis of the input x that it runs along.
+
+        An axis of length 1, or along which x is repeated, runs along None.  For ops that only place
+        elements; None for all others.
+        """
+        return None
 
     def __call__(self, *inputs: Node) -> Node:
         """Apply this op, which has one result, to nodes."""
@@ -188,6 +177,9 @@ class Copy(Op):
 
     def forward(self, x: Array) -> Array:
         return x
+
+    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
+        return tuple(range(len(x)))
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy,)
@@ -412,13 +404,6 @@ class Node:
 
 def _is(x: object, y: object) -> bool:
     return x is y
-
-
-def aligned_empty(spec: Spec) -> Array:
-    """Return an uninitialised array that begins at a multiple of 64 bytes, as SIMD code likes."""
-    raw = np.empty(spec.nbytes + 63, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + spec.nbytes].view(spec.dtype).reshape(spec.shape)
 
 
 class Parameter(Node):

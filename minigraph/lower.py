@@ -12,7 +12,7 @@ import numpy as np
 from minigraph.graph import Constant, Copy, Graph, Input, Item, Node, Parameter, Spec
 from minigraph.ops.elementwise import Elementwise
 from minigraph.plan import plan, share_in_place, update_in_place
-from minigraph.program import Backend, Buffer, Home, Kernel, Program, Step, View, dense
+from minigraph.program import Backend, Buffer, Home, Kernel, Program, Step, View
 
 
 def lower(graph: Graph, results: int, updates: Sequence[Parameter], backend: Backend) -> Program:
@@ -92,7 +92,7 @@ class _Lowering:
         return made
 
     def new_view(self, home: Home, spec: Spec, node: Node | None = None) -> View:
-        return View(self.buffer(home, spec.nbytes, node), spec, 0, dense(spec))
+        return View(self.buffer(home, spec.nbytes, node), spec, 0, spec.strides)
 
     def node(self, node: Node) -> None:
         if isinstance(node.op, Item):
@@ -122,7 +122,7 @@ class _Lowering:
             offset = after.__array_interface__["data"][0] - memory.ctypes.data - _lead(view)
             strides = after.strides
         else:
-            strides = dense(node.spec)
+            strides = node.spec.strides
         self.views[node] = (View(view.buffer, node.spec, view.offset + offset, strides),)
         return True
 

@@ -54,7 +54,7 @@ class View:
 
     @property
     def contiguous(self) -> bool:
-        return self.strides == dense(self.spec) or self.spec.size <= 1
+        return self.strides == self.spec.strides or self.spec.size <= 1
 
     def array(self, memory: Array) -> Array:
         """Return the NumPy array in `memory`, the bytes of the buffer."""
@@ -169,15 +169,6 @@ class Program:
     def unplanned_bytes(self) -> int:
         """What the arena would take if no memory were used twice."""
         return sum(round_up(b.nbytes) for b in self.buffers if b.home is Home.ARENA)
-
-
-def dense(spec: Spec) -> Shape:
-    """Return the strides, in bytes, of a C-contiguous array."""
-    strides, step = [], spec.dtype.itemsize
-    for n in reversed(spec.shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))
 
 
 def round_up(nbytes: int) -> int:

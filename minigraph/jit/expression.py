@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from minigraph.dtypes import BOOL, INTEGERS, DType
 from minigraph.graph import Copy, Op
 from minigraph.ops.elementwise import Elementwise, kind
 
-C_TYPES = {
+C_TYPES: dict[DType, str] = {
     np.dtype("float32"): "float",
     np.dtype("float64"): "double",
     BOOL: "uint8_t",
@@ -38,7 +39,7 @@ def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[st
     'expf(x)'
     """
     names = _names(dtypes, result)
-    return _template(op, dtypes).format(*args, **names, i="(uint64_t)i")
+    return _template(op, dtypes).format(*args, **names, op=op, i="(uint64_t)i")
 
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
@@ -48,6 +49,20 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     whole = text.format(**_names(dtypes, result)).strip()
     return [part for part in re.split(r"\n(?=static)", whole) if part]
+
+
+def takes_index(op: Op) -> bool:
+    """Whether the expression depends on the index of the element, as random numbers do."""
+    return isinstance(op, Elementwise) and "{i}" in op.c
+
+
+def literal(value: Any) -> str:
+    """Return a number so that C reads back the same one."""
+    if kind(value.dtype) != "f":
+        return str(int(value))
+    if np.isfinite(value):
+        return float(value).hex()
+    return "NAN" if np.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
 
 
 def stored(dtype: DType, value: str) -> str:

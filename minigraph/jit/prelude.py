@@ -14,25 +14,39 @@ PRELUDE = (
 #define MG_MAX_RANK {MAX_RANK}
 """
     + """
-/* Walk a space row by row: `mg_start` sets the odometer `index` and each operand's offset `at` to a
-   row, `mg_next` moves them on to the next one. */
-static inline void mg_start(const int64_t *a, int operands, int64_t row, int64_t *at,
-                            int64_t *index) {
-  const int64_t rank = a[1], *extent = a + 2, *operand = a + 2 + rank;
-  for (int k = 0; k < operands; k++) at[k] = operand[k * (rank + 2) + 1];
-  for (int64_t d = rank - 2; d >= 0; d--) {
-    index[d] = row % extent[d];
-    row /= extent[d];
-    for (int k = 0; k < operands; k++) at[k] += index[d] * operand[k * (rank + 2) + 2 + d];
+/* Argument blocks are described in jit/kernel.py.  `mg_place` finds where each operand of a unit
+   begins; `mg_start` sets the odometer `index` over the outer `axes` of the loops, and each
+   operand's offset `at`, to a row; `mg_next` moves them on to the next one. */
+static inline void mg_place(const int64_t *a, int operands, int64_t unit, int64_t *place) {
+  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7;
+  const int64_t *operand = extent + units + a[2];
+  for (int k = 0; k < operands; k++) place[k] = operand[k * pitch + 1];
+  for (int64_t d = units - 1; d >= 0; d--) {
+    const int64_t i = unit % extent[d];
+    unit /= extent[d];
+    for (int k = 0; k < operands; k++) place[k] += i * operand[k * pitch + 2 + d];
   }
 }
-static inline void mg_next(const int64_t *a, int operands, int64_t *at, int64_t *index) {
-  const int64_t rank = a[1], *extent = a + 2, *operand = a + 2 + rank;
-  for (int64_t d = rank - 2; d >= 0; d--) {
-    for (int k = 0; k < operands; k++) at[k] += operand[k * (rank + 2) + 2 + d];
+static inline void mg_start(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
+                            int64_t *index) {
+  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
+  const int64_t *stride = extent + a[2] + 2 + units;
+  for (int k = 0; k < operands; k++) at[k] = 0;
+  for (int64_t d = axes - 1; d >= 0; d--) {
+    index[d] = row % extent[d];
+    row /= extent[d];
+    for (int k = 0; k < operands; k++) at[k] += index[d] * stride[k * pitch + d];
+  }
+}
+static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t *at,
+                           int64_t *index) {
+  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
+  const int64_t *stride = extent + a[2] + 2 + units;
+  for (int64_t d = axes - 1; d >= 0; d--) {
+    for (int k = 0; k < operands; k++) at[k] += stride[k * pitch + d];
     if (++index[d] < extent[d]) return;
     index[d] = 0;
-    for (int k = 0; k < operands; k++) at[k] -= extent[d] * operand[k * (rank + 2) + 2 + d];
+    for (int k = 0; k < operands; k++) at[k] -= extent[d] * stride[k * pitch + d];
   }
 }
 /* Copy past the caches. */

@@ -37,6 +37,12 @@ class Reshape(Op):
     def forward(self, x: Array) -> Array:
         return x.reshape(self.shape)
 
+    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...] | None:
+        if [n for n in x if n != 1] != [n for n in y if n != 1]:
+            return None
+        longer = iter([i for i, n in enumerate(x) if n != 1])
+        return tuple(None if n == 1 else next(longer) for n in y)
+
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (reshape(dy, x.shape),)
 
@@ -57,6 +63,9 @@ class PermuteDims(Op):
     def forward(self, x: Array) -> Array:
         return x.transpose(self.axes)
 
+    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
+        return self.axes
+
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (permute_dims(dy, tuple(np.argsort(self.axes).tolist())),)
 
@@ -76,6 +85,10 @@ class BroadcastTo(Op):
 
     def forward(self, x: Array) -> Array:
         return np.broadcast_to(x, self.shape)
+
+    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
+        lead = len(y) - len(x)
+        return (None,) * lead + tuple(None if n == 1 else i for i, n in enumerate(x))
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy,)  # mg.grad sums it down to the shape of x
@@ -192,6 +205,9 @@ class StopGradient(Op):
 
     def forward(self, x: Array) -> Array:
         return x
+
+    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
+        return tuple(range(len(x)))
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
         return (None,)

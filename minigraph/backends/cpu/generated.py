@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from minigraph.backends.cpu import normalization, one_hot, pooling
+from minigraph.backends.cpu import argmax, normalization, one_hot, pooling
 from minigraph.backends.cpu.compiler import Source
 from minigraph.backends.cpu.native import (
     Call,
@@ -18,16 +19,17 @@ from minigraph.backends.cpu.native import (
     threads_for,
 )
 from minigraph.graph import Copy, Node, Op, Shape, Spec
-from minigraph.jit import elementwise, reduction
-from minigraph.jit.expression import c_type, expressible
-from minigraph.jit.prelude import MAX_RANK
-from minigraph.jit.space import broadcast, collapse
-from minigraph.ops.elementwise import Elementwise, kind
+from minigraph.jit.domain import Unfit
+from minigraph.jit.expression import c_type, expressible, literal
+from minigraph.jit.fused import Fused, meaning
+from minigraph.jit.kernel import Kernel, specialise
+from minigraph.jit.text import text
+from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import Concat, Pad, Reshape
-from minigraph.program import dense
 
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
+    **argmax.KERNELS,
     **normalization.KERNELS,
     **one_hot.KERNELS,
     **pooling.KERNELS,
@@ -40,92 +42,59 @@ def kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel |
     if not expressible(*(s.dtype for s in specs)) or not all(s.size for s in specs):
         return None
     threads = threads_for(max(s.size for s in specs), threads)
-    if isinstance(node.op, Elementwise | Copy | Reshape):
-        return _elementwise(node, strides, threads)
-    if isinstance(node.op, Reduction):
-        return _reduction(node, strides, threads)
-    if isinstance(node.op, Pad | Concat):
+    found: tuple[Call, Kernel] | None
+    if type(node.op) in WRITTEN:
+        return WRITTEN[type(node.op)](node.op, node, threads)
+    if isinstance(node.op, Elementwise | Copy | Reduction | Fused):
+        found = _call(node.op, specs[: len(node.inputs)], strides, threads)
+    elif isinstance(node.op, Reshape):  # of what is not contiguous: it copies
+        found = _call(Copy(), specs[:1], strides, threads)
+    elif isinstance(node.op, Pad | Concat):
         return _parts(node, strides, threads)
-    make = WRITTEN.get(type(node.op))
-    return make and make(node.op, node, threads)
-
-
-def _all(node: Node) -> tuple[bool, ...]:
-    """Generated kernels read any strides."""
-    return (True,) * len(node.inputs)
-
-
-def _elementwise(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
-    # A reshape comes here when its input is no contiguous array: then it copies.
-    copies = isinstance(node.op, Copy | Reshape)
-    shape = node.inputs[0].shape if copies else node.shape
-    made = _map(
-        Copy() if copies else node.op,
-        Spec(shape, node.dtype),
-        [x.spec for x in node.inputs],
-        strides,
-        threads,
-    )
-    if made is None:
+    else:
         return None
-    inplace = [
-        x.spec.nbytes == node.spec.nbytes and s == dense(node.spec) and x.shape == node.shape
-        for x, s in zip(node.inputs, strides, strict=True)
-    ]
-    return NativeKernel(node, [made], strided=_all(node), inplace=inplace)
+    if found is None:
+        return None
+    call, made = found
+    return NativeKernel(node, [call], made.scratch(threads), (True,) * len(strides), made.inplace)
 
 
-def _map(
+@functools.lru_cache(4096)
+def _specialised(
+    op: Op, inputs: tuple[Spec, ...], strides: tuple[Shape, ...], target: Shape | None
+) -> tuple[Kernel, Source, int] | None:
+    """Return the kernel of an op, its text, and the bytes of its largest output."""
+    graph = meaning(op, inputs)
+    try:
+        made = specialise(graph, strides, None if target is None else (target,))
+    except Unfit:
+        return None
+    support, body = text(made.pattern)
+    return made, Source(body, support), max(y.spec.nbytes for y in graph.outputs)
+
+
+def _call(
     op: Op,
-    output: Spec,
     inputs: Sequence[Spec],
     strides: Sequence[Shape],
     threads: int,
     target: tuple[Shape, int] | None = None,
-) -> Call | None:
-    """Return the call that applies `op`; `target`: other strides, and offset, of the output."""
-    to_strides, to_offset = target or (dense(output), 0)
-    runs = [broadcast(output.shape, x.shape, s) for x, s in zip(inputs, strides, strict=True)]
-    space = collapse(output.shape, [*runs, to_strides])
-    if len(space.extents) > MAX_RANK:
+) -> tuple[Call, Kernel] | None:
+    """Return the call of a generated kernel, or None if there is none for these operands.
+
+    target  strides, and the offset, of the only output, where it is part of a larger array
+    """
+    to_strides, to_offset = target or (None, 0)
+    found = _specialised(op, tuple(inputs), tuple(strides), to_strides)
+    if found is None:
         return None
-    pattern = elementwise.pattern(op, [x.dtype for x in inputs], output.dtype, space)
-    source = _map_source(pattern)
+    made, source, nbytes = found
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        ((slot, offset),) = outs
-        places = [*ins, (slot, offset + to_offset)]
-        return elementwise.block(space, threads, places, output.nbytes > cache_bytes() // 2)
+        places = [*ins, *((slot, offset + to_offset) for slot, offset in outs)]
+        return made.block(threads, places, scratch, nbytes > cache_bytes() // 2)
 
-    return Call(source, block)
-
-
-@functools.lru_cache(4096)
-def _map_source(pattern: elementwise.Pattern) -> Source:
-    support, text = elementwise.text("NAME", pattern)
-    return Source(text, tuple(support))
-
-
-@functools.lru_cache(4096)
-def _reduction_source(pattern: reduction.Pattern) -> Source:
-    return Source(reduction.text(pattern))
-
-
-def _reduction(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
-    assert isinstance(node.op, Reduction)
-    x = node.inputs[0].spec
-    to = tuple(0 if axis in node.op.axes else s for axis, s in enumerate(dense(node.spec)))
-    space = collapse(x.shape, [broadcast(x.shape, x.shape, strides[0]), to])
-    shape = reduction.layout(node.op, space)
-    if len(space.extents) > MAX_RANK:
-        return None
-    pattern = reduction.pattern(node.op, x.dtype, node.dtype, shape)
-
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        return reduction.block(shape, threads, [scratch, *ins, *outs])
-
-    call = Call(_reduction_source(pattern), block)
-    return NativeKernel(node, [call], reduction.scratch(shape, threads), strided=_all(node))
+    return Call(source, block), made
 
 
 # ---------------------------------------------------------------- ops made of copies
@@ -133,23 +102,23 @@ def _reduction(node: Node, strides: Sequence[Shape], threads: int) -> NativeKern
 
 def _parts(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
     """A concatenation or padding: copies into parts of the output."""
-    calls: list[Call | None] = []
-    steps = dense(node.spec)
+    calls: list[Call] = []
+    steps = node.spec.strides
     if isinstance(node.op, Pad):
         calls.append(_fill(node, threads))
         to = tuple(s * (i + 1) for s, i in zip(steps, node.op.interior, strict=True))
         offset = sum(s * low for s, low in zip(steps, node.op.low, strict=True))
-        x = node.inputs[0].spec
-        calls.append(_map(Copy(), x, [x], strides, threads, (to, offset)))
+        targets = [(to, offset)]
     else:
         assert isinstance(node.op, Concat)
-        offset = 0
-        for i, (part, s) in enumerate(zip(node.inputs, strides, strict=True)):
-            made = _map(Copy(), part.spec, [part.spec], [s], threads, (steps, offset))
-            calls.append(made and _only_input(made, i))
-            offset += steps[node.op.axis] * part.shape[node.op.axis]
-    found = [call for call in calls if call is not None]
-    return NativeKernel(node, found, strided=_all(node)) if len(found) == len(calls) else None
+        sizes = [steps[node.op.axis] * x.shape[node.op.axis] for x in node.inputs]
+        targets = [(steps, offset) for offset in itertools.accumulate(sizes[:-1], initial=0)]
+    for i, (x, s, target) in enumerate(zip(node.inputs, strides, targets, strict=True)):
+        found = _call(Copy(), [x.spec], [s], threads, target)
+        if found is None:
+            return None
+        calls.append(_only_input(found[0], i))
+    return NativeKernel(node, calls, strided=(True,) * len(strides))
 
 
 def _only_input(call: Call, index: int) -> Call:
@@ -178,12 +147,3 @@ def _fill(node: Node, threads: int) -> Call:
         return [threads, 1, node.size, *outs[0]]
 
     return Call(Source(text), block)
-
-
-def literal(value: Any) -> str:
-    """Return a number so that C reads back the same one."""
-    if kind(value.dtype) != "f":
-        return str(int(value))
-    if np.isfinite(value):
-        return float(value).hex()
-    return "NAN" if np.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"

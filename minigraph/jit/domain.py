@@ -1,0 +1,175 @@
+"""The iteration space of a fused subgraph: which loop each axis of each node is.
+
+Axes that have to run together are one loop: those of an elementwise op's operands and result, those
+that a reduction keeps, those that a transposition moves.  A reduction's input has loops that its
+result has not: the *reduced* ones, which have to be the same for all reductions of a kernel.
+
+What is made of a reduction's result is computed one *stage* later: in the next run over the reduced
+loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from minigraph.graph import Constant, Graph, Node, Shape
+from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.reduction import Reduction
+
+Loops = tuple[int | None, ...]  # for each axis of a node the loop that it is; None: length 1
+
+
+class Unfit(Exception):
+    """Why one kernel cannot compute a subgraph, in words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """Loops and stages of a subgraph.
+
+    extents  of the loops, in the order of the axes of the largest node
+    reduced  which of the loops reductions run over
+    loops    for each node which loops its axes are
+    stages   for each node the stage in which it is known: the first is 0
+    """
+
+    graph: Graph
+    extents: Shape
+    reduced: frozenset[int]
+    loops: dict[Node, Loops]
+    stages: dict[Node, int]
+
+    def varies(self, node: Node) -> set[int]:
+        """The loops along which a node's value changes."""
+        return {loop for loop in self.loops[node] if loop is not None}
+
+    @property
+    def kept(self) -> frozenset[int]:
+        return frozenset(range(len(self.extents))) - self.reduced
+
+    @property
+    def reduces(self) -> bool:
+        return any(isinstance(node.op, Reduction) for node in self.graph)
+
+
+def computed(graph: Graph) -> Iterator[Node]:
+    """Yield the nodes that a kernel computes: neither inputs nor constants."""
+    given = set(graph.inputs)
+    for node in graph:
+        if node not in given and not isinstance(node.op, Constant):
+            yield node
+
+
+def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int]]]]:
+    """Yield each input with the pairs (its axis, the result's axis) that are one loop.
+
+    Raises Unfit for an op that kernels cannot be made of.
+    """
+    if isinstance(node.op, Elementwise):
+        for x in node.inputs:
+            lead = node.ndim - x.ndim
+            yield x, [(i, i + lead) for i, n in enumerate(x.shape) if n != 1]
+        return
+    if isinstance(node.op, Reduction) and node.op.combine:
+        (x,) = node.inputs
+        kept = [(i, i) for i, n in enumerate(x.shape) if n != 1 and i not in node.op.axes]
+        yield x, kept
+        return
+    if len(node.inputs) == 1 and not node.is_bundle and not node.inputs[0].is_bundle:
+        (x,) = node.inputs
+        along = node.op.along(x.shape, node.shape)
+        if along is not None:
+            yield x, [(i, j) for j, i in enumerate(along) if i is not None and x.shape[i] != 1]
+            return
+    raise Unfit(f"{node.op.name} is computed by a kernel of its own")
+
+
+class _Loops:
+    """Axes of nodes, as numbers, in disjoint sets of those that run together."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.first: dict[Node, int] = {}
+        self.extent: list[int] = []
+        for node in graph:
+            self.first[node] = len(self.extent)
+            self.extent += node.shape
+        self.parent = list(range(len(self.extent)))
+
+    def find(self, node: Node, axis: int) -> int:
+        """Return the loop of an axis."""
+        at = self.first[node] + axis
+        while self.parent[at] != at:
+            self.parent[at] = self.parent[self.parent[at]]
+            at = self.parent[at]
+        return at
+
+    def join(self, a: int, b: int) -> None:
+        self.parent[a] = b
+
+    def of(self, node: Node) -> list[int | None]:
+        """Return the loop of each axis; None for one of length 1."""
+        return [None if n == 1 else self.find(node, i) for i, n in enumerate(node.shape)]
+
+    def reduced(self, node: Node) -> list[int]:
+        """Return the loops over which a reduction runs."""
+        assert isinstance(node.op, Reduction)
+        x = node.inputs[0]
+        return [self.find(x, i) for i in node.op.axes if x.shape[i] != 1]
+
+
+def analyse(graph: Graph) -> Domain:
+    """Return the domain of a subgraph; Unfit if it has none."""
+    loops = _Loops(graph)
+    stages: dict[Node, int] = {}
+    for node in graph:
+        stages[node] = max((stages[x] for x in node.inputs), default=0)
+        stages[node] += isinstance(node.op, Reduction)
+    for node in computed(graph):
+        for x, pairs in connections(node):
+            for i, j in pairs:
+                loops.join(loops.find(x, i), loops.find(node, j))
+    reductions = [node for node in computed(graph) if isinstance(node.op, Reduction)]
+    _join_reduced(loops, reductions)
+    found = {node: loops.of(node) for node in graph if not isinstance(node.op, Constant)}
+    every: set[int] = set()
+    for axes in found.values():
+        named = [axis for axis in axes if axis is not None]
+        if len(set(named)) < len(named):
+            raise Unfit("it reads one value at two places at once")
+        every.update(named)
+    full = [node for node, axes in found.items() if every.issubset(axes)]
+    if not full:
+        raise Unfit("there is no common iteration space")
+    sizes = zip(found[full[-1]], full[-1].shape, strict=True)
+    extents = {axis: n for axis, n in sizes if axis is not None}
+    number: dict[int | None, int | None] = {axis: i for i, axis in enumerate(extents)}
+    number[None] = None
+    reduced = {frozenset(loops.reduced(node)) for node in reductions} or {frozenset()}
+    if len(reduced) > 1:
+        raise Unfit("its reductions run over different axes")
+    domain = Domain(
+        graph,
+        tuple(extents.values()),
+        frozenset(list(extents).index(axis) for axis in reduced.pop()),
+        {node: tuple(number[axis] for axis in axes) for node, axes in found.items()},
+        stages,
+    )
+    whole = set(range(len(domain.extents)))
+    for y in graph.outputs:
+        varies = domain.varies(y)
+        if varies != whole and not (reductions and varies == domain.kept):
+            raise Unfit("a result has fewer axes than the iteration space")
+    return domain
+
+
+def _join_reduced(loops: _Loops, reductions: list[Node]) -> None:
+    """Let reductions whose inputs nothing else connects run over the same loops."""
+    for node in reductions[1:]:
+        first, other = loops.reduced(reductions[0]), loops.reduced(node)
+        if set(first) == set(other):
+            continue
+        if [loops.extent[a] for a in first] != [loops.extent[a] for a in other]:
+            raise Unfit("its reductions run over different axes")
+        for a, b in zip(first, other, strict=True):
+            loops.join(a, b)

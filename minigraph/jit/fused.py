@@ -1,0 +1,58 @@
+"""A subgraph that one kernel computes, as an op."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from minigraph.graph import Constant, Graph, Input, Node, Op, Spec
+
+
+class Fused(Op):
+    """What `graph` computes from its inputs, as one kernel.  Equal graphs are equal ops."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @functools.cached_property
+    def key(self) -> tuple[str, tuple[bytes, ...]]:
+        values = [n.op.value.tobytes() for n in self.graph if isinstance(n.op, Constant)]
+        return str(self.graph), tuple(values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fused) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        ops = [node.op.name for node in self.graph if node.inputs]
+        return f"{self.name}[{', '.join(ops)}]"
+
+    def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
+        specs = tuple(y.spec for y in self.graph.outputs)
+        return specs if len(specs) > 1 else specs[0]
+
+    def forward(self, *xs: Any) -> Any:
+        results = self.graph(*xs)
+        return results if len(results) > 1 else results[0]
+
+    def expand(self, *xs: Node) -> tuple[Node, ...]:
+        given = dict(zip(self.graph.inputs, xs, strict=True))
+        return self.graph.map(
+            lambda node, inputs: given[node] if node in given else node.replace(inputs)
+        ).outputs
+
+
+def stand_ins(specs: Sequence[Spec]) -> tuple[Node, ...]:
+    """Return inputs for a graph of its own."""
+    return tuple(Node(Input(f"x{i}"), (), (spec,)) for i, spec in enumerate(specs))
+
+
+def meaning(op: Op, specs: Sequence[Spec]) -> Graph:
+    """Return the graph that the kernel of an op computes."""
+    if isinstance(op, Fused):
+        return op.graph
+    xs = stand_ins(specs)
+    return Graph(xs, op.results(*xs))

@@ -1,0 +1,348 @@
+"""The intermediate representation of a kernel: what its text depends on, and its arguments.
+
+A kernel runs over *units*, which threads share; a unit runs over *loops*, once for each stage, and
+combines elements along them; between stages it computes with the results.  Three forms:
+
+    map      nothing is reduced: one unit, whose loops are all axes
+    row      the innermost axis is reduced: a unit is one index of the axes that are kept
+    column   the innermost axis is kept: a unit is a block of columns
+
+`Pattern` is what the text depends on: the values, how each operand runs along the innermost axis,
+and the form.  Extents and strides stand in the argument block, so a kernel serves every shape with
+the same pattern of broadcasting:
+
+    threads, unit axes, loop axes, splits, whether to stream, slot and offset of the scratch memory,
+    then the extents of the unit and the loop axes,
+    then for each operand (inputs, then outputs): slot, offset, strides along the same axes
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minigraph.dtypes import DType
+from minigraph.graph import Constant, Graph, Node, Op, Shape
+from minigraph.jit.domain import Domain, Unfit, analyse
+from minigraph.jit.expression import expressible, literal, takes_index
+from minigraph.jit.prelude import MAX_RANK
+from minigraph.jit.space import access, collapse
+from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.reduction import Reduction
+
+COLUMNS = 512  # how many columns one thread accumulates at once
+STRETCH = 4096  # elements that are combined in the input's own type
+FEW = 8  # units that threads may share unevenly
+Ints = tuple[int, ...]
+
+# Where a value is computed: once a unit, once a row of the innermost loop, for each element.
+UNIT, ROW, ELEMENT = range(3)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number that the kernel computes; `op` is None for one that it loads.
+
+    args     of the op, as indices of values
+    literal  C's text of a constant
+    operand  that is loaded, as an index
+    """
+
+    dtype: DType
+    op: Op | None = None
+    args: Ints = ()
+    literal: str = ""
+    operand: int = -1
+    level: int = UNIT
+    stage: int = 0
+
+    @property
+    def reduces(self) -> bool:
+        return isinstance(self.op, Reduction)
+
+
+@dataclass(frozen=True)
+class Store:
+    """An output: which value, and whether it has an element for each unit only."""
+
+    value: int
+    per_unit: bool
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What the text of a kernel depends on.
+
+    accesses  of the operands, inputs then outputs: "unit", "same" or "strided" along the innermost
+              axis, "fixed" if they do not change within a unit
+    """
+
+    form: str
+    values: tuple[Value, ...]
+    dtypes: tuple[DType, ...]
+    accesses: tuple[str, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def inputs(self) -> int:
+        return len(self.dtypes) - len(self.stores)
+
+    @property
+    def reductions(self) -> list[int]:
+        return [v for v, value in enumerate(self.values) if value.reduces]
+
+    @property
+    def once(self) -> list[int]:
+        """The values that are computed once a unit."""
+        return [v for v, value in enumerate(self.values) if value.level == UNIT]
+
+    @property
+    def stages(self) -> int:
+        """How often a unit runs over its loops."""
+        full = [self.values[s.value].stage for s in self.stores if not s.per_unit]
+        return 1 + max(full + [self.values[v].stage - 1 for v in self.reductions])
+
+    def reduced(self, stage: int) -> list[int]:
+        """The reductions that a run over the loops feeds."""
+        return [v for v in self.reductions if self.values[v].stage == stage + 1]
+
+    def stored(self, stage: int) -> list[int]:
+        """The operands that a run over the loops writes."""
+        return [
+            k
+            for k, s in enumerate(self.stores, self.inputs)
+            if not s.per_unit and self.values[s.value].stage == stage
+        ]
+
+    def source(self, k: int) -> int:
+        """The value that goes to operand `k`, an output."""
+        return self.stores[k - self.inputs].value
+
+    def run(self, stage: int) -> list[int]:
+        """The values that a run over the loops computes or loads, in order."""
+        roots = [self.values[v].args[0] for v in self.reduced(stage)]
+        return self.made_of([*roots, *map(self.source, self.stored(stage))])
+
+    def made_of(self, roots: Sequence[int]) -> list[int]:
+        """The values that `roots` are made of, in order, but for those computed once a unit."""
+        there = set(self.once)
+        found: set[int] = set()
+        stack = [r for r in roots if r not in there]
+        while stack:
+            v = stack.pop()
+            if v not in found:
+                found.add(v)
+                if not self.values[v].reduces:
+                    stack.extend(a for a in self.values[v].args if a not in there)
+        return sorted(found)
+
+    def loaded(self, values: Sequence[int]) -> list[int]:
+        """The operands that values load."""
+        return sorted({self.values[v].operand for v in values if self.values[v].operand >= 0})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Extents and strides: (extent, the stride of each operand) for each axis."""
+
+    units: tuple[tuple[int, Ints], ...]
+    loops: tuple[tuple[int, Ints], ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(n for n, _ in self.units)
+
+    @property
+    def length(self) -> int:
+        return math.prod(n for n, _ in self.loops)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A pattern with the shapes of one use of it."""
+
+    pattern: Pattern
+    layout: Layout
+    inplace: tuple[bool, ...]  # for each input whether an output of its size may overwrite it
+
+    def splits(self, threads: int) -> int:
+        """Into how many parts to split the loops of a unit, so that all threads have work."""
+        units = self.layout.count
+        if self.pattern.form == "map":
+            return threads
+        if self.pattern.form == "column":
+            width = self.layout.units[-1][0]
+            units = units // width * -(-width // COLUMNS)
+        if threads == 1 or units >= 2 * threads or self.pattern.stages > 1:
+            return 1
+        return max(1, min(-(-2 * threads // units), self.layout.length // STRETCH))
+
+    def scratch(self, threads: int) -> int:
+        """Return the bytes that partial results need."""
+        reductions = len(self.pattern.reductions)
+        splits = self.splits(threads)
+        return 8 * self.layout.count * splits * reductions if splits > 1 else 0
+
+    def block(
+        self,
+        threads: int,
+        places: Sequence[tuple[int, int]],
+        scratch: tuple[int, int],
+        stream: bool,
+    ) -> list[int]:
+        """Return the argument block; `places` gives slot and offset of each operand."""
+        axes = (*self.layout.units, *self.layout.loops)
+        head = [threads, len(self.layout.units), len(self.layout.loops), self.splits(threads)]
+        values = [*head, int(stream), *scratch, *(n for n, _ in axes)]
+        for k, place in enumerate(places):
+            values += [*place, *(strides[k] for _, strides in axes)]
+        return values
+
+
+def specialise(
+    graph: Graph, strides: Sequence[Shape], target: Sequence[Shape] | None = None
+) -> Kernel:
+    """Return the kernel for a subgraph whose inputs have these strides, in bytes.
+
+    target  the strides of the outputs, where they are not contiguous
+
+    Raises Unfit where there is none.
+    """
+    nodes = [node for node in graph if not node.is_bundle]
+    if not expressible(*(node.dtype for node in nodes)):
+        raise Unfit("C has no type for one of its values")
+    domain = analyse(graph)
+    steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
+    operands = [*graph.inputs, *graph.outputs]
+    by_loop = [_by_loop(domain, node, s) for node, s in zip(operands, steps, strict=True)]
+    form, units, loops = _axes(domain)
+    layout = Layout(*(_collapsed(domain, axes, by_loop) for axes in (units, loops)))
+    if len(layout.units) + len(layout.loops) > MAX_RANK:
+        raise Unfit(f"it has more than {MAX_RANK} axes")
+    innermost = layout.units[-1] if form == "column" else layout.loops[-1]
+    accesses = [_access(k, x.dtype.itemsize, layout, innermost[1]) for k, x in enumerate(operands)]
+    made = _Values(domain, layout, form, innermost[1])
+    stores = tuple(
+        Store(made.place[y], domain.reduces and domain.varies(y) == domain.kept)
+        for y in graph.outputs
+    )
+    dtypes = tuple(x.dtype for x in operands)
+    pattern = Pattern(form, tuple(made.values), dtypes, tuple(accesses), stores)
+    _check(pattern, layout)
+    inplace = [_may_be_overwritten(pattern, k, operands, by_loop) for k in range(pattern.inputs)]
+    return Kernel(pattern, layout, tuple(inplace))
+
+
+def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
+    axes = zip(domain.loops[node], strides, strict=True)
+    return {loop: stride for loop, stride in axes if loop is not None}
+
+
+def _axes(domain: Domain) -> tuple[str, list[int], list[int]]:
+    """Return the form, the axes of a unit's place and those of its loops, outermost first."""
+    every = range(len(domain.extents))
+    if not domain.reduces:
+        return "map", [], list(every)
+    kept, reduced = sorted(domain.kept), sorted(domain.reduced)
+    column = bool(reduced) and every[-1] in domain.kept
+    return "column" if column else "row", kept, reduced
+
+
+def _collapsed(
+    domain: Domain, axes: list[int], by_loop: list[dict[int, int]]
+) -> tuple[tuple[int, Ints], ...]:
+    if not axes:
+        return ((1, (0,) * len(by_loop)),)
+    space = collapse(
+        [domain.extents[a] for a in axes], [[s.get(a, 0) for a in axes] for s in by_loop]
+    )
+    return tuple(zip(space.extents, zip(*space.strides, strict=True), strict=True))
+
+
+def _access(k: int, itemsize: int, layout: Layout, innermost: Ints) -> str:
+    if not any(strides[k] for _, strides in layout.loops) and not innermost[k]:
+        return "fixed"
+    return access(innermost[k], itemsize)
+
+
+def _may_be_overwritten(
+    pattern: Pattern, k: int, operands: list[Node], by_loop: list[dict[int, int]]
+) -> bool:
+    """Whether all outputs of the size of input `k` are written where, and after, it is read."""
+    alike = [
+        i
+        for i in range(pattern.inputs, len(operands))
+        if operands[i].spec.nbytes == operands[k].spec.nbytes
+    ]
+    read = [s for s in range(pattern.stages) if k in pattern.loaded(pattern.run(s))]
+    return bool(alike) and all(
+        by_loop[i] == by_loop[k]
+        and (
+            pattern.stores[i - pattern.inputs].per_unit
+            or pattern.values[pattern.source(i)].stage >= max(read, default=0)
+        )
+        for i in alike
+    )
+
+
+class _Values:
+    """The values of a kernel, and which of them is a node's."""
+
+    def __init__(self, domain: Domain, layout: Layout, form: str, innermost: Ints) -> None:
+        self.domain = domain
+        self.layout = layout
+        self.form = form
+        self.innermost = innermost
+        self.values: list[Value] = []
+        self.place: dict[Node, int] = {}
+        operand = {x: k for k, x in enumerate(domain.graph.inputs)}
+        for node in domain.graph:
+            made: Value | None
+            if node in operand:
+                made = self._loaded(node, operand[node])
+            elif isinstance(node.op, Constant):
+                made = _constant(node)
+            else:
+                made = self._computed(node)
+            if made is None:
+                self.place[node] = self.place[node.inputs[0]]
+            else:
+                self.place[node] = len(self.values)
+                self.values.append(made)
+
+    def _loaded(self, node: Node, k: int) -> Value:
+        moves = any(strides[k] for _, strides in self.layout.loops)
+        level = ELEMENT if self.innermost[k] else ROW if moves else UNIT
+        return Value(node.dtype, operand=k, level=level)
+
+    def _computed(self, node: Node) -> Value | None:
+        """Return the value of a node; None where it is its input's."""
+        op = node.op
+        args = tuple(self.place[x] for x in node.inputs)
+        if isinstance(op, Reduction):
+            level = ELEMENT if self.form == "column" else UNIT
+        elif not isinstance(op, Elementwise):
+            return None
+        elif takes_index(op):
+            if self.form != "map" or node.shape != self.domain.extents:
+                raise Unfit("random numbers are counted along one flat axis")
+            level = ELEMENT
+        else:
+            level = max((self.values[a].level for a in args), default=UNIT)
+        return Value(node.dtype, op, args, level=level, stage=self.domain.stages[node])
+
+
+def _constant(node: Node) -> Value:
+    assert isinstance(node.op, Constant)
+    if node.size != 1:
+        raise Unfit("an array of constants is read from memory")
+    return Value(node.dtype, literal=literal(node.op.value.reshape(())[()]))
+
+
+def _check(pattern: Pattern, layout: Layout) -> None:
+    if pattern.stages > 1:
+        if pattern.form == "column":
+            raise Unfit("it would have to run along the outer axis more than once")
+        if layout.count < FEW and layout.length > STRETCH:
+            raise Unfit("it has too few rows to share among threads")

@@ -1,0 +1,21 @@
+"""The C text of a kernel."""
+
+from __future__ import annotations
+
+import functools
+
+from minigraph.jit import columns, rows
+from minigraph.jit.expression import support
+from minigraph.jit.kernel import Pattern
+
+
+@functools.lru_cache(4096)
+def text(pattern: Pattern) -> tuple[tuple[str, ...], str]:
+    """Return the C functions that the kernel needs, and the kernel, called NAME."""
+    needs: dict[str, None] = {}
+    for value in pattern.values:
+        if value.op is not None and not value.reduces:
+            operands = [pattern.values[a].dtype for a in value.args]
+            needs.update(dict.fromkeys(support(value.op, operands, value.dtype)))
+    form = columns if pattern.form == "column" else rows
+    return tuple(needs), form.text(pattern)
