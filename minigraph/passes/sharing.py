@@ -1,0 +1,51 @@
+"""Computing equal things once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+from minigraph.graph import Constant, Graph, Node, Op
+from minigraph.passes.notes import Notes
+
+LIMIT = 1 << 16  # bytes of a constant that are compared; larger ones are equal only to themselves
+
+
+def share_common(graph: Graph, notes: Notes) -> Graph:
+    """Let equal nodes be one: the same op, applied to the same inputs.
+
+    The one made first stays, so that none of its readers has to wait.
+    """
+    classes: dict[Hashable, Node] = {}
+    of: dict[Node, Node] = {}  # each node's class, named by the first of its nodes in the graph
+    earliest: dict[Node, Node] = {}
+    for node in graph:
+        first = of[node] = classes.setdefault(_key(node, of), node)
+        if first is node or node.turn < earliest[first].turn:
+            earliest[first] = node
+    made: dict[Node, Node] = {}
+    for first, kept in earliest.items():
+        made[first] = kept.replace(tuple(made[of[x]] for x in kept.inputs))
+    if len(made) < len(of):
+        notes.fired["shared"] += len(of) - len(made)
+    return Graph(graph.inputs, tuple(made[of[y]] for y in graph.outputs))
+
+
+def _key(node: Node, of: dict[Node, Node]) -> Hashable:
+    """Return what equal nodes have in common.
+
+    Nodes are named by id: they cannot be compared, for `==` between them is an expression.
+    """
+    if isinstance(node.op, Constant) and node.spec.nbytes <= LIMIT:
+        return Constant, node.spec, node.op.value.tobytes()
+    if not node.inputs:
+        return id(node)  # two inputs or parameters may well have one name
+    inputs = [id(of[x]) for x in node.inputs]
+    if node.op.commutative:
+        inputs.sort()
+    return node.op, _zeros(node.op), tuple(inputs)
+
+
+def _zeros(op: Op) -> tuple[float, ...]:
+    """Return the signs of an op's float attributes: ops with 0.0 and -0.0 are equal, in Python."""
+    return tuple(math.copysign(1, v) for v in vars(op).values() if isinstance(v, float))

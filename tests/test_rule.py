@@ -1,0 +1,126 @@
+"""Matching a pattern, and applying rules to a whole graph."""
+
+import dataclasses
+import itertools
+import operator
+
+import numpy as np
+from rewriting import INT, ROW, D, X, Y, optimized, run
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import Graph
+from minigraph.ops.shape import Flip, PermuteDims, Reshape
+from minigraph.passes import fast_math
+from minigraph.passes.rule import Pattern, rewrite
+from minigraph.passes.simplification import EXACT, simplify, times_one
+
+
+def sum_of_product():
+    a, b, c = (mg.input(name, ()) for name in "abc")
+    return Pattern(a * b + c, (a, b, c))
+
+
+def test_a_pattern_matches_in_every_order():
+    want = {(X, Y, ROW), (Y, X, ROW)}
+    assert set(sum_of_product().match(X * Y + ROW)) == want
+    assert set(sum_of_product().match(ROW + Y * X)) == want
+    assert len(list(sum_of_product().match(X * Y + X * ROW))) == 4
+
+
+def test_a_variable_stands_for_one_node():
+    a, b = mg.input("a", ()), mg.input("b", ())
+    pattern = Pattern(a * b - a, (a, b))
+    assert list(pattern.match(X * Y - Y)) == [(Y, X)]
+    assert not list(pattern.match(X * Y - ROW))
+    assert not list(pattern.match(X * Y - X * 1))
+
+
+def test_inner_nodes_can_be_refused():
+    """As a fusion does, which takes them away."""
+    product = X * Y
+    graph = Graph((X, Y, ROW), (product + ROW, product))
+    outputs, users = set(graph.outputs), graph.users()
+
+    def disappears(node):
+        return len(users[node]) == 1 and node not in outputs
+
+    assert list(sum_of_product().match(graph.outputs[0]))
+    assert not list(sum_of_product().match(graph.outputs[0], disappears))
+    assert list(sum_of_product().match(X * Y + ROW, lambda node: node.op == product.op))
+
+
+def test_a_node_with_more_operands_is_another():
+    a, b = mg.input("a", (1,)), mg.input("b", (1,))
+    pattern = Pattern(ops.concat([a, b]), (a, b))
+    assert list(pattern.match(ops.concat([X, Y]))) == [(X, Y)]
+    assert not list(pattern.match(ops.concat([X, Y, X])))
+
+
+def test_a_constant_of_a_pattern_is_any_that_is_filled_with_it():
+    a = mg.input("a", ())
+    pattern = Pattern(a * 1, (a,))
+    for one in (np.ones((5, 30)), ops.broadcast_to(np.ones((30,)), (5, 30)), np.float64(1)):
+        assert list(pattern.match(D * one))
+    for other in (np.arange(30.0), -np.ones(30), np.ones((1, 0))):
+        assert not list(pattern.match(mg.input("d", (1, 1), "float64") * other))
+    assert not list(Pattern(a + 0.0, (a,)).match(X + -0.0))
+    assert list(Pattern(a + -0.0, (a,)).match(INT + 0))
+
+
+def test_a_rule_finds_a_constant_behind_a_view():
+    y = Y * ops.broadcast_to(np.ones((30,), "float32"), (5, 30))
+    graph, fired = run(lambda g, notes: rewrite(g, [times_one], notes), Graph((Y,), (y,)))
+    assert graph.outputs[0] is Y and fired == {"times one": 1}
+
+
+def test_what_a_rule_makes_takes_the_place_of_what_was_there():
+    y = ops.square(-X)
+    (new,) = run(simplify, Graph((X,), (y,)))[0].outputs
+    assert (new.source, new.turn[0]) == (y.source, y.turn[0])
+
+
+def test_outputs_may_become_inputs_and_parameters_and_one_another():
+    p = mg.Parameter(np.ones(3, "float32"))
+    outputs = (X * 1, ops.negative(-p), X, p, X + Y, Y / 1 + X, X * 0)
+    result, _ = run(optimized, Graph((X, Y), outputs))
+    assert all(map(operator.is_, result.outputs[:4], (X, p, X, p)))
+    assert result.outputs[4] is result.outputs[5]
+
+
+def test_the_work_is_linear_in_the_number_of_nodes():
+    calls = 0
+
+    def counted(rule):
+        def apply(node):
+            nonlocal calls
+            calls += 1
+            return rule.apply(node)
+
+        return dataclasses.replace(rule, apply=apply)
+
+    rules = list(map(counted, (*EXACT, *fast_math.RULES)))
+    counts = []
+    steps = (
+        lambda y: ops.negative(-y),
+        lambda y: y.T.T,
+        lambda y: y * 1 + 2,
+        lambda y: ops.exp(y) - 1,
+        lambda y: ops.broadcast_to(y, (2, 3)) / 3,
+    )
+    for length in (500, 1000, 2000):
+        x = y = mg.input("x", (2, 3))
+        for step in itertools.islice(itertools.cycle(steps), length):
+            y = step(y)
+        calls = 0
+        run(lambda graph, notes: rewrite(graph, rules, notes), Graph((x,), (y,)))
+        counts.append(calls)
+    assert counts[2] - counts[1] <= 2.1 * (counts[1] - counts[0])
+
+
+def test_depth_is_not_limited_by_the_stack():
+    x = y = mg.input("x", (2, 3))
+    for _ in range(2_000):
+        y = PermuteDims((0, 1))(Reshape((2, 3))(Reshape((3, 2))(-Flip((0,))(y))))
+    graph, _ = run(optimized, Graph((x,), (y,)))
+    assert len(graph.order) == 4_001
