@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -268,19 +268,54 @@ class Reciprocal(Elementwise):
 
 @dataclass(frozen=True)
 class Fma3(Elementwise):
-    """a * b + c, rounded once."""
+    """a * b + c, rounded once, where the signs of the product and of c may be "-"."""
 
-    c = "fma{f}({0}, {1}, {2})"
-    c_int = "{0} * {1} + {2}"
+    product: Literal["+", "-"] = "+"
+    addend: Literal["+", "-"] = "+"
+
+    c = "fma{f}({op.product}{0}, {1}, {op.addend}{2})"
+    c_int = "{op.product}{0} * {1} {op.addend} {2}"
 
     def forward(self, a: Array, b: Array, c: Array) -> Array:
-        if a.dtype == np.float64 or kind(a.dtype) != "f":
-            return a * b + c  # NumPy has nothing wider to round from
-        wide = a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)
-        return wide.astype(a.dtype)
+        return _fused(self.product, a, b, self.addend, c)
 
     def grad(self, dy: Node, y: Node, a: Node, b: Node, c: Node) -> tuple[Node, Node, Node]:
-        return dy * b, dy * a, dy
+        dp = _signed(self.product, dy)
+        return dp * b, dp * a, _signed(self.addend, dy)
+
+
+@dataclass(frozen=True)
+class Fma4(Elementwise):
+    """a * b + c * d, where c * d is rounded and the sum once; either product's sign may be "-"."""
+
+    first: Literal["+", "-"] = "+"
+    second: Literal["+", "-"] = "+"
+
+    c = "fma{f}({op.first}{0}, {1}, {op.second}({2} * {3}))"
+    c_int = "{op.first}{0} * {1} {op.second} {2} * {3}"
+
+    def forward(self, a: Array, b: Array, c: Array, d: Array) -> Array:
+        return _fused(self.first, a, b, self.second, c * d)
+
+    def grad(
+        self, dy: Node, y: Node, a: Node, b: Node, c: Node, d: Node
+    ) -> tuple[Node, Node, Node, Node]:
+        df, ds = _signed(self.first, dy), _signed(self.second, dy)
+        return df * b, df * a, ds * d, ds * c
+
+
+def _fused(first: str, a: Array, b: Array, second: str, c: Array) -> Array:
+    """±a * b ± c; of floats that NumPy has a wider type than, the product is exact."""
+    dtype = a.dtype
+    if kind(dtype) == "f" and dtype != np.float64:
+        a, b, c = a.astype(np.float64), b.astype(np.float64), c.astype(np.float64)
+    product = a * b if first == "+" else -(a * b)
+    total = product + c if second == "+" else product - c
+    return total.astype(dtype, copy=False)
+
+
+def _signed(sign: str, x: Node) -> Node:
+    return x if sign == "+" else -x
 
 
 class Rounding(Elementwise):
@@ -338,7 +373,6 @@ class Maximum(Elementwise):
 
     c = "({0} > {1} || {0} != {0} ? {0} : {1})"
     accepts = "fiub"
-    commutative = True
 
     def forward(self, x: Array, y: Array) -> Array:
         return np.maximum(x, y)
@@ -353,7 +387,6 @@ class Minimum(Elementwise):
 
     c = "({0} < {1} || {0} != {0} ? {0} : {1})"
     accepts = "fiub"
-    commutative = True
 
     def forward(self, x: Array, y: Array) -> Array:
         return np.minimum(x, y)

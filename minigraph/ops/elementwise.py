@@ -13,8 +13,9 @@ import numpy as np
 
 from minigraph.dtypes import BFLOAT16, FLOATS, DType, as_array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, Shape, Spec, constant
+from minigraph.graph import Node, Op, constant
 from minigraph.ops.builder import builder
+from minigraph.spec import Shape, Spec
 
 
 def kind(dtype: DType) -> str:
@@ -38,9 +39,9 @@ class Elementwise(Op):
 
     `c` is the same function as a C expression, for the CPU and for CUDA alike: {0}, {1}, ... are
     the inputs, {T} is their type and {f} the suffix that C's mathematical functions have for it
-    ("f" or nothing).  Where integers or bools need another expression it stands in `c_int` or
-    `c_bool`.  `support` and
-    `support_int` are C functions, with {T} and {f}, that the expression calls.
+    ("f" or nothing); {op.x} is the op's field x.  Where integers or bools need another expression
+    it stands in `c_int` or `c_bool`.  `support` and `support_int` are C functions, with {T} and
+    {f}, that the expression calls.
     """
 
     c: ClassVar[str]
