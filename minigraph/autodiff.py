@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
@@ -43,11 +43,11 @@ def grad(loss: Node, wrt: Sequence[Node]) -> list[Node]:
 
 def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> list[Node]:
     """Return the products of `dys` with the Jacobian of `outputs` for each of `wrt`."""
-    wanted = _dependents(outputs, wrt)
+    wanted = dependents(outputs, wrt)
     grads: dict[Node, Node] = {}
     for y, dy in zip(outputs, dys, strict=True):
         _accumulate(grads, y, dy)
-    results: dict[Node, dict[int, Node]] = {}  # of each bundle, the gradients of its results
+    results: dict[Node, dict[int, Node]] = {}  # of a bundle, the gradients of what is read
     for node in reversed(toposort(outputs)):
         if node not in wanted or not (node in grads or node in results):
             continue
@@ -61,8 +61,8 @@ def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> li
     return [grads[x] if x in grads else _zeros(x) for x in wrt]
 
 
-def _dependents(outputs: Sequence[Node], wrt: Sequence[Node]) -> set[Node]:
-    """The nodes among those of `outputs` that depend on one of `wrt`."""
+def dependents(outputs: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
+    """Return `wrt` and the nodes that `outputs` depend on and that depend on one of them."""
     found = set(wrt)
     for node in toposort(outputs):
         if any(x in found for x in node.inputs):
@@ -79,7 +79,7 @@ def _backward(
     if node.is_bundle:
         read = results[node]
         y = tuple(Item(i)(node) for i in range(len(node.specs)))
-        dy = tuple(read[i] if i in read else _zeros(x) for i, x in enumerate(y))
+        dy = tuple(read.get(i) for i in range(len(node.specs)))
     if not node.inputs:
         return ()
     try:
@@ -90,15 +90,16 @@ def _backward(
         raise located(error, node.op.name, node.inputs, node.source) from None
 
 
-def _through_expansion(node: Node, dys: Sequence[Node]) -> Sequence[Node]:
+def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]:
     """The gradients of `node`, whose op has no `grad`: those of its expansion.
 
     Stand-ins take the place of the inputs, of which one may depend on another or be there twice.
     """
-    given = (*node.inputs, *dys)
+    given = (*node.inputs, *(dy for dy in dys if dy is not None))
     stand_ins = tuple(Node(Input("x"), (), x.specs) for x in given)
-    xs, dys = stand_ins[: len(node.inputs)], stand_ins[len(node.inputs) :]
-    graph = Graph(stand_ins, tuple(vjp(node.op.expand(*xs), dys, xs)))
+    xs, known = stand_ins[: len(node.inputs)], stand_ins[len(node.inputs) :]
+    ys = [y for y, dy in zip(node.op.expand(*xs), dys, strict=True) if dy is not None]
+    graph = Graph(stand_ins, tuple(vjp(ys, known, xs)))
     real = dict(zip(stand_ins, given, strict=True))
     return graph.map(lambda old, new: real[old] if old in real else old.replace(new)).outputs
 

@@ -6,6 +6,7 @@ of its code.
 """
 
 import inspect
+import itertools
 import math
 
 import numpy as np
@@ -13,17 +14,22 @@ import numpy as np
 from minigraph.dtypes import BOOL
 from minigraph.graph import Constant, Copy, Input, Item, Op, Variable
 from minigraph.ops import (
+    activation,
+    arithmetic,
     cast,
     comparison,
     conv,
     indexing,
+    loss,
     normalization,
     pooling,
     random,
     reduction,
     shape,
+    trigonometric,
 )
 from minigraph.ops.elementwise import Elementwise, kind
+from minigraph.ops.epilogue import Activated
 from minigraph.ops.matmul import Matmul
 
 F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
@@ -51,14 +57,24 @@ def is_random(op):
 
 # ---------------------------------------------------------------- elementwise ops
 
-SHAPES = [(3, 4), (4,), (3, 1)]  # the second and third broadcast against the first
+SHAPES = [(3, 4), (4,), (3, 1), ()]  # the others broadcast against the first
+
+SIGNS = {"plus": "+", "minus": "-"}
+
+
+def signed(cls):
+    return {f"{p}_{q}": cls(SIGNS[p], SIGNS[q]) for p, q in itertools.product(SIGNS, repeat=2)}
+
 
 WITH_FIELDS = {
-    cast.Astype: [
-        cast.Astype(np.dtype(d)) for d in ("float32", "float64", "int32", "int64", "uint8", "bool")
-    ],
-    random.RandomUniform: [random.RandomUniform((3, 4), d) for d in (F32, F64)],
-    random.RandomNormal: [random.RandomNormal((3, 4), d) for d in (F32, F64)],
+    arithmetic.Fma3: signed(arithmetic.Fma3),
+    arithmetic.Fma4: signed(arithmetic.Fma4),
+    cast.Astype: {
+        d: cast.Astype(np.dtype(d))
+        for d in ("float32", "float64", "int32", "int64", "uint8", "bool")
+    },
+    random.RandomUniform: {d.name: random.RandomUniform((3, 4), d) for d in (F32, F64)},
+    random.RandomNormal: {d.name: random.RandomNormal((3, 4), d) for d in (F32, F64)},
 }
 
 
@@ -66,10 +82,10 @@ def elementwise_ops():
     """Return {id: op}, every elementwise op with each of its fields' branches."""
     found = {}
     for cls in registered().values():
-        if issubclass(cls, Elementwise) and not is_abstract(cls):
-            for op in WITH_FIELDS.get(cls, [None]):
-                op = op or cls()
-                found[f"{op.name}-{op.dtype}" if hasattr(op, "dtype") else op.name] = op
+        if cls in WITH_FIELDS:
+            found |= {f"{cls.name}-{branch}": op for branch, op in WITH_FIELDS[cls].items()}
+        elif issubclass(cls, Elementwise) and not is_abstract(cls):
+            found[cls.name] = cls()
     return found
 
 
@@ -190,6 +206,12 @@ def norm_samples():
         yield f"batch_norm-{suffix}", normalization.BatchNorm(1e-3), [x, *vectors[:2]]
         back = normalization.BatchNormBackward(1e-3)
         yield f"batch_norm_backward-{suffix}", back, [dy, x, *vectors[:2], var]
+        for name, more in (("", []), ("-residual", [real(*size, seed=6)])):
+            fused = normalization.BatchNormRelu(1e-3, bool(more))
+            yield f"batch_norm_relu-{suffix}{name}", fused, [x, *vectors[:2], *more]
+            back = normalization.BatchNormReluBackward(1e-3, bool(more))
+            y = real(*size, seed=7)  # a relu's result has zeros, where it has no derivative
+            yield f"batch_norm_relu_backward-{suffix}{name}", back, [dy, y, x, *vectors[:2], var]
         given = normalization.BatchNormInference(1e-3)
         yield f"batch_norm_inference-{suffix}", given, [x, *vectors, var]
     for size in (1, 2, 3, 9):
@@ -242,9 +264,20 @@ def other_samples():
     yield "take-scalar", indexing.Take(0), [real(3, 2), np.array(-1)]
     yield "one_hot", indexing.OneHot(4, np.dtype(np.float32)), [integer(2, 3)]
     yield "one_hot-bool", indexing.OneHot(4, BOOL), [integer(2, 3).astype(np.uint8)]
+    for labels in (integer(3), integer(2, 3).astype(np.uint8)):
+        logits, dy = real(*labels.shape, 4), real(*labels.shape, 1, seed=1)
+        yield f"cross_entropy-{labels.ndim}", loss.CrossEntropy(), [logits, labels]
+        back = loss.CrossEntropyBackward()
+        yield f"cross_entropy_backward-{labels.ndim}", back, [dy, logits, labels]
     yield "matmul", Matmul(), [real(2, 3), real(3, 4, seed=1)]
     yield "matmul-batched", Matmul(), [real(2, 1, 2, 3), real(5, 3, 4, seed=1)]
     yield "matmul-empty", Matmul(), [real(2, 0), real(0, 4)]
+    yield "matmul-bias", Matmul(), [real(2, 3), real(3, 4, seed=1), real(4, seed=2)]
+    batches = [real(2, 1, 2, 3), real(5, 3, 4, seed=1), real(4, seed=2)]
+    yield "matmul-batched-bias", Matmul(), batches
+    yield "activated-matmul", Activated(Matmul(), trigonometric.Tanh()), batches
+    convolution = Activated(conv.Conv2d(padding=(1, 0)), activation.Sigmoid())
+    yield "activated-conv2d", convolution, [real(2, 3, 4, 5), real(4, 3, 3, 2, seed=1)]
     yield "constant", Constant(real(2, 3)), []
 
 
@@ -301,7 +334,7 @@ def defined(op, *xs):
     everywhere = np.ones(xs[0].shape, bool)
     if isinstance(op, cast.Astype) and kind(xs[0].dtype) == "f" and kind(op.dtype) in "iu":
         return between(xs[0], op.dtype)  # C leaves open what a float out of range becomes
-    if op.name == "fma3" and xs[0].dtype == F64:
+    if op.name in ("fma3", "fma4") and xs[0].dtype == F64:
         return is_float32(xs[0]) & is_float32(xs[1])  # NumPy rounds the product unless it is exact
     return everywhere
 

@@ -1,19 +1,79 @@
-"""Losses, with the arguments of `torch.nn.functional`; each is a mean."""
+"""Losses, with the arguments of `torch.nn.functional`; each is a mean.
+
+`CrossEntropy` and its gradient are what the optimizer makes of the many ops of `cross_entropy`:
+neither the one-hot labels nor the logarithms of all probabilities are stored.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from minigraph.dtypes import BOOL
+import numpy as np
+
+from minigraph.dtypes import BOOL, Array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, as_node
+from minigraph.graph import Node, Op, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.indexing import OneHot
-from minigraph.ops.normalization import log_softmax
+from minigraph.ops.normalization import LogSoftmax, Softmax, log_softmax, softmax
 from minigraph.ops.reduction import mean, sum
 from minigraph.ops.shape import permute_dims
+from minigraph.spec import Spec
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Op):
+    """-log(softmax(logits [..., classes])) at the labels [...], as [..., 1].
+
+    A label out of range is a GraphError.
+    """
+
+    def infer(self, logits: Spec, labels: Spec) -> Spec:
+        _check_labels(logits, labels)
+        return Spec((*labels.shape, 1), logits.dtype)
+
+    def forward(self, logits: Array, labels: Array) -> Array:
+        chosen = OneHot(logits.shape[-1], BOOL).forward(labels)
+        logs = LogSoftmax(logits.ndim - 1).forward(logits)
+        return -logs[chosen].reshape(*labels.shape, 1)
+
+    def grad(self, dy: Node, y: Node, logits: Node, labels: Node) -> tuple[Node, None]:
+        return CrossEntropyBackward()(dy, logits, labels), None
+
+
+@dataclass(frozen=True)
+class CrossEntropyBackward(Op):
+    """The gradient of CrossEntropy for its logits, from dy [..., 1], logits and labels."""
+
+    def infer(self, dy: Spec, logits: Spec, labels: Spec) -> Spec:
+        _check_labels(logits, labels)
+        if dy != Spec((*labels.shape, 1), logits.dtype):
+            raise ShapeError(f"dy is {dy} for labels {labels}")
+        return logits
+
+    def forward(self, dy: Array, logits: Array, labels: Array) -> Array:
+        chosen = OneHot(logits.shape[-1], BOOL).forward(labels)
+        probabilities = Softmax(logits.ndim - 1).forward(logits)
+        # Two terms, as in the ops that this stands for: (probability - 1) * inf is no NaN.
+        return np.where(chosen, -dy, np.zeros_like(dy, shape=())) + probabilities * dy
+
+    def grad(
+        self, ddx: Node, dx: Node, dy: Node, logits: Node, labels: Node
+    ) -> tuple[Node, Node, None]:
+        probabilities = softmax(logits)
+        weighted = probabilities * ddx
+        total = sum(weighted, -1, keepdims=True)
+        chosen = where(OneHot(logits.shape[-1], BOOL)(labels), ddx, 0)
+        ddy = total - sum(chosen, -1, keepdims=True)
+        return ddy, dy * (weighted - probabilities * total), None
+
+
+def _check_labels(logits: Spec, labels: Spec) -> None:
+    if OneHot(logits.shape[-1], BOOL).infer(labels).shape != logits.shape:
+        raise ShapeError(f"labels of shape {labels.shape} do not fit logits {logits.shape}")
 
 
 @builder
@@ -32,7 +92,7 @@ def cross_entropy(logits: Any, labels: Any) -> Node:
     last = permute_dims(logits, (0, *range(2, logits.ndim), 1))
     chosen = OneHot(logits.shape[1], BOOL)(labels)
     # Not a product with one-hot numbers: the log of a class that is ruled out is -inf.
-    return -mean(sum(where(chosen, log_softmax(last), 0), -1))
+    return mean(-sum(where(chosen, log_softmax(last), 0), -1, keepdims=True))
 
 
 @builder

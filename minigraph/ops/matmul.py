@@ -10,32 +10,38 @@ import numpy as np
 
 from minigraph.dtypes import Array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, Spec, as_node
+from minigraph.graph import Node, Op, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import broadcast_shapes, promote
 from minigraph.ops.shape import PermuteDims, permute_dims, reshape
+from minigraph.spec import Spec
 
 
 @dataclass(frozen=True)
 class Matmul(Op):
-    """x [..., m, k] times y [..., k, n]; leading axes broadcast."""
+    """x [..., m, k] times y [..., k, n], plus bias [n] if given; leading axes broadcast."""
 
-    def infer(self, x: Spec, y: Spec) -> Spec:
+    def infer(self, x: Spec, y: Spec, bias: Spec | None = None) -> Spec:
         if x.shape[-1] != y.shape[-2]:
             raise ShapeError(f"rows of length {x.shape[-1]} meet columns of length {y.shape[-2]}")
-        if x.dtype != y.dtype:
+        if bias is not None and bias.shape != y.shape[-1:]:
+            raise ShapeError(f"the bias has shape {bias.shape}; columns of y take {y.shape[-1:]}")
+        if len({v.dtype for v in (x, y, bias) if v is not None}) > 1:
             raise DTypeError("the operands differ in dtype")
         batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
         return Spec((*batch, x.shape[-2], y.shape[-1]), x.dtype)
 
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.matmul(x, y).astype(x.dtype, copy=False)  # of bfloat16 it is float32
+    def forward(self, x: Array, y: Array, bias: Array | None = None) -> Array:
+        z = np.matmul(x, y)  # of bfloat16 it is float32
+        return (z if bias is None else z + bias).astype(x.dtype, copy=False)
 
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+    def grad(self, dy: Node, z: Node, x: Node, y: Node, *bias: Node) -> tuple[Node, ...]:
         dx = Matmul()(dy, _swap(y))
         if isinstance(y.op, PermuteDims):  # as in `linear`: the gradient of w is contiguous
-            return dx, _swap(Matmul()(_swap(dy), x))
-        return dx, Matmul()(_swap(x), dy)
+            dw = _swap(Matmul()(_swap(dy), x))
+        else:
+            dw = Matmul()(_swap(x), dy)
+        return dx, dw, *(dy for _ in bias)
 
 
 def _swap(x: Node) -> Node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,19 +11,23 @@ import numpy as np
 
 from minigraph.dtypes import Array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Node, Op, Spec, as_node, constant
+from minigraph.graph import Node, Op, as_node, constant
+from minigraph.ops.activation import Relu, relu
 from minigraph.ops.arithmetic import rsqrt, square
 from minigraph.ops.builder import builder
+from minigraph.ops.comparison import less_equal, where
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.exponential import exp
-from minigraph.ops.reduction import Max, Sum, logsumexp, mean, sum
+from minigraph.ops.reduction import Max, Sum, logsumexp, mean
 from minigraph.ops.shape import (
     as_shape,
+    broadcast_to,
     normalize_axis,
     pad,
     reshape,
     stop_gradient,
 )
+from minigraph.spec import Spec
 
 
 def _channel(v: Array, x: Array) -> Array:
@@ -29,9 +35,24 @@ def _channel(v: Array, x: Array) -> Array:
     return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
+def _vector(v: Node, x: Node) -> Node:
+    """View a vector over channels as [1, c, 1, ...], which broadcasts against x [n, c, ...]."""
+    return reshape(v, (1, x.shape[1], *(1,) * (x.ndim - 2)))
+
+
 def _wide(x: Array) -> Array:
     """x, in float32 where its dtype is too small for statistics."""
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
+
+
+def _widened(*xs: Node) -> tuple[Node, ...]:
+    """Expressions, as `_wide` has it for arrays."""
+    return tuple(x if x.dtype in (np.float32, np.float64) else x.astype("float32") for x in xs)
+
+
+def _outer_axes(x: Node | Array) -> tuple[int, ...]:
+    """All axes but that of the channels."""
+    return (0, *range(2, x.ndim))
 
 
 def _check_channels(x: Spec, *vectors: Spec) -> None:
@@ -53,6 +74,8 @@ class BatchNorm(Op):
 
     eps: float
 
+    composed = True
+
     def infer(self, x: Spec, weight: Spec, bias: Spec) -> tuple[Spec, Spec, Spec]:
         _check_channels(x, weight, bias)
         if x.size <= x.shape[1]:
@@ -60,7 +83,7 @@ class BatchNorm(Op):
         return x, weight, weight
 
     def forward(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-        axes = (0, *range(2, x.ndim))
+        axes = _outer_axes(x)
         wide = _wide(x)
         mean = wide.mean(axes)
         var = wide.var(axes)
@@ -69,24 +92,42 @@ class BatchNorm(Op):
         return y.astype(x.dtype), mean.astype(x.dtype), var.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node) -> tuple[Node, Node, Node]:
-        axes = (0, *range(2, x.ndim))
-        m = mean(x, axes, keepdims=True)
-        v = mean(square(x - m), axes, keepdims=True)
-        y = (x - m) * rsqrt(v + self.eps) * _vector(weight, x) + _vector(bias, x)
-        return y, reshape(m, weight.shape), reshape(v, weight.shape)
+        y, mean, var = _normalized(x, weight, bias, self.eps)
+        return y.astype(x.dtype), mean, var
 
     def grad(
-        self, dys: tuple[Node, Node, Node], ys: tuple[Node, Node, Node], x: Node, w: Node, b: Node
-    ) -> tuple[Node, Node, Node]:
+        self,
+        dys: tuple[Node | None, Node | None, Node | None],
+        ys: tuple[Node, Node, Node],
+        x: Node,
+        w: Node,
+        b: Node,
+    ) -> tuple[Node | None, ...]:
         dy, dmean, dvar = dys
         _, m, v = ys
-        dx, dw, db = BatchNormBackward(self.eps).results(dy, x, w, m, v)
         count = x.size // x.shape[1]
-        if not _is_zero(dmean):
-            dx = dx + _vector(dmean / count, x)
-        if not _is_zero(dvar):
-            dx = dx + (x - _vector(m, x)) * _vector(dvar * (2 / count), x)
-        return dx, dw, db
+        dxs: list[Node] = []
+        dw = db = None
+        if dy is not None:
+            dx, dw, db = BatchNormBackward(self.eps).results(dy, x, w, m, v)
+            dxs.append(dx)
+        if dmean is not None:
+            dxs.append(broadcast_to(_vector(dmean / count, x), x.shape))
+        if dvar is not None:
+            dxs.append((x - _vector(m, x)) * _vector(dvar * (2 / count), x))
+        return functools.reduce(operator.add, dxs), dw, db
+
+
+def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
+    """Return what BatchNorm computes, with y still in the dtype that it is computed in."""
+    wide, weight, bias = _widened(x, weight, bias)
+    axes, count = _outer_axes(x), x.size // x.shape[1]
+    mean = Sum(axes)(wide) / count
+    distance = wide - mean
+    var = Sum(axes)(square(distance)) / count
+    y = distance * (_vector(weight, x) * rsqrt(var + eps)) + _vector(bias, x)
+    channels = x.shape[1:2]
+    return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -95,13 +136,15 @@ class BatchNormBackward(Op):
 
     eps: float
 
+    composed = True
+
     def infer(self, dy: Spec, x: Spec, weight: Spec, mean: Spec, var: Spec) -> tuple[Spec, ...]:
         return x, weight, weight
 
     def forward(
         self, dy: Array, x: Array, weight: Array, mean: Array, var: Array
     ) -> tuple[Array, Array, Array]:
-        axes = (0, *range(2, x.ndim))
+        axes = _outer_axes(x)
         dtype, count = x.dtype, x.size // x.shape[1]
         dy, x, weight, mean, var = map(_wide, (dy, x, weight, mean, var))
         inverse = 1 / np.sqrt(var + self.eps)
@@ -111,15 +154,72 @@ class BatchNormBackward(Op):
         dx = rest * _channel(weight * inverse, x)
         return dx.astype(dtype), dweight.astype(dtype), dbias.astype(dtype)
 
-    def expand(self, dy: Node, x: Node, weight: Node, m: Node, v: Node) -> tuple[Node, Node, Node]:
-        axes = (0, *range(2, x.ndim))
-        count = x.size // x.shape[1]
-        # mean and var are inputs here, but they depend on x: say so, for second derivatives.
-        inverse = rsqrt(v + self.eps)
-        normal = (x - _vector(m, x)) * _vector(inverse, x)
-        dweight, dbias = sum(dy * normal, axes), sum(dy, axes)
-        rest = dy - _vector(dbias / count, x) - normal * _vector(dweight / count, x)
-        return rest * _vector(weight * inverse, x), dweight, dbias
+    def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
+        dtype, axes, count = x.dtype, _outer_axes(x), x.size // x.shape[1]
+        dy, x, weight, mean, var = _widened(dy, x, weight, mean, var)
+        inverse = rsqrt(_vector(var, x) + self.eps)
+        normal = (x - _vector(mean, x)) * inverse
+        dweight, dbias = Sum(axes)(dy * normal), Sum(axes)(dy)
+        dx = (dy - dbias / count - normal * (dweight / count)) * (_vector(weight, x) * inverse)
+        vectors = (reshape(v, weight.shape).astype(dtype) for v in (dweight, dbias))
+        return dx.astype(dtype), *vectors
+
+
+@dataclass(frozen=True)
+class BatchNormRelu(Op):
+    """BatchNorm with a relu after y, which the optimizer makes of the two: (y, mean, variance).
+
+    residual  whether there is a fourth input, like x, that is added before the relu
+    """
+
+    eps: float
+    residual: bool
+
+    composed = True
+
+    def infer(self, x: Spec, weight: Spec, bias: Spec, *residual: Spec) -> tuple[Spec, ...]:
+        if residual != (x,) * self.residual:
+            raise ShapeError(f"x is {x}, but what is added is {' '.join(map(str, residual))}")
+        return BatchNorm(self.eps).infer(x, weight, bias)
+
+    def forward(self, x: Array, weight: Array, bias: Array, *residual: Array) -> tuple[Array, ...]:
+        y, mean, var = BatchNorm(self.eps).forward(x, weight, bias)
+        for r in residual:
+            y = y + r
+        return Relu().forward(y), mean, var
+
+    def expand(self, x: Node, weight: Node, bias: Node, *residual: Node) -> tuple[Node, ...]:
+        y, mean, var = _normalized(x, weight, bias, self.eps)
+        for r in _widened(*residual):
+            y = y + r
+        return relu(y).astype(x.dtype), mean, var
+
+
+@dataclass(frozen=True)
+class BatchNormReluBackward(Op):
+    """The gradients (dx, dweight, dbias) of BatchNormRelu's y, from dy, y, x, weight, mean, var.
+
+    residual  whether to return the residual's too: dy, but 0 where y <= 0
+    """
+
+    eps: float
+    residual: bool
+
+    composed = True
+
+    def infer(self, dy: Spec, y: Spec, x: Spec, *vectors: Spec) -> tuple[Spec, ...]:
+        if dy != x or y != x:
+            raise ShapeError(f"x is {x}, but dy is {dy} and y is {y}")
+        _check_channels(x, *vectors)
+        return (x, vectors[0], vectors[0], *[x] * self.residual)
+
+    def forward(self, dy: Array, y: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
+        dz = np.where(y <= 0, np.zeros_like(dy, shape=()), dy)
+        return (*BatchNormBackward(self.eps).forward(dz, x, *vectors), *[dz] * self.residual)
+
+    def expand(self, dy: Node, y: Node, x: Node, *vectors: Node) -> tuple[Node, ...]:
+        dz = where(less_equal(y, 0), 0, dy)
+        return (*BatchNormBackward(self.eps).expand(dz, x, *vectors), *[dz] * self.residual)
 
 
 @dataclass(frozen=True)
@@ -127,6 +227,8 @@ class BatchNormInference(Op):
     """Normalise x [n, c, ...] by given statistics."""
 
     eps: float
+
+    composed = True
 
     def infer(self, x: Spec, weight: Spec, bias: Spec, mean: Spec, var: Spec) -> Spec:
         _check_channels(x, weight, bias, mean, var)
@@ -138,8 +240,10 @@ class BatchNormInference(Op):
         return y.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node, mean: Node, var: Node) -> tuple[Node]:
-        scale = weight * rsqrt(var + self.eps)
-        return ((x - _vector(mean, x)) * _vector(scale, x) + _vector(bias, x),)
+        dtype = x.dtype
+        x, weight, bias, mean, var = _widened(x, weight, bias, mean, var)
+        scale = _vector(weight, x) * rsqrt(_vector(var, x) + self.eps)
+        return (((x - _vector(mean, x)) * scale + _vector(bias, x)).astype(dtype),)
 
 
 @dataclass(frozen=True)
@@ -185,6 +289,8 @@ class Softmax(Op):
 
     axis: int
 
+    composed = True
+
     def infer(self, x: Spec) -> Spec:
         return x
 
@@ -208,6 +314,8 @@ class LogSoftmax(Op):
 
     axis: int
 
+    composed = True
+
     def infer(self, x: Spec) -> Spec:
         return x
 
@@ -222,18 +330,6 @@ class LogSoftmax(Op):
 
     def expand(self, x: Node) -> tuple[Node]:
         return (x - logsumexp(x, self.axis, keepdims=True),)
-
-
-def _vector(v: Node, x: Node) -> Node:
-    """View a vector over channels so that it broadcasts against x [n, c, ...]."""
-    return reshape(v, (-1, *(1,) * (x.ndim - 2)) if v.size else (0, *(1,) * (x.ndim - 2)))
-
-
-def _is_zero(x: Node) -> bool:
-    """Whether x is the constant that `mg.grad` gives for results that nothing depends on."""
-    from_constant = x.inputs[0] if x.op.name == "broadcast_to" else x
-    value = getattr(from_constant.op, "value", None)
-    return value is not None and not np.any(value)
 
 
 @builder

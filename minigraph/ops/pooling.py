@@ -10,11 +10,12 @@ import numpy as np
 
 from minigraph.dtypes import Array, DType
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, Shape, Spec, as_node, constant
+from minigraph.graph import Node, Op, as_node, constant
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.window import Pair, Pairs, as_pair, scatter, steps, windows
+from minigraph.spec import Shape, Spec
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class MaxPool2d(Op):
         where = np.where(padded, inside.argmax(-1, keepdims=True), where)
         return np.take_along_axis(flat, where, -1)[..., 0], where[..., 0].astype(self.place)
 
-    def grad(self, dys: tuple[Node, Node], ys: tuple[Node, Node], x: Node) -> tuple[Node]:
+    def grad(self, dys: tuple[Node, None], ys: tuple[Node, Node], x: Node) -> tuple[Node]:
         return (MaxPool2dBackward(self.pooling, x.shape)(dys[0], ys[1]),)
 
 

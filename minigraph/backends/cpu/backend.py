@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minigraph.backends.cpu import bulk, compiler, generated, heavy, onednn
+from minigraph.backends.cpu.native import SequenceKernel
+from minigraph.backends.cpu.onednn import OneDnnKernel
 from minigraph.backends.reference import Interpreter, NumpyKernel
-from minigraph.graph import Node, Shape
+from minigraph.graph import Node, in_place_of
+from minigraph.ops.epilogue import Activated
 from minigraph.program import Executor, Kernel, Memory, Program
+from minigraph.spec import Shape
 
 
 class CpuBackend:
@@ -30,11 +34,27 @@ class CpuBackend:
 
     def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:
         found: Kernel | None = None
-        if self.library:
+        if isinstance(node.op, Activated):
+            found = self._activated(node, strides)
+        elif self.library:
             found = heavy.kernel(node, strides, self.threads)
         if found is None and compiler.compiler():
             found = generated.kernel(node, strides, self.threads)
         return found or NumpyKernel(node)
+
+    def _activated(self, node: Node, strides: Sequence[Shape]) -> Kernel | None:
+        """Return oneDNN's kernel for the first op followed by the activation's, if it has one.
+
+        oneDNN could activate while it writes, but its ReLU gives 0 for NaN: a network that diverged
+        would look healthy.  So the activation's own kernel passes over the output.
+        """
+        with in_place_of(node):
+            (activated,) = node.op.expand(*node.inputs)
+        (product,) = activated.inputs
+        first = self.kernel(product, strides)
+        if not isinstance(first, OneDnnKernel):
+            return None
+        return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
 
     def bind(self, program: Program, memory: Memory) -> Executor:
         runtime = bulk.load() if compiler.compiler() else None

@@ -22,7 +22,7 @@ from minigraph.backends.cpu.onednn import (
     Operand,
     dims,
 )
-from minigraph.graph import Node, Op, Shape
+from minigraph.graph import Node, Op
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import (
@@ -35,6 +35,7 @@ from minigraph.ops.pooling import (
     AvgPool2dBackward,
     Pooling,
 )
+from minigraph.spec import Shape
 
 F32 = np.dtype(np.float32)
 THREADED = 4_000_000  # operations from which on a second thread pays
@@ -176,23 +177,29 @@ def conv2d_backward_weights(
 
 def matmul(op: Matmul, node: Node, strides: Strides) -> Recipe | None:
     layouts, strided = [], []
-    for x, bytes_ in zip(node.inputs, strides, strict=True):
+    for x, bytes_ in zip(node.inputs[:2], strides, strict=False):
         steps = [s // x.dtype.itemsize for s in bytes_]
         readable = _is_matrix(x.shape, steps)
         strided.append(readable)
         shape = (1,) * (node.ndim - x.ndim) + x.shape
         lead = [steps[0] * x.shape[0]] * (node.ndim - x.ndim) if readable else []
         layouts.append(onednn.strided(shape, F32, [*lead, *steps] if readable else None))
+    bias = [onednn.strided((1,) * (node.ndim - 1) + b.shape, F32) for b in node.inputs[2:]]
     y = onednn.strided(node.shape, F32)
     found = Descriptor(
-        "dnnl_matmul_primitive_desc_create", onednn.loaded().engine, *layouts, None, y
+        "dnnl_matmul_primitive_desc_create",
+        onednn.loaded().engine,
+        *layouts,
+        bias[0] if bias else None,
+        y,
     )
     args = [
         (onednn.SRC, layouts[0], _in(0)),
         (onednn.WEIGHTS, layouts[1], _in(1)),
+        *((onednn.BIAS, layout, _in(2)) for layout in bias),
         (onednn.DST, y, _out(0)),
     ]
-    return _kernel(_fast(found), args, strided)
+    return _kernel(_fast(found), args, (*strided, *(False for _ in bias)))
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:

@@ -11,10 +11,11 @@ from typing import Any
 
 from minigraph.backends.cpu.native import NativeKernel, call
 from minigraph.dtypes import DType
-from minigraph.graph import Node, Op, Shape
+from minigraph.graph import Node, Op
+from minigraph.jit.body import limits
 from minigraph.jit.expression import c_type
-from minigraph.jit.reduction import limits
 from minigraph.ops.pooling import MaxPool2d, MaxPool2dBackward, Pooling
+from minigraph.spec import Shape
 
 # The argument block: threads, images, h, w, rows, columns, then window, stride and padding before,
 # each for h and w, then the operands.
