@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,24 +89,18 @@ OPTIONS: dict[str, Option] = {
             "0 as written, 1 safe rewrites, 2 FMA and library fusion, 3 generated kernels; "
             "a negative level runs |level| and level 0 side by side and compares",
             choices=tuple(range(-3, 4)),
-            pending="the optimizer's passes are not written yet: every level runs as level 0",
-            inert=(0,),
         ),
         Option(
             "graph_opt.jit",
             "auto",
             "0 off, 1 elementwise kernels, 2 with reductions; auto: 2 at level 3, else 0",
             choices=("auto", 0, 1, 2),
-            pending="kernel fusion is not written yet",
-            inert=("auto", 0),
         ),
         Option(
             "graph_opt.fast_math",
             False,
             "allow rewrites that change NaN, infinity or signed zero",
             kind=bool,
-            pending="there are no such rewrites yet",
-            inert=(False,),
         ),
         Option(
             "autotune",
@@ -240,4 +235,52 @@ def num_threads(option: int | None) -> int:
             raise OptionError(f"MINIGRAPH_NUM_THREADS: {error}") from None
         if parsed is not None:
             return int(parsed)
+    return cpus()
+
+
+def cpus() -> int:
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def c_compiler() -> str:
+    """Return `CC`, or "cc": the name or path of the C compiler."""
+    return os.environ.get("CC") or "cc"
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of what is kept between processes; None where there is no home for it.
+
+    It is `MINIGRAPH_CACHE_DIR`, or `minigraph` in `XDG_CACHE_HOME` or ~/.cache.
+    """
+    given = os.environ.get("MINIGRAPH_CACHE_DIR")
+    if given:
+        return Path(os.path.expanduser(given)).absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():  # its standard says: a relative one has to be ignored
+        base = Path(os.path.expanduser("~/.cache"))
+    return base / "minigraph" if base.is_absolute() else None
+
+
+JIT_BACKENDS = ("c", "halide", "none")
+
+
+def jit_backend() -> str:
+    """Return `MINIGRAPH_JIT_BACKEND`: what compiles fused kernels on the CPU, "c" by default."""
+    text = os.environ.get("MINIGRAPH_JIT_BACKEND") or JIT_BACKENDS[0]
+    if text not in JIT_BACKENDS:
+        allowed = ", ".join(map(repr, JIT_BACKENDS))
+        raise OptionError(f"MINIGRAPH_JIT_BACKEND does not take {text!r}; allowed: {allowed}")
+    return text
+
+
+def jit_workdir() -> Path | None:
+    """Return `MINIGRAPH_JIT_WORKDIR`, where kernels are compiled; None for a temporary folder."""
+    text = os.environ.get("MINIGRAPH_JIT_WORKDIR")
+    return Path(text).absolute() if text else None
+
+
+def jit_keep_interm() -> bool:
+    """Return `MINIGRAPH_JIT_KEEP_INTERM`: compile all kernels anew, keep sources and objects."""
+    text = os.environ.get("MINIGRAPH_JIT_KEEP_INTERM") or "0"
+    return bool(Option("MINIGRAPH_JIT_KEEP_INTERM", False, "", kind=bool).parse(text))

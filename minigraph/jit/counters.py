@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 
 
@@ -22,19 +23,23 @@ class Stats:
 
 
 _stats = Stats()
+_lock = threading.Lock()  # `+=` on an attribute is no single step
 
 
 def stats() -> Stats:
     """Return a copy of the counts."""
-    return replace(_stats)
+    with _lock:
+        return replace(_stats)
 
 
 def reset_stats() -> None:
     """Set all counts to zero."""
-    count_of = vars(_stats)
-    count_of.update(dict.fromkeys(count_of, 0))
+    with _lock:
+        count_of = vars(_stats)
+        count_of.update(dict.fromkeys(count_of, 0))
 
 
 def count(what: str, by: int = 1) -> None:
     """Add to a count."""
-    setattr(_stats, what, getattr(_stats, what) + by)
+    with _lock:
+        setattr(_stats, what, getattr(_stats, what) + by)

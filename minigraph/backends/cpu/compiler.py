@@ -1,22 +1,33 @@
-"""The system's C compiler: text in, loaded functions out, each text compiled once a process."""
+"""The system's C compiler: text in, loaded functions out.
+
+A kernel is looked for in this process, then on disk.  Those found nowhere are compiled together,
+shared among as many runs of the compiler as there are CPUs.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import hashlib
-import os
+import heapq
+import logging
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from minigraph import options as settings
+from minigraph.backends.cpu import processes
 from minigraph.errors import warn_once
+from minigraph.fingerprint import processor
 from minigraph.jit.counters import count
 from minigraph.jit.prelude import PRELUDE, vector_math
+from minigraph.store import Binaries
 
 FLAGS = (
     "-std=gnu11",
@@ -30,6 +41,8 @@ FLAGS = (
     "-fPIC",
     "-shared",
 )
+SECONDS = 120.0  # that one run of the compiler may take
+WORTH_A_RUN = 4000  # characters of kernels, which take as long as the headers of a unit
 
 
 @dataclass(frozen=True)
@@ -41,15 +54,20 @@ class Source:
 
     @functools.cached_property
     def name(self) -> str:
-        return (
-            "mg_" + hashlib.sha256("\n".join((*self.support, self.text)).encode()).hexdigest()[:16]
-        )
+        return f"mg_{_digest(*self.support, self.text)[:16]}"
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+# ---------------------------------------------------------------- the compiler
 
 
 @functools.cache
 def compiler() -> str | None:
     """Return the path of the C compiler, or None, with one warning, where there is none."""
-    found = shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc")
+    found = shutil.which(settings.c_compiler()) or shutil.which("gcc")
     if found is None:
         warn_once(
             "no C compiler was found; elementwise ops and reductions run in NumPy, several times "
@@ -65,61 +83,215 @@ def version() -> str:
     if path is None:
         return "none"
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    except OSError:  # found, but nothing that runs
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, check=False, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):  # found, but nothing that runs
         return "unknown"
     return (done.stdout.splitlines() or ["unknown"])[0]
 
 
-_loaded: dict[str, int] = {}  # name -> address of the function; 0 where the compiler failed
-_libraries: list[ctypes.CDLL] = []  # never unloaded: functions point into them
+def _libraries() -> list[str]:
+    return ["-lmvec", "-lm"] if vector_math() else ["-lm"]
+
+
+@functools.cache
+def _toolchain() -> Mapping[str, str]:
+    """Return what machine code depends on besides the text of its kernel."""
+    return {
+        "compiler": compiler() or "none",
+        "version": version(),
+        "flags": " ".join([*FLAGS, *_libraries()]),
+        "processor": processor(),  # -march=native
+        "prelude": _digest(PRELUDE),
+        "vector math": _digest(vector_math()),
+    }
+
+
+def _key(source: Source) -> dict[str, str]:
+    """Return all that a kernel's machine code depends on."""
+    return {**_toolchain(), "support": _digest(*source.support), "text": _digest(source.text)}
+
+
+# ---------------------------------------------------------------- looking for kernels
+
+# By name, the address of a function, once it is known; 0 where the compiler failed.  Who puts a
+# future here has to find the function; the others wait for it.
+_addresses: dict[str, Future[int]] = {}
 _lock = threading.Lock()
+_loaded: dict[Path, ctypes.CDLL] = {}  # never unloaded: functions point into them
 
 
 def load(sources: Sequence[Source]) -> list[int]:
-    """Return the address of each kernel, 0 where it could not be compiled.
-
-    Everything that is missing is compiled in one run of the compiler.
-    """
+    """Return the address of each kernel, 0 where it could not be compiled."""
+    wanted = {source.name: source for source in sources}
     with _lock:
-        missing = {s.name: s for s in sources if s.name not in _loaded}
-        count("memory_hits", len({s.name for s in sources}) - len(missing))
-        if missing:
-            _loaded.update(_compile(missing))
-        return [_loaded[s.name] for s in sources]
-
-
-def _compile(missing: dict[str, Source]) -> dict[str, int]:
-    path = compiler()
-    if path is None:
-        return dict.fromkeys(missing, 0)
-    support = dict.fromkeys(part for s in missing.values() for part in s.support)
-    text = "\n".join(
-        [
-            PRELUDE,
-            vector_math(),
-            *support,
-            *(s.text.replace("NAME", name) for name, s in missing.items()),
-        ]
-    )
-    libraries = ["-lmvec", "-lm"] if vector_math() else ["-lm"]
+        missing = {name: s for name, s in wanted.items() if name not in _addresses}
+        _addresses.update((name, Future()) for name in missing)
+        futures = {name: _addresses[name] for name in wanted}
+    count("memory_hits", len(wanted) - len(missing))
     try:
-        with tempfile.TemporaryDirectory(prefix="minigraph-") as folder:
-            source, binary = Path(folder, "kernels.c"), Path(folder, "kernels.so")
-            source.write_text(text)
-            command = [path, *FLAGS, str(source), "-o", str(binary), *libraries]
-            subprocess.run(command, capture_output=True, text=True, check=True)
-            library = ctypes.CDLL(str(binary))
-    except (OSError, subprocess.CalledProcessError) as failure:
-        said = str(failure)
-        if isinstance(failure, subprocess.CalledProcessError):
-            said = failure.stderr.strip() or f"exit status {failure.returncode}"
-        first = next((x for x in said.splitlines() if "error" in x), said.strip()[:200])
-        warn_once(f"{path} could not compile kernels ({first}); NumPy runs them instead")
-        return dict.fromkeys(missing, 0)
-    _libraries.append(library)
-    count("compilations", len(missing))
-    count("loads", len(missing))
-    return {
-        name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in missing
-    }
+        for name, address in _find(missing):
+            futures[name].set_result(address)
+    finally:  # an interrupt leaves the rest to whoever asks next
+        undone = [name for name in missing if not futures[name].done()]
+        with _lock:
+            for name in undone:
+                del _addresses[name]
+        for name in undone:
+            futures[name].cancel()
+    try:
+        return [futures[source.name].result() for source in sources]
+    except CancelledError:  # another thread was interrupted
+        return load(sources)
+
+
+def _find(missing: Mapping[str, Source]) -> Iterator[tuple[str, int]]:
+    """Yield the name and the address of each kernel: from disk, or compiled."""
+    if compiler() is None or not missing:
+        yield from dict.fromkeys(missing, 0).items()
+        return
+    store = _store()
+    left = dict(missing)
+    if store and not settings.jit_keep_interm():
+        for name, source in missing.items():
+            path = store.find(name, _key(source))
+            if path is None:
+                continue
+            try:
+                address = _function(path, name)
+            except (OSError, AttributeError):  # removed since, or a disk that runs no code
+                continue
+            del left[name]
+            count("disk_hits")
+            count("loads")
+            yield name, address
+    if left:
+        yield from _compile(list(left.values()), store)
+
+
+def _store() -> Binaries | None:
+    folder = settings.cache_folder()
+    return _binaries(folder) if folder else None
+
+
+_binaries = functools.cache(Binaries)
+
+
+def _function(path: Path, name: str) -> int:
+    """Return the address of a function in a shared object; OSError, AttributeError if it fails."""
+    library = _loaded.get(path) or _loaded.setdefault(path, ctypes.CDLL(str(path)))
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+# ---------------------------------------------------------------- compiling
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Kernels that are compiled by one run of the compiler to one shared object."""
+
+    sources: tuple[Source, ...]
+
+    @functools.cached_property
+    def text(self) -> str:
+        support = dict.fromkeys(part for s in self.sources for part in s.support)
+        bodies = [s.text.replace("NAME", s.name) for s in self.sources]
+        return "\n".join([PRELUDE, vector_math(), *support, *bodies])
+
+    @functools.cached_property
+    def name(self) -> str:
+        return f"mg_unit_{_digest(self.text)[:16]}"
+
+
+def split(sources: Sequence[Source], at_most: int) -> list[Unit]:
+    """Return units of about equally long text, so many that each is worth a run."""
+    length = {source: len(source.text) + sum(map(len, source.support)) for source in sources}
+    parts = max(min(at_most, len(sources), sum(length.values()) // WORTH_A_RUN), 1)
+    bins: list[tuple[int, int, list[Source]]] = [(0, i, []) for i in range(parts)]
+    for source in sorted(sources, key=length.__getitem__, reverse=True):
+        size, i, content = bins[0]
+        content.append(source)
+        heapq.heapreplace(bins, (size + length[source], i, content))
+    return [Unit(tuple(content)) for _, _, content in bins]
+
+
+def _compile(sources: Sequence[Source], store: Binaries | None) -> Iterator[tuple[str, int]]:
+    """Yield the name and the address of each kernel, 0 where it failed; keep the binaries."""
+    left = dict.fromkeys(source.name for source in sources)
+    failures: list[str] = []
+    try:
+        with _workplace() as folder:
+            units = split(sources, settings.cpus())
+            while units:
+                suspects: list[Source] = []
+                for unit, addresses, said in _build(units, folder):
+                    if not said:
+                        for name, address in addresses.items():
+                            del left[name]
+                            yield name, address
+                        if store:
+                            binary = Path(folder, f"{unit.name}.so").read_bytes()
+                            store.keep(binary, {s.name: _key(s) for s in unit.sources})
+                    elif len(unit.sources) > 1:
+                        suspects += unit.sources
+                    else:
+                        failures.append(said)
+                # Alone, all but the bad ones are compiled.
+                units = [Unit((source,)) for source in suspects]
+    except OSError as error:  # no folder to work in
+        failures.append(str(error))
+    yield from ((name, 0) for name in left)
+    if failures:
+        lines = failures[0].splitlines()
+        first = next((line for line in lines if "error" in line), failures[0][:200])
+        warn_once(f"{compiler()} could not compile kernels ({first}); NumPy runs them instead")
+
+
+def _build(units: Sequence[Unit], folder: Path) -> Iterator[tuple[Unit, dict[str, int], str]]:
+    """Yield each unit with the addresses of its kernels, or with what its failure was."""
+    commands: dict[str, list[str]] = {}
+    for unit in units:
+        Path(folder, f"{unit.name}.c").write_text(unit.text)
+        # Relative names, so that messages and objects are the same in every folder.
+        files = [f"{unit.name}.c", "-o", f"{unit.name}.so"]
+        commands[unit.name] = [str(compiler()), *FLAGS, *files, *_libraries()]
+    failed = processes.run(commands, folder, settings.cpus(), SECONDS)
+    for unit in units:
+        said = failed[unit.name]
+        addresses: dict[str, int] = {}
+        if not said:
+            try:
+                path = folder / f"{unit.name}.so"
+                addresses = {s.name: _function(path, s.name) for s in unit.sources}
+            except (OSError, AttributeError) as error:
+                said = str(error)
+            else:
+                count("compilations", len(addresses))
+                count("loads", len(addresses))
+        yield unit, addresses, said
+
+
+@contextmanager
+def _workplace() -> Iterator[Path]:
+    """Give a folder for sources and objects, which then go, or are kept if the user asked."""
+    root, keep = settings.jit_workdir(), settings.jit_keep_interm()
+    if keep and root is None:
+        root = _kept()
+    if root:
+        root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory("", "minigraph-", root, ignore_cleanup_errors=True) as made:
+        try:
+            yield Path(made)
+        finally:
+            if keep and root:
+                for file in Path(made).iterdir():
+                    file.replace(root / file.name)
+
+
+@functools.cache
+def _kept() -> Path:
+    """Return a temporary folder that stays, and tell where it is."""
+    folder = Path(tempfile.mkdtemp(prefix="minigraph-"))
+    logging.getLogger("minigraph").warning("sources and objects of kernels are in %s", folder)
+    return folder

@@ -1,0 +1,8 @@
+"""What is kept on disk between processes.  Knows files; no graph, no compiler and no setting.
+
+Disk is not trusted: what is missing, damaged, foreign or out of date is as if it were not there,
+and a disk that cannot be written costs the time to make things again, never a result.
+"""
+
+from minigraph.store.binaries import Binaries
+from minigraph.store.folder import Folder

@@ -1,0 +1,582 @@
+"""Kernels are compiled once, found again by every process, and right whatever is on disk."""
+
+import ctypes
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import options
+from minigraph.backends.cpu import compiler, processes
+from minigraph.backends.cpu.compiler import Source
+from minigraph.jit.counters import Stats, count
+from minigraph.store import Binaries
+
+GCC = compiler.compiler()
+native = pytest.mark.skipif(GCC is None, reason="there is no C compiler")
+
+
+def kernel(value, padding=0):
+    """Return a kernel whose result is a number."""
+    comment = f"/* {'.' * padding} */"
+    return Source(f"int NAME(const int64_t *a, char **slots) {{ return {value}; {comment} }}\n")
+
+
+def results(*kernels):
+    """Load kernels and call them; None where one was not compiled."""
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    return [prototype(a)(None, None) if a else None for a in compiler.load(kernels)]
+
+
+def counts(compilations=0, memory_hits=0, disk_hits=0, loads=0):
+    return Stats(compilations, memory_hits, disk_hits, loads)
+
+
+CACHED = (compiler.compiler, compiler.version, compiler._toolchain, compiler._binaries)
+
+
+@pytest.fixture
+def new_process(monkeypatch):
+    """A function that makes this process forget what it found, compiled, loaded and counted."""
+
+    def forget():
+        for name in ("_addresses", "_loaded"):
+            monkeypatch.setattr(compiler, name, {})
+        for function in CACHED:
+            function.cache_clear()
+        monkeypatch.setattr("minigraph.errors._warned", set())
+        mg.jit.reset_stats()
+
+    yield forget
+    for function in CACHED:
+        function.cache_clear()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch, new_process):
+    """The folder, empty, of a process that begins; with headers that are compiled quickly."""
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiler, "PRELUDE", "#include <stdint.h>\n")
+    new_process()
+    return tmp_path / "cache" / "jit"
+
+
+@pytest.fixture
+def use_compiler(tmp_path, monkeypatch, new_process):
+    """A function that puts a shell script before the compiler, in whose folder it runs."""
+
+    def use(script):
+        path = tmp_path / "cc"
+        path.write_text(f'#!/bin/sh\n{script}\nexec {GCC} "$@"\n')
+        path.chmod(0o755)
+        monkeypatch.setenv("CC", str(path))
+        new_process()
+        return tmp_path
+
+    return use
+
+
+# ---------------------------------------------------------------- found again
+
+PROGRAM = """
+import sys
+import numpy as np
+import minigraph as mg
+x = mg.input("x", (5,))
+y = mg.ops.tanh(x) * x.sum() - mg.ops.exp(x).max()
+print(mg.comp_graph("cpu").compile([x], y)(np.arange(5) / 5).tobytes().hex())
+stats = mg.jit.stats()
+print(stats.compilations, stats.memory_hits, stats.disk_hits, stats.loads)
+"""
+
+
+def start(program=PROGRAM, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    """Return what a program computed, and what it counted."""
+    out, said = process.communicate()
+    assert process.returncode == 0, said
+    computed, counted = out.splitlines()
+    return computed, Stats(*map(int, counted.split()))
+
+
+@native
+def test_a_second_process_compiles_nothing(tmp_path):
+    computed, stats = finish(start(MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
+    n = stats.compilations
+    assert n > 2
+    assert stats == counts(compilations=n, loads=n)
+    again = finish(start(MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
+    assert again == (computed, counts(disk_hits=n, loads=n))
+
+
+@native
+def test_processes_that_begin_together_leave_a_cache_that_serves_the_next(tmp_path):
+    folder = str(tmp_path / "cache")
+    first = [finish(p) for p in [start(MINIGRAPH_CACHE_DIR=folder) for _ in range(2)]]
+    assert len({computed for computed, _ in first}) == 1
+    computed, stats = finish(start(MINIGRAPH_CACHE_DIR=folder))
+    assert (computed, stats.compilations) == (first[0][0], 0)
+    assert not list(Path(folder).rglob("*.tmp"))
+
+
+@native
+def test_equal_kernels_of_different_graphs_are_compiled_once(tmp_path, monkeypatch, new_process):
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    new_process()
+    for sizes in ((3, 2), (70,)):
+        x = mg.input("x", sizes)
+        f = mg.comp_graph("cpu", {"graph_opt_level": 0}).compile([x], mg.ops.tanh(x) + 1.5)
+        np.testing.assert_allclose(f(np.ones(sizes)), np.full(sizes, np.tanh(1) + 1.5), rtol=1e-6)
+        stats = mg.jit.stats()
+        mg.jit.reset_stats()
+        if len(sizes) == 2:
+            assert stats == counts(compilations=stats.loads, loads=stats.loads)
+            assert stats.loads >= 2
+    assert stats == counts(memory_hits=stats.memory_hits)
+    assert stats.memory_hits >= 2
+
+
+@native
+def test_a_kernel_is_found_in_memory_then_on_disk(cache, new_process):
+    assert results(kernel(1), kernel(2), kernel(1)) == [1, 2, 1]
+    assert mg.jit.stats() == counts(compilations=2, loads=2)
+    assert results(kernel(2), kernel(3)) == [2, 3]
+    assert mg.jit.stats() == counts(compilations=3, loads=3, memory_hits=1)
+    new_process()
+    assert results(kernel(3), kernel(1)) == [3, 1]
+    assert mg.jit.stats() == counts(disk_hits=2, loads=2)
+
+
+@native
+def test_only_what_is_missing_is_compiled(cache, new_process):
+    results(kernel(1))
+    new_process()
+    assert results(kernel(1), kernel(2)) == [1, 2]
+    assert mg.jit.stats() == counts(compilations=1, disk_hits=1, loads=2)
+
+
+@native
+def test_functions_that_a_kernel_calls_are_part_of_it(cache):
+    body = "int NAME(const int64_t *a, char **slots) { return mg_test(); }\n"
+    one, two = (Source(body, (f"static int mg_test(void) {{ return {n}; }}",)) for n in (1, 2))
+    assert results(one) == [1]
+    assert results(two) == [2]
+
+
+# ---------------------------------------------------------------- what a binary depends on
+
+
+@native
+@pytest.mark.parametrize("what", ["version", "path", "flags", "processor", "prelude", "math"])
+def test_a_kernel_of_another_toolchain_is_not_used(
+    cache, use_compiler, new_process, monkeypatch, what
+):
+    use_compiler("")
+    results(kernel(1))
+    if what == "version":
+        use_compiler('[ "$1" = --version ] && echo "cc 99" && exit 0')
+    elif what == "path":
+        monkeypatch.setenv("CC", GCC)
+    elif what == "flags":
+        monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-O1"))
+    elif what == "processor":
+        monkeypatch.setattr(compiler, "processor", lambda: "x86_64 of another kind")
+    elif what == "prelude":
+        monkeypatch.setattr(compiler, "PRELUDE", compiler.PRELUDE + "\n#define MG_OTHER\n")
+    else:
+        monkeypatch.setattr(compiler, "vector_math", lambda: "double cbrt(double);\n")
+    new_process()
+    assert results(kernel(1)) == [1]
+    assert mg.jit.stats() == counts(compilations=1, loads=1)
+    new_process()
+    results(kernel(1))
+    assert mg.jit.stats() == counts(disk_hits=1, loads=1)
+
+
+@native
+def test_an_entry_says_in_clear_text_what_it_is_for(cache):
+    results(kernel(1))
+    (entry,) = (json.loads(path.read_text()) for path in cache.glob("*.json"))
+    assert entry["kernel"] == kernel(1).name
+    assert entry["key"]["compiler"] == GCC
+    assert entry["key"]["version"] == compiler.version()
+    assert "-march=native" in entry["key"]["flags"]
+    assert os.uname().machine in entry["key"]["processor"]
+    assert (cache / entry["unit"]).is_file()
+
+
+# ---------------------------------------------------------------- threads
+
+
+@native
+def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
+    folder = use_compiler("echo $$ >> runs; sleep 0.2".replace("runs", "${0%/*}/runs"))
+    compiler.version()
+    (folder / "runs").unlink()
+    kernels = [kernel(n) for n in range(10)]
+    with ThreadPoolExecutor(8) as pool:
+        asked = [kernels[i : i + 3] for i in range(8)]
+        found = list(pool.map(lambda some: results(*some), asked))
+    assert found == [[i, i + 1, i + 2] for i in range(8)]
+    assert mg.jit.stats() == counts(compilations=10, loads=10, memory_hits=14)
+    assert len((folder / "runs").read_text().split()) <= 8
+
+
+@native
+def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
+    folder = use_compiler(
+        "grep -q '/\\* SLOW' *.c 2>/dev/null && while [ ! -e ${0%/*}/go ]; do sleep 0.02; done"
+    )
+    slow = Source(kernel(1).text + "/* SLOW */")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(results, slow)
+        while not compiler._addresses:
+            time.sleep(0.01)
+        second = pool.submit(results, slow)
+        assert results(kernel(2)) == [2]
+        assert not (first.done() or second.done())
+        (folder / "go").touch()
+        assert first.result() == second.result() == [1]
+    assert mg.jit.stats().compilations == 2
+
+
+@native
+def test_a_kernel_whose_compilation_was_interrupted_is_compiled_by_who_waits(cache, monkeypatch):
+    usual, begun, go_on = processes.run, threading.Event(), threading.Event()
+
+    def interrupted(*args):
+        monkeypatch.setattr(processes, "run", usual)
+        begun.set()
+        go_on.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "run", interrupted)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(results, kernel(1))
+        begun.wait()
+        second = pool.submit(results, kernel(1))
+        while not mg.jit.stats().memory_hits:
+            time.sleep(0.01)
+        go_on.set()
+        assert isinstance(first.exception(), KeyboardInterrupt)
+        assert second.result() == [1]
+
+
+def test_counting_loses_nothing_among_threads():
+    mg.jit.reset_stats()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: [count("loads") for _ in range(2000)], range(8)))
+    assert mg.jit.stats() == counts(loads=16000)
+
+
+# ---------------------------------------------------------------- damage
+
+
+@native
+@pytest.mark.parametrize("kind", ["*.json", "*.so"])
+def test_a_kernel_whose_file_is_damaged_is_compiled_again(cache, new_process, kind):
+    results(kernel(1))
+    new_process()
+    (path,) = cache.glob(kind)
+    whole = path.read_bytes()
+    path.unlink()  # not in place: this process may have it mapped
+    path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+    assert results(kernel(1)) == [1]
+    assert mg.jit.stats() == counts(compilations=1, loads=1)
+    assert path.read_bytes() == whole
+
+
+@native
+def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_a_miss(cache, new_process):
+    results(kernel(1))
+    (library,) = cache.glob("*.so")
+    for unit in (library.read_bytes(), b"no library"):
+        Binaries(cache.parent).keep(unit, {kernel(2).name: compiler._key(kernel(2))})
+        new_process()
+        assert results(kernel(2)) == [2]
+        assert mg.jit.stats() == counts(compilations=1, loads=1)
+
+
+@native
+def test_a_unit_that_is_removed_after_it_was_found_is_a_miss(cache, new_process):
+    results(kernel(1))
+    new_process()
+    assert compiler._store().find(kernel(1).name, compiler._key(kernel(1)))
+    shutil.rmtree(cache)
+    assert results(kernel(1)) == [1]
+    assert mg.jit.stats() == counts(compilations=1, loads=1)
+    assert len(list(cache.iterdir())) == 2
+
+
+# ---------------------------------------------------------------- disks that cannot be written
+
+
+@native
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES], ids=os.strerror)
+@pytest.mark.parametrize("call", ["mkdir", "open", "replace"])
+def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code, call):
+    usual = getattr(os, call)
+
+    def refuse(path, *args, **kwargs):
+        if str(path).startswith(str(cache.parent)):
+            raise OSError(code, os.strerror(code))
+        return usual(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.warns(mg.MinigraphWarning, match=os.strerror(code)) as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(2)) == [2]
+    assert len(warned) == 1
+    assert not [path for path in cache.parent.rglob("*") if path.is_file()]
+
+
+@native
+def test_a_folder_that_cannot_exist_costs_the_persistence_only(monkeypatch, new_process):
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "/dev/null/cache")
+    new_process()
+    with pytest.warns(mg.MinigraphWarning, match="/dev/null/cache") as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(2)) == [2]
+    assert len(warned) == 1
+
+
+LIMITED = """
+import resource, warnings
+from minigraph.store import Folder
+write = Folder.write
+def limited(*args):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    try:
+        return write(*args)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+Folder.write = limited
+warnings.filterwarnings("error")
+warnings.filterwarnings("ignore", ".*cannot keep results .File too large.*")
+"""
+
+
+@native
+def test_a_disk_that_is_full_half_way_through_a_file_leaves_nothing_behind(tmp_path):
+    folder = tmp_path / "cache"
+    _, stats = finish(start(LIMITED + PROGRAM, MINIGRAPH_CACHE_DIR=str(folder)))
+    assert stats.compilations == stats.loads > 2
+    assert list((folder / "jit").iterdir()) == []
+
+
+# ---------------------------------------------------------------- who else may write there
+
+
+@native
+def test_kernels_run_where_the_folder_is_refused(cache):
+    cache.parent.mkdir()
+    cache.parent.chmod(0o777)
+    with pytest.warns(mg.MinigraphWarning, match="can be written by other users") as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(1), kernel(2)) == [1, 2]
+    assert len(warned) == 1
+    assert list(cache.parent.iterdir()) == []
+
+
+# ---------------------------------------------------------------- several runs of the compiler
+
+
+def test_kernels_are_split_into_units_of_equal_length():
+    kernels = [kernel(i, padding) for i, padding in enumerate([9000, 100, 8000, 5000, 4000, 900])]
+    units = compiler.split(kernels, 3)
+    assert {s for unit in units for s in unit.sources} == set(kernels)
+    lengths = [sum(len(s.text) for s in unit.sources) for unit in units]
+    assert max(lengths) - min(lengths) < 1500
+    assert compiler.split(kernels, 3) == units
+    assert sum(len(unit.sources) for unit in units) == len(kernels)
+
+
+@pytest.mark.parametrize(
+    ("padding", "kernels", "at_most", "units"),
+    [(10, 2, 8, 1), (5000, 2, 8, 2), (5000, 8, 3, 3), (5000, 1, 8, 1), (50_000, 1, 8, 1)],
+)
+def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
+    made = compiler.split([kernel(i, padding) for i in range(kernels)], at_most)
+    assert len(made) == units
+
+
+@native
+def test_as_many_compilers_run_at_once_as_there_are_cpus(cache, use_compiler, monkeypatch):
+    """Each waits until there are three."""
+    monkeypatch.setattr(options, "cpus", lambda: 3)
+    folder = use_compiler(
+        '[ "$1" = --version ] || { touch ${0%/*}/run$$; '
+        "while [ $(ls ${0%/*} | grep -c run) -lt 3 ]; do sleep 0.02; done; }"
+    )
+    assert results(*(kernel(i, 5000) for i in range(6))) == list(range(6))
+    assert len(list(folder.glob("run*"))) == 3
+    assert len(list(cache.glob("*.so"))) == 3
+    assert len(list(cache.glob("*.json"))) == 6
+
+
+# ---------------------------------------------------------------- kernels and compilers that fail
+
+BAD = {
+    "an error": kernel("no_such_name"),
+    "a symbol that is nowhere": Source(
+        "int mg_nowhere(void);\nint NAME(const int64_t *a, char **s) { return mg_nowhere(); }\n"
+    ),
+    "another name": Source("int NAME_2(const int64_t *a, char **slots) { return 1; }\n"),
+}
+
+
+@native
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_kernel_does_not_take_the_others_with_it(cache, new_process, bad):
+    with pytest.warns(mg.MinigraphWarning, match="could not compile kernels") as warned:
+        assert results(kernel(1), bad, kernel(2)) == [1, None, 2]
+        assert results(bad) == [None]
+    assert len(warned) == 1
+    assert mg.jit.stats() == counts(compilations=2, loads=2, memory_hits=1)
+    new_process()
+    assert results(kernel(1), kernel(2)) == [1, 2]
+    assert mg.jit.stats() == counts(disk_hits=2, loads=2)
+
+
+@native
+def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_compiler):
+    use_compiler('for f in "$@"; do case $f in *.c) grep -q CRASH $f && kill -SEGV $$;; esac; done')
+    bad = Source(kernel(3).text + "/* CRASH */")
+    with pytest.warns(mg.MinigraphWarning, match="killed by signal 11"):
+        assert results(kernel(1), bad) == [1, None]
+
+
+@native
+def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch):
+    monkeypatch.setattr(compiler, "SECONDS", 0.2)
+    use_compiler('[ "$1" = --version ] || sleep 60')
+    begin = time.monotonic()
+    with pytest.warns(mg.MinigraphWarning, match=r"did not end within 0\.2 seconds"):
+        assert results(kernel(1)) == [None]
+    assert time.monotonic() - begin < 30
+
+
+@native
+def test_a_compiler_that_makes_nothing_is_told(cache, use_compiler):
+    use_compiler('[ "$1" = --version ] || exit 0')
+    with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
+        assert results(kernel(1)) == [None]
+    assert not cache.exists()
+
+
+# ---------------------------------------------------------------- the environment
+
+
+def test_the_folder_is_that_of_the_environment_or_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert options.cache_folder() == Path("/home/me/.cache/minigraph")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert options.cache_folder() == Path("/home/me/.cache/minigraph")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/me")
+    assert options.cache_folder() == Path("/var/me/minigraph")
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "~/kernels")
+    assert options.cache_folder() == Path("/home/me/kernels")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "here")
+    assert options.cache_folder() == tmp_path / "here"
+
+
+@native
+def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
+    monkeypatch.delenv("MINIGRAPH_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    new_process()
+    assert options.cache_folder() is None
+    assert results(kernel(1), kernel(1)) == [1, 1]
+
+
+@native
+def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monkeypatch, caplog):
+    work = tmp_path / "new" / "work"
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
+    monkeypatch.setattr(compiler.tempfile, "tempdir", "/dev/null")  # nothing is written elsewhere
+    results(kernel(1))
+    assert list(work.iterdir()) == []
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
+    results(kernel(2))
+    assert sorted(path.suffix for path in work.iterdir()) == [".c", ".log", ".so"]
+    (source,) = work.glob("*.c")
+    assert "return 2;" in source.read_text()
+    assert not caplog.messages
+
+
+@native
+def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
+    cache, tmp_path, monkeypatch, new_process
+):
+    results(kernel(1))
+    new_process()
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "work"))
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "true")
+    results(kernel(1))
+    assert mg.jit.stats() == counts(compilations=1, loads=1)
+    assert list((tmp_path / "work").glob("*.c"))
+
+
+@native
+def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypatch, caplog):
+    compiler._kept.cache_clear()
+    monkeypatch.setattr(compiler.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
+    results(kernel(1))
+    results(kernel(2))
+    compiler._kept.cache_clear()
+    (message,) = caplog.messages
+    folder = Path(message.split()[-1])
+    assert folder.parent == tmp_path
+    assert len(list(folder.glob("*.c"))) == 2
+
+
+@native
+def test_a_folder_to_work_in_that_cannot_be_made_leaves_kernels_to_numpy(cache, monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", "/dev/null/work")
+    with pytest.warns(mg.MinigraphWarning, match="/dev/null/work"):
+        assert results(kernel(1)) == [None]
+
+
+def test_the_jit_backend_is_one_of_the_table(monkeypatch):
+    monkeypatch.delenv("MINIGRAPH_JIT_BACKEND", raising=False)
+    assert options.jit_backend() == "c"
+    for name in ("c", "halide", "none"):
+        monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", name)
+        assert options.jit_backend() == name
+    monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", "gcc")
+    with pytest.raises(mg.OptionError, match=r"MINIGRAPH_JIT_BACKEND.*'c', 'halide', 'none'"):
+        options.jit_backend()
+
+
+@native
+def test_a_malformed_variable_is_an_error_each_time(cache, monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "maybe")
+    for _ in range(2):
+        with pytest.raises(mg.OptionError, match="MINIGRAPH_JIT_KEEP_INTERM"):
+            results(kernel(1))
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "0")
+    assert results(kernel(1)) == [1]

@@ -1,0 +1,62 @@
+"""Several programs at once: what they say, and their end."""
+
+import os
+import time
+
+import pytest
+
+from minigraph.backends.cpu import processes
+
+
+def test_commands_say_why_they_failed(tmp_path):
+    commands = {
+        "good": ["sh", "-c", "echo fine"],
+        "bad": ["sh", "-c", "echo one; echo two >&2; exit 1"],
+        "silent": ["sh", "-c", "exit 3"],
+        "killed": ["sh", "-c", "kill -9 $$"],
+        "absent": ["/dev/null/program"],
+        "loud": ["sh", "-c", "head -c 200000 /dev/zero; exit 1"],
+    }
+    said = processes.run(commands, tmp_path, 2, 60)
+    assert said["good"] == ""
+    assert said["bad"] == "one\ntwo"
+    assert said["silent"] == "exit status 3"
+    assert said["killed"] == "killed by signal 9"
+    assert "/dev/null/program" in said["absent"]
+    assert len(said["loud"]) == 200000
+
+
+def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
+    begin = time.monotonic()
+    commands = {
+        "hangs": ["sh", "-c", "sh -c 'sleep 60; touch late' & echo $$ > pid; wait"],
+        "good": ["true"],
+        "later": ["true"],
+    }
+    said = processes.run(commands, tmp_path, 2, 1)
+    assert time.monotonic() - begin < 30
+    assert said["hangs"] == "did not end within 1 seconds"
+    assert said["good"] == ""
+    assert "not started" in said["later"]
+    group = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() - begin < 30:  # init has yet to bury the grandchild
+            os.killpg(group, 0)
+            time.sleep(0.01)
+
+
+def test_an_interrupt_ends_what_is_running(tmp_path, monkeypatch):
+    pids = [tmp_path / "one", tmp_path / "two"]
+
+    def interrupted(process):
+        while not all(path.exists() and path.read_text() for path in pids):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes._Process, "wait", interrupted)
+    commands = {path.name: ["sh", "-c", f"echo $$ > {path}; exec sleep 60"] for path in pids}
+    with pytest.raises(KeyboardInterrupt):
+        processes.run(commands, tmp_path, 2, 60)
+    for path in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.read_text()), 0)

@@ -1,0 +1,211 @@
+"""Binaries on disk: whatever happens to the files, a unit is found as it was kept or not at all."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import minigraph as mg
+from minigraph.store import Binaries, Folder, binaries
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+KEY = {"compiler": "cc", "flags": "-O3 -march=native"}
+UNIT = bytes(range(256)) * 20
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A store with a unit of one kernel."""
+    Binaries(tmp_path / "cache").keep(UNIT, {"mg_one": KEY})
+    return tmp_path / "cache"
+
+
+def unit_of(store):
+    """Return the bytes of the unit that a new process finds, or None."""
+    found = Binaries(store).find("mg_one", KEY)
+    return found and found.read_bytes()
+
+
+def replace(path, data):
+    path.unlink()
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: replace(path, b""),
+    "truncated": lambda path: replace(path, path.read_bytes()[:-1]),
+    "longer": lambda path: replace(path, path.read_bytes() + b"0"),
+    "bytes": lambda path: replace(path, os.urandom(1000)),
+    "number": lambda path: replace(path, b"7"),
+    "list": lambda path: replace(path, b'["sha256"]'),
+    "nested": lambda path: replace(path, b"[" * 60_000),
+    "foreign names": lambda path: replace(path, b'{"sha256": "../../x\\u0000", "unit": "/etc"}'),
+    "huge": lambda path: (replace(path, b""), os.truncate(path, binaries.LIMIT + 1)),
+    "link": lambda path: (path.rename(f"{path}.old"), path.symlink_to(f"{path}.old")),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "open to the group": lambda path: path.chmod(0o660),
+    "open to all": lambda path: path.chmod(0o606),
+}
+
+
+@pytest.mark.parametrize("kind", ["*.json", "*.so"])
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_a_miss_and_is_written_anew(kept, kind, damage):
+    assert unit_of(kept) == UNIT
+    (path,) = kept.rglob(kind)
+    damage(path)
+    assert unit_of(kept) is None
+    Binaries(kept).keep(UNIT, {"mg_one": KEY})
+    assert unit_of(kept) == UNIT
+
+
+def test_a_file_larger_than_it_can_be_is_not_read(tmp_path):
+    folder = Folder(tmp_path, "some")
+    folder.write("four", b"1234")
+    assert folder.read("four", 4) == b"1234"
+    assert folder.read("four", 3) is None
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["*.json", "*.so"])
+def test_a_file_of_another_user_is_a_miss(kept, kind):
+    (path,) = kept.rglob(kind)
+    os.chown(path, 12345, 12345)
+    assert unit_of(kept) is None
+    Binaries(kept).keep(UNIT, {"mg_one": KEY})
+    assert unit_of(kept) == UNIT
+
+
+@pytest.mark.parametrize("kind", ["*.json", "*.so"])
+def test_a_directory_in_place_of_a_file_is_a_miss_with_a_warning(kept, kind):
+    (path,) = kept.rglob(kind)
+    path.unlink()
+    path.mkdir()
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    assert all(unit_of(kept) is None for _ in range(9))
+    with pytest.warns(mg.MinigraphWarning, match="cannot keep results"):
+        Binaries(kept).keep(UNIT, {"mg_one": KEY, "mg_two": KEY})
+    assert unit_of(kept) is None
+    assert not before or len(os.listdir("/proc/self/fd")) <= before
+    assert not list(kept.rglob("*.tmp"))
+
+
+def test_no_flipped_bit_makes_a_wrong_unit(kept):
+    for kind in ("*.json", "*.so"):
+        (path,) = kept.rglob(kind)
+        whole = path.read_bytes()
+        for i in range(0, len(whole), 1 if kind == "*.json" else 97):
+            replace(path, whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :])
+            assert unit_of(kept) is None
+        replace(path, whole)
+
+
+def test_an_entry_of_another_kernel_or_schema_is_a_miss(kept, monkeypatch):
+    store = Binaries(kept)
+    store.keep(UNIT, {"mg_two": KEY, "mg_three": {**KEY, "compiler": "other"}})
+    one, *others = (
+        kept / "jit" / binaries._entry_name(*x)
+        for x in (("mg_one", KEY), ("mg_two", KEY), ("mg_three", {**KEY, "compiler": "other"}))
+    )
+    for other in others:
+        shutil.copy(other, one)
+        assert unit_of(kept) is None
+    assert store.find("mg_two", KEY)
+    monkeypatch.setattr(binaries, "SCHEMA", 2)
+    assert store.find("mg_two", KEY) is None
+
+
+# ---------------------------------------------------------------- who else may write there
+
+
+def test_the_folders_and_files_are_for_their_owner_alone(tmp_path):
+    old = os.umask(0)
+    try:
+        Binaries(tmp_path / "some" / "cache").keep(UNIT, {"mg_one": KEY})
+    finally:
+        os.umask(old)
+    folder = tmp_path / "some" / "cache"
+    assert [oct(path.stat().st_mode & 0o777) for path in (folder, folder / "jit")] == ["0o700"] * 2
+    assert {oct(path.stat().st_mode & 0o777) for path in folder.glob("jit/*")} == {"0o600"}
+
+
+UNSAFE = {
+    "group": lambda root: root.chmod(0o770),
+    "all": lambda root: root.chmod(0o707),
+    "group, below": lambda root: (root / "jit").chmod(0o720),
+    "all, above": lambda root: root.parent.chmod(0o777),
+    "a file": lambda root: (root.rename(f"{root}.old"), root.touch()),
+    "another user": lambda root: os.chown(root, 12345, -1),
+    "another user, below": lambda root: os.chown(root / "jit", 12345, -1),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_folder_that_others_can_change_is_not_used(kept, name):
+    if "user" in name and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    before = {path: path.stat().st_mtime_ns for path in kept.rglob("*.*")}
+    UNSAFE[name](kept)
+    store = Binaries(kept)
+    with pytest.warns(mg.MinigraphWarning, match="MINIGRAPH_CACHE_DIR") as warned:
+        for _ in range(2):
+            assert store.find("mg_one", KEY) is None
+            store.keep(UNIT, {"mg_one": KEY})
+    assert len(warned) == 1
+    if name != "a file":
+        assert {path: path.stat().st_mtime_ns for path in kept.rglob("*.*")} == before
+
+
+def test_a_folder_in_a_shared_one_where_nobody_can_replace_it_is_used(kept):
+    kept.parent.chmod(0o1777)
+    assert unit_of(kept) == UNIT
+
+
+@as_root
+def test_a_folder_of_the_administrator_is_used_by_others(kept, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert unit_of(kept) == UNIT
+
+
+# ---------------------------------------------------------------- size
+
+
+def test_what_was_not_used_for_longest_goes_with_its_entries(tmp_path):
+    limit = 10_000
+    store = Binaries(tmp_path, limit)
+    for i in range(10):
+        unit = bytes([i]) * 1000
+        store.keep(unit, {f"mg_{i}_{k}": KEY for k in range(2)})
+        (path,) = (p for p in tmp_path.glob("jit/*.so") if p.read_bytes() == unit)
+        os.utime(path, (i, i))
+    assert Binaries(tmp_path).find("mg_1_1", KEY)  # used now
+    Binaries(tmp_path, limit).keep(bytes(900), {"mg_new": KEY})
+    assert Binaries(tmp_path).find("mg_new", KEY)
+    left = [i for i in range(10) if Binaries(tmp_path).find(f"mg_{i}_0", KEY)]
+    assert left == [1, 5, 6, 7, 8, 9]  # room is made for a quarter
+    assert len(list(tmp_path.glob("jit/*.so"))) == 7
+    assert len(list(tmp_path.glob("jit/*.json"))) == 2 * 6 + 1
+
+
+def test_a_store_below_its_limit_loses_nothing(tmp_path):
+    for i in range(10):
+        Binaries(tmp_path, 10_000).keep(bytes([i]) * 1000, {f"mg_{i}": KEY})
+    assert all(Binaries(tmp_path).find(f"mg_{i}", KEY) for i in range(10))
+
+
+def test_what_a_killed_process_left_counts_and_goes(tmp_path):
+    store = Binaries(tmp_path, 1000)
+    store.keep(b"1" * 400, {"mg_one": KEY})
+    left = tmp_path / "jit" / "left.tmp"
+    left.write_bytes(bytes(900))
+    os.utime(left, (1, 1))
+    Binaries(tmp_path, 1000).keep(b"2" * 400, {"mg_two": KEY})
+    assert not left.exists()
+    assert store.find("mg_two", KEY)
+
+
+def test_the_newest_unit_stays_even_if_it_is_too_large(tmp_path):
+    Binaries(tmp_path, 100).keep(UNIT, {"mg_one": KEY})
+    assert Binaries(tmp_path, 100).find("mg_one", KEY)
