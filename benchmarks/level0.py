@@ -9,7 +9,6 @@ by op; the MLP's Adam is written op by op in both.  Prints a table and, with --o
 import argparse
 import datetime
 import importlib.metadata
-import importlib.util
 import json
 import resource
 import statistics
@@ -17,15 +16,14 @@ import sys
 import time
 from pathlib import Path
 
+import cases
 import numpy as np
 from interleave import Worker, interleave, serve
 
 from minigraph.backends.cpu import onednn
 from minigraph.fingerprint import processor
 
-ROOT = Path(__file__).resolve().parent.parent
-STEPS = {"alexnet": 32, "resnet18": 16, "resnet50": 8}  # batch sizes
-LENGTH = 1 << 24
+STEPS = cases.BATCH
 
 
 def peak():
@@ -56,64 +54,16 @@ def overhead(threads, calls=2000):
     return medians[0], (medians[1] - medians[0]) / 1000
 
 
-def images(batch):
-    rng = np.random.default_rng(0)
-    pixels = rng.normal(size=(batch, 3, 224, 224)).astype(np.float32)
-    return pixels, rng.integers(0, 1000, batch)
-
-
-def digits():
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(32, 784)).astype(np.float32), rng.integers(0, 10, 32)
-
-
-def operands():
-    rng = np.random.default_rng(0)
-    return [rng.random(LENGTH, dtype=np.float32) for _ in range(2)]
-
-
 # ---------------------------------------------------------------- ours
 
 
-def example(name):
-    """Return the model module of an example."""
-    folder = "alexnet" if name == "alexnet" else "resnet"
-    path = ROOT / "examples" / folder / "model.py"
-    spec = importlib.util.spec_from_file_location("model", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.AlexNet() if name == "alexnet" else getattr(module, name)()
-
-
 def ours(case, threads):
-    import minigraph as mg
-    from minigraph import nn, ops, optim
-
-    cg = mg.comp_graph("cpu", {"graph_opt_level": 0, "num_threads": threads})
     before = peak()
-    start = time.perf_counter()
-    if case in STEPS or case == "mlp":
-        x_data, y_data = images(STEPS[case]) if case in STEPS else digits()
-        net = (
-            example(case)
-            if case in STEPS
-            else nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
-        )
-        x = mg.input("x", x_data.shape)
-        y = mg.input("y", y_data.shape, "int64")
-        loss = ops.cross_entropy(net(x), y)
-        adam = optim.Adam(net.parameters(), lr=1e-4)
-        before, start = peak(), time.perf_counter()
-        updates = {**adam.minimize(loss), **net.updates()}
-        fn, args = cg.compile([x, y], loss, updates), (x_data, y_data)
-    else:
-        args = operands()
-        a, b = mg.input("a", (LENGTH,)), mg.input("b", (LENGTH,))
-        fn = cg.compile([a, b], a * b if case == "a*b" else a + b)
-    compiled = time.perf_counter() - start
+    options = {"graph_opt_level": 0, "num_threads": threads, "autotune": "off"}
+    fn, args = cases.function(case, options)
     report = fn.report()
     setup = {
-        "compile": compiled,
+        "compile": sum(report.seconds.values()),
         "stages": report.seconds,
         "steps": len(report.steps),
         "arena": report.memory.arena_bytes,
@@ -145,9 +95,8 @@ def torch_side(case, threads):
     torch.set_flush_denormal(True)
     before = peak()
     if case in STEPS:
-        x, y = map(torch.from_numpy, images(STEPS[case]))
+        x, y = map(torch.from_numpy, cases.images(STEPS[case]))
         net = torch_models.MODELS[case]()
-        before = peak()
         adam = torch.optim.Adam(net.parameters(), lr=1e-4, foreach=False, fused=False)
 
         def step():
@@ -157,11 +106,11 @@ def torch_side(case, threads):
             adam.step()
             return loss.item()
     elif case == "mlp":
-        x, y = map(torch.from_numpy, digits())
+        x, y = map(torch.from_numpy, cases.digits())
         layers = (torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
         step = written_out(torch.nn.Sequential(*layers), x, y)
     else:
-        a, b = map(torch.from_numpy, operands())
+        a, b = map(torch.from_numpy, cases.arrays((cases.LENGTH,), (cases.LENGTH,)))
         out = torch.empty_like(a)
         call = {"a*b": torch.mul, "a+b": torch.add}.get(case)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minigraph import options as settings
 from minigraph.backends.cpu import CpuBackend
 from minigraph.backends.reference import ReferenceBackend
 from minigraph.dtypes import can_cast
-from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
+from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import Function
 from minigraph.graph import Graph, Input, Node, Parameter, as_node
 from minigraph.lower import lower
@@ -21,6 +23,7 @@ from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.program import Backend
 from minigraph.source import here
+from minigraph.verify import VerifiedFunction
 
 
 class CompGraph:
@@ -77,14 +80,52 @@ class CompGraph:
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()
             graph = number_streams(graph)
-        with timed(seconds, "optimize"):
-            level = abs(values["graph_opt_level"])
-            stages = optimize(graph, pipeline(level, values["graph_opt.fast_math"]))
-            graph = stages[-1][0] if stages else graph
-        with timed(seconds, "lower"):
-            backend = open_backend(self.device, values)
-            program = lower(graph, len(results), list(new), backend)
-        return Function(program, inputs, single, backend, values, seconds, [r for _, r in stages])
+        task = Task(graph, inputs, len(results), single, list(new))
+        return self._function(task, values, seconds)
+
+    def _function(
+        self, task: Task, values: Mapping[str, Any], seconds: dict[str, float]
+    ) -> Function:
+        """Return the function for `task` with these options; `seconds` says what took how long."""
+        level = values["graph_opt_level"]
+        backend = open_backend(self.device, values)
+        with timed(seconds, "optimize"), collector_paused():
+            jit = jit_level(values, backend)
+            stages = optimize(task.graph, pipeline(abs(level), values["graph_opt.fast_math"], jit))
+            graph = stages[-1][0] if stages else task.graph
+        with timed(seconds, "lower"), collector_paused():
+            program = lower(graph, task.results, task.updates, backend)
+        records = [record for _, record in stages]
+        parts = (program, task.inputs, task.single, backend, values, seconds, records)
+        if level >= 0:
+            return Function(*parts)
+        written = self._function(replace(task, single=False), {**values, **AS_WRITTEN}, {})
+        named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
+        return VerifiedFunction(*parts, written=written, stages=named, updates=task.updates)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a function is to compute: the outputs of `graph`.
+
+    results  how many of the outputs the caller gets; the rest are new values of `updates`
+    single   whether the caller gets an array, not a list of one
+    """
+
+    graph: Graph
+    inputs: list[Node]
+    results: int
+    single: bool
+    updates: list[Parameter]
+
+
+# Options of the function that a negative level runs beside the optimised one.
+AS_WRITTEN = {
+    "graph_opt_level": 0,
+    "graph_opt.jit": 0,
+    "graph_opt.fast_math": False,
+    "autotune": "off",
+}
 
 
 def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:
@@ -114,6 +155,17 @@ def open_backend(device: str, values: Mapping[str, Any]) -> Backend:
     if device == "reference":
         return ReferenceBackend()
     return CpuBackend(settings.num_threads(values["num_threads"]), values["bulk"])
+
+
+def jit_level(values: Mapping[str, Any], backend: Backend) -> int:
+    """Return what `graph_opt.jit` stands for here: 0, with one warning, where nothing compiles."""
+    jit = values["graph_opt.jit"]
+    if jit == "auto":
+        jit = 2 if abs(values["graph_opt_level"]) == 3 else 0
+    if jit and backend.why_no_jit:
+        warn_once(f"no kernels are fused: {backend.why_no_jit}")
+        return 0
+    return int(jit)
 
 
 def check_inputs(inputs: Sequence[Node]) -> None:
@@ -147,6 +199,18 @@ def _new_value(parameter: Parameter, value: Any) -> Node:
     if not can_cast(node.dtype, parameter.dtype):
         raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
     return astype(node, parameter.dtype)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector off: a graph is many objects, of which none is garbage yet."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -16,13 +16,15 @@ from minigraph import fingerprint
 from minigraph.drawing import to_dot, to_html
 from minigraph.dtypes import Array, as_array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Constant, Input, Item, Node, Parameter, Spec, Variable, aligned_empty
+from minigraph.graph import Constant, Input, Item, Node, Parameter, Variable
+from minigraph.jit.fused import Fused, Together
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective
 from minigraph.profile import KernelTime, Profile
-from minigraph.program import Backend, Buffer, Home, Program, Timing, View
-from minigraph.report import MemoryUse, PassRecord, Report
+from minigraph.program import Backend, Buffer, Home, Program, Step, Timing, View
+from minigraph.report import GeneratedKernel, MemoryUse, PassRecord, Report
 from minigraph.source import here
+from minigraph.spec import Spec, aligned_empty
 
 BYTE = np.dtype(np.uint8)
 
@@ -189,6 +191,8 @@ class Function:
             options=dict(self._options),
             ineffective=ineffective(self._options),
             passes=list(self._passes),
+            kernels=[_generated(s) for s in program.steps if isinstance(s.node.op, GENERATED)],
+            stops=[stop for record in self._passes for stop in record.stops],
         )
 
     def to_dot(self, path: str | Path) -> None:
@@ -224,7 +228,26 @@ class Function:
 
 
 LEAVES = (Input, Constant, Item, Variable)
+GENERATED = (Fused, Together)
 Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
+
+
+def _generated(step: Step) -> GeneratedKernel:
+    """Return what a step tells of its kernel."""
+    op = step.node.op
+    parts = [part for part, _ in op.groups(())] if isinstance(op, Together) else [op]
+    nodes = [node for part in parts if isinstance(part, Fused) for node in part.graph]
+    inner = [node for node in nodes if node.inputs]
+    views = (*step.inputs, *step.outputs)
+    return GeneratedKernel(
+        name="+".join(name for name, _ in step.kernel.sources),
+        ops=[n.op.name for n in inner] + [p.name for p in parts if not isinstance(p, Fused)],
+        inputs=len(step.inputs),
+        outputs=len(step.outputs),
+        bytes=sum({view.buffer: view.spec.nbytes for view in views}.values()),
+        source="\n".join(text for _, text in step.kernel.sources),
+        lines=list(dict.fromkeys(str(node.source) for node in (*inner, step.node))),
+    )
 
 
 def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:

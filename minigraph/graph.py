@@ -12,11 +12,13 @@ This file knows no particular op but the leaves (`Input`, `Variable`, `Constant`
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import heapq
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -25,20 +27,21 @@ import numpy as np
 from minigraph.dtypes import BFLOAT16, Array, DType, as_array, as_dtype
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.source import here, scope
-from minigraph.spec import Shape as Shape
-from minigraph.spec import Spec as Spec
-from minigraph.spec import aligned_empty as aligned_empty
+from minigraph.spec import Shape, Spec, aligned_empty
 
 
-@contextlib.contextmanager
-def in_place_of(node: Node) -> Iterator[None]:
-    """Let nodes made inside take the place of `node`: its source and its turn in the order."""
-    old = scope.source, scope.turn
-    scope.source, scope.turn = node.source, node.turn[0]
-    try:
-        yield
-    finally:
-        scope.source, scope.turn = old
+class in_place_of:
+    """A context: nodes made inside take the place of `node`, its source and turn in the order."""
+
+    def __init__(self, node: Node) -> None:
+        self.place = node.source, node.turn[0]
+
+    def __enter__(self) -> None:
+        self.old = scope.source, scope.turn
+        scope.source, scope.turn = self.place
+
+    def __exit__(self, *error: object) -> None:
+        scope.source, scope.turn = self.old
 
 
 class Op:
@@ -52,10 +55,12 @@ class Op:
     commutative: ClassVar[bool] = False
     is_view: ClassVar[bool] = False  # `forward` may return a view of its first input
     keeps_order: ClassVar[bool] = False  # of the elements, row by row
+    composed: ClassVar[bool] = False  # `expand` makes it of ops that kernels are generated of
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls) -> None:
-        cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if "name" not in vars(cls):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         Op.registry[cls.__name__] = cls
 
     # Each op narrows these signatures to its own inputs; `*args: Any, **kwargs: Any` is how mypy is
@@ -75,8 +80,8 @@ class Op:
     def grad(self, *args: Any, **kwargs: Any) -> tuple[Node | None, ...]:
         """grad(dy, y, *inputs): for each input its gradient as a new node, None if it has none.
 
-        For an op with several results `dy` and `y` are tuples; a gradient of the broadcast result's
-        shape is summed down to its input's shape by `mg.grad`.
+        For an op with several results `dy` and `y` are tuples, and `dy` holds None for a result
+        that nothing reads; what has the broadcast result's shape is summed down by `mg.grad`.
         """
         raise NoGradient(f"{self.name} has no gradient")
 
@@ -243,7 +248,7 @@ class Node:
 
     def replace(self, inputs: tuple[Node, ...]) -> Node:
         """Return this node with other inputs, or itself if they are the same nodes."""
-        if len(inputs) == len(self.inputs) and all(map(_is, inputs, self.inputs)):
+        if len(inputs) == len(self.inputs) and all(map(operator.is_, inputs, self.inputs)):
             return self
         with in_place_of(self):
             return Node(self.op, inputs, self.specs)
@@ -402,10 +407,6 @@ class Node:
         return self._apply("astype", self, dtype)
 
 
-def _is(x: object, y: object) -> bool:
-    return x is y
-
-
 class Parameter(Node):
     """State that functions read and update: an array with a fixed shape and dtype.
 
@@ -506,6 +507,22 @@ class Graph:
             with in_place_of(node):
                 new[node] = fn(node, tuple(new[x] for x in node.inputs))
         return Graph(self.inputs, tuple(new[y] for y in self.outputs))
+
+    def by_turn(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
+        """Return the nodes, inputs before users and `last` at the end, else by their turns."""
+        users = self.users()
+        missing = {node: len(set(node.inputs)) for node in self}
+        order: list[Node] = []
+        count = itertools.count()  # so that nodes themselves are not compared
+        ready = [(x in last, x.turn, next(count), x) for x in self if not missing[x]]
+        heapq.heapify(ready)
+        while ready:
+            order.append(heapq.heappop(ready)[-1])
+            for user in dict.fromkeys(users[order[-1]]):
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, (user in last, user.turn, next(count), user))
+        return order
 
     def users(self) -> dict[Node, list[Node]]:
         table: dict[Node, list[Node]] = {node: [] for node in self}

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.graph import Constant, Copy, Graph, Input, Item, Node, Parameter, Spec
+from minigraph.graph import Constant, Copy, Graph, Input, Item, Node, Parameter
+from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
 from minigraph.plan import plan, share_in_place, update_in_place
 from minigraph.program import Backend, Buffer, Home, Kernel, Program, Step, View
+from minigraph.spec import Spec
 
 
 def lower(graph: Graph, results: int, updates: Sequence[Parameter], backend: Backend) -> Program:
@@ -44,7 +46,7 @@ def schedule(graph: Graph, results: int) -> list[Node]:
     only the tail, elementwise ops on whose results nothing but updates depends, moves forward to
     where its inputs are there, so that no gradient waits for the end of the backward pass.
     """
-    order = sorted(graph, key=lambda node: node.turn)
+    order = graph.by_turn()
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
     users = graph.users()
     for node in reversed(order):
@@ -66,7 +68,7 @@ def schedule(graph: Graph, results: int) -> list[Node]:
 
 
 def _moves(node: Node) -> bool:
-    return isinstance(node.op, Elementwise) or node.op.keeps_order
+    return isinstance(node.op, Elementwise | Fused | Together | Item) or node.op.keeps_order
 
 
 def _origin(node: Node) -> tuple[Node, int]:

@@ -44,10 +44,10 @@ def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
     """Whether the step that makes `new` reads `old` only at the place where it then writes."""
     step = program.steps[new.first]
     reads = [i for i, view in enumerate(step.inputs) if view.buffer is old]
+    written = [i for i, view in enumerate(step.outputs) if view.buffer is new]
     return (
-        len(step.outputs) == 1
-        and step.outputs[0].buffer is new
-        and all(step.kernel.inplace[i] and step.inputs[i].offset == 0 for i in reads)
+        len(written) == 1
+        and all(written[0] in step.kernel.inplace[i] and step.inputs[i].offset == 0 for i in reads)
         and old.nbytes == new.nbytes
     )
 

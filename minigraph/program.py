@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from minigraph.dtypes import Array
-from minigraph.graph import Graph, Node, Parameter, Shape, Spec
+from minigraph.graph import Graph, Node, Parameter
+from minigraph.spec import Shape, Spec
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -67,15 +68,19 @@ class Kernel(Protocol):
     name     what computes it, for reports: "numpy", "c", "onednn jit:avx2", ...
     scratch  bytes of memory that it needs while it runs
     strided  which of its inputs may be views that are not contiguous
-    inplace  which of its inputs the output may overwrite
+    inplace  for each input which outputs may overwrite it
     refuses  whether the values of its inputs may not fit, such as a label out of range
     """
 
     name: str
     scratch: int
     strided: Sequence[bool]
-    inplace: Sequence[bool]
+    inplace: Sequence[Sequence[int]]
     refuses: bool
+
+    @property
+    def sources(self) -> Sequence[tuple[str, str]]:
+        """Name and text of what was generated for it."""
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute `outputs`, which are contiguous, from `inputs`.
@@ -110,6 +115,7 @@ class Backend(Protocol):
 
     device: str
     versions: Mapping[str, str]  # of the libraries that it uses
+    why_no_jit: str  # why kernels cannot be generated; empty if they can
 
     def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:
         """Return the kernel for `node`, whose inputs have these strides in bytes."""

@@ -18,6 +18,48 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
+class GeneratedKernel:
+    """A kernel that was generated for a group of ops.
+
+    name     of the function in the text; equal kernels have equal names
+    ops      the names of the ops that it computes
+    inputs   how many arrays it reads
+    outputs  how many it writes
+    bytes    that it reads and writes at least
+    source   its text
+    lines    of the user's code that the ops were made at
+    """
+
+    name: str
+    ops: list[str]
+    inputs: int
+    outputs: int
+    bytes: int
+    source: str
+    lines: list[str]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.ops[:12]) + (", ..." if len(self.ops) > 12 else "")
+        return f"{self.name}: {shown}; {self.inputs} in, {self.outputs} out"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Two ops, of which one reads the other, that are not one kernel, and why.
+
+    line  the user's, of the op that is read
+    """
+
+    producer: str
+    consumer: str
+    reason: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.producer} -> {self.consumer}: {self.reason} ({self.line})"
+
+
+@dataclass(frozen=True)
 class PassRecord:
     """One pass over the graph: nodes before and after it, and how often each rewrite fired."""
 
@@ -26,6 +68,7 @@ class PassRecord:
     after: int
     seconds: float
     fired: dict[str, int] = field(default_factory=dict)
+    stops: list[Stop] = field(default_factory=list)
 
     def __str__(self) -> str:
         fired = ", ".join(f"{name} {count}" for name, count in self.fired.items())
@@ -62,8 +105,8 @@ class Report:
     options: dict[str, Any]
     ineffective: dict[str, str]
     passes: list[PassRecord] = field(default_factory=list)
-    kernels: list[Any] = field(default_factory=list)
-    stops: list[Any] = field(default_factory=list)
+    kernels: list[GeneratedKernel] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
     algorithms: list[Any] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -84,5 +127,10 @@ class Report:
             + ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in self.seconds.items()),
         ]
         lines += [f"  pass       {record}" for record in self.passes]
+        lines += [
+            f"  kernel     {count} x {k}" for k, count in Counter(map(str, self.kernels)).items()
+        ]
+        reasons = Counter(stop.reason for stop in self.stops)
+        lines += [f"  not fused  {count} x {why}" for why, count in reasons.most_common()]
         lines += [f"  no effect  {name}: {why}" for name, why in self.ineffective.items()]
         return "\n".join(lines)

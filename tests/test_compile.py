@@ -39,7 +39,7 @@ def assert_independent(arrays):
     for i, a in enumerate(arrays):
         assert a.flags.writeable
         assert not any(np.shares_memory(a, b) for b in arrays[:i])
-        assert all(s for n, s in zip(a.shape, a.strides, strict=True) if n > 1)
+        assert not a.size or all(s for n, s in zip(a.shape, a.strides, strict=True) if n > 1)
 
 
 # ---------------------------------------------------------------- outputs

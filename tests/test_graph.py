@@ -11,10 +11,11 @@ from samples import real
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
 from minigraph.dtypes import BOOL, DTYPES, as_array, as_dtype
-from minigraph.graph import Graph, Node, Op, Spec, aligned_empty, as_node, constant, toposort
+from minigraph.graph import Graph, Node, Op, as_node, constant, toposort
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.builder import builder
 from minigraph.source import Source, here, layer, source
+from minigraph.spec import Spec, aligned_empty
 
 
 def line():

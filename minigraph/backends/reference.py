@@ -8,21 +8,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from minigraph.dtypes import Array
-from minigraph.graph import Node, Shape, run
+from minigraph.graph import Node, run
 from minigraph.program import Executor, Kernel, Memory, Program, Step, Timing
+from minigraph.spec import Shape
 
 
 class NumpyKernel:
     """Run the meaning of a node's op and copy the result to where it belongs."""
 
     name = "numpy"
+    sources: Sequence[tuple[str, str]] = ()
     scratch = 0
     refuses = True
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.strided: Sequence[bool] = (True,) * len(node.inputs)
-        self.inplace: Sequence[bool] = (False,) * len(node.inputs)
+        self.inplace: Sequence[Sequence[int]] = ((),) * len(node.inputs)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         with np.errstate(all="ignore"):
@@ -73,6 +75,7 @@ class ReferenceBackend:
     """Device "reference": slow, and what every other device is compared with."""
 
     device = "reference"
+    why_no_jit = ""
     versions: Mapping[str, str] = {}
 
     def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:

@@ -17,13 +17,14 @@ from minigraph.ops.reduction import Reduction
 HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
 const int64_t pitch = units + loops + 2;
 const int64_t *extent = a + 7 + units, *operand = extent + loops;
+const int64_t *constants = operand + {count} * pitch;
 char *const partial = slots[a[5]] + a[6];
 int64_t place[{count}], at[{count}], index[MG_MAX_RANK], length = 1;
 for (int64_t d = 0; d < loops; d++) length *= extent[d];
 const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
 const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
 const int64_t to = from + share < length ? from + share : length;
-(void)partial;"""
+(void)partial; (void)constants;"""
 
 _ENTRY = """
 int NAME(const int64_t *a, char **slots) {
@@ -80,11 +81,18 @@ def split_or_join(keep: Sequence[str], join: Sequence[str]) -> list[str]:
     ]
 
 
-def declare(pattern: Pattern, v: int, index: str) -> str:
-    """Return the statement that computes or loads value `v` of the element `index`."""
+def declare(pattern: Pattern, v: int, index: str, kept: bool = False) -> str:
+    """Return the statement that computes or loads value `v` of the element `index`.
+
+    kept  whether an earlier run over the loops has kept it
+    """
     value = pattern.values[v]
-    if value.literal:
+    if kept:
+        right = f"row{v}[begin + {index}]"
+    elif value.literal:
         right = value.literal
+    elif value.constant >= 0:
+        right = f"*(const {c_type(value.dtype)} *)(constants + {value.constant})"
     elif value.op is None:
         right = element(pattern, value.operand, index)
     else:
@@ -127,6 +135,13 @@ def accumulators(pattern: Pattern, value: Value) -> tuple[str, str]:
     if kind(source) == "f":
         return c_type(source), "double"
     return (c_type(value.dtype),) * 2
+
+
+def widened(pattern: Pattern, value: Value) -> str:
+    """Return what a reduction takes in, in the type in which it combines."""
+    short, _ = accumulators(pattern, value)
+    (arg,) = value.args
+    return f"v{arg}" if c_type(pattern.values[arg].dtype) == short else f"({short})v{arg}"
 
 
 def identity(pattern: Pattern, value: Value) -> str:

@@ -26,6 +26,7 @@ from minigraph.jit.body import (
     lines,
     pointer,
     split_or_join,
+    widened,
 )
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import COLUMNS, ELEMENT, ROW, Pattern
@@ -77,8 +78,7 @@ def _rows(pattern: Pattern, reductions: list[int]) -> list[str]:
     clear, flush = [], []
     for v in reductions:
         value = pattern.values[v]
-        short, _ = accumulators(pattern, value)
-        new = f"({short})v{value.args[0]}"
+        new = widened(pattern, value)
         body.append(f"lane{v}[j] = {combine(value, new, f'lane{v}[j]')};")
         clear.append(f"lane{v}[j] = {identity(pattern, value)};")
         flush.append(f"sum{v}[j] = {combine(value, f'lane{v}[j]', f'sum{v}[j]')};")

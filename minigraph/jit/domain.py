@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from minigraph.graph import Constant, Graph, Node, Shape
+from minigraph.graph import Constant, Graph, Node
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
+from minigraph.spec import Shape
 
 Loops = tuple[int | None, ...]  # for each axis of a node the loop that it is; None: length 1
 
@@ -130,7 +131,9 @@ def analyse(graph: Graph) -> Domain:
             for i, j in pairs:
                 loops.join(loops.find(x, i), loops.find(node, j))
     reductions = [node for node in computed(graph) if isinstance(node.op, Reduction)]
-    _join_reduced(loops, reductions)
+    if reductions:
+        _join_reduced(loops, reductions)
+        _join_rest(loops, graph, reductions)
     found = {node: loops.of(node) for node in graph if not isinstance(node.op, Constant)}
     every: set[int] = set()
     for axes in found.values():
@@ -172,4 +175,20 @@ def _join_reduced(loops: _Loops, reductions: list[Node]) -> None:
         if [loops.extent[a] for a in first] != [loops.extent[a] for a in other]:
             raise Unfit("its reductions run over different axes")
         for a, b in zip(first, other, strict=True):
+            loops.join(a, b)
+
+
+def _join_rest(loops: _Loops, graph: Graph, reductions: list[Node]) -> None:
+    """Let what meets a reduction's result only, along axes of its own, run over the reduced loops.
+
+    The columns of y in sum(x, 1) + y are an example: nothing connects them with those of x.
+    """
+    around = {loop for node in reductions for loop in loops.of(node.inputs[0])}
+    rest: dict[int, None] = {}
+    for node in reversed(graph.order):
+        own = [loop for loop in loops.of(node) if loop is not None]
+        rest.update((loop, None) for loop in own if loop not in around)
+    reduced = loops.reduced(reductions[0])
+    if [loops.extent[a] for a in rest] == [loops.extent[a] for a in reduced]:
+        for a, b in zip(rest, reduced, strict=True):
             loops.join(a, b)

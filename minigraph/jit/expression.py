@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.dtypes import BOOL, INTEGERS, DType
-from minigraph.graph import Copy, Op
+from minigraph.graph import Constant, Copy, Node, Op
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES: dict[DType, str] = {
@@ -63,6 +63,11 @@ def literal(value: Any) -> str:
     if np.isfinite(value):
         return float(value).hex()
     return "NAN" if np.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+
+
+def is_number(node: Node) -> bool:
+    """Whether a node is a constant of one element, which a kernel need not read from a buffer."""
+    return isinstance(node.op, Constant) and node.size == 1 and expressible(node.dtype)
 
 
 def stored(dtype: DType, value: str) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from minigraph.graph import Constant, Graph, Input, Node, Op, Spec
+from minigraph.graph import Constant, Graph, Input, Node, Op
+from minigraph.spec import Spec
+
+T = TypeVar("T")
 
 
 class Fused(Op):
@@ -45,6 +49,42 @@ class Fused(Op):
         ).outputs
 
 
+@dataclass(frozen=True)
+class Together(Op):
+    """Independent small ops in one launch: the inputs of the first, of the second, and so on.
+
+    reads  how many inputs each has
+    """
+
+    ops: tuple[Op, ...]
+    reads: tuple[int, ...]
+
+    name = "fused"
+
+    def groups(self, xs: Sequence[T]) -> Iterator[tuple[Op, Sequence[T]]]:
+        """Yield each op with its inputs."""
+        first = 0
+        for op, count in zip(self.ops, self.reads, strict=True):
+            yield op, xs[first : first + count]
+            first += count
+
+    def infer(self, *xs: Spec) -> tuple[Spec, ...]:
+        return tuple(y for op, group in self.groups(xs) for y in _tuple(op.infer(*group)))
+
+    def forward(self, *xs: Any) -> tuple[Any, ...]:
+        return tuple(y for op, group in self.groups(xs) for y in _tuple(op.forward(*group)))
+
+    def expand(self, *xs: Node) -> tuple[Node, ...]:
+        return tuple(y for op, group in self.groups(xs) for y in op.results(*group))
+
+    def __str__(self) -> str:
+        return f"{self.name}[{' | '.join(map(str, self.ops))}]"
+
+
+def _tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
 def stand_ins(specs: Sequence[Spec]) -> tuple[Node, ...]:
     """Return inputs for a graph of its own."""
     return tuple(Node(Input(f"x{i}"), (), (spec,)) for i, spec in enumerate(specs))
@@ -55,4 +95,4 @@ def meaning(op: Op, specs: Sequence[Spec]) -> Graph:
     if isinstance(op, Fused):
         return op.graph
     xs = stand_ins(specs)
-    return Graph(xs, op.results(*xs))
+    return Graph(xs, op.expand(*xs) if op.composed else op.results(*xs))

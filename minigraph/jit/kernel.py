@@ -13,27 +13,34 @@ the same pattern of broadcasting:
 
     threads, unit axes, loop axes, splits, whether to stream, slot and offset of the scratch memory,
     then the extents of the unit and the loop axes,
-    then for each operand (inputs, then outputs): slot, offset, strides along the same axes
+    then for each operand (inputs, then outputs): slot, offset, strides along the same axes,
+    then the constants, so that a kernel does not depend on, say, the batch size
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from minigraph.dtypes import DType
-from minigraph.graph import Constant, Graph, Node, Op, Shape
+from minigraph.graph import Constant, Graph, Node, Op
 from minigraph.jit.domain import Domain, Unfit, analyse
-from minigraph.jit.expression import expressible, literal, takes_index
+from minigraph.jit.expression import expressible, is_number, literal, takes_index
 from minigraph.jit.prelude import MAX_RANK
 from minigraph.jit.space import access, collapse
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
+from minigraph.spec import Shape
 
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
 FEW = 8  # units that threads may share unevenly
+ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
+# Expressions with one of these are costly.
+COSTLY = ("exp", "log", "pow", "sin", "cos", "tan", "erf", "cbrt", "/", "sqrt", "mg_", "mod")
 Ints = tuple[int, ...]
 
 # Where a value is computed: once a unit, once a row of the innermost loop, for each element.
@@ -44,15 +51,17 @@ UNIT, ROW, ELEMENT = range(3)
 class Value:
     """A number that the kernel computes; `op` is None for one that it loads.
 
-    args     of the op, as indices of values
-    literal  C's text of a constant
-    operand  that is loaded, as an index
+    args      of the op, as indices of values
+    literal   C's text of a constant that cannot be another one: 0, 1, -1, infinity and NaN
+    constant  in the argument block, as an index
+    operand   that is loaded, as an index
     """
 
     dtype: DType
     op: Op | None = None
     args: Ints = ()
     literal: str = ""
+    constant: int = -1
     operand: int = -1
     level: int = UNIT
     stage: int = 0
@@ -76,6 +85,7 @@ class Pattern:
 
     accesses  of the operands, inputs then outputs: "unit", "same" or "strided" along the innermost
               axis, "fixed" if they do not change within a unit
+    rows      values that a unit keeps for its later runs: computing them again would take longer
     """
 
     form: str
@@ -83,6 +93,7 @@ class Pattern:
     dtypes: tuple[DType, ...]
     accesses: tuple[str, ...]
     stores: tuple[Store, ...]
+    rows: Ints = ()
 
     @property
     def inputs(self) -> int:
@@ -122,10 +133,19 @@ class Pattern:
     def run(self, stage: int) -> list[int]:
         """The values that a run over the loops computes or loads, in order."""
         roots = [self.values[v].args[0] for v in self.reduced(stage)]
-        return self.made_of([*roots, *map(self.source, self.stored(stage))])
+        return self.made_of([*roots, *map(self.source, self.stored(stage))], self.kept(stage))
 
-    def made_of(self, roots: Sequence[int]) -> list[int]:
-        """The values that `roots` are made of, in order, but for those computed once a unit."""
+    def kept(self, stage: int) -> list[int]:
+        """The values that earlier runs have kept."""
+        if not self.rows:
+            return []
+        return [v for v in self.rows if any(v in self.run(s) for s in range(stage))]
+
+    def made_of(self, roots: Sequence[int], ends: Sequence[int] = ()) -> list[int]:
+        """The values that `roots` are made of, in order, but for those computed once a unit.
+
+        What values of `ends` are made of does not count.
+        """
         there = set(self.once)
         found: set[int] = set()
         stack = [r for r in roots if r not in there]
@@ -133,7 +153,7 @@ class Pattern:
             v = stack.pop()
             if v not in found:
                 found.add(v)
-                if not self.values[v].reduces:
+                if not self.values[v].reduces and v not in ends:
                     stack.extend(a for a in self.values[v].args if a not in there)
         return sorted(found)
 
@@ -164,7 +184,8 @@ class Kernel:
 
     pattern: Pattern
     layout: Layout
-    inplace: tuple[bool, ...]  # for each input whether an output of its size may overwrite it
+    constants: tuple[int, ...]  # as the argument block has them
+    inplace: tuple[Ints, ...]  # for each input the outputs that may overwrite it
 
     def splits(self, threads: int) -> int:
         """Into how many parts to split the loops of a unit, so that all threads have work."""
@@ -197,7 +218,7 @@ class Kernel:
         values = [*head, int(stream), *scratch, *(n for n, _ in axes)]
         for k, place in enumerate(places):
             values += [*place, *(strides[k] for _, strides in axes)]
-        return values
+        return [*values, *self.constants]
 
 
 def specialise(
@@ -230,8 +251,10 @@ def specialise(
     dtypes = tuple(x.dtype for x in operands)
     pattern = Pattern(form, tuple(made.values), dtypes, tuple(accesses), stores)
     _check(pattern, layout)
-    inplace = [_may_be_overwritten(pattern, k, operands, by_loop) for k in range(pattern.inputs)]
-    return Kernel(pattern, layout, tuple(inplace))
+    if form == "row" and layout.length <= ROW_LENGTH:
+        pattern = replace(pattern, rows=_worth_keeping(pattern))
+    inplace = [_overwriting(pattern, k, operands, by_loop) for k in range(pattern.inputs)]
+    return Kernel(pattern, layout, tuple(made.constants), tuple(inplace))
 
 
 def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
@@ -266,23 +289,17 @@ def _access(k: int, itemsize: int, layout: Layout, innermost: Ints) -> str:
     return access(innermost[k], itemsize)
 
 
-def _may_be_overwritten(
+def _overwriting(
     pattern: Pattern, k: int, operands: list[Node], by_loop: list[dict[int, int]]
-) -> bool:
-    """Whether all outputs of the size of input `k` are written where, and after, it is read."""
-    alike = [
-        i
-        for i in range(pattern.inputs, len(operands))
-        if operands[i].spec.nbytes == operands[k].spec.nbytes
-    ]
+) -> Ints:
+    """Return the outputs that are written where input `k` was read, and not read later."""
     read = [s for s in range(pattern.stages) if k in pattern.loaded(pattern.run(s))]
-    return bool(alike) and all(
-        by_loop[i] == by_loop[k]
-        and (
-            pattern.stores[i - pattern.inputs].per_unit
-            or pattern.values[pattern.source(i)].stage >= max(read, default=0)
-        )
-        for i in alike
+    return tuple(
+        i
+        for i, store in enumerate(pattern.stores)
+        if by_loop[pattern.inputs + i] == by_loop[k]
+        and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
+        and (store.per_unit or pattern.values[store.value].stage >= max(read, default=0))
     )
 
 
@@ -295,6 +312,7 @@ class _Values:
         self.form = form
         self.innermost = innermost
         self.values: list[Value] = []
+        self.constants: list[int] = []
         self.place: dict[Node, int] = {}
         operand = {x: k for k, x in enumerate(domain.graph.inputs)}
         for node in domain.graph:
@@ -302,7 +320,7 @@ class _Values:
             if node in operand:
                 made = self._loaded(node, operand[node])
             elif isinstance(node.op, Constant):
-                made = _constant(node)
+                made = self._constant(node)
             else:
                 made = self._computed(node)
             if made is None:
@@ -316,6 +334,18 @@ class _Values:
         level = ELEMENT if self.innermost[k] else ROW if moves else UNIT
         return Value(node.dtype, operand=k, level=level)
 
+    def _constant(self, node: Node) -> Value:
+        assert isinstance(node.op, Constant)
+        if not is_number(node):
+            raise Unfit("an array of constants is read from memory")
+        value = node.op.value.reshape(())[()]
+        if value in (0, 1, -1) or not np.isfinite(value):
+            return Value(node.dtype, literal=literal(value))
+        word = np.zeros(8, np.uint8)
+        word[: node.dtype.itemsize] = np.frombuffer(value.tobytes(), np.uint8)
+        self.constants.append(int(word.view(np.int64)[0]))
+        return Value(node.dtype, constant=len(self.constants) - 1)
+
     def _computed(self, node: Node) -> Value | None:
         """Return the value of a node; None where it is its input's."""
         op = node.op
@@ -325,7 +355,8 @@ class _Values:
         elif not isinstance(op, Elementwise):
             return None
         elif takes_index(op):
-            if self.form != "map" or node.shape != self.domain.extents:
+            long = tuple(n for n in node.shape if n != 1)
+            if self.form != "map" or long != self.domain.extents:
                 raise Unfit("random numbers are counted along one flat axis")
             level = ELEMENT
         else:
@@ -333,11 +364,19 @@ class _Values:
         return Value(node.dtype, op, args, level=level, stage=self.domain.stages[node])
 
 
-def _constant(node: Node) -> Value:
-    assert isinstance(node.op, Constant)
-    if node.size != 1:
-        raise Unfit("an array of constants is read from memory")
-    return Value(node.dtype, literal=literal(node.op.value.reshape(())[()]))
+def _worth_keeping(pattern: Pattern) -> Ints:
+    """Return the costly values that more than one run over the loops needs."""
+    runs = [set(pattern.run(stage)) for stage in range(pattern.stages)]
+    return tuple(
+        v
+        for v, value in enumerate(pattern.values)
+        if value.level == ELEMENT and is_costly(value.op) and sum(v in run for run in runs) > 1
+    )
+
+
+def is_costly(op: Op | None) -> bool:
+    """Whether computing an element takes longer than reading it from a cache."""
+    return isinstance(op, Elementwise) and any(word in op.c for word in COSTLY)
 
 
 def _check(pattern: Pattern, layout: Layout) -> None:

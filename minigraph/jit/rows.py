@@ -34,6 +34,7 @@ from minigraph.jit.body import (
     lines,
     pointer,
     split_or_join,
+    widened,
 )
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ELEMENT, ROW, STRETCH, UNIT, Pattern
@@ -73,10 +74,11 @@ def _unit(pattern: Pattern, reductions: list[int]) -> str:
     for v in reductions:
         _, long = accumulators(pattern, pattern.values[v])
         body.append(f"{long} total{v} = {identity(pattern, pattern.values[v])};")
+    body += [f"{c_type(pattern.values[v].dtype)} row{v}[length];" for v in pattern.rows]
     body += _once(pattern, 0)
     for stage in range(pattern.stages):
         body += _stage(pattern, stage)
-        if reductions and stage == 0:
+        if reductions and pattern.stages == 1:
             body += _splits(pattern, reductions)
         body += _once(pattern, stage + 1)
     return f"""
@@ -123,9 +125,9 @@ def _stage(pattern: Pattern, stage: int) -> list[str]:
     streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
     if reduced:
         lanes.append("int64_t filled = 0;")
-        row += _combined(pattern, each, reduced, stores, folds)
+        row += _combined(pattern, stage, each, folds)
     else:
-        row += _mapped(pattern, each, stores, streams)
+        row += _mapped(pattern, stage, each, streams)
     inside = [
         *lanes,
         "int64_t begin = from, col = begin % inner;",
@@ -143,17 +145,23 @@ def _stage(pattern: Pattern, stage: int) -> list[str]:
     return ["{", *(f"  {line}" for line in inside), "}"]
 
 
-def _combined(
-    pattern: Pattern, values: list[int], reduced: list[int], stores: list[int], folds: list[str]
-) -> list[str]:
+def _computed(pattern: Pattern, stage: int, values: list[int], index: str) -> list[str]:
+    """Statements that compute values of the element `index`, or take what was kept of them."""
+    kept = pattern.kept(stage)
+    body = [declare(pattern, v, index, v in kept) for v in values]
+    last = stage == pattern.stages - 1
+    new = [v for v in pattern.rows if v in values and v not in kept and not last]
+    return body + [f"row{v}[begin + {index}] = v{v};" for v in new]
+
+
+def _combined(pattern: Pattern, stage: int, values: list[int], folds: list[str]) -> list[str]:
     """Statements that combine the elements of a row, and store others."""
-    body = [declare(pattern, v, "j + k") for v in values]
-    for k in stores:
+    body = _computed(pattern, stage, values, "j + k")
+    for k in pattern.stored(stage):
         body.append(f"{element(pattern, k, 'j + k')} = v{pattern.source(k)};")
-    for v in reduced:
+    for v in pattern.reduced(stage):
         value = pattern.values[v]
-        short, _ = accumulators(pattern, value)
-        new = f"({short})v{value.args[0]}"
+        new = widened(pattern, value)
         body.append(f"lane{v}[k] = {combine(value, new, f'lane{v}[k]')};")
     return [
         f"for (int64_t first = 0; first < n; first += {STRETCH}) {{",
@@ -177,12 +185,10 @@ def _combined(
     ]
 
 
-def _mapped(
-    pattern: Pattern, values: list[int], stores: list[int], streams: list[int]
-) -> list[str]:
+def _mapped(pattern: Pattern, stage: int, values: list[int], streams: list[int]) -> list[str]:
     """Statements that store the elements of a row."""
-    body = [declare(pattern, v, "j") for v in values]
-    for k in stores:
+    body = _computed(pattern, stage, values, "j")
+    for k in pattern.stored(stage):
         to = f"out{k}[j]" if k in streams else element(pattern, k, "j")
         body.append(f"{to} = v{pattern.source(k)};")
     if not streams:

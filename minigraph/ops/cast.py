@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from minigraph.dtypes import Array, DType, as_dtype
-from minigraph.graph import Node, Spec, as_node
+from minigraph.graph import Node, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import Elementwise, kind
+from minigraph.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from minigraph.dtypes import BOOL, Array
 from minigraph.errors import DTypeError
-from minigraph.graph import Node, Spec, as_node
+from minigraph.graph import Node, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import (
     Elementwise,
@@ -17,6 +17,7 @@ from minigraph.ops.elementwise import (
     elementwise,
     promote,
 )
+from minigraph.spec import Spec
 
 
 class Comparison(Elementwise):

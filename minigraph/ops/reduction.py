@@ -10,7 +10,7 @@ import numpy as np
 
 from minigraph.dtypes import BFLOAT16, Array, DType
 from minigraph.errors import ShapeError
-from minigraph.graph import Node, Op, Spec, as_node
+from minigraph.graph import Node, Op, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.comparison import equal, isfinite, where
 from minigraph.ops.elementwise import kind, promote
@@ -23,6 +23,7 @@ from minigraph.ops.shape import (
     squeeze,
     stop_gradient,
 )
+from minigraph.spec import Spec
 
 
 class Reduction(Op):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from minigraph import options
 from minigraph.backends.cpu import bulk, compiler, generated, heavy, onednn
 from minigraph.backends.cpu.native import SequenceKernel
 from minigraph.backends.cpu.onednn import OneDnnKernel
@@ -12,6 +13,11 @@ from minigraph.graph import Node, in_place_of
 from minigraph.ops.epilogue import Activated
 from minigraph.program import Executor, Kernel, Memory, Program
 from minigraph.spec import Shape
+
+JIT_BACKENDS = {
+    "none": "MINIGRAPH_JIT_BACKEND is none",
+    "halide": "MINIGRAPH_JIT_BACKEND is halide, which this version does not have",
+}
 
 
 class CpuBackend:
@@ -31,6 +37,11 @@ class CpuBackend:
             "onednn": self.library.version if self.library else "none",
             "compiler": compiler.version(),
         }
+        self.why_no_jit = ""
+        if options.jit_backend() != "c":
+            self.why_no_jit = JIT_BACKENDS[options.jit_backend()]
+        elif compiler.compiler() is None:
+            self.why_no_jit = "there is no C compiler"
 
     def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:
         found: Kernel | None = None

@@ -10,18 +10,19 @@ import ctypes
 import functools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from minigraph.backends.cpu import compiler
 from minigraph.backends.cpu.compiler import Source
-from minigraph.backends.cpu.native import NativeKernel
+from minigraph.backends.cpu.native import NativeKernel, SequenceKernel, TogetherKernel
 from minigraph.backends.cpu.onednn import OneDnnKernel
 from minigraph.backends.reference import NumpyKernel, changing_memory, run_step
 from minigraph.dtypes import Array
 from minigraph.errors import GraphError
-from minigraph.program import Memory, Program, Step, Timing, View
+from minigraph.program import Kernel, Memory, Program, Step, Timing, View
 
 # Denormals are flushed to zero while a program runs: they would make a trained network tens of
 # times slower.  The caller's settings come back at the end; OpenMP's other threads keep ours.
@@ -67,12 +68,23 @@ int NAME(const int64_t *a, char **slots) {
 }
 """
 
+# Calls that do not depend on each other: threads, count, then function and argument block of each.
+TOGETHER = """
+int NAME(const int64_t *a, char **slots) {
+  #pragma omp parallel for num_threads(a[0]) if (a[0] > 1) schedule(dynamic)
+  for (int64_t i = 0; i < a[1]; i++)
+    ((int (*)(const int64_t *, char **))a[2 + 2 * i])((const int64_t *)a[3 + 2 * i], slots);
+  return 0;
+}
+"""
+
 
 class Runtime:
     """The compiled routines."""
 
-    def __init__(self, run: int, onednn: int) -> None:
+    def __init__(self, run: int, onednn: int, together: int) -> None:
         self.onednn = onednn
+        self.together = together
         self.run = ctypes.CFUNCTYPE(
             ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
         )(run)
@@ -81,7 +93,7 @@ class Runtime:
 @functools.cache
 def load() -> Runtime | None:
     """Compile the routines, once a process; None where the compiler fails."""
-    addresses = compiler.load([Source(RUN), Source(ONEDNN)])
+    addresses = compiler.load([Source(RUN), Source(ONEDNN), Source(TOGETHER)])
     return Runtime(*addresses) if all(addresses) else None
 
 
@@ -94,6 +106,13 @@ class Segment(NamedTuple):
     calls: Array | None
     steps: tuple[Step, ...]
     address: int = 0  # of the calls
+
+
+def _sources(kernel: Kernel) -> list[Source]:
+    """Return the texts that have to be compiled for a kernel."""
+    if isinstance(kernel, SequenceKernel):
+        return [*_sources(kernel.first), *_sources(kernel.then)]
+    return [call.source for call in kernel.calls] if isinstance(kernel, NativeKernel) else []
 
 
 def address_of(array: Array) -> int:
@@ -130,12 +149,7 @@ class NativeProgram:
 
     def _segments(self, bulk: bool) -> list[Segment]:
         """Return native calls, as long as `bulk` allows, and the steps that Python runs."""
-        sources = [
-            call.source
-            for step in self.program.steps
-            if isinstance(step.kernel, NativeKernel)
-            for call in step.kernel.calls
-        ]
+        sources = [source for step in self.program.steps for source in _sources(step.kernel)]
         address = dict(zip((s.name for s in sources), compiler.load(sources), strict=True))
         segments: list[Segment] = []
         rows: list[tuple[int, int]] = []
@@ -162,16 +176,25 @@ class NativeProgram:
 
     def _entries(self, step: Step, address: dict[str, int]) -> list[tuple[int, int]] | None:
         """Return the calls of a step: function and argument block; None if Python runs it."""
+        if isinstance(step.kernel, SequenceKernel):
+            whole = step.kernel
+            first = self._entries(replace(step, kernel=whole.first), address)
+            then = self._entries(replace(step, kernel=whole.then, inputs=step.outputs), address)
+            return first + then if first and then else None
         inputs, outputs = self._places(step.inputs), self._places(step.outputs)
         scratch = (self.slot[step.scratch], 0)
         if isinstance(step.kernel, NativeKernel):
             functions = [address[call.source.name] for call in step.kernel.calls]
             if not all(functions):
                 return None
-            return [
+            entries = [
                 (function, self._block(call.block(inputs, outputs, scratch)))
                 for function, call in zip(functions, step.kernel.calls, strict=True)
             ]
+            if isinstance(step.kernel, TogetherKernel):
+                words = [step.kernel.threads, len(entries), *(w for e in entries for w in e)]
+                return [(self.runtime.together, self._block(words))]
+            return entries
         if isinstance(step.kernel, OneDnnKernel):
             threads = step.kernel.threads
             return [

@@ -15,18 +15,20 @@ from minigraph.backends.cpu.native import (
     Call,
     NativeKernel,
     Place,
+    TogetherKernel,
     cache_bytes,
     threads_for,
 )
-from minigraph.graph import Copy, Node, Op, Shape, Spec
+from minigraph.graph import Copy, Node, Op
 from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import c_type, expressible, literal
-from minigraph.jit.fused import Fused, meaning
+from minigraph.jit.fused import Fused, Together, meaning
 from minigraph.jit.kernel import Kernel, specialise
 from minigraph.jit.text import text
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import Concat, Pad, Reshape
+from minigraph.spec import Shape, Spec
 
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     **argmax.KERNELS,
@@ -41,11 +43,13 @@ def kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel |
     specs = [*(x.spec for x in node.inputs), *node.specs]
     if not expressible(*(s.dtype for s in specs)) or not all(s.size for s in specs):
         return None
+    if isinstance(node.op, Together):
+        return _together(node, strides, threads)
     threads = threads_for(max(s.size for s in specs), threads)
     found: tuple[Call, Kernel] | None
     if type(node.op) in WRITTEN:
         return WRITTEN[type(node.op)](node.op, node, threads)
-    if isinstance(node.op, Elementwise | Copy | Reduction | Fused):
+    if isinstance(node.op, Elementwise | Copy | Reduction | Fused) or node.op.composed:
         found = _call(node.op, specs[: len(node.inputs)], strides, threads)
     elif isinstance(node.op, Reshape):  # of what is not contiguous: it copies
         found = _call(Copy(), specs[:1], strides, threads)
@@ -97,6 +101,31 @@ def _call(
     return Call(source, block), made
 
 
+def _together(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
+    """Independent small ops in one launch: each on one thread."""
+    assert isinstance(node.op, Together)
+    calls: list[Call] = []
+    inplace: list[tuple[int, ...]] = []
+    first_in, first_out = 0, 0
+    for op, group in node.op.groups(node.inputs):
+        last_in = first_in + len(group)
+        found = _call(op, [x.spec for x in group], strides[first_in:last_in], 1)
+        if found is None:
+            return None
+        call, made = found
+        last_out = first_out + len(made.pattern.stores)
+        calls.append(_part(call, slice(first_in, last_in), slice(first_out, last_out)))
+        inplace += [tuple(first_out + i for i in outputs) for outputs in made.inplace]
+        first_in, first_out = last_in, last_out
+    elements = sum(s.size for s in node.specs)
+    return TogetherKernel(node, calls, threads_for(elements, threads), inplace)
+
+
+def _part(call: Call, ins: slice, outs: slice) -> Call:
+    """Return a call that sees some of the kernel's operands."""
+    return Call(call.source, lambda i, o, scratch: call.block(i[ins], o[outs], scratch))
+
+
 # ---------------------------------------------------------------- ops made of copies
 
 
@@ -117,13 +146,8 @@ def _parts(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel |
         found = _call(Copy(), [x.spec], [s], threads, target)
         if found is None:
             return None
-        calls.append(_only_input(found[0], i))
+        calls.append(_part(found[0], slice(i, i + 1), slice(0, 1)))
     return NativeKernel(node, calls, strided=(True,) * len(strides))
-
-
-def _only_input(call: Call, index: int) -> Call:
-    """Return a call that reads just one of the kernel's inputs."""
-    return Call(call.source, lambda ins, outs, scratch: call.block([ins[index]], outs, scratch))
 
 
 _FILL = """

@@ -1,4 +1,4 @@
-"""A kernel of C text: its calls, and their argument blocks."""
+"""Kernels of C text, their calls and argument blocks; and kernels made of two."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from minigraph.backends.cpu.compiler import Source
 from minigraph.backends.reference import NumpyKernel
 from minigraph.dtypes import Array
 from minigraph.graph import Node
+from minigraph.program import Kernel
 
 Place = tuple[int, int]  # slot and offset in bytes
 THREADED = 32768  # elements from which on a second thread pays
@@ -48,19 +49,56 @@ class NativeKernel:
         calls: Sequence[Call],
         scratch: int = 0,
         strided: Sequence[bool] = (),
-        inplace: Sequence[bool] = (),
+        inplace: Sequence[Sequence[int]] = (),
         refuses: bool = False,
     ) -> None:
         self.calls = calls
         self.scratch = scratch
         self.strided: Sequence[bool] = strided or (False,) * len(node.inputs)
-        self.inplace: Sequence[bool] = inplace or (False,) * len(node.inputs)
+        self.inplace = inplace or ((),) * len(node.inputs)
         self.refuses = refuses
         self.meaning = NumpyKernel(node)
+
+    @property
+    def sources(self) -> Sequence[tuple[str, str]]:
+        found = dict.fromkeys(call.source for call in self.calls)
+        return [(s.name, s.text.replace("NAME", s.name)) for s in found]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute in NumPy: where the compiler failed."""
         self.meaning.run(inputs, outputs, scratch)
+
+
+class TogetherKernel(NativeKernel):
+    """Calls that do not depend on each other; threads take one after the other."""
+
+    def __init__(
+        self, node: Node, calls: Sequence[Call], threads: int, inplace: Sequence[Sequence[int]]
+    ) -> None:
+        super().__init__(node, calls, 0, (True,) * len(node.inputs), inplace)
+        self.threads = threads
+
+
+class SequenceKernel:
+    """A kernel, and one that then changes its only output in place.
+
+    first  computes the output
+    then   has the output for its input and for its output
+    """
+
+    def __init__(self, first: Kernel, then: Kernel) -> None:
+        self.first = first
+        self.then = then
+        self.name = f"{first.name} + {then.name}"
+        self.sources = [*first.sources, *then.sources]
+        self.scratch = max(first.scratch, then.scratch)
+        self.strided = first.strided
+        self.inplace = first.inplace
+        self.refuses = first.refuses or then.refuses
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        self.first.run(inputs, outputs, scratch)
+        self.then.run(outputs, outputs, scratch)
 
 
 def call(text: str, *values: int) -> Call:

@@ -22,7 +22,7 @@ from typing import Any
 
 from minigraph.dtypes import Array, DType
 from minigraph.errors import GraphError, warn_once
-from minigraph.graph import Shape
+from minigraph.spec import Shape
 
 # The names and values of the C header dnnl_types.h, version 3.2.
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
@@ -298,6 +298,7 @@ class OneDnnKernel:
     """
 
     refuses = False
+    sources: Sequence[tuple[str, str]] = ()
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ class OneDnnKernel:
     ) -> None:
         self.name = f"onednn {descriptor.name}"
         self.strided = strided
-        self.inplace: Sequence[bool] = (False,) * len(strided)
+        self.inplace: Sequence[Sequence[int]] = ((),) * len(strided)
         self.threads = threads
         self.scratch = 0
         before: list[Call] = []

@@ -1,0 +1,234 @@
+"""Fusion: which nodes become one generated kernel.
+
+The nodes are visited against the direction of the data.  Each joins the kernel that reads it first,
+if that kernel can take it; else a kernel begins with it.  So the kernels have begun in the reverse
+of an order in which they can run, and no cycle needs to be looked for.
+
+A node that several kernels read is computed in the first and stored for the others; those compute
+it again where that costs less than reading it.  A node does not move into a later kernel if that
+would keep its inputs alive for longer than it is worth: the peak of memory does not rise.
+
+What kept neighbours apart stands, in words, in `notes.stops`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from minigraph.graph import Graph, Item, Node, Parameter, in_place_of
+from minigraph.jit.domain import Loops, Unfit
+from minigraph.jit.expression import is_number
+from minigraph.jit.fused import Fused, stand_ins
+from minigraph.jit.kernel import specialise
+from minigraph.passes.group import Group, is_cheap, is_kernel_op, is_placement
+from minigraph.passes.notes import Notes
+from minigraph.report import Stop
+
+
+def fuse_elementwise(graph: Graph, notes: Notes) -> Graph:
+    """Let elementwise ops that read one another become one kernel."""
+    return _Fusion(graph, notes, reductions=False).result()
+
+
+def fuse_kernels(graph: Graph, notes: Notes) -> Graph:
+    """Let elementwise ops and reductions that read one another become one kernel."""
+    return _Fusion(graph, notes, reductions=True).result()
+
+
+class _Fusion:
+    """The state of the pass."""
+
+    def __init__(self, graph: Graph, notes: Notes, reductions: bool) -> None:
+        self.graph = graph
+        self.notes = notes
+        self.users = graph.users()
+        self.outputs = set(graph.outputs)
+        self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
+        self.order = graph.by_turn(last=self._tail())
+        self.place = {node: i for i, node in enumerate(self.order)}
+        # How many nodes that no kernel can take stand before each place.
+        heavy = [bool(n.inputs) and n not in self.fusable and not n.op.is_view for n in self.order]
+        self.heavy = [0, *itertools.accumulate(heavy)]
+        self.begun = 0
+        self.alone: dict[Node, int] = {}  # nodes that stay as they are -> `begun`
+        self.groups: list[Group] = []
+        self.home: dict[Node, Group] = {}  # the kernel that computes a node first
+        self.copies: dict[Node, list[Group]] = {}  # others that compute it again
+        for node in reversed(self.order):
+            if node.inputs:
+                self._visit(node)
+
+    def _tail(self) -> set[Node]:
+        """Return the nodes that only outputs depend on, by way of nodes that kernels can take.
+
+        Updates, that is.  Wherever they were written, nothing else waits for them.
+        """
+        tail: set[Node] = set()
+        for node in reversed(self.graph.order):
+            light = node in self.fusable or is_placement(node) or isinstance(node.op, Item)
+            if light and node.inputs and all(user in tail for user in self.users[node]):
+                tail.add(node)
+        return tail
+
+    # ------------------------------------------------------------ which kernel takes which node
+
+    def _visit(self, node: Node) -> None:
+        reading: dict[Group, list[Node]] = {}
+        outside = node in self.outputs
+        first = -1  # when the reader that runs first was begun
+        for user in dict.fromkeys(self.users[node]):
+            groups = [*self.copies.get(user, ())]
+            if user in self.home:
+                groups.append(self.home[user])
+            for group in groups:
+                reading.setdefault(group, []).append(user)
+            if user in self.alone:
+                outside = True
+                first = max(first, self.alone[user])
+        if is_placement(node):
+            self._place(node, reading, outside)
+        elif node not in self.fusable:
+            self._leave(node)
+            for users in reading.values():
+                self._stop(node, users[0], f"{node.op.name} has a kernel of its own")
+        else:
+            self._compute(node, reading, outside, first)
+
+    def _place(self, node: Node, reading: dict[Group, list[Node]], outside: bool) -> None:
+        """Let each kernel that reads a view see to it itself."""
+        for group, users in reading.items():
+            if self._take(group, node, users, stored=False):
+                self.copies.setdefault(node, []).append(group)
+            else:
+                outside = True
+        if outside:
+            self._leave(node)
+
+    def _compute(
+        self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
+    ) -> None:
+        """Put a node into the kernel that reads it first, or begin one with it."""
+        home = max(reading, key=lambda group: group.begun, default=None)
+        if home is not None and home.begun < first:
+            users = reading[home]
+            self._stop(node, users[0], "its result is needed before the kernel can run")
+            home = None
+        again = [g for g in reading if g is not home and self._may_copy(g, node)]
+        stored = outside or len(again) + (home is not None) < len(reading)
+        if home is not None and self._lives_longer(home, node, stored):
+            self._stop(node, reading[home][0], "what it reads would have to be kept for longer")
+            home = None
+        if home is None or not self._take(home, node, reading[home], stored):
+            home = Group(self._next(), self.place[node])
+            home.begin(node)
+            self.groups.append(home)
+        self.home[node] = home
+        for group in again:
+            if group is not home and self._take(group, node, reading[group], stored=False):
+                self.copies.setdefault(node, []).append(group)
+            else:
+                home.stored.add(node)
+
+    def _may_copy(self, group: Group, node: Node) -> bool:
+        """Whether a kernel had better compute a node again than read its result."""
+        small = node.spec.nbytes // 8
+        there = (x in group.reads or is_number(x) or x.spec.nbytes <= small for x in node.inputs)
+        return is_cheap(node) and all(there)
+
+    def _lives_longer(self, group: Group, node: Node, stored: bool) -> bool:
+        """Whether more memory would be held, by what the node reads, until the kernel runs."""
+        if self.heavy[group.place] == self.heavy[self.place[node]]:
+            return False  # nothing that matters runs in between
+        gained = 0 if stored else node.spec.nbytes
+        for x in set(node.inputs):
+            last = max(self.place[user] for user in self.users[x])
+            if x.inputs and not isinstance(x, Parameter) and last < group.place:
+                gained -= x.spec.nbytes
+        return gained < 0
+
+    def _take(self, group: Group, node: Node, users: Sequence[Node], stored: bool) -> bool:
+        try:
+            group.take(node, users, stored)
+        except Unfit as why:
+            self._stop(node, users[0], str(why))
+            return False
+        return True
+
+    def _leave(self, node: Node) -> None:
+        self.alone[node] = self._next()
+
+    def _next(self) -> int:
+        self.begun += 1
+        return self.begun
+
+    def _stop(self, node: Node, user: Node, why: str) -> None:
+        self.notes.stops.append(Stop(node.op.name, user.op.name, why, str(node.source)))
+
+    # ------------------------------------------------------------ the new graph
+
+    def result(self) -> Graph:
+        """Return the graph in which each group is one node."""
+        new: dict[Node, Node] = {x: x for x in self.order if not x.inputs}
+        units: list[tuple[int, Node | Group]] = [(n, node) for node, n in self.alone.items()]
+        units += [(group.begun, group) for group in self.groups]
+        for _, unit in sorted(units, key=lambda pair: -pair[0]):
+            if isinstance(unit, Node):
+                new[unit] = unit.replace(tuple(new[x] for x in unit.inputs))
+            else:
+                self._put(unit, new)
+        return Graph(self.graph.inputs, tuple(new[y] for y in self.graph.outputs))
+
+    def _put(self, group: Group, new: dict[Node, Node]) -> None:
+        """Put what computes a group's members into `new`: as few kernels as can do it."""
+        inside = set(group.members)
+        parts = [group.members]
+        while parts:
+            members = parts.pop()
+            if sum(node in self.fusable for node in members) < 2:
+                for node in reversed(members):
+                    new[node] = node.replace(tuple(new[x] for x in node.inputs))
+                continue
+            others = inside.difference(members)
+            stored = [
+                node
+                for node in reversed(members)
+                if node in group.stored or not others.isdisjoint(self.users[node])
+            ]
+            try:
+                self._put_kernel(group, members, stored, new)
+            except Unfit as why:
+                half = len(members) // 2
+                later, sooner = members[:half], members[half:]
+                parts += later, sooner
+                border = set(later)
+                pairs = ((x, user) for x in sooner for user in self.users[x] if user in border)
+                for x, user in itertools.islice(pairs, 1):
+                    self._stop(x, user, str(why))
+
+    def _put_kernel(
+        self, group: Group, members: list[Node], stored: list[Node], new: dict[Node, Node]
+    ) -> None:
+        """Put one kernel that computes `stored`, of some members, into `new`; or raise Unfit."""
+        inside = set(members)
+        # What is read at two places, such as x in x + x.T, is two operands.
+        reads: dict[tuple[Node, Loops], None] = {}
+        for node in reversed(members):
+            for x in node.inputs:
+                if x not in inside and not is_number(x):
+                    reads[x, group.loops_of(x, node)] = None
+        given = dict(zip(reads, stand_ins([x.spec for x, _ in reads]), strict=True))
+        made: dict[Node, Node] = {}
+        for node in reversed(members):
+            made[node] = node.replace(
+                tuple(
+                    made[x] if x in inside else given.get((x, group.loops_of(x, node)), x)
+                    for x in node.inputs
+                )
+            )
+        graph = Graph(tuple(given.values()), tuple(made[y] for y in stored))
+        specialise(graph, [x.spec.strides for x, _ in reads])
+        with in_place_of(members[0]):
+            results = Fused(graph).results(*(new[x] for x, _ in reads))
+        new.update(zip(stored, results, strict=True))
+        self.notes.fired["fused"] += 1

@@ -1,0 +1,56 @@
+"""Gathering: many small updates become one launch.
+
+An optimizer's update of a batch norm's 64 weights takes less time than starting its kernel on
+several threads does; a network has hundreds of such vectors (Apex and MXNet gather them into
+"multi-tensor" kernels).
+"""
+
+from __future__ import annotations
+
+from minigraph.graph import Graph, Item, Node, in_place_of
+from minigraph.jit.fused import Fused, Together
+from minigraph.ops.elementwise import Elementwise
+from minigraph.passes.notes import Notes
+
+SMALL = 64 << 10  # bytes of an operand
+TOTAL = 4 << 20  # bytes of results; gathered, gradients wait for the last one
+
+
+def gather_updates(graph: Graph, notes: Notes) -> Graph:
+    """Let small kernels whose results go to the caller and to parameters only run together."""
+    gathered = _final(graph)
+    if len(gathered) < 2:
+        return graph
+    inside = set(gathered)
+    notes.fired["together"] += len(gathered)
+    new: dict[Node, Node] = {}
+    for node in graph:
+        if node not in inside and not (isinstance(node.op, Item) and node.inputs[0] in inside):
+            new[node] = node.replace(tuple(new[x] for x in node.inputs)) if node.inputs else node
+    op = Together(tuple(n.op for n in gathered), tuple(len(n.inputs) for n in gathered))
+    with in_place_of(max(gathered, key=lambda node: node.turn)):
+        results = iter(op.results(*(new[x] for node in gathered for x in node.inputs)))
+    parts = {node: [next(results) for _ in node.specs] for node in gathered}
+    for node in graph:
+        if node in inside:
+            new[node] = parts[node][0]
+        elif node not in new:
+            assert isinstance(node.op, Item)
+            new[node] = parts[node.inputs[0]][node.op.index]
+    return Graph(graph.inputs, tuple(new[y] for y in graph.outputs))
+
+
+def _final(graph: Graph) -> list[Node]:
+    """Return the small kernels that nothing waits for."""
+    users = graph.users()
+    found: list[Node] = []
+    total = 0
+    for node in graph:
+        if not isinstance(node.op, Fused | Elementwise) or not node.inputs:
+            continue
+        read = [user for user in users[node] if not isinstance(user.op, Item) or users[user]]
+        sizes = [s.nbytes for s in (*node.specs, *(x.spec for x in node.inputs))]
+        if not read and all(0 < size <= SMALL for size in sizes) and total < TOTAL:
+            found.append(node)
+            total += sum(s.nbytes for s in node.specs)
+    return found

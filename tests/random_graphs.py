@@ -1,0 +1,511 @@
+"""Random graphs, each made from a seed as the text of a program that builds it.
+
+A graph grows line by line: a template of TEMPLATES is filled in with values that fit, executed, and
+kept unless shapes or dtypes turn out not to fit.  `str(graph)` is the whole program, which builds
+the same graph anywhere and prints what every level makes of it.
+"""
+
+import functools
+import inspect
+import itertools
+import random
+
+import numpy as np
+from samples import ELEMENTWISE
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.ops.elementwise import kind
+
+LARGEST = 700  # elements of a value
+
+
+def draw(shape, dtype, values, seed):
+    """Random numbers: "real", on a "grid" of halves, or "special", those that go wrong first."""
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if "int" in dtype:
+        return rng.integers(-4 if dtype[0] == "i" else 0, 5, shape).astype(dtype)
+    x = rng.normal(size=shape) * 2
+    if values == "grid":
+        x = np.round(x) / 2
+    if values == "special":
+        rare = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 1e30, -1e30, 1e-42]
+        x = np.where(rng.random(shape) < 0.4, rng.choice(rare, shape), x)
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)
+
+
+# ---------------------------------------------------------------- what lines look like
+
+# {a} to {d} are values of one dtype that broadcast, {s} one like {a}, {i} {j} integers, {p} {q}
+# bools, {n} {m} numbers; {matrix} {bias} {kernel} {same} are new parameters that fit {a}; the rest
+# say something about {a}: `RandomGraph.blank` has them all.
+SUMS = [
+    "{a} * {b} + {c}",
+    "{a} * {b} - {c}",
+    "{c} - {a} * {b}",
+    "-({a} * {b}) - {c}",
+    "{a} * {b} + {c} * {d}",
+    "{a} * {b} - {c} * {d}",
+    "({a} + {b}) - ({c} - {d} * {a})",
+    "{a} * {b} * {c} + {d}",
+    "{a} * {b} + {c} * {d} + {a} * {c} - {b}",
+    "{a} * {a} + {b} * {b}",
+    "ops.square({a}) - {b} * {n}",
+    "{a} * {n} + {m}",
+    "({a} * {n}) * {m}",
+    "({a} + {n}) - {m}",
+    "ops.fma({a}, {b}, {c})",
+]
+IDENTITIES = [
+    "{a} * 1",
+    "1 * {a}",
+    "{a} / 1",
+    "{a} + 0",
+    "0 + {a}",
+    "{a} - 0",
+    "{a} + (-0.0)",
+    "0 - {a}",
+    "{a} * 0",
+    "{a} * -1",
+    "{a} - {a}",
+    "{a} / {a}",
+    "-(-{a})",
+    "{a} - (-{b})",
+    "{a} + (-{b})",
+    "{a} ** {power}",
+    "1 / {a}",
+    "{a} / {n}",
+    "{a} * ops.broadcast_to(np.ones((), {a}.dtype), {a}.shape)",
+    "{a} + np.zeros({a}.shape, {a}.dtype)",
+    "np.ones((2, *{a}.shape), {a}.dtype) * {a}",
+    "ops.abs(ops.abs({a}))",
+    "ops.abs(-{a})",
+    "ops.square(-{a})",
+    "ops.relu(ops.relu({a}))",
+    "ops.floor(ops.ceil({a}))",
+    "ops.round(ops.round({a}))",
+    "ops.maximum({a}, {a})",
+    "ops.minimum({a}, {a})",
+    "ops.clip({a}, {n}, {m})",
+    "ops.exp(ops.log({a}))",
+    "ops.log(ops.exp({a}))",
+    "ops.log(1 + {a})",
+    "ops.exp({a}) - 1",
+    "ops.sqrt(ops.square({a}))",
+    "ops.where({p}, {a}, {a})",
+    "ops.where(np.bool_(True), {a}, {b})",
+    "ops.where({a} == {a}, {b}, {n})",
+    "ops.stop_gradient({a})",
+    "{a}.astype('float64').astype({a}.dtype)",
+    "{a}.astype('float64').astype('float32')",
+]
+INTEGERS = [
+    "{i} + {j} * 2",
+    "{i} * {j} + {i}",
+    "{i} * 0",
+    "{i} | 0",
+    "{i} & {i}",
+    "{i} ^ {j}",
+    "{i} // {j}",
+    "{i} % {j}",
+    "-(-{i})",
+    "~(~{i})",
+    "ops.abs({i})",
+    "ops.maximum({i}, {j})",
+    "{i}.sum({axes})",
+    "{i}.astype({number_type}) + {a}",
+    "{i}.astype('int64').astype('int32')",
+    "{i}.astype('uint8')",
+    "ops.argmax({a}, {axis})",
+    "ops.where(ops.isfinite({a}), ops.clip({a}, -99, 99), 0).astype('int32')",
+]
+BOOLS = [
+    "{a} {relation} {b}",
+    "{a} {relation} {n}",
+    "{i} {relation} {j}",
+    "ops.logical_not({p})",
+    "ops.logical_not(ops.logical_not({p}))",
+    "{p} & {q}",
+    "{p} | {p}",
+    "{p}.astype({number_type})",
+    "{p}.astype('int32').astype('bool')",
+    "ops.where({p}, {a}, {n})",
+    "ops.where({p}, {a}, {b})",
+    "ops.where({p}, {i}, {j})",
+]
+SHAPES = [
+    "{a}.reshape({shape})",
+    "{a}.reshape({shape}).reshape({shape2})",
+    "{a}.reshape(-1).reshape({a}.shape)",
+    "ops.permute_dims({a}, {order})",
+    "ops.permute_dims(ops.permute_dims({a}, {order}), {order2})",
+    "ops.broadcast_to({a}, {wide})",
+    "ops.tanh(ops.broadcast_to({a}, {wide}))",
+    "ops.broadcast_to({a}, {wide}) + {b}",
+    "ops.expand_dims({a}, 0)",
+    "ops.flip({a}, {axis})",
+    "ops.flip(ops.flip({a}, {axis}), {axis2})",
+    "{a}[{index}]",
+    "{a}[{index}][{index2}]",
+    "ops.pad({a}, 1)[{index}]",
+    "ops.concat([{a}, {s}], {axis})",
+    "ops.stack([{a}, {s}, {a}])",
+    "ops.take({a}, {rows}, 0)",
+]
+REDUCTIONS = [
+    "{a}.{reduce}({axes})",
+    "{a}.{reduce}({axes}, keepdims=True)",
+    "{a} - {a}.{reduce}({axes}, keepdims=True)",
+    "({a} * {b}).sum({axes})",
+    "({a} * {a}).mean({axes}, keepdims=True)",
+    "ops.var({a}, {axes})",
+    "ops.logsumexp({a}, {axes}, keepdims=True)",
+    "ops.softmax({a}, {axis})",
+    "ops.log_softmax({a}, {axis})",
+    "ops.exp({a}) / ops.exp({a}).sum({axis}, keepdims=True)",
+    "ops.layer_norm({a}, {a}.shape[-1:])",
+    "({a} - {a}.mean({axis}, keepdims=True)) * ops.rsqrt(ops.var({a}, {axis}, 0, True) + 1e-5)",
+    "ops.mse_loss({a}, {s})",
+]
+LAYERS = [
+    "{a} @ {matrix}",
+    "ops.relu({a} @ {matrix} + {bias})",
+    "ops.tanh({bias} + {a} @ {matrix})",
+    "{a} @ ops.permute_dims({a}, {swapped})",
+    "ops.gelu({a})",
+    "ops.silu({a})",
+    "ops.softplus({a})",
+    "ops.logaddexp({a}, {b})",
+    "ops.dropout({a}, 0.5)",
+    "ops.batch_norm_with_statistics({a})[0]",
+    "ops.relu(ops.batch_norm_with_statistics({a})[0])",
+    "ops.relu(ops.batch_norm_with_statistics({a})[0] + {s})",
+    "ops.batch_norm({a}, {a}.mean({not_channel}), ops.var({a}, {not_channel}))",
+    "ops.conv2d({image}, {kernel}, padding=1)",
+    "ops.relu(ops.conv2d({image}, {kernel}, {channels}, padding=1))",
+    "ops.relu(ops.conv2d({image}, {kernel}, padding=1) + {channels}.reshape((-1, 1, 1)))",
+    "ops.max_pool2d({image}, 2)",
+    "ops.cross_entropy({a}, {labels})",
+]
+GRADIENTS = [
+    "mg.grad(ops.relu(ops.batch_norm_with_statistics({a})[0]).sum(), [{x}])[0]",
+    "mg.grad(ops.cross_entropy({a}, {labels}), [{x}])[0]",
+    "mg.grad(ops.relu({a} @ {matrix} + {bias}).mean(), [{x}])[0]",
+    "mg.grad(({a} * {b}).sum(), [{b}])[0]",
+    "mg.grad(ops.tanh({a}).sum(), [{x}])[0]",
+    "mg.grad({a}.mean(), [{x}])[0]",
+    "mg.grad(ops.logsumexp({a}), [{x}])[0]",
+]
+
+
+def elementwise():
+    """A line for every elementwise op of the registry that has a function."""
+    lines = []
+    for op in ELEMENTWISE.values():
+        if hasattr(ops, op.name) and op.name not in ("where", "clip", "astype"):
+            arity = op.forward.__code__.co_argcount - 1
+            names = (f"{{{c}}}" for c in ("pq" if op.accepts == "iub" else "abcd"))
+            lines.append(f"ops.{op.name}({', '.join(itertools.islice(names, arity))})")
+    return lines
+
+
+DOMAINS = {op.name: op.domain for op in ELEMENTWISE.values() if op.domain != (-2.0, 2.0)}
+TEMPLATES = [
+    (20, elementwise()),
+    (20, SUMS),
+    (12, IDENTITIES),
+    (6, INTEGERS),
+    (7, BOOLS),
+    (10, SHAPES),
+    (9, REDUCTIONS),
+    (5, LAYERS),
+    (4, GRADIENTS),
+]
+NUMBERS = ["0", "1", "-1", "2", "0.5", "3", "-1.5", "0.1"]
+RARE_NUMBERS = ["-0.0", "np.inf", "-np.inf", "np.nan", "1e-20", "1e20"]
+
+
+class RandomGraph:
+    """The random graph number `seed`.
+
+    inputs, outputs, updates, arrays  as `compile` and the compiled function take them
+    """
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.lines = []
+        self.scope = {"np": np, "mg": mg, "ops": ops, "draw": draw}
+        self.names = []  # of the values
+        self.tame = self.random.random() < 0.4  # operands stay where ops are defined
+        self.values = (
+            "real" if self.tame else self.random.choice(("real", "grid", "special", "special"))
+        )
+        lengths = (1, 2, 3, 4, 7, 33) if self.random.random() < 0.95 else (0, 1, 2)
+        self.lengths = self.random.choices(self.random.sample(lengths, 2), k=3)
+        self.float = self.random.choices(("float32", "float64", "float16"), (44, 4, 1))[0]
+        self.grow()
+        self.finish()
+
+    def __str__(self):
+        """The program."""
+        head = ["import numpy as np\n", "import minigraph as mg", "from minigraph import ops\n\n"]
+        return "\n".join([*head, inspect.getsource(draw), "", *self.lines, "", REPORT])
+
+    # ------------------------------------------------------------ lines
+
+    def execute(self, line):
+        exec(compile(line, f"random graph {self.seed}", "exec"), self.scope)
+        self.lines.append(line)
+
+    def let(self, name, expression):
+        """Append a line that gives an expression a name; return the name."""
+        self.execute(f"{name} = {expression}")
+        self.names.append(name)
+        return name
+
+    def grow(self):
+        for i in range(self.random.choice((1, 2, 2, 3))):
+            dtype = self.random.choices((self.float, "int32", "bool"), (14, 1, 1))[0]
+            dtype = dtype if i else self.float
+            self.let(f"x{i}", f'mg.input("x{i}_{self.seed}", {self.some_shape()}, "{dtype}")')
+        weights, groups = zip(*TEMPLATES, strict=True)
+        for _ in range(self.random.choice((4, 8, 14, 22))):
+            self.try_line(self.random.choice(self.random.choices(groups, weights)[0]))
+
+    def try_line(self, template):
+        """Append the filled-in template, unless something does not fit."""
+        before = len(self.lines), len(self.names)
+        try:
+            expression = template.format_map(Blanks(self, template))
+            name = self.let(f"v{len(self.lines)}", expression)
+            fits = self.scope[name].size <= LARGEST
+        except (mg.GraphError, LookupError):
+            fits = False
+        if not fits:
+            del self.lines[before[0] :], self.names[before[1] :]
+
+    def finish(self):
+        """Choose outputs and updates, and draw the arrays."""
+        read = {x for name in self.names for x in self.node(name).inputs}
+        ends = [name for name in self.names if self.node(name) not in read]
+        outputs = self.random.sample(ends, min(len(ends), 5))
+        outputs += self.random.sample(
+            self.names, self.random.choice((0, 0, 1, 2)) % len(self.names)
+        )
+        if self.random.random() < 0.05:
+            outputs.append(self.random.choice(("2.5", outputs[0])))
+        updates = self.update() if self.random.random() < 0.3 else {}
+        self.execute(f"inputs = [{', '.join(x for x in self.names if x[0] == 'x')}]")
+        self.execute(f"outputs = [{', '.join(outputs)}]")
+        self.execute(f"updates = {{{', '.join(f'{k}: {v}' for k, v in updates.items())}}}")
+        self.execute(
+            f'arrays = [draw(x.shape, str(x.dtype), "{self.values}", {self.seed} + i)'
+            " for i, x in enumerate(inputs)]"
+        )
+        for name in ("inputs", "outputs", "updates", "arrays"):
+            setattr(self, name, self.scope[name])
+
+    def update(self):
+        """Append the lines of an optimizer's step; return parameters with their new values."""
+        value = self.pick("f")
+        p, mean, square = (self.parameter(self.node(value).shape) for _ in range(3))
+        n = len(self.lines)
+        if self.random.random() < 0.4:
+            new = self.let(f"v{n}", f"{p} * 0.9 + {value} * 0.1")
+            return {p: new} if self.random.random() < 0.5 else {p: new, mean: p}
+        self.let(f"v{n}", f"{mean} * 0.9 + {value} * 0.1")
+        self.let(f"v{n + 1}", f"ops.square({square}) * 0.99 + {value} * {value} * 0.01")
+        self.let(f"v{n + 2}", f"v{n} / (ops.sqrt(v{n + 1}) * 1.5 + 1e-3) * -0.1 + {p}")
+        return {mean: f"v{n}", square: f"v{n + 1}", p: f"v{n + 2}"}
+
+    # ------------------------------------------------------------ what fits
+
+    def node(self, name):
+        return self.scope[name]
+
+    def pick(self, kinds, fits=lambda node: True, default=None):
+        """The name of a value, rather a new one, or of what `default` makes where none fits."""
+        found = [x for x in self.names if kind(self.node(x).dtype) in kinds and fits(self.node(x))]
+        if default and self.random.random() < 0.2 / (len(found) + 0.2):
+            return default()
+        if not found:
+            raise LookupError(kinds)
+        return found[max(self.random.randrange(len(found)), self.random.randrange(len(found)))]
+
+    def some_shape(self):
+        """The graph's axes: all, or without leading ones, or with some of length 1."""
+        if self.random.random() < 0.3:
+            return tuple(self.lengths)
+        kept = (1 if self.random.random() < 0.3 else n for n in self.lengths)
+        return tuple(kept)[self.random.choice((0, 0, 1, 1, 2, 3)) :]
+
+    def parameter(self, shape, dtype=None, values=None):
+        """Append a new parameter."""
+        name, seed = f"w{len(self.lines)}", self.random.randrange(10**6)
+        array = f'draw({tuple(shape)}, "{dtype or self.float}", "{values or self.values}", {seed})'
+        return self.let(name, f'mg.Parameter({array}, "{name}")')
+
+
+class Blanks(dict):
+    """What fills the blanks of one template; a digit at a blank's end asks for another one."""
+
+    def __init__(self, graph, template):
+        super().__init__()
+        self.graph = graph
+        self.random = graph.random
+        self.domain = graph.tame and DOMAINS.get(template.partition("(")[0].removeprefix("ops."))
+        self.width = self.random.choice((1, 3, 4))  # of what a layer makes
+
+    def __missing__(self, key):
+        self[key] = text = str(getattr(self, key.rstrip("23"))())
+        return text
+
+    @functools.cached_property
+    def first(self):
+        """The name of the value that {a} stands for."""
+        return self.graph.pick("f")
+
+    @property
+    def node(self):
+        return self.graph.scope[self.first]
+
+    def inside(self, name):
+        return f"ops.clip({name}, {self.domain[0]}, {self.domain[1]})" if self.domain else name
+
+    def like(self, fits):
+        """The name of a value with the dtype of {a}."""
+        return self.graph.pick("f", lambda node: node.dtype == self.node.dtype and fits(node))
+
+    # ------------------------------------------------------------ values
+
+    def a(self):
+        return self.inside(self.first)
+
+    def b(self):
+        return self.inside(self.like(lambda node: broadcasts(node.shape, self.node.shape)))
+
+    c = d = b
+
+    def s(self):
+        return self.like(lambda node: node.shape == self.node.shape)
+
+    def i(self):
+        return self.graph.pick("iu", default=self.new_integers)
+
+    def new_integers(self):
+        return self.graph.parameter(self.graph.some_shape(), self.random.choice(("int32", "uint8")))
+
+    j = i
+
+    def p(self):
+        return self.graph.pick("b", default=lambda: f"({self.graph.pick('f')} > 0)")
+
+    q = p
+
+    def x(self):
+        """What a gradient may be asked for."""
+        names = [n for n in self.graph.names if n[0] in "xw"]
+        return self.random.choice(names)
+
+    def n(self):
+        rare = not self.graph.tame and self.random.random() < 0.15
+        return self.random.choice(RARE_NUMBERS if rare else NUMBERS)
+
+    m = n
+
+    # ------------------------------------------------------------ arguments that fit {a}
+
+    def axis(self):
+        return self.random.choice(range(-self.node.ndim, self.node.ndim))
+
+    def axes(self):
+        axes = range(self.node.ndim)
+        some = tuple(self.random.sample(axes, self.random.randint(0, len(axes))))
+        return self.random.choice((None, some, *axes))
+
+    def not_channel(self):
+        return tuple(axis for axis in range(self.node.ndim) if axis != 1)
+
+    def order(self):
+        return tuple(self.random.sample(range(self.node.ndim), self.node.ndim))
+
+    def swapped(self):
+        *rest, y, x = range(max(self.node.ndim, 2))
+        return (*rest, x, y)
+
+    def shape(self):
+        old = list(self.node.shape)
+        at = self.random.randint(0, len(old))
+        one = [*old[:at], 1, *old[at:]]
+        return tuple(self.random.choice(([-1], [-1, 1], [*reversed(old)], one, [-1, *old[2:]])))
+
+    def rows(self):
+        if not self.node.size:
+            raise LookupError
+        return "np.array([0, -1, 0])"
+
+    def wide(self):
+        lead = (2,) * self.random.randint(0, 1)
+        return (*lead, *(3 if n == 1 else n for n in self.node.shape))
+
+    def index(self):
+        items = [":", ":", "::2", "::-1", "1:", ":-1", "0", "-1"]
+        return ", ".join(self.random.choice(items) for _ in self.node.shape) or "..."
+
+    def relation(self):
+        return self.random.choice(("<", "<=", ">", ">=", "==", "!="))
+
+    def reduce(self):
+        return self.random.choice(("sum", "sum", "mean", "max", "min", "prod"))
+
+    def power(self):
+        return self.random.choice((2, 2, -1, 0.5, 0, 1, 3, -2, -0.5))
+
+    def number_type(self):
+        return repr(self.graph.float)
+
+    # ------------------------------------------------------------ layers
+
+    def matrix(self):
+        return self.graph.parameter((*self.node.shape[-1:], self.width))
+
+    def bias(self):
+        return self.graph.parameter((self.width,))
+
+    channels = bias
+
+    def image(self):
+        return f"{self.first}.reshape((1, *{self.first}.shape))"
+
+    def kernel(self):
+        # Infinity times padding is NaN to NumPy, while other kernels pass over the padding.
+        return self.graph.parameter((self.width, *self.node.shape[:1], 3, 3), values="real")
+
+    def labels(self):
+        if self.node.ndim != 2 or not self.node.size:
+            raise LookupError
+        count, classes = self.node.shape
+        return f"np.arange({count}) % {classes}"
+
+
+def broadcasts(*shapes):
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        return False
+    return True
+
+
+REPORT = """
+for level in range(4):
+    old = [p.numpy() for p in updates]
+    graph = mg.comp_graph("reference", {"graph_opt_level": level})
+    results = graph.compile(inputs, outputs, updates)(*arrays)
+    print(level, *results, *(p.numpy() for p in updates), sep="\\n")
+    for p, value in zip(updates, old):
+        p.assign(value)
+"""

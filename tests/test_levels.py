@@ -1,0 +1,215 @@
+"""Random graphs give at every level what they mean: NaN, infinity and the sign of zero included.
+
+Rounding may differ, by as much as the graph lets it matter (`minigraph.noise`).  A failure prints
+the program of its graph.
+"""
+
+import numpy as np
+import pytest
+from random_graphs import RandomGraph
+from samples import ANY_ZERO
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.dtypes import FLOATS
+from minigraph.graph import Graph, as_node
+from minigraph.noise import Noise
+from minigraph.ops.random import SEED, STEP, number_streams
+from minigraph.passes.levels import optimize, pipeline
+
+COUNT, CHUNK = 5000, 100
+COMPILED = 400  # of these with NumPy's kernels; a pass shows its mistakes without
+NATIVE = {0: 120, 2: 120, 3: 60}  # at each level with the CPU's; generating them takes a while
+TOGETHER = 30  # of these, in one function
+OPTIONS = [
+    *({"graph_opt_level": level} for level in range(4)),
+    *({"graph_opt_level": level, "graph_opt.jit": jit} for level in (0, 2) for jit in (1, 2)),
+]
+
+
+class Meaning:
+    """What graphs mean: their outputs and updates by NumPy, and how far rounding may move them."""
+
+    def __init__(self, graphs):
+        self.graphs = graphs
+        self.inputs = [x for graph in graphs for x in graph.inputs]
+        self.outputs = [y for graph in graphs for y in graph.outputs]
+        self.updates = {p: value for graph in graphs for p, value in graph.updates.items()}
+        self.arrays = [array for graph in graphs for array in graph.arrays]
+        new = [as_node(value).astype(p.dtype) for p, value in self.updates.items()]
+        results = (*map(as_node, self.outputs), *new)
+        self.written = number_streams(Graph((*self.inputs, SEED, STEP), results))
+        self.args = [*self.arrays, np.uint64(0), np.uint64(0)]
+        self.noise = Noise(self.written, self.args)
+        self.values = self.written(*self.args)
+        # Which zero NumPy takes of +0 and -0 is left to the processor.
+        names = {node.op.name for node in self.written}
+        self.signs = names.isdisjoint({*ANY_ZERO, "max", "min"})
+
+    def check(self, values, what, signs=False):
+        """Fail, with the program, if `values` are not these to rounding."""
+        owners = [graph for graph in self.graphs for _ in graph.outputs]
+        owners += [graph for graph in self.graphs for _ in graph.updates]
+        for i, (found, graph) in enumerate(zip(values, owners, strict=True)):
+            wrong = self.wrong(i, found, signs and self.signs)
+            if wrong.any():
+                at = np.unravel_index(int(wrong.argmax()), wrong.shape)
+                number = sum(owner is graph for owner in owners[:i])
+                may_be = ", ".join(dict.fromkeys(str(run[at]) for run in self.runs(i)))
+                pytest.fail(
+                    f"{what}: value {number} of this program at {[*map(int, at)]} is {found[at]}; "
+                    f"it may be {may_be}\n\n{graph}",
+                    pytrace=False,
+                )
+
+    def runs(self, i):
+        return [run[i] for run in self.noise.runs]
+
+    def wrong(self, i, found, signs):
+        """Where `found` is not value `i`; with `signs`, zero has one."""
+        expected = self.values[i]
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        wrong = ~same(expected, found)
+        if not wrong.any():
+            return wrong
+        other_zero = np.zeros_like(wrong)
+        if signs and expected.dtype in FLOATS:
+            zeros = np.stack([np.where(y == 0, np.signbit(y), 2) for y in self.runs(i)])
+            other_zero = wrong & (found == 0) & (zeros == np.signbit(expected)).all(0)
+        return other_zero | (wrong & ~self.noise.explains(i, expected, found))
+
+    def call(self, device, options):
+        """What one function of all graphs returns, and the new values of parameters.
+
+        The parameters get their old values back.
+        """
+        graph = mg.comp_graph(device, options)
+        step = graph.compile(self.inputs, self.outputs, self.updates)
+        old = [p.numpy() for p in self.updates]
+        values = [*step(*self.arrays), *(p.numpy() for p in self.updates)]
+        for p, value in zip(self.updates, old, strict=True):
+            p.assign(value)
+        return values
+
+
+def same(x, y):
+    """Where two arrays are equal: NaN is, zeros of other signs are not."""
+    if x.dtype not in FLOATS:
+        return np.asarray(x == y)
+    return (x == y) & (np.signbit(x) == np.signbit(y)) | (np.isnan(x) & np.isnan(y))
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, CHUNK))
+def test_every_pass_keeps_the_meaning(first):
+    passes = pipeline(3, fast_math=False, jit=2)
+    exact = len(pipeline(1, fast_math=False))  # passes after these may group a sum otherwise
+    for seed in range(first, first + CHUNK):
+        meaning = Meaning([RandomGraph(seed)])
+        for i, (graph, record) in enumerate(optimize(meaning.written, passes)):
+            if record.fired:
+                meaning.check(graph(*meaning.args), record.name, signs=i < exact)
+
+
+@pytest.mark.parametrize("first", range(0, COMPILED, CHUNK))
+def test_every_level_computes_the_meaning(first):
+    for seed in range(first, first + CHUNK):
+        meaning = Meaning([RandomGraph(seed)])
+        options = OPTIONS[seed % len(OPTIONS)]
+        meaning.check(meaning.call("reference", options), str(options))
+
+
+@pytest.mark.parametrize("level", NATIVE)
+def test_every_level_computes_the_meaning_on_the_cpu(level):
+    for first in range(0, NATIVE[level], TOGETHER):
+        meaning = Meaning([RandomGraph(seed) for seed in range(first, first + TOGETHER)])
+        found = meaning.call("cpu", {"graph_opt_level": level})
+        meaning.check(found, f"on the CPU at level {level}")
+
+
+def test_fast_math_keeps_the_meaning_of_what_is_finite_throughout():
+    checked = 0
+    for seed in range(COUNT // 5):
+        meaning = Meaning([RandomGraph(seed)])
+        nodes = tuple(node for node in meaning.written if not node.is_bundle)
+        values = Graph(meaning.written.inputs, nodes)(*meaning.args)
+        if all(np.isfinite(value).all() for value in values):
+            for graph, record in optimize(meaning.written, pipeline(1, fast_math=True)):
+                checked += "relax" in record.name and bool(record.fired)
+                meaning.check(graph(*meaning.args), f"fast math, {record.name}")
+    assert checked > 20
+
+
+# ---------------------------------------------------------------- the test of the test
+
+
+def plus_nothing(node, inputs):
+    x, y = inputs
+    return x if x.spec == node.spec and is_number(y, 0) else None
+
+
+def times_nothing(node, inputs):
+    _, y = inputs
+    return y if y.spec == node.spec and is_number(y, 0) else None
+
+
+def epsilon(node, inputs):
+    x, y = inputs
+    return x if x.spec == node.spec and is_number(y, np.float32(1e-5)) else None
+
+
+def undone(node, inputs):
+    return inputs[0].inputs[0] if inputs[0].op.name == "log" else None
+
+
+def is_number(node, number):
+    while node.op.name in ("broadcast_to", "reshape"):
+        (node,) = node.inputs
+    value = getattr(node.op, "value", None)
+    return value is not None and value.size == 1 and value.item() == number
+
+
+WRONG = {
+    "-0.0 + 0 is not -0.0": ("add", plus_nothing),
+    "infinity times 0 is not 0": ("multiply", times_nothing),
+    "the epsilon counts": ("add", epsilon),
+    "the logarithm of a negative number is NaN": ("exp", undone),
+    "the maximum of NaN is NaN": ("maximum", lambda _, xs: ops.where(xs[0] > xs[1], *xs)),
+    "equals are not less": ("less", lambda _, xs: ops.less_equal(*xs)),
+    "a flip turns": ("flip", lambda _, xs: xs[0]),
+    "NaN is not positive": ("relu", lambda _, xs: ops.where(xs[0] > 0, xs[0], 0)),
+    "a difference has an order": ("subtract", lambda _, xs: xs[1] - xs[0]),
+    "tanh is no less than that": ("tanh", lambda node, xs: ops.tanh(xs[0]) * 0.99999),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_rewrite_is_found(name):
+    op, rewrite = WRONG[name]
+
+    def change(node, inputs):
+        fits = node.op.name == op and inputs[0].dtype in FLOATS
+        new = rewrite(node, inputs) if fits else None
+        return node.replace(inputs) if new is None else new
+
+    with pytest.raises(pytest.fail.Exception, match="of this program"):
+        for seed in range(COUNT):
+            meaning = Meaning([RandomGraph(seed)])
+            meaning.check(meaning.written.map(change)(*meaning.args), name, signs=True)
+
+
+def test_the_printed_program_builds_the_same_graph(capsys):
+    for seed in range(5):
+        graph, scope = RandomGraph(seed), {}
+        exec(str(graph), scope)
+        for name in ("outputs", "updates"):
+            again, once = (
+                Graph(tuple(inputs), tuple(map(as_node, dict.fromkeys(values))))
+                for inputs, values in (
+                    (scope["inputs"], scope[name]),
+                    (graph.inputs, getattr(graph, name)),
+                )
+            )
+            assert str(again) == str(once)
+        for x, y in zip(scope["arrays"], graph.arrays, strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert capsys.readouterr().out
