@@ -5,9 +5,8 @@ nodes; nothing is changed in place and nothing is registered, so a pass is a fun
 graph, and dead code is what no output reaches.
 
 A node has one result.  The few ops that compute several at once make a *bundle*, a node that only
-`Item` nodes read; `Op.results` makes both.
-
-This file knows no particular op but the leaves (`Input`, `Variable`, `Constant`) and `Item`.
+`Item` nodes read; `Op.results` makes both.  This file knows no particular op but the leaves
+(`Input`, `Variable`, `Constant`) and `Item`.
 """
 
 from __future__ import annotations
@@ -506,22 +505,24 @@ class Graph:
         for node in self:
             with in_place_of(node):
                 new[node] = fn(node, tuple(new[x] for x in node.inputs))
-        return Graph(self.inputs, tuple(new[y] for y in self.outputs))
+        outputs = tuple(new[y] for y in self.outputs)
+        return (
+            self if all(map(operator.is_, outputs, self.outputs)) else Graph(self.inputs, outputs)
+        )
 
     def by_turn(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
         """Return the nodes, inputs before users and `last` at the end, else by their turns."""
         users = self.users()
         missing = {node: len(set(node.inputs)) for node in self}
         order: list[Node] = []
-        count = itertools.count()  # so that nodes themselves are not compared
-        ready = [(x in last, x.turn, next(count), x) for x in self if not missing[x]]
+        ready = [(x in last, x.turn, x) for x in self if not missing[x]]  # no two turns are equal
         heapq.heapify(ready)
         while ready:
             order.append(heapq.heappop(ready)[-1])
             for user in dict.fromkeys(users[order[-1]]):
                 missing[user] -= 1
                 if not missing[user]:
-                    heapq.heappush(ready, (user in last, user.turn, next(count), user))
+                    heapq.heappush(ready, (user in last, user.turn, user))
         return order
 
     def users(self) -> dict[Node, list[Node]]:
@@ -551,11 +552,9 @@ class Graph:
         values: dict[Node, Any] = dict(zip(self.inputs, args, strict=True))
         with np.errstate(all="ignore"):
             for node in self:
-                if node in values:
-                    continue
                 if isinstance(node, Parameter):
                     values[node] = node.data
-                else:
+                elif node not in values:
                     values[node] = run(node, *(values[x] for x in node.inputs))
         return tuple(values[y] for y in self.outputs)
 

@@ -21,12 +21,14 @@ from minigraph.ops.normalization import (
     BatchNormReluBackward,
 )
 from minigraph.ops.shape import broadcast_to
-from minigraph.passes.fact import filled_with
+from minigraph.passes.fact import filled_with, has, read_once
 from minigraph.passes.notes import Notes
 
 
 def fuse_batch_norm(graph: Graph, notes: Notes) -> Graph:
     """Return the graph with relu(batch norm [+ residual]) made one op, and its gradient another."""
+    if not has(graph, BatchNorm, BatchNormBackward):
+        return graph
     return _fuse_backward(_fuse_forward(graph, notes), notes)
 
 
@@ -47,7 +49,7 @@ class _Fusion:
 
 def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
     users = graph.users()
-    private = _private(graph, users)
+    private = read_once(graph)
     # The fused op gives mean and variance and needs the residual: one that needs any of them would
     # close a cycle.
     late = dependents(graph.outputs, [x for x in graph if _index(x, BatchNorm)])
@@ -83,7 +85,7 @@ def _normalised(z: Node, private: set[Node]) -> Iterator[tuple[Node, tuple[Node,
 
 def _fuse_backward(graph: Graph, notes: Notes) -> Graph:
     users = graph.users()
-    private = _private(graph, users)
+    private = read_once(graph)
     norms: dict[Node, Node] = {}  # for each gradient that comes through a relu, its first reader
     for node in graph:
         if isinstance(node.op, BatchNormBackward) and _through_relu(node.inputs[0]):
@@ -151,8 +153,3 @@ def _index(x: Node, kind: type[Op]) -> int | None:
 def _items(nodes: Iterable[Node]) -> dict[Node, int]:
     """The readers of a bundle, with which result each is."""
     return {x: x.op.index for x in nodes if isinstance(x.op, Item)}
-
-
-def _private(graph: Graph, users: dict[Node, list[Node]]) -> set[Node]:
-    """The nodes that are read at one place, and are no output."""
-    return {x for x, readers in users.items() if len(readers) == 1}.difference(graph.outputs)

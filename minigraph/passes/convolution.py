@@ -16,6 +16,7 @@ from minigraph.ops.epilogue import Activated
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import BatchNormInference
 from minigraph.ops.shape import BroadcastTo, Reshape, reshape
+from minigraph.passes.fact import has, read_once
 from minigraph.passes.notes import Notes
 from minigraph.spec import Shape
 
@@ -25,7 +26,9 @@ def fuse_bias(graph: Graph, notes: Notes) -> Graph:
 
     The vector runs along the channels of the convolution or along the columns of the product.
     """
-    private = _private(graph)
+    if not has(graph, Conv2d, Matmul):
+        return graph
+    private = read_once(graph)
     operands: dict[Node, tuple[Node, ...]] = {}
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -51,7 +54,9 @@ def fuse_activation(graph: Graph, notes: Notes) -> Graph:
 
     Any elementwise function of one input will do that keeps the dtype.
     """
-    private = _private(graph)
+    if not has(graph, Conv2d, Matmul):
+        return graph
+    private = read_once(graph)
     operands: dict[Node, tuple[Node, ...]] = {}
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -83,7 +88,9 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
     costs more; an eps that does not keep var + eps from 0; float16 and bfloat16, in which scaled
     weights would lose what the normalisation, in float32, keeps.
     """
-    private = _private(graph)
+    if not has(graph, BatchNormInference):
+        return graph
+    private = read_once(graph)
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
         if not isinstance(node.op, BatchNormInference):
@@ -101,12 +108,6 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
         return conv.op(x, w * reshape(scale, (-1, 1, 1, 1)), centre * scale + bias)
 
     return graph.map(rewrite)
-
-
-def _private(graph: Graph) -> set[Node]:
-    """The nodes that are read at one place, and are no output."""
-    read_once = {node for node, users in graph.users().items() if len(users) == 1}
-    return read_once.difference(graph.outputs)
 
 
 def _product(x: Node, private: set[Node]) -> Node | None:

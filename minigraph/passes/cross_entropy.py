@@ -16,7 +16,7 @@ from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LogSoftmax
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import BroadcastTo, broadcast_to
-from minigraph.passes.fact import filled_with
+from minigraph.passes.fact import filled_with, has
 from minigraph.passes.notes import Notes
 
 
@@ -41,6 +41,8 @@ def fuse_cross_entropy(graph: Graph, notes: Notes) -> Graph:
 
     All readers of the softmax's logarithms have to be among these.
     """
+    if not has(graph, LogSoftmax):
+        return graph
     users = graph.users()
     readers: dict[Node, dict[Node, _Loss]] = {}  # of the logarithms
     for node in graph:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from minigraph.dtypes import BOOL, DType
-from minigraph.graph import Constant, Node, Op
+from minigraph.graph import Constant, Graph, Node, Op
 from minigraph.ops.activation import Sigmoid
 from minigraph.ops.arithmetic import (
     Abs,
@@ -112,3 +112,14 @@ def is_normal(number: float, dtype: DType) -> bool:
 
 def _finfo(dtype: DType) -> Any:
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+def has(graph: Graph, *kinds: type[Op]) -> bool:
+    """Whether there is an op of one of these classes, without which a pass need not begin."""
+    return any(isinstance(node.op, kinds) for node in graph)
+
+
+def read_once(graph: Graph) -> set[Node]:
+    """Return the nodes that are read at one place and are no outputs."""
+    alone = {node for node, users in graph.users().items() if len(users) == 1}
+    return alone.difference(graph.outputs)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from minigraph.graph import Graph, Item, Node, Parameter, in_place_of
+from minigraph.graph import Graph, Item, Node, in_place_of
 from minigraph.jit.domain import Loops, Unfit
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused, stand_ins
@@ -24,6 +24,8 @@ from minigraph.jit.kernel import specialise
 from minigraph.passes.group import Group, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 from minigraph.report import Stop
+
+PAGE = 4096  # bytes that it does not matter to keep
 
 
 def fuse_elementwise(graph: Graph, notes: Notes) -> Graph:
@@ -45,11 +47,7 @@ class _Fusion:
         self.users = graph.users()
         self.outputs = set(graph.outputs)
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
-        self.order = graph.by_turn(last=self._tail())
-        self.place = {node: i for i, node in enumerate(self.order)}
-        # How many nodes that no kernel can take stand before each place.
-        heavy = [bool(n.inputs) and n not in self.fusable and not n.op.is_view for n in self.order]
-        self.heavy = [0, *itertools.accumulate(heavy)]
+        self.order, self.when = self._times()
         self.begun = 0
         self.alone: dict[Node, int] = {}  # nodes that stay as they are -> `begun`
         self.groups: list[Group] = []
@@ -58,6 +56,24 @@ class _Fusion:
         for node in reversed(self.order):
             if node.inputs:
                 self._visit(node)
+
+    def _times(self) -> tuple[list[Node], dict[Node, int]]:
+        """Return the order of execution, and how many ops that no kernel takes ran before each.
+
+        What only outputs depend on, such as updates, runs at the end as far as kernels go, and as
+        soon as its inputs are there as far as memory goes.
+        """
+        tail = self._tail()
+        order = self.graph.by_turn(last=tail)
+        when: dict[Node, int] = {}
+        heavy = 0
+        for node in order:
+            ready = max((when[x] for x in node.inputs), default=0)
+            when[node] = ready if node in tail else heavy
+            if node.inputs and node not in self.fusable and not node.op.is_view:
+                heavy += 1
+                when[node] = heavy
+        return order, when
 
     def _tail(self) -> set[Node]:
         """Return the nodes that only outputs depend on, by way of nodes that kernels can take.
@@ -114,13 +130,13 @@ class _Fusion:
             users = reading[home]
             self._stop(node, users[0], "its result is needed before the kernel can run")
             home = None
-        again = [g for g in reading if g is not home and self._may_copy(g, node)]
+        again = self._copies(node, [group for group in reading if group is not home], outside)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
             self._stop(node, reading[home][0], "what it reads would have to be kept for longer")
             home = None
         if home is None or not self._take(home, node, reading[home], stored):
-            home = Group(self._next(), self.place[node])
+            home = Group(self._next(), self.when[node])
             home.begin(node)
             self.groups.append(home)
         self.home[node] = home
@@ -130,22 +146,28 @@ class _Fusion:
             else:
                 home.stored.add(node)
 
-    def _may_copy(self, group: Group, node: Node) -> bool:
-        """Whether a kernel had better compute a node again than read its result."""
+    def _copies(self, node: Node, readers: list[Group], outside: bool) -> list[Group]:
+        """Return the kernels that had better compute a node again than read its result."""
+        if not is_cheap(node):
+            return []
         small = node.spec.nbytes // 8
-        there = (x in group.reads or is_number(x) or x.spec.nbytes <= small for x in node.inputs)
-        return is_cheap(node) and all(there)
+        large = [x for x in set(node.inputs) if not is_number(x) and x.spec.nbytes > small]
+        missing = {group: [x for x in large if x not in group.reads] for group in readers}
+        costs = {group: sum(x.spec.nbytes for x in missing[group]) for group in readers}
+        if not outside and all(cost <= node.spec.nbytes for cost in costs.values()):
+            return readers  # then it need not be stored: what it reads takes its place
+        return [group for group in readers if not costs[group]]
 
     def _lives_longer(self, group: Group, node: Node, stored: bool) -> bool:
         """Whether more memory would be held, by what the node reads, until the kernel runs."""
-        if self.heavy[group.place] == self.heavy[self.place[node]]:
+        if group.when <= self.when[node]:
             return False  # nothing that matters runs in between
         gained = 0 if stored else node.spec.nbytes
         for x in set(node.inputs):
-            last = max(self.place[user] for user in self.users[x])
-            if x.inputs and not isinstance(x, Parameter) and last < group.place:
+            last = max(self.when[user] for user in self.users[x])
+            if x.inputs and last < group.when:
                 gained -= x.spec.nbytes
-        return gained < 0
+        return gained < -PAGE
 
     def _take(self, group: Group, node: Node, users: Sequence[Node], stored: bool) -> bool:
         try:

@@ -53,7 +53,7 @@ class Group:
     """A kernel that is being put together, from its last node to its first.
 
     begun    how many kernels, and nodes that stay alone, were begun before it
-    place    of its last node in the order of execution
+    when     how many ops that no kernel takes run before it
     extents  of its loops
     reduced  the loops over which it reduces; None while it does not
     members  its nodes, the last one first
@@ -66,7 +66,7 @@ class Group:
     """
 
     begun: int
-    place: int
+    when: int
     extents: list[int] = field(default_factory=list)
     reduced: tuple[int, ...] | None = None
     members: list[Node] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Group:
         """
         if len(self.members) >= MAX_NODES:
             raise Unfit("the kernel is large enough")
-        reads = {x for x in (*self.reads, *node.inputs) if x.size > 1}
+        reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
             raise Unfit("the kernel would read too many arrays at once")
         found = {self.loops_of(node, user) for user in users}
