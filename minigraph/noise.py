@@ -2,13 +2,13 @@
 
 Two ways to compute the same thing differ by rounding: a little, or a lot where the graph subtracts
 what is nearly equal, divides by what is nearly zero, or asks for a sign.  No fixed tolerance knows
-which, so the graph itself is asked: it is evaluated several times with every number that is rounded
-somewhat off, and what moves by that may differ by that.
+which, so the graph itself is asked: it is evaluated several times with numbers somewhat off, and
+what moves by that may differ by that.
 """
 
 from __future__ import annotations
 
-import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,52 +19,56 @@ from minigraph.dtypes import FLOATS, Array, DType
 from minigraph.graph import Constant, Graph, Item, Node, Parameter, run
 from minigraph.ops.elementwise import Elementwise
 
-AMPLITUDES = (3, 8)  # of the noise, in distances between neighbouring floats
-OVERFLOWS = 8  # runs where numbers are too large
+# Of the noise, in distances between neighbouring floats.  With both signs of each, what is zero but
+# for rounding gets both signs too.
+AMPLITUDES = (3, -3, 8, -8)
+OVERFLOWS = 8  # runs more where numbers are too large
 MARGIN = 30  # by how much the few runs may underestimate
 
 _info: Callable[..., Any] = ml_dtypes.finfo  # NumPy's does not know bfloat16
 
 
-class Noise:
-    """The outputs of a graph in several runs: as they are, without denormals, and with noise.
+def explained(runs: Sequence[Array], expected: Array, found: Array) -> Array:
+    """Return for each element whether `found` may differ from `expected` as some runs do.
 
-    Parameters have the values that they have when the runs are first asked for.
+    True where it differs by no more than a margin times what they do, and where they disagree on
+    whether the element is finite or, of an integer or bool, on what it is.
     """
+    if expected.dtype not in FLOATS:
+        return np.any([run != runs[0] for run in runs], 0)
+    info = _info(expected.dtype)
+    x, y, numbers = real(expected), real(found), np.stack([real(run) for run in runs])
+    sort = np.where(np.isnan(numbers), 2, np.isinf(numbers) * np.sign(numbers))
+    with np.errstate(all="ignore"):
+        spread = numbers.max(0) - numbers.min(0)
+        limit = MARGIN * spread + 4 * float(info.eps) * np.abs(x) + float(info.tiny)
+        return np.asarray((sort != sort[0]).any(0) | (np.abs(x - y) <= limit))
 
-    def __init__(self, graph: Graph, args: Sequence[Array]) -> None:
-        self.graph = graph
-        self.args = args
 
-    @functools.cached_property
-    def runs(self) -> list[list[Array]]:
-        def results(change: Change) -> list[Array]:
-            return evaluate(self.graph, self.args, change)
+def shaken(x: Array, rng: np.random.Generator, amplitude: int) -> Array:
+    """Return an array with the floats in it somewhat off."""
+    if x.dtype not in FLOATS:
+        return x
+    wide = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+    off = rng.random(x.shape, wide.dtype)
+    with np.errstate(all="ignore"):
+        off -= 0.5
+        off *= 2 * amplitude * float(_info(x.dtype).eps)
+        off *= wide
+        off += wide
+    np.copyto(off, wide, where=~np.isfinite(wide))
+    return off.astype(x.dtype, copy=False)
 
-        # With both signs of each noise, what is zero but for rounding gets both signs too.
-        blurs = [_Blur(seed, k * sign) for seed, k in enumerate(AMPLITUDES) for sign in (1, -1)]
-        changes: list[Change] = [_unchanged, _flushed, *blurs]
-        runs = [results(change) for change in changes]
-        if any(blur.overflows for blur in blurs):
-            runs += [results(_Blur(seed, 1, by_chance=True)) for seed in range(OVERFLOWS)]
-        return runs
 
-    def explains(self, output: int, expected: Array, found: Array) -> Array:
-        """Return for each element of an output whether `found` may differ from `expected`.
-
-        True where it differs by no more than the runs do, and where the runs disagree on whether
-        the element is finite or, of an integer or bool, on what it is.
-        """
-        runs = np.stack([real(run[output]) for run in self.runs])
-        if expected.dtype not in FLOATS:
-            return (runs != runs[0]).any(0)
-        info = _info(expected.dtype)
-        x, y = real(expected), real(found)
-        sort = np.where(np.isnan(runs), 2, np.isinf(runs) * np.sign(runs))
-        with np.errstate(all="ignore"):
-            spread = runs.max(0) - runs.min(0)
-            limit = MARGIN * spread + 4 * float(info.eps) * np.abs(x) + float(info.tiny)
-            return (sort != sort[0]).any(0) | (np.abs(x - y) <= limit)
+def noisy(graph: Graph, args: Sequence[Array]) -> list[list[Array]]:
+    """Return the outputs in several runs: as they are, without denormals, and with noise."""
+    blurs = [_Blur(amplitude) for amplitude in AMPLITUDES]
+    changes: list[Change] = [unchanged, _flushed, *blurs]
+    runs = [evaluate(graph, args, change) for change in changes]
+    if any(blur.overflows for blur in blurs):
+        more = [_Blur(1, chance) for chance in range(1, OVERFLOWS + 1)]
+        runs += [evaluate(graph, args, blur) for blur in more]
+    return runs
 
 
 class Place(NamedTuple):
@@ -78,12 +82,18 @@ class Place(NamedTuple):
 Change = Callable[[Array, Place], Array]
 
 
-def evaluate(graph: Graph, args: Sequence[Array], change: Change) -> list[Array]:
+def unchanged(value: Array, place: Place) -> Array:
+    return value
+
+
+def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) -> list[Array]:
     """Return the outputs, by NumPy, where `change` is applied to every value once it is there.
 
-    A change may widen floats: ops compute in the type that they are given.
+    A change may widen floats: ops compute in the type that they are given.  Unlike a call of the
+    graph, this holds only the values that are still needed.
     """
     values: dict[Node, Any] = dict(zip(graph.inputs, args, strict=True))
+    reads = Counter(graph.outputs) + Counter(x for node in graph for x in node.inputs)
     with np.errstate(all="ignore"):
         for node in graph:
             inputs = [values[x] for x in node.inputs]
@@ -94,20 +104,20 @@ def evaluate(graph: Graph, args: Sequence[Array], change: Change) -> list[Array]
             parts = [
                 change(part, Place(node, spec.dtype, inputs))
                 for part, spec in zip(
-                    result if node.is_bundle else [result], node.specs, strict=True
+                    result if node.is_bundle else (result,), node.specs, strict=True
                 )
             ]
             values[node] = tuple(parts) if node.is_bundle else parts[0]
-        return [values[y].astype(y.dtype) for y in graph.outputs]
+            for x in node.inputs:
+                reads[x] -= 1
+                if not reads[x]:
+                    values.pop(x)
+        return [values[y].astype(y.dtype, copy=False) for y in graph.outputs]
 
 
 def real(x: Array) -> Array:
     """Return floats as float64, which NumPy knows all about; anything else as it is."""
     return x.astype(np.float64) if x.dtype in FLOATS else x
-
-
-def _unchanged(value: Array, place: Place) -> Array:
-    return value
 
 
 def _flushed(value: Array, place: Place) -> Array:
@@ -122,13 +132,13 @@ class _Blur:
 
     It is so in float64, in which no noise is rounded away.  `overflows` says whether a number was
     too large for its own type.  Depending on how sums and products are grouped it may become
-    infinite or not: `by_chance`, some do.
+    infinite or not: with a `chance`, some do.
     """
 
-    def __init__(self, seed: int, amplitude: float, by_chance: bool = False) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, amplitude: int, chance: int = 0) -> None:
+        self.rng = np.random.default_rng((abs(amplitude), chance))
         self.amplitude = amplitude
-        self.by_chance = by_chance
+        self.chance = chance
         self.overflows = False
 
     def __call__(self, value: Array, place: Place) -> Array:
@@ -142,23 +152,26 @@ class _Blur:
         large = finite & (size > float(info.max))
         if large.any():
             self.overflows = True
-            if self.by_chance:
+            if self.chance:
                 wide = np.where(large & (noise > 0), wide * np.inf, wide)
         if len(place.inputs) > 1 and not isinstance(op, Elementwise):
             # A sum of products is as exact as its largest terms, and its errors need not cancel.
             size = np.where(wide == 0, 0, size.max(initial=0, where=finite))
             noise = noise + self.rng.uniform(-1, 1)
         off = wide + self.amplitude * float(info.eps) * size * noise
-        return np.where(finite & ~_moved(value, place.inputs), off, wide)
+        return np.where(finite & ~_moved(wide, place), off, wide)
 
 
-def _moved(value: Array, inputs: Sequence[Any]) -> Array:
-    """Whether each element is one of the inputs', or its negative: then nothing was rounded.
+def _moved(value: Array, place: Place) -> Array:
+    """Whether each element is one of the inputs', or its negative, so that nothing was rounded.
 
-    That holds for what a maximum, a choice or a gather returns, whose equality with an input a
-    graph may ask for.
+    That holds for what an extremum, a choice or a gather returns, whose equality with an input a
+    graph may ask for.  A sum is rounded even where it is equal to its larger operand.
     """
-    given = [real(x).ravel() for x in inputs if not isinstance(x, tuple) and x.dtype in FLOATS]
-    if not given:
-        return np.zeros(value.shape, bool)
-    return np.isin(np.abs(real(value)), np.abs(np.concatenate(given)))
+    size = np.abs(value)
+    given = [np.abs(x) for x in place.inputs if not isinstance(x, tuple)]
+    if not isinstance(place.node.op, Elementwise):
+        return np.isin(size, np.concatenate([x.ravel() for x in given])) if given else size < 0
+    if len(given) > 1 and all(x.dtype == value.dtype for x in given):
+        return size < 0
+    return np.any([size == x for x in given], 0)

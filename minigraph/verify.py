@@ -6,6 +6,7 @@ kernel, made the difference, and where in the graph.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,11 +17,10 @@ from minigraph.backends.reference import NumpyKernel, run_step
 from minigraph.dtypes import BFLOAT16, FLOATS, Array
 from minigraph.errors import CompileError, GraphError
 from minigraph.function import Function
-from minigraph.graph import Constant, Graph, Node, Parameter, input
-from minigraph.noise import Noise, real
+from minigraph.graph import Constant, Graph, Node, Parameter, Spec, aligned_empty, input
+from minigraph.noise import AMPLITUDES, evaluate, explained, noisy, real, shaken
 from minigraph.ops.random import SEED, STEP
 from minigraph.program import Backend, Buffer, Home, Program, Step
-from minigraph.spec import Spec, aligned_empty
 
 # By how much of its largest element an array may differ without a closer look.
 TOLERANCES = {
@@ -29,6 +29,8 @@ TOLERANCES = {
     np.dtype(np.float32): 1e-4,
     np.dtype(np.float64): 1e-10,
 }
+
+Values = Mapping[int, Array]  # of some outputs, by their place
 
 
 class VerifiedFunction(Function):
@@ -56,26 +58,32 @@ class VerifiedFunction(Function):
         self._updates = updates
         # Fast math may make any number of what level 0 has no number for.
         self._strict = not self._options["graph_opt.fast_math"]
+        self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
 
     def _run(
         self, values: list[Array], execute: Callable[[Sequence[Array], Sequence[Array]], None]
     ) -> list[Array]:
         before = self._state()
-        self._written.calls, self._written.seed = self.calls, self.seed
-        expected = [*self._written(*values), *self._state()]
+        expected = self._as_written(values)
         self._restore(before)
         try:
             results = super()._run(values, execute)
         except GraphError as error:
             raise CompileError(f"{self._title}, which computes what it refuses: {error}") from None
-        found = [*results, *self._state()]
-        if any(_apart(x, y, self._strict).any() for x, y in zip(expected, found, strict=True)):
+        after = self._state()
+        doubts = _differences(expected, dict(enumerate([*results, *after])), self._strict)
+        if doubts:
             self._restore(before)
             self.calls -= 1
-            self._explain(values, expected, found)
-            self._restore(found[len(results) :])
+            self._judge(values, doubts)
+            self._restore(after)
             self.calls += 1
         return results
+
+    def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
+        """Return the results of level 0, and of the parameters the new values, which they have."""
+        self._written.calls, self._written.seed = self.calls, self.seed
+        return dict(enumerate([*self._written(*values), *self._state()]))
 
     def _state(self) -> list[Array]:
         return [p.numpy() for p in self._updates]
@@ -84,63 +92,57 @@ class VerifiedFunction(Function):
         for parameter, value in zip(self._updates, state, strict=True):
             parameter.data[...] = value
 
-    @property
-    def _title(self) -> str:
-        return f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
-
-    def _explain(
-        self, values: Sequence[Array], expected: Sequence[Array], found: Sequence[Array]
-    ) -> None:
-        """Raise CompileError, with what made the difference, unless rounding explains it."""
+    def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
+        """Raise CompileError, with what made the differences, unless rounding explains them."""
+        doubts = _unexplained(doubts, self._shaken(values, doubts))
+        if not doubts:
+            return
         given = {
             **dict(zip(self._inputs, values, strict=True)),
             SEED: self.seed,
             STEP: np.array(self.calls, np.uint64),
         }
+        args = [*given.values()]
         graph = self._stages[0][1]
-        noise = Noise(graph, [*given.values()])
-        difference = _first(noise, expected, found, self._strict)
-        if difference is None:
+        runs = [dict(zip(doubts, run, strict=True)) for run in noisy(_part(graph, doubts), args)]
+        doubts = _unexplained(doubts, runs)
+        if not doubts:
             return
-        at, node = difference.at, graph.outputs[difference.at]
-        results = len(graph.outputs) - len(self._updates)
-        what = f"output {at}" if at < results else f"parameter {self._updates[at - results].name}"
         message = (
-            self._wrong_pass(noise, given)
+            _wrong_pass(self._stages, doubts, runs, args, self._strict)
             or self._wrong_kernel(given)
-            or f"{what}, {node.op.name} {node.spec} {node.source}; every pass, and every kernel on "
-            f"its own, agrees with NumPy, so it is how the device runs them\n"
-            + difference.statistics("level 0", "here")
+            or self._wrong_run(doubts)
         )
         raise CompileError(
             f"{self._title}: {message}\n  the parameters are as they were before the call"
         )
 
-    def _wrong_pass(self, noise: Noise, given: Mapping[Node, Array]) -> str:
-        """Return which pass changed what the graph means, "" if none did."""
-        args = [*given.values()]
-        for (_, before), (name, after) in itertools.pairwise(self._stages):
-            difference = _first(noise, noise.runs[0], after(*args), self._strict)
-            if difference is None:
-                continue
-            at = difference.at
-            old, new = before.outputs[at], after.outputs[at]
-            pairs = [*_pairs(before, after)]
-            olds, news = (Graph(before.inputs, side) for side in zip(*pairs, strict=True))
-            first = _first(Noise(olds, args), olds(*args), news(*args), self._strict)
-            if first is not None:
-                difference, (old, new) = first, pairs[first.at]
-            return (
-                f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}\n"
-                + difference.statistics("before", "after")
-            )
-        return ""
+    def _shaken(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> list[Values]:
+        """Return what level 0 makes of inputs and parameters that are somewhat off.
+
+        Its kernels round that in another way each time.  It is faster than noise by NumPy.
+        """
+        touched = dict.fromkeys([*self._stages[0][1].parameters, *self._updates])
+        kept = [(p, p.numpy()) for p in touched]
+        runs: list[Values] = [{at: doubt.expected for at, doubt in doubts.items()}]
+        try:
+            for amplitude in AMPLITUDES:
+                rng = np.random.default_rng(abs(amplitude))
+                for p, value in kept:
+                    p.data[...] = shaken(value, rng, amplitude)
+                with contextlib.suppress(GraphError):  # of an index that was computed from floats
+                    made = self._as_written([shaken(x, rng, amplitude) for x in values])
+                    runs.append({at: made[at] for at in doubts})
+        finally:
+            for p, value in kept:
+                p.data[...] = value
+        return runs
 
     def _wrong_kernel(self, given: Mapping[Node, Array]) -> str:
         """Return which step computes something else than NumPy does, "" if none does."""
         level = abs(self._options["graph_opt_level"])
         for function, name in ((self, f"level {level}"), (self._written, "level 0")):
-            wrong = _wrong_step(function._program, function._backend, given, self._strict)
+            wrong = _wrong_step(function._program, function._backend, given)
             if wrong is not None:
                 step, difference = wrong
                 return (
@@ -150,11 +152,26 @@ class VerifiedFunction(Function):
                 )
         return ""
 
+    def _wrong_run(self, doubts: Mapping[int, Difference]) -> str:
+        """Return the first output that is wrong."""
+        at, difference = next(iter(doubts.items()))
+        graph = self._stages[0][1]
+        results = len(graph.outputs) - len(self._updates)
+        what = f"output {at}" if at < results else f"parameter {self._updates[at - results].name}"
+        node = graph.outputs[at]
+        return (
+            f"{what}, {node.op.name} {node.spec} {node.source}; every pass, and every kernel on "
+            f"its own, agrees with NumPy, so it is how the device runs them\n"
+            + difference.statistics("level 0", "here")
+        )
+
+
+# ---------------------------------------------------------------- comparing
+
 
 class Difference(NamedTuple):
-    """Two values of one expression, the elements at which they differ, and its place in a list."""
+    """Two values of one expression, and the elements at which they differ."""
 
-    at: int
     expected: Array
     found: Array
     wrong: Array
@@ -164,11 +181,11 @@ class Difference(NamedTuple):
         width = max(map(len, names))
         values = zip(names, (self.expected, self.found), strict=True)
         lines = [f"  {name:{width}}  {_summary(value)}" for name, value in values]
+        lines.append(f"  {self.wrong.sum()} of {self.wrong.size} elements differ")
         x, y = (real(v).astype(np.float64) for v in (self.expected, self.found))
         with np.errstate(all="ignore"):
             gap = np.abs(x - y)
             distances = {"most": gap, "most for its size": gap / np.abs(x)}
-        lines.append(f"  {self.wrong.sum()} of {self.wrong.size} elements differ")
         for what, distance in distances.items():
             far = np.where(self.wrong, np.where(np.isnan(distance), np.inf, distance), -1)
             at = np.unravel_index(int(far.argmax()), far.shape)
@@ -189,31 +206,92 @@ def _summary(x: Array) -> str:
     return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
 
 
-def _apart(expected: Array, found: Array, strict: bool) -> Array:
-    """Return which elements differ by more than the rounding of the array's largest element.
+def _differences(expected: Values, found: Values, strict: bool = True) -> dict[int, Difference]:
+    """Return the values that differ by more than the rounding of their largest element.
 
     strict  whether what is no number has to be the same too
     """
+    pairs = {at: (x, found[at]) for at, x in expected.items()}
+    apart = {at: Difference(x, y, _apart(x, y, strict)) for at, (x, y) in pairs.items()}
+    return {at: difference for at, difference in apart.items() if difference.wrong.any()}
+
+
+def _apart(expected: Array, found: Array, strict: bool) -> Array:
     if expected.dtype not in FLOATS:
         return np.asarray(expected != found)
-    x, y = real(expected), real(found)
+    small = expected.dtype.itemsize < 4
+    x, y = (v.astype(np.float32) if small else v for v in (expected, found))
     finite = np.isfinite(x)
-    limit = TOLERANCES[expected.dtype] * np.abs(x[finite]).max(initial=0)
+    limit = TOLERANCES[expected.dtype] * np.abs(x).max(initial=0, where=finite)
     with np.errstate(all="ignore"):
-        same = (x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= limit)
-    return ~same if strict else ~same & finite
+        far = ~np.asarray(np.abs(x - y) <= limit)
+    if far.any():
+        far &= ~((x == y) | (np.isnan(x) & np.isnan(y)))
+    return far if strict else far & finite
 
 
-def _first(
-    noise: Noise, expected: Sequence[Array], found: Sequence[Array], strict: bool
-) -> Difference | None:
-    """Return the first outputs of `noise` that differ by more than rounding explains."""
-    for i, (x, y) in enumerate(zip(expected, found, strict=True)):
-        wrong = _apart(x, y, strict)
+def _unexplained(
+    differences: Mapping[int, Difference], runs: Sequence[Values]
+) -> dict[int, Difference]:
+    """Return the differences without the elements at which these runs differ as well."""
+    left: dict[int, Difference] = {}
+    for at, (x, y, wrong) in differences.items():
+        wrong = np.array(wrong)
+        wrong[wrong] = ~explained([run[at][wrong] for run in runs], x[wrong], y[wrong])
         if wrong.any():
-            wrong &= ~noise.explains(i, x, y)
-        if wrong.any():
-            return Difference(i, x, y, wrong)
+            left[at] = Difference(x, y, wrong)
+    return left
+
+
+# ---------------------------------------------------------------- what made a difference
+
+CLOSER_LOOKS = 8, 64  # so many nodes at a time, and so many at most, are evaluated with noise
+
+
+def _wrong_pass(
+    stages: Sequence[tuple[str, Graph]],
+    outputs: Mapping[int, Difference],
+    runs: Sequence[Values],
+    args: Sequence[Array],
+    strict: bool,
+) -> str:
+    """Return which pass changed what some of the outputs mean, "" if none did.
+
+    runs  the outputs of the graph as written, first as they are and then with noise
+    """
+    expected = {at: runs[0][at] for at in outputs}
+    for (_, before), (name, after) in itertools.pairwise(stages):
+        found = dict(zip(outputs, evaluate(_part(after, outputs), args), strict=True))
+        wrong = _unexplained(_differences(expected, found, strict), runs)
+        for at, difference in wrong.items():
+            old, new, difference = _wrong_node(
+                _part(before, [at]), _part(after, [at]), args, strict
+            ) or (before.outputs[at], after.outputs[at], difference)
+            return (
+                f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}\n"
+                + difference.statistics("before", "after")
+            )
+    return ""
+
+
+def _part(graph: Graph, outputs: Mapping[int, Any] | Sequence[int]) -> Graph:
+    return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
+
+
+def _wrong_node(
+    before: Graph, after: Graph, args: Sequence[Array], strict: bool
+) -> tuple[Node, Node, Difference] | None:
+    """Return the first node that a pass replaced by one that means something else, and that one."""
+    pairs = [*_pairs(before, after)]
+    old, new = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
+    expected, found = (dict(enumerate(graph(*args))) for graph in (old, new))
+    differences = _differences(expected, found, strict)
+    step, end = CLOSER_LOOKS
+    for first in range(0, min(len(differences), end), step):
+        some = dict(itertools.islice(differences.items(), first, first + step))
+        runs = [dict(zip(some, run, strict=True)) for run in noisy(_part(old, some), args)]
+        for at, difference in _unexplained(some, runs).items():
+            return (*pairs[at], difference)
     return None
 
 
@@ -226,8 +304,7 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
     """
     old = {node.turn[0]: node for node in before}
     new = {node.turn[0]: node for node in after}
-    pairs = [(old[turn], node) for turn, node in new.items() if turn in old]
-    pairs.sort(key=lambda pair: pair[1].turn)
+    pairs = [(old[turn], node) for turn, node in sorted(new.items()) if turn in old]
     for x, y in [*pairs, *zip(before.outputs, after.outputs, strict=True)]:
         operands: Iterator[tuple[Node, Node]] = iter(())
         if type(x.op) is type(y.op) and not x.op.commutative and len(x.inputs) == len(y.inputs):
@@ -238,7 +315,7 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
 
 
 def _wrong_step(
-    program: Program, backend: Backend, given: Mapping[Node, Array], strict: bool
+    program: Program, backend: Backend, given: Mapping[Node, Array]
 ) -> tuple[Step, Difference] | None:
     """Return the first step whose kernel differs from NumPy on what NumPy gives it to read.
 
@@ -249,17 +326,19 @@ def _wrong_step(
         used = {view.buffer: None for view in (*step.inputs, *step.outputs)} | {step.scratch: None}
         alone = Program(program.graph, [step], buffers=[*used])
         static = {b: memory[b] for b in used if b.home not in (Home.INPUT, Home.OUTPUT)}
-        operands = [view.array(memory[view.buffer]) for view in step.inputs]
         execute = backend.bind(alone, static)
         execute([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned])
-        found = [view.array(memory[view.buffer]).copy() for view in step.outputs]
+        results = [view.array(memory[view.buffer]) for view in step.outputs]
+        found = dict(enumerate(y.copy() for y in results))
         run_step(step, NumpyKernel(step.node), memory)
-        expected = [view.array(memory[view.buffer]) for view in step.outputs]
-        xs = tuple(input("x", x.shape, x.dtype) for x in operands)
-        noise = Noise(Graph(xs, step.node.op.results(*xs)), operands)
-        difference = _first(noise, expected, found, strict)
-        if difference is not None:
-            return step, difference
+        differences = _differences(dict(enumerate(results)), found)
+        if differences:
+            operands = [view.array(memory[view.buffer]) for view in step.inputs]
+            xs = tuple(input("x", x.shape, x.dtype) for x in operands)
+            graph = Graph(xs, step.node.op.results(*xs))
+            runs = [dict(enumerate(run)) for run in noisy(graph, operands)]
+            for difference in _unexplained(differences, runs).values():
+                return step, difference
     return None
 
 

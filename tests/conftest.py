@@ -3,6 +3,10 @@
 import pytest
 
 
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory):
     """Keep the kernels of this run in a folder of its own, not in the user's."""

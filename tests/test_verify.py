@@ -243,6 +243,17 @@ def test_the_first_pass_that_is_wrong_is_named(monkeypatch):
     compiled("reference", -1, x, x + 1)(real(3))
 
 
+def test_depth_is_not_limited_by_the_python_stack(run_pass):
+    run_pass(subtract_for_add)
+    x = mg.input("x", (3,))
+    y = x
+    for _ in range(2000):
+        y = ops.tanh(y)
+    wrong = y + 1
+    text = message(compiled("reference", -2, x, wrong * 2), real(3))
+    assert user_line(text) == "wrong = y + 1"
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 def test_one_special_value_that_is_lost_is_found(run_pass, device, special):

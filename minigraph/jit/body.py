@@ -9,6 +9,7 @@ import numpy as np
 from minigraph.dtypes import DType
 from minigraph.jit.expression import c_type, expression, stored, takes_index
 from minigraph.jit.kernel import Pattern, Value
+from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Reduction
 
@@ -130,6 +131,7 @@ def accumulators(pattern: Pattern, value: Value) -> tuple[str, str]:
     """Return the C types in which short stretches, and all of them, are accumulated."""
     assert isinstance(value.op, Reduction)
     source = pattern.values[value.args[0]].dtype
+    assert source not in SMALL_FLOATS, "widen_reductions comes before"
     if value.op.combine.startswith("("):  # a choice between elements needs nothing wider
         return (c_type(source),) * 2
     if kind(source) == "f":

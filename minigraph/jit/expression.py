@@ -1,4 +1,9 @@
-"""C for one element: types, loads, stores, and the expression of an elementwise op."""
+"""C for one element: types, literals, and the expression of an elementwise op.
+
+An element is held in one type, in memory and in the kernel's variables, and computed with in
+another if it is a float of 16 bits: an expression widens its operands and rounds its result, so a
+kernel of several ops gives the same bits as one kernel for each.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +15,21 @@ import numpy as np
 
 from minigraph.dtypes import BOOL, INTEGERS, DType
 from minigraph.graph import Constant, Copy, Node, Op
+from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES: dict[DType, str] = {
     np.dtype("float32"): "float",
     np.dtype("float64"): "double",
+    **dict.fromkeys(SMALL_FLOATS, "uint16_t"),  # their bits
     BOOL: "uint8_t",
     **{dtype: f"{dtype.name}_t" for dtype in INTEGERS},
 }
 
 
 def c_type(dtype: DType) -> str:
-    """Return the C type that holds an element in memory; KeyError for 16-bit floats."""
+    """Return the C type that holds an element."""
     return C_TYPES[dtype]
-
-
-def expressible(*dtypes: DType) -> bool:
-    """Whether C has all of these types."""
-    return all(dtype in C_TYPES for dtype in dtypes)
 
 
 def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[str]) -> str:
@@ -39,7 +41,9 @@ def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[st
     'expf(x)'
     """
     names = _names(dtypes, result)
-    return _template(op, dtypes).format(*args, **names, op=op, i="(uint64_t)i")
+    wide = [_called(_widening(d), x) for d, x in zip(dtypes, args, strict=True)]
+    text = _template(op, dtypes).format(*wide, **names, op=op, i="(uint64_t)i")
+    return _called(_rounding(dtypes, result), text)
 
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
@@ -48,7 +52,10 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
         return []
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     whole = text.format(**_names(dtypes, result)).strip()
-    return [part for part in re.split(r"\n(?=static)", whole) if part]
+    conversions = [*map(_widening, dtypes), _rounding(dtypes, result)]
+    converting = (part for found in conversions if found for part in found[1])
+    own = (part for part in re.split(r"\n(?=static)", whole) if part)
+    return list(dict.fromkeys([*converting, *own]))
 
 
 def takes_index(op: Op) -> bool:
@@ -57,7 +64,9 @@ def takes_index(op: Op) -> bool:
 
 
 def literal(value: Any) -> str:
-    """Return a number so that C reads back the same one."""
+    """Return a number so that C reads back the same one, as it is held."""
+    if value.dtype in SMALL_FLOATS:
+        return str(value.view(np.uint16))
     if kind(value.dtype) != "f":
         return str(int(value))
     if np.isfinite(value):
@@ -67,7 +76,7 @@ def literal(value: Any) -> str:
 
 def is_number(node: Node) -> bool:
     """Whether a node is a constant of one element, which a kernel need not read from a buffer."""
-    return isinstance(node.op, Constant) and node.size == 1 and expressible(node.dtype)
+    return isinstance(node.op, Constant) and node.size == 1
 
 
 def stored(dtype: DType, value: str) -> str:
@@ -87,5 +96,20 @@ def _template(op: Op, dtypes: Sequence[DType]) -> str:
 
 def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
     # The last operand: the condition of a `where` comes first.
-    last = dtypes[-1]
-    return {"T": c_type(last), "f": "f" if last.name == "float32" else "", "R": c_type(result)}
+    last = working(dtypes[-1])
+    suffix = "f" if last.name == "float32" else ""
+    return {"T": c_type(last), "f": suffix, "R": c_type(working(result))}
+
+
+def _widening(dtype: DType) -> tuple[str, tuple[str, ...]] | None:
+    """Return the function, if it takes one, from how an element is held to what it is."""
+    return conversion(dtype, working(dtype)) if dtype in SMALL_FLOATS else None
+
+
+def _rounding(dtypes: Sequence[DType], result: DType) -> tuple[str, tuple[str, ...]] | None:
+    """Return the function, if it takes one, from what an op gives to how it is held."""
+    return conversion(working(dtypes[-1]), result) if result in SMALL_FLOATS else None
+
+
+def _called(function: tuple[str, tuple[str, ...]] | None, x: str) -> str:
+    return f"{function[0]}({x})" if function else x

@@ -28,8 +28,9 @@ import numpy as np
 from minigraph.dtypes import DType
 from minigraph.graph import Constant, Graph, Node, Op
 from minigraph.jit.domain import Domain, Unfit, analyse
-from minigraph.jit.expression import expressible, is_number, literal, takes_index
+from minigraph.jit.expression import is_number, literal, takes_index
 from minigraph.jit.prelude import MAX_RANK
+from minigraph.jit.small_float import widen_reductions
 from minigraph.jit.space import access, collapse
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
@@ -230,9 +231,7 @@ def specialise(
 
     Raises Unfit where there is none.
     """
-    nodes = [node for node in graph if not node.is_bundle]
-    if not expressible(*(node.dtype for node in nodes)):
-        raise Unfit("C has no type for one of its values")
+    graph = widen_reductions(graph)
     domain = analyse(graph)
     steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
     operands = [*graph.inputs, *graph.outputs]

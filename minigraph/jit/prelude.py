@@ -49,9 +49,15 @@ static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t
     for (int k = 0; k < operands; k++) at[k] -= extent[d] * stride[k * pitch + d];
   }
 }
-/* Copy past the caches. */
+/* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
 #if defined(__AVX__)
-#include <immintrin.h>
+typedef long long mg_aligned __attribute__((vector_size(32), may_alias));
+typedef long long mg_unaligned __attribute__((vector_size(32), may_alias, aligned(1)));
+#if defined(__clang__)
+#define MG_STREAM(to, value) __builtin_nontemporal_store(value, to)
+#else
+#define MG_STREAM(to, value) __builtin_ia32_movntdq256(to, value)
+#endif
 static inline void mg_stream(void *to, const void *from, int64_t bytes) {
   char *q = to;
   const char *p = from;
@@ -63,10 +69,10 @@ static inline void mg_stream(void *to, const void *from, int64_t bytes) {
   memcpy(q, p, head);
   int64_t j = head;
   for (; j + 32 <= bytes; j += 32)
-    _mm256_stream_si256((__m256i *)(q + j), _mm256_loadu_si256((const __m256i *)(p + j)));
+    MG_STREAM((mg_aligned *)(q + j), (mg_aligned) * (const mg_unaligned *)(p + j));
   memcpy(q + j, p + j, bytes - j);
 }
-static inline void mg_fence(void) { _mm_sfence(); }
+static inline void mg_fence(void) { __builtin_ia32_sfence(); }
 #else
 static inline void mg_stream(void *to, const void *from, int64_t bytes) { memcpy(to, from, bytes); }
 static inline void mg_fence(void) {}

@@ -100,7 +100,8 @@ def _once(pattern: Pattern, stage: int) -> list[str]:
             made.append(total if value.reduces else declare(pattern, v, "0"))
     for k, store in enumerate(pattern.stores, pattern.inputs):
         if store.per_unit and pattern.values[store.value].stage == stage:
-            made.append(f"*p{k} = v{store.value};")
+            # Where splits share a unit, an input that this overwrites may still be read.
+            made.append(f"if (splits == 1 || split < 0) *p{k} = v{store.value};")
     return made
 
 

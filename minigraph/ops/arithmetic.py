@@ -295,6 +295,8 @@ class Fma4(Elementwise):
     c_int = "{op.first}{0} * {1} {op.second} {2} * {3}"
 
     def forward(self, a: Array, b: Array, c: Array, d: Array) -> Array:
+        if kind(c.dtype) == "f" and c.dtype.itemsize == 2:  # computed with in float32
+            c, d = c.astype(np.float32), d.astype(np.float32)
         return _fused(self.first, a, b, self.second, c * d)
 
     def grad(

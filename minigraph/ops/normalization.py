@@ -17,8 +17,8 @@ from minigraph.ops.arithmetic import rsqrt, square
 from minigraph.ops.builder import builder
 from minigraph.ops.comparison import less_equal, where
 from minigraph.ops.elementwise import kind, promote
-from minigraph.ops.exponential import exp
-from minigraph.ops.reduction import Max, Sum, logsumexp, mean
+from minigraph.ops.exponential import exp, log
+from minigraph.ops.reduction import Max, Sum, mean
 from minigraph.ops.shape import (
     as_shape,
     broadcast_to,
@@ -304,8 +304,9 @@ class Softmax(Op):
         return (weighted - y * Sum((self.axis,))(weighted),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        e = exp(x - stop_gradient(Max((self.axis,))(x)))
-        return (e / Sum((self.axis,))(e),)
+        (wide,) = _widened(x)
+        e = exp(wide - stop_gradient(Max((self.axis,))(wide)))
+        return ((e / Sum((self.axis,))(e)).astype(x.dtype),)
 
 
 @dataclass(frozen=True)
@@ -329,7 +330,9 @@ class LogSoftmax(Op):
         return (dy - exp(y) * Sum((self.axis,))(dy),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        return (x - logsumexp(x, self.axis, keepdims=True),)
+        (wide,) = _widened(x)
+        shifted = wide - stop_gradient(Max((self.axis,))(wide))
+        return ((shifted - log(Sum((self.axis,))(exp(shifted)))).astype(x.dtype),)
 
 
 @builder

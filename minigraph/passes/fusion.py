@@ -25,6 +25,7 @@ from minigraph.passes.group import Group, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 from minigraph.report import Stop
 
+NEAR = 6  # ops that are worth computing again rather than storing their result
 PAGE = 4096  # bytes that it does not matter to keep
 
 
@@ -48,6 +49,7 @@ class _Fusion:
         self.outputs = set(graph.outputs)
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
         self.order, self.when = self._times()
+        self.last = {x: max((self.when[y] for y in ys), default=0) for x, ys in self.users.items()}
         self.begun = 0
         self.alone: dict[Node, int] = {}  # nodes that stay as they are -> `begun`
         self.groups: list[Group] = []
@@ -69,7 +71,7 @@ class _Fusion:
         heavy = 0
         for node in order:
             ready = max((when[x] for x in node.inputs), default=0)
-            when[node] = ready if node in tail else heavy
+            when[node] = heavy if node.inputs and node not in tail else ready
             if node.inputs and node not in self.fusable and not node.op.is_view:
                 heavy += 1
                 when[node] = heavy
@@ -92,7 +94,7 @@ class _Fusion:
     def _visit(self, node: Node) -> None:
         reading: dict[Group, list[Node]] = {}
         outside = node in self.outputs
-        first = -1  # when the reader that runs first was begun
+        first = 0  # which of the readers that stay alone runs first
         for user in dict.fromkeys(self.users[node]):
             groups = [*self.copies.get(user, ())]
             if user in self.home:
@@ -102,31 +104,37 @@ class _Fusion:
             if user in self.alone:
                 outside = True
                 first = max(first, self.alone[user])
+                if node in self.fusable and not user.op.is_view and user not in self.fusable:
+                    self._stop(node, user, f"{user.op.name} has a kernel of its own")
         if is_placement(node):
-            self._place(node, reading, outside)
+            self._place(node, reading, outside, first)
         elif node not in self.fusable:
-            self._leave(node)
+            self._leave(node, max([first, *(group.begun for group in reading)]))
+            own = "moves elements" if node.op.is_view else "has a kernel of its own"
             for users in reading.values():
-                self._stop(node, users[0], f"{node.op.name} has a kernel of its own")
+                self._stop(node, users[0], f"{node.op.name} {own}")
         else:
             self._compute(node, reading, outside, first)
 
-    def _place(self, node: Node, reading: dict[Group, list[Node]], outside: bool) -> None:
+    def _place(
+        self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
+    ) -> None:
         """Let each kernel that reads a view see to it itself."""
         for group, users in reading.items():
             if self._take(group, node, users, stored=False):
                 self.copies.setdefault(node, []).append(group)
             else:
                 outside = True
+                first = max(first, group.begun)
         if outside:
-            self._leave(node)
+            self._leave(node, first)
 
     def _compute(
         self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
     ) -> None:
         """Put a node into the kernel that reads it first, or begin one with it."""
         home = max(reading, key=lambda group: group.begun, default=None)
-        if home is not None and home.begun < first:
+        if home is not None and home.begun <= first:
             users = reading[home]
             self._stop(node, users[0], "its result is needed before the kernel can run")
             home = None
@@ -150,13 +158,31 @@ class _Fusion:
         """Return the kernels that had better compute a node again than read its result."""
         if not is_cheap(node):
             return []
-        small = node.spec.nbytes // 8
-        large = [x for x in set(node.inputs) if not is_number(x) and x.spec.nbytes > small]
-        missing = {group: [x for x in large if x not in group.reads] for group in readers}
-        costs = {group: sum(x.spec.nbytes for x in missing[group]) for group in readers}
-        if not outside and all(cost <= node.spec.nbytes for cost in costs.values()):
-            return readers  # then it need not be stored: what it reads takes its place
-        return [group for group in readers if not costs[group]]
+        sources = self._sources(node)
+        costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
+        there = self.fusable.isdisjoint(sources - self.outputs)
+        if there and not outside and max(costs, default=0) <= node.spec.nbytes:
+            return readers  # then it need not be stored: what it is made of takes its place
+        large = {x for x in node.inputs if self._is_large(x, node)}
+        return [group for group in readers if group.reads.keys() >= large]
+
+    def _sources(self, node: Node) -> set[Node]:
+        """Return the large values from which cheap ops make a cheap node, a few ops away."""
+        found: set[Node] = set()
+        near = [node]
+        for y in near:
+            for x in y.inputs:
+                if self._is_large(x, node):
+                    cheap = x in self.fusable and is_cheap(x) and x not in self.outputs
+                    if (cheap or is_placement(x)) and len(near) < NEAR:
+                        near.append(x)
+                    else:
+                        found.add(x)
+        return found
+
+    def _is_large(self, x: Node, node: Node) -> bool:
+        """Whether reading `x` costs something beside reading `node`."""
+        return not is_number(x) and x.spec.nbytes > node.spec.nbytes // 8
 
     def _lives_longer(self, group: Group, node: Node, stored: bool) -> bool:
         """Whether more memory would be held, by what the node reads, until the kernel runs."""
@@ -164,8 +190,7 @@ class _Fusion:
             return False  # nothing that matters runs in between
         gained = 0 if stored else node.spec.nbytes
         for x in set(node.inputs):
-            last = max(self.when[user] for user in self.users[x])
-            if x.inputs and last < group.when:
+            if x.inputs and x not in self.outputs and self.last[x] < group.when:
                 gained -= x.spec.nbytes
         return gained < -PAGE
 
@@ -177,8 +202,9 @@ class _Fusion:
             return False
         return True
 
-    def _leave(self, node: Node) -> None:
-        self.alone[node] = self._next()
+    def _leave(self, node: Node, first: int) -> None:
+        """Leave a node as it is; a view, which does nothing, for right before `first` needs it."""
+        self.alone[node] = first if node.op.is_view else self._next()
 
     def _next(self) -> int:
         self.begun += 1
@@ -192,9 +218,10 @@ class _Fusion:
     def result(self) -> Graph:
         """Return the graph in which each group is one node."""
         new: dict[Node, Node] = {x: x for x in self.order if not x.inputs}
-        units: list[tuple[int, Node | Group]] = [(n, node) for node, n in self.alone.items()]
-        units += [(group.begun, group) for group in self.groups]
-        for _, unit in sorted(units, key=lambda pair: -pair[0]):
+        units: list[tuple[int, Node | Group]] = [(group.begun, group) for group in self.groups]
+        units += [(begun, node) for node, begun in self.alone.items()]
+        # Backwards, so views, which have the number of the first that reads them, run before it.
+        for _, unit in sorted(units, key=lambda pair: pair[0])[::-1]:
             if isinstance(unit, Node):
                 new[unit] = unit.replace(tuple(new[x] for x in unit.inputs))
             else:
@@ -215,7 +242,7 @@ class _Fusion:
             stored = [
                 node
                 for node in reversed(members)
-                if node in group.stored or not others.isdisjoint(self.users[node])
+                if node in group.stored or (others and not others.isdisjoint(self.users[node]))
             ]
             try:
                 self._put_kernel(group, members, stored, new)

@@ -13,7 +13,7 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.passes.notes import Notes
 
 SMALL = 64 << 10  # bytes of an operand
-TOTAL = 4 << 20  # bytes of results; gathered, gradients wait for the last one
+TOTAL = 1 << 20  # bytes of what they read and wait with, gathered, until the last one is there
 
 
 def gather_updates(graph: Graph, notes: Notes) -> Graph:
@@ -41,7 +41,7 @@ def gather_updates(graph: Graph, notes: Notes) -> Graph:
 
 
 def _final(graph: Graph) -> list[Node]:
-    """Return the small kernels that nothing waits for."""
+    """Return the small kernels that nothing waits for, and that read no more than they make."""
     users = graph.users()
     found: list[Node] = []
     total = 0
@@ -50,7 +50,9 @@ def _final(graph: Graph) -> list[Node]:
             continue
         read = [user for user in users[node] if not isinstance(user.op, Item) or users[user]]
         sizes = [s.nbytes for s in (*node.specs, *(x.spec for x in node.inputs))]
-        if not read and all(0 < size <= SMALL for size in sizes) and total < TOTAL:
+        waits = sum(x.spec.nbytes for x in set(node.inputs) if x.inputs)
+        small = all(0 < size <= SMALL for size in sizes) and total + waits <= TOTAL
+        if not read and small and waits <= sum(s.nbytes for s in node.specs):
             found.append(node)
-            total += sum(s.nbytes for s in node.specs)
+            total += waits
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from minigraph.graph import Node
 from minigraph.jit.domain import Loops, Unfit, connections
-from minigraph.jit.expression import expressible, is_number, takes_index
+from minigraph.jit.expression import is_number, takes_index
 from minigraph.jit.kernel import FEW, STRETCH
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
@@ -27,7 +27,7 @@ def is_kernel_op(node: Node, reductions: bool) -> bool:
     specs = [s for x in (node, *node.inputs) for s in x.specs]
     if not node.inputs or len(node.specs) > 1 or any(x.is_bundle for x in node.inputs):
         return False
-    if not all(s.size and expressible(s.dtype) for s in specs):
+    if not all(s.size for s in specs):
         return False
     if isinstance(node.op, Reduction):
         return reductions and bool(node.op.combine and long_axes(node))

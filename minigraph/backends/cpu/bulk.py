@@ -28,17 +28,16 @@ from minigraph.program import Kernel, Memory, Program, Step, Timing, View
 # times slower.  The caller's settings come back at the end; OpenMP's other threads keep ours.
 RUN = """
 #if defined(__x86_64__)
-#include <immintrin.h>
 static __thread int64_t mg_flushing;
 #endif
 int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads) {
   const int max_threads = omp_get_max_threads();
 #if defined(__x86_64__)
-  const unsigned saved = _mm_getcsr();
-  _mm_setcsr(saved | 0x8040);
+  const unsigned saved = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(saved | 0x8040);
   if (mg_flushing < threads) {
     #pragma omp parallel num_threads(threads)
-    _mm_setcsr(_mm_getcsr() | 0x8040);
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
     mg_flushing = threads;
   }
 #endif
@@ -48,7 +47,7 @@ int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads)
     if (run((const int64_t *)steps[2 * i + 1], slots)) failed = i;
   }
 #if defined(__x86_64__)
-  _mm_setcsr(saved);
+  __builtin_ia32_ldmxcsr(saved);
 #endif
   omp_set_num_threads(max_threads);
   return failed;

@@ -21,9 +21,10 @@ from minigraph.backends.cpu.native import (
 )
 from minigraph.graph import Copy, Node, Op
 from minigraph.jit.domain import Unfit
-from minigraph.jit.expression import c_type, expressible, literal
+from minigraph.jit.expression import c_type, literal
 from minigraph.jit.fused import Fused, Together, meaning
 from minigraph.jit.kernel import Kernel, specialise
+from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.text import text
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
@@ -41,13 +42,14 @@ WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
 def kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
     """Return the kernel for `node`, or None if no pattern fits."""
     specs = [*(x.spec for x in node.inputs), *node.specs]
-    if not expressible(*(s.dtype for s in specs)) or not all(s.size for s in specs):
+    if not all(s.size for s in specs):
         return None
     if isinstance(node.op, Together):
         return _together(node, strides, threads)
     threads = threads_for(max(s.size for s in specs), threads)
     found: tuple[Call, Kernel] | None
-    if type(node.op) in WRITTEN:
+    small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
+    if type(node.op) in WRITTEN and not small:
         return WRITTEN[type(node.op)](node.op, node, threads)
     if isinstance(node.op, Elementwise | Copy | Reduction | Fused) or node.op.composed:
         found = _call(node.op, specs[: len(node.inputs)], strides, threads)

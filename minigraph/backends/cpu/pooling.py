@@ -17,26 +17,27 @@ from minigraph.jit.expression import c_type
 from minigraph.ops.pooling import MaxPool2d, MaxPool2dBackward, Pooling
 from minigraph.spec import Shape
 
-# The argument block: threads, images, h, w, rows, columns, then window, stride and padding before,
-# each for h and w, then the operands.
+# The argument block: threads, images, h, w, rows, columns, the padding before h and w, then the
+# operands.  Window and stride are part of the text: strided loads become vectors and shuffles.
 OPEN = """
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], images = a[1], h = a[2], w = a[3], rows = a[4], columns = a[5];
-  const int64_t r = a[6], s = a[7], down = a[8], across = a[9], top = a[10], left = a[11];
+  const int64_t r = %(r)d, s = %(s)d, down = %(down)d, across = %(across)d;
+  const int64_t top = a[6], left = a[7];
   (void)h; (void)threads;
 """
 
 FORWARD = (
     OPEN
     + """
-  const %(T)s *x = (const %(T)s *)(slots[a[12]] + a[13]);
-  %(T)s *y = (%(T)s *)(slots[a[14]] + a[15]);
-  %(P)s *place = (%(P)s *)(slots[a[16]] + a[17]);
+  const %(T)s *x = (const %(T)s *)(slots[a[8]] + a[9]);
+  %(T)s *y = (%(T)s *)(slots[a[10]] + a[11]);
+  %(P)s *place = (%(P)s *)(slots[a[12]] + a[13]);
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t image = 0; image < images; image++)
     for (int64_t i = 0; i < rows; i++) {
       %(T)s *best = y + (image * rows + i) * columns;
-      %(P)s *at = place + (image * rows + i) * columns;
+      int32_t at[columns]; /* as wide as most elements, so that both are vectors of one length */
       int begun = 0; /* a window may begin in the padding: start with its first pixel */
       for (int64_t p = 0; p < r; p++) {
         const int64_t row = i * down - top + p;
@@ -59,10 +60,12 @@ FORWARD = (
             const %(T)s v = from[j * across + q];
             const int better = v > best[j] || (v != v && best[j] == best[j]);
             best[j] = better ? v : best[j];
-            at[j] = better ? p * s + q : at[j];
+            at[j] = better ? (int32_t)(p * s + q) : at[j];
           }
         }
       }
+      %(P)s *kept = place + (image * rows + i) * columns;
+      for (int64_t j = 0; j < columns; j++) kept[j] = at[j];
     }
   return 0;
 }
@@ -72,9 +75,9 @@ FORWARD = (
 BACKWARD = (
     OPEN
     + """
-  const %(T)s *dy = (const %(T)s *)(slots[a[12]] + a[13]);
-  const %(P)s *place = (const %(P)s *)(slots[a[14]] + a[15]);
-  %(T)s *dx = (%(T)s *)(slots[a[16]] + a[17]);
+  const %(T)s *dy = (const %(T)s *)(slots[a[8]] + a[9]);
+  const %(P)s *place = (const %(P)s *)(slots[a[10]] + a[11]);
+  %(T)s *dx = (%(T)s *)(slots[a[12]] + a[13]);
   (void)r;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t image = 0; image < images; image++) {
@@ -102,10 +105,15 @@ def _kernel(
     threads: int,
 ) -> NativeKernel:
     held, place = dtypes
-    fill = {"T": c_type(held), "P": c_type(place), "lowest": limits(held)["lowest"]}
+    fill: dict[str, object] = {
+        "T": c_type(held),
+        "P": c_type(place),
+        "lowest": limits(held)["lowest"],
+    }
+    fill |= zip(("r", "s", "down", "across"), (*pooling.window, *pooling.stride), strict=True)
     (top, _), (left, _) = pooling.padding
     sizes = (threads, x[0] * x[1], *x[2:], *y[2:])
-    made = call(text % fill, *sizes, *pooling.window, *pooling.stride, top, left)
+    made = call(text % fill, *sizes, top, left)
     return NativeKernel(node, [made])
 
 

@@ -1,0 +1,175 @@
+
+static double NAME_fold2(float *lane, double total) {
+  double wide[8], part = 0;
+  for (int k = 0; k < 8; k++) wide[k] = 0;
+  for (int i = 0; i < 32; i += 8)
+    for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
+  for (int k = 0; k < 8; k++) part = wide[k] + part;
+  for (int k = 0; k < 32; k++) lane[k] = 0;
+  return part + total;
+}
+
+static double NAME_fold7(float *lane, double total) {
+  double wide[8], part = 0;
+  for (int k = 0; k < 8; k++) wide[k] = 0;
+  for (int i = 0; i < 32; i += 8)
+    for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
+  for (int k = 0; k < 8; k++) part = wide[k] + part;
+  for (int k = 0; k < 32; k++) lane[k] = 0;
+  return part + total;
+}
+
+static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
+  const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+  const int64_t pitch = units + loops + 2;
+  const int64_t *extent = a + 7 + units, *operand = extent + loops;
+  const int64_t *constants = operand + 4 * pitch;
+  char *const partial = slots[a[5]] + a[6];
+  int64_t place[4], at[4], index[MG_MAX_RANK], length = 1;
+  for (int64_t d = 0; d < loops; d++) length *= extent[d];
+  const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
+  const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
+  const int64_t to = from + share < length ? from + share : length;
+  (void)partial; (void)constants;
+  const int64_t inner = extent[loops - 1];
+  mg_place(a, 4, unit, place);
+  char *const base0 = slots[operand[0 * pitch]] + place[0];
+  char *const base1 = slots[operand[1 * pitch]] + place[1];
+  const float *p1 = (const float *)(base1);
+  char *const base2 = slots[operand[2 * pitch]] + place[2];
+  const float *p2 = (const float *)(base2);
+  char *const base3 = slots[operand[3 * pitch]] + place[3];
+  double total2 = 0;
+  double total7 = 0;
+  const float v0 = *p1;
+  const float v3 = *(const float *)(constants + 0);
+  const float v8 = *(const float *)(constants + 1);
+  const float v10 = *(const float *)(constants + 2);
+  const float v14 = *p2;
+  {
+    float lane2[32];
+    for (int k = 0; k < 32; k++) lane2[k] = 0;
+    int64_t filled = 0;
+    int64_t begin = from, col = begin % inner;
+    mg_start(a, 4, loops - 1, begin / inner, at, index);
+    while (begin < to) {
+      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      for (int64_t first = 0; first < n; first += 4096) {
+        const int64_t last = n - first > 4096 ? first + 4096 : n;
+        int64_t j = first;
+        for (; j + 32 <= last; j += 32) {
+          #pragma GCC ivdep
+          for (int64_t k = 0; k < 32; k++) {
+            const float v1 = p0[j + k];
+            lane2[k] = v1 + lane2[k];
+          }
+        }
+        #pragma GCC ivdep
+        for (int64_t k = 0; k < last - j; k++) {
+          const float v1 = p0[j + k];
+          lane2[k] = v1 + lane2[k];
+        }
+        if ((filled += last - first) >= 4096) {
+          filled = 0;
+          total2 = NAME_fold2(lane2, total2);
+        }
+      }
+      begin += n;
+      col = 0;
+      mg_next(a, 4, loops - 1, at, index);
+    }
+    total2 = NAME_fold2(lane2, total2);
+  }
+  const float v2 = total2;
+  const float v4 = v2 / v3;
+  {
+    float lane7[32];
+    for (int k = 0; k < 32; k++) lane7[k] = 0;
+    int64_t filled = 0;
+    int64_t begin = from, col = begin % inner;
+    mg_start(a, 4, loops - 1, begin / inner, at, index);
+    while (begin < to) {
+      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      for (int64_t first = 0; first < n; first += 4096) {
+        const int64_t last = n - first > 4096 ? first + 4096 : n;
+        int64_t j = first;
+        for (; j + 32 <= last; j += 32) {
+          #pragma GCC ivdep
+          for (int64_t k = 0; k < 32; k++) {
+            const float v1 = p0[j + k];
+            const float v5 = v1 - v4;
+            const float v6 = v5 * v5;
+            lane7[k] = v6 + lane7[k];
+          }
+        }
+        #pragma GCC ivdep
+        for (int64_t k = 0; k < last - j; k++) {
+          const float v1 = p0[j + k];
+          const float v5 = v1 - v4;
+          const float v6 = v5 * v5;
+          lane7[k] = v6 + lane7[k];
+        }
+        if ((filled += last - first) >= 4096) {
+          filled = 0;
+          total7 = NAME_fold7(lane7, total7);
+        }
+      }
+      begin += n;
+      col = 0;
+      mg_next(a, 4, loops - 1, at, index);
+    }
+    total7 = NAME_fold7(lane7, total7);
+  }
+  const float v7 = total7;
+  const float v9 = v7 / v8;
+  const float v11 = v9 + v10;
+  const float v12 = 1 / sqrtf(v11);
+  const float v13 = v0 * v12;
+  {
+    int64_t begin = from, col = begin % inner;
+    mg_start(a, 4, loops - 1, begin / inner, at, index);
+    while (begin < to) {
+      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
+      for (int64_t first = 0; first < n; first += 1024) {
+        float piece3[1024];
+        const int64_t last = stream && n - first > 1024 ? first + 1024 : n;
+        float *out3 = stream ? piece3 - first : p3;
+        #pragma GCC ivdep
+        for (int64_t j = first; j < last; j++) {
+          const float v1 = p0[j];
+          const float v5 = v1 - v4;
+          const float v15 = fmaf(+v13, v5, +v14);
+          const float v16 = (v15 < 0 ? 0 : v15);
+          out3[j] = v16;
+        }
+        if (!stream) break;
+        mg_stream(p3 + first, piece3, (last - first) * sizeof *piece3);
+      }
+      begin += n;
+      col = 0;
+      mg_next(a, 4, loops - 1, at, index);
+    }
+    if (stream) mg_fence();
+  }
+  (void)stream; (void)inner; (void)index; (void)at; (void)to;
+}
+
+int NAME(const int64_t *a, char **slots) {
+  int64_t units = 1;
+  const int64_t splits = a[3];
+  for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
+  const int64_t count = units;
+  if (a[0] <= 1) {
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  } else {
+    #pragma omp parallel for num_threads(a[0]) schedule(static)
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  }
+  if (splits > 1)
+    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, -1);
+  return 0;
+}

@@ -1,0 +1,63 @@
+
+static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
+  const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+  const int64_t pitch = units + loops + 2;
+  const int64_t *extent = a + 7 + units, *operand = extent + loops;
+  const int64_t *constants = operand + 2 * pitch;
+  char *const partial = slots[a[5]] + a[6];
+  int64_t place[2], at[2], index[MG_MAX_RANK], length = 1;
+  for (int64_t d = 0; d < loops; d++) length *= extent[d];
+  const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
+  const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
+  const int64_t to = from + share < length ? from + share : length;
+  (void)partial; (void)constants;
+  const int64_t inner = extent[loops - 1];
+  mg_place(a, 2, unit, place);
+  char *const base0 = slots[operand[0 * pitch]] + place[0];
+  char *const base1 = slots[operand[1 * pitch]] + place[1];
+  const float v0 = *(const float *)(constants + 0);
+  const float v2 = 0x1.0000000000000p+0;
+  {
+    int64_t begin = from, col = begin % inner;
+    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    while (begin < to) {
+      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+      for (int64_t first = 0; first < n; first += 1024) {
+        float piece1[1024];
+        const int64_t last = stream && n - first > 1024 ? first + 1024 : n;
+        float *out1 = stream ? piece1 - first : p1;
+        #pragma GCC ivdep
+        for (int64_t j = first; j < last; j++) {
+          const float v1 = p0[j];
+          const float v3 = fmaf(+v0, v1, +v2);
+          const float v4 = tanhf(v3);
+          const float v5 = v4 * v1;
+          out1[j] = v5;
+        }
+        if (!stream) break;
+        mg_stream(p1 + first, piece1, (last - first) * sizeof *piece1);
+      }
+      begin += n;
+      col = 0;
+      mg_next(a, 2, loops - 1, at, index);
+    }
+    if (stream) mg_fence();
+  }
+  (void)stream; (void)inner; (void)index; (void)at; (void)to;
+}
+
+int NAME(const int64_t *a, char **slots) {
+  int64_t units = 1;
+  const int64_t splits = a[3];
+  for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
+  const int64_t count = units;
+  if (a[0] <= 1) {
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  } else {
+    #pragma omp parallel for num_threads(a[0]) schedule(static)
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  }
+  return 0;
+}

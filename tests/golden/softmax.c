@@ -1,0 +1,161 @@
+
+static float NAME_fold1(float *lane, float total) {
+  float wide[8], part = -INFINITY;
+  for (int k = 0; k < 8; k++) wide[k] = -INFINITY;
+  for (int i = 0; i < 32; i += 8)
+    for (int k = 0; k < 8; k++) wide[k] = (lane[i + k] > wide[k] || lane[i + k] != lane[i + k] ? lane[i + k] : wide[k]);
+  for (int k = 0; k < 8; k++) part = (wide[k] > part || wide[k] != wide[k] ? wide[k] : part);
+  for (int k = 0; k < 32; k++) lane[k] = -INFINITY;
+  return (part > total || part != part ? part : total);
+}
+
+static double NAME_fold4(float *lane, double total) {
+  double wide[8], part = 0;
+  for (int k = 0; k < 8; k++) wide[k] = 0;
+  for (int i = 0; i < 32; i += 8)
+    for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
+  for (int k = 0; k < 8; k++) part = wide[k] + part;
+  for (int k = 0; k < 32; k++) lane[k] = 0;
+  return part + total;
+}
+
+static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
+  const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+  const int64_t pitch = units + loops + 2;
+  const int64_t *extent = a + 7 + units, *operand = extent + loops;
+  const int64_t *constants = operand + 2 * pitch;
+  char *const partial = slots[a[5]] + a[6];
+  int64_t place[2], at[2], index[MG_MAX_RANK], length = 1;
+  for (int64_t d = 0; d < loops; d++) length *= extent[d];
+  const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
+  const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
+  const int64_t to = from + share < length ? from + share : length;
+  (void)partial; (void)constants;
+  const int64_t inner = extent[loops - 1];
+  mg_place(a, 2, unit, place);
+  char *const base0 = slots[operand[0 * pitch]] + place[0];
+  char *const base1 = slots[operand[1 * pitch]] + place[1];
+  float total1 = -INFINITY;
+  double total4 = 0;
+  float row3[length];
+  {
+    float lane1[32];
+    for (int k = 0; k < 32; k++) lane1[k] = -INFINITY;
+    int64_t filled = 0;
+    int64_t begin = from, col = begin % inner;
+    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    while (begin < to) {
+      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      for (int64_t first = 0; first < n; first += 4096) {
+        const int64_t last = n - first > 4096 ? first + 4096 : n;
+        int64_t j = first;
+        for (; j + 32 <= last; j += 32) {
+          #pragma GCC ivdep
+          for (int64_t k = 0; k < 32; k++) {
+            const float v0 = p0[j + k];
+            lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
+          }
+        }
+        #pragma GCC ivdep
+        for (int64_t k = 0; k < last - j; k++) {
+          const float v0 = p0[j + k];
+          lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
+        }
+        if ((filled += last - first) >= 4096) {
+          filled = 0;
+          total1 = NAME_fold1(lane1, total1);
+        }
+      }
+      begin += n;
+      col = 0;
+      mg_next(a, 2, loops - 1, at, index);
+    }
+    total1 = NAME_fold1(lane1, total1);
+  }
+  const float v1 = total1;
+  {
+    float lane4[32];
+    for (int k = 0; k < 32; k++) lane4[k] = 0;
+    int64_t filled = 0;
+    int64_t begin = from, col = begin % inner;
+    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    while (begin < to) {
+      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      for (int64_t first = 0; first < n; first += 4096) {
+        const int64_t last = n - first > 4096 ? first + 4096 : n;
+        int64_t j = first;
+        for (; j + 32 <= last; j += 32) {
+          #pragma GCC ivdep
+          for (int64_t k = 0; k < 32; k++) {
+            const float v0 = p0[j + k];
+            const float v2 = v0 - v1;
+            const float v3 = expf(v2);
+            row3[begin + j + k] = v3;
+            lane4[k] = v3 + lane4[k];
+          }
+        }
+        #pragma GCC ivdep
+        for (int64_t k = 0; k < last - j; k++) {
+          const float v0 = p0[j + k];
+          const float v2 = v0 - v1;
+          const float v3 = expf(v2);
+          row3[begin + j + k] = v3;
+          lane4[k] = v3 + lane4[k];
+        }
+        if ((filled += last - first) >= 4096) {
+          filled = 0;
+          total4 = NAME_fold4(lane4, total4);
+        }
+      }
+      begin += n;
+      col = 0;
+      mg_next(a, 2, loops - 1, at, index);
+    }
+    total4 = NAME_fold4(lane4, total4);
+  }
+  const float v4 = total4;
+  {
+    int64_t begin = from, col = begin % inner;
+    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    while (begin < to) {
+      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+      for (int64_t first = 0; first < n; first += 1024) {
+        float piece1[1024];
+        const int64_t last = stream && n - first > 1024 ? first + 1024 : n;
+        float *out1 = stream ? piece1 - first : p1;
+        #pragma GCC ivdep
+        for (int64_t j = first; j < last; j++) {
+          const float v3 = row3[begin + j];
+          const float v5 = v3 / v4;
+          out1[j] = v5;
+        }
+        if (!stream) break;
+        mg_stream(p1 + first, piece1, (last - first) * sizeof *piece1);
+      }
+      begin += n;
+      col = 0;
+      mg_next(a, 2, loops - 1, at, index);
+    }
+    if (stream) mg_fence();
+  }
+  (void)stream; (void)inner; (void)index; (void)at; (void)to;
+}
+
+int NAME(const int64_t *a, char **slots) {
+  int64_t units = 1;
+  const int64_t splits = a[3];
+  for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
+  const int64_t count = units;
+  if (a[0] <= 1) {
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  } else {
+    #pragma omp parallel for num_threads(a[0]) schedule(static)
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  }
+  if (splits > 1)
+    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, -1);
+  return 0;
+}

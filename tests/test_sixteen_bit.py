@@ -1,0 +1,400 @@
+"""Generated kernels of float16 and bfloat16: the bits that NumPy gives, op by op and fused."""
+
+import functools
+from collections import Counter
+
+import ml_dtypes
+import numpy as np
+import pytest
+from samples import ELEMENTWISE, STRUCTURAL, accepts, defined, draw, is_random, operand_dtypes
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.backends.cpu import compiler
+from minigraph.dtypes import BFLOAT16, BOOL, DTYPES, INTEGERS
+from minigraph.graph import Graph
+from minigraph.ops.elementwise import kind
+
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C compiler")
+
+F16, F32, F64 = map(np.dtype, ("float16", "float32", "float64"))
+SMALL = pytest.mark.parametrize("dtype", [F16, BFLOAT16], ids=str)
+
+
+def compiled(inputs, outputs, level=0, **options):
+    options = {"graph_opt_level": level, "autotune": "off"} | options
+    return mg.comp_graph("cpu", options).compile(inputs, list(outputs))
+
+
+def nodes_for(xs, name="x"):
+    return [mg.input(f"{name}{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
+
+
+def run(op, *xs):
+    """The results of an op alone, all in C."""
+    inputs = nodes_for(xs)
+    function = compiled(inputs, op.results(*inputs))
+    assert {kernel for _, kernel, _ in function.report().steps} == {"c"}
+    return function(*xs)
+
+
+def meaning(op, *xs):
+    with np.errstate(all="ignore"):
+        ys = op.forward(*xs)
+    return ys if isinstance(ys, tuple) else (ys,)
+
+
+def in_float32(op, dtype, *xs):
+    """What an op means in float32, rounded once: where NumPy rounds on the way as well."""
+    ys = meaning(op, *(x.astype(F32) if x.dtype == dtype else x for x in xs))
+    with np.errstate(all="ignore"):
+        return [y.astype(dtype) if y.dtype == F32 else y for y in ys]
+
+
+def steps(x, y):
+    """How many 16-bit floats lie between x and y; all NaN are one, denormals of bfloat16 are 0."""
+
+    def place(v):
+        bits = np.where(flushed(v), v.view(np.int16) & -0x8000, v.view(np.int16)).astype(int)
+        place = np.where(bits < 0, -0x8000 - bits - 1, bits)
+        return np.where(np.isnan(v), 1 << 20, place)
+
+    assert x.dtype == y.dtype
+    assert x.shape == y.shape
+    return np.abs(place(x) - place(y)).max(initial=0)
+
+
+def assert_bits(x, y):
+    """Equal, zeros with their signs."""
+    if x.dtype in (F16, BFLOAT16):
+        assert steps(x, y) == 0
+    else:
+        np.testing.assert_array_equal(x, y, strict=True)
+
+
+def flushed(x):
+    """Where x is denormal in float32 too, and so 0 while programs run."""
+    bits = x.view(np.uint16)
+    return (x.dtype == BFLOAT16) & (bits & 0x7F80 == 0) & (bits & 0x7F != 0)
+
+
+def every(dtype):
+    return np.arange(1 << 16, dtype=np.uint16).view(dtype)
+
+
+def specials(dtype):
+    info = ml_dtypes.finfo(dtype)
+    near = [0, 0.25, 0.5, 1, 1.5, 2.5, 3, 300, float(info.tiny), float(info.max), np.inf]
+    near += [2.0**-24, 3e-5, 65472] if dtype == F16 else []
+    return np.array([*near, *(-v for v in near), np.nan], dtype)
+
+
+def real(*size, dtype, seed=0, scale=2.0):
+    return np.random.default_rng(seed).uniform(-scale, scale, size).astype(dtype)
+
+
+# ---------------------------------------------------------------- conversions
+
+
+@SMALL
+@pytest.mark.parametrize("target", [t for t in DTYPES if t not in INTEGERS], ids=str)
+def test_every_number_converts_as_numpy_has_it(dtype, target):
+    x = every(dtype)[~flushed(every(dtype))]
+    with np.errstate(all="ignore"):
+        expected = x.astype(target)
+    if target != dtype:
+        (y,) = run(ops.astype(mg.input("x", x.shape, dtype), target).op, x)
+        assert_bits(y, expected)
+
+
+@SMALL
+@pytest.mark.parametrize("source", [F32, F64], ids=str)
+def test_floats_round_to_the_nearest_and_the_even_one_of_two(dtype, source):
+    """At every number, in the middle to the next one, and a little to each side of both."""
+    inf = np.array(np.inf, dtype).view(np.uint16)
+    x = every(dtype)
+    x = x[~flushed(x)].view(np.uint16)
+    x = np.unique(x[x & 0x7FFF < inf].view(dtype).astype(F64))
+    beyond = [65519.99, 65520, 65536, 1e30] if dtype == F16 else [3.396e38, 3.39616e38]
+    middles = (x[1:] + x[:-1]) / 2
+    middles = middles[np.abs(middles) > 2.0**-125] if dtype == BFLOAT16 else middles
+    centres = np.concatenate([x, middles, beyond, np.negative(beyond)]).astype(source)
+    below, above = np.nextafter(centres, -np.inf), np.nextafter(centres, np.inf)
+    x = np.concatenate([centres, below, above, [np.nan, np.inf, -np.inf, -0.0, 1e300]])
+    with np.errstate(all="ignore"):
+        x = x.astype(source)
+        expected = x.astype(dtype)
+    (y,) = run(ops.astype(mg.input("x", x.shape, source), dtype).op, x)
+    assert_bits(y, expected)
+
+
+@SMALL
+@pytest.mark.parametrize("other", [*INTEGERS, BOOL], ids=str)
+def test_integers_and_bools_convert_both_ways(dtype, other):
+    if other == BOOL:
+        x = np.array([False, True])
+    else:
+        info = np.iinfo(other)
+        few = np.arange(info.min if info.bits == 8 else 0, 100)
+        large = [v for b in range(7, info.bits) for v in (2**b - 1, 2**b + 2 ** max(b - 9, 0))]
+        x = np.array([*few, *(v for v in large if v <= info.max), info.min, info.max], other)
+    with np.errstate(all="ignore"):
+        expected = x.astype(dtype)
+    (y,) = run(ops.astype(mg.input("x", x.shape, other), dtype).op, x)
+    assert_bits(y, expected)
+    back = np.array([0, 1, 2.5, 100, 127], dtype)
+    (y,) = run(ops.astype(mg.input("x", back.shape, dtype), other).op, back)
+    np.testing.assert_array_equal(y, back.astype(other))
+
+
+@SMALL
+def test_nan_stays_nan_and_quiet(dtype):
+    x = np.array([0x7F800001, 0xFF800001, 0x7FBFFFFF, 0x7FC00001], np.uint32).view(F32)
+    (y,) = run(ops.astype(mg.input("x", x.shape), dtype).op, x)
+    quiet = 0x7E00 if dtype == F16 else 0x7FC0
+    assert (y.view(np.uint16) & quiet == quiet).all()
+    assert np.signbit(y).tolist() == [False, True, False, False]
+
+
+# ---------------------------------------------------------------- ops alone
+
+
+def elementwise_operands(op, dtype):
+    """Every combination of special values, and numbers from the domain."""
+    dtypes = operand_dtypes(op, dtype)
+    values = [specials(d) if d == dtype else np.array([False, True]) for d in dtypes]
+    grid = np.meshgrid(*values, indexing="ij")
+    drawn = [draw(d, 1000, *op.domain, seed) for seed, d in enumerate(dtypes)]
+    xs = [np.concatenate([g.ravel(), d]) for g, d in zip(grid, drawn, strict=True)]
+    with np.errstate(all="ignore"):
+        where = defined(op, *xs)
+    return [x[where] for x in xs]
+
+
+def small(xs, dtype):
+    return [x.astype(dtype) if kind(x.dtype) == "f" else x for x in map(np.asarray, xs)]
+
+
+def two_of_each_op():
+    seen = Counter()
+    for name, (op, xs) in STRUCTURAL.items():
+        if xs and all(np.size(x) for x in xs) and op.name != "one_hot":
+            seen[op.name] += 1
+            if seen[op.name] <= 2:
+                yield name
+
+
+OTHERS = list(two_of_each_op())
+CASES = [
+    pytest.param(name, dtype, id=f"{name}-{dtype}")
+    for name, op in ELEMENTWISE.items()
+    for dtype in (F16, BFLOAT16)
+    if accepts(op, dtype) and not is_random(op)
+]
+
+
+def elementwise_samples(dtype):
+    names = [case.values[0] for case in CASES if case.values[1] == dtype]
+    ops = {name: ELEMENTWISE[name] for name in names}
+    return {name: (op, elementwise_operands(op, dtype)) for name, op in ops.items()}
+
+
+def other_samples(dtype):
+    return {name: (op, small(xs, dtype)) for name, (op, xs) in STRUCTURAL.items() if name in OTHERS}
+
+
+@functools.cache
+def computed(samples, dtype):
+    """By name, the op, operands and results of each sample, compiled at once; by op, its kernel."""
+    given = samples(dtype)
+    nodes = {name: nodes_for(xs, name) for name, (_, xs) in given.items()}
+    ys = {name: op.results(*nodes[name]) for name, (op, _) in given.items()}
+    function = compiled(
+        [x for xs in nodes.values() for x in xs], [y for r in ys.values() for y in r]
+    )
+    results = iter(function(*(x for _, xs in given.values() for x in xs)))
+    made = {name: (*given[name], [next(results) for _ in ys[name]]) for name in given}
+    return made, {name: kernel for name, kernel, _ in function.report().steps}
+
+
+SEVERAL_ROUNDINGS = ("rsqrt", "sigmoid", "fma4")  # of the meaning in 16 bits
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_c_agrees_with_the_meaning(name, dtype):
+    """Bit for bit where no library's function is called."""
+    made, kernels = computed(elementwise_samples, dtype)
+    op, xs, (y,) = made[name]
+    assert kernels[op.name] == "c"
+    if op.name in SEVERAL_ROUNDINGS:
+        (expected,) = in_float32(op, dtype, *xs)
+    else:
+        (expected,) = meaning(op, *xs)
+    if expected.dtype != dtype:
+        assert_bits(y, expected)
+        return
+    if op.name.startswith("fma") and dtype == BFLOAT16:  # whose products may be denormal
+        normal = np.all([(x == 0) | ~(np.abs(x.astype(F32)) < 1e-30) for x in xs], 0)
+        y, expected = y[normal], expected[normal]
+    assert steps(y, expected) <= ("{f}(" in op.c)
+
+
+@SMALL
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_op_agrees_with_its_meaning(name, dtype):
+    op, xs, ys = computed(other_samples, dtype)[0][name]
+    for y, expected in zip(ys, in_float32(op, dtype, *xs), strict=True):
+        assert y.dtype == expected.dtype
+        if kind(y.dtype) != "f":
+            np.testing.assert_array_equal(y, expected)
+            continue
+        scale = np.abs(expected.astype(F64)).max(initial=1e-3)
+        atol = 6 * float(ml_dtypes.finfo(dtype).eps) * scale
+        np.testing.assert_allclose(y.astype(F64), expected.astype(F64), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", ["argmax-0", "max_pool2d-plain", "one_hot"])
+@SMALL
+def test_ops_written_by_hand_decline(name, dtype):
+    op, xs = STRUCTURAL[name]
+    xs = small(xs, dtype)
+    inputs = nodes_for(xs)
+    op = ops.one_hot(inputs[0], 4, dtype).op if name == "one_hot" else op
+    function = compiled(inputs, op.results(*inputs))
+    assert {k for name, k, _ in function.report().steps if name == op.name} == {"numpy"}
+    for y, expected in zip(function(*xs), meaning(op, *xs), strict=True):
+        assert_bits(y, expected)
+
+
+# ---------------------------------------------------------------- reductions
+
+
+@SMALL
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+@pytest.mark.parametrize("reduce", [ops.sum, ops.max, ops.min, ops.prod])
+def test_reductions_agree_with_numpy_on_special_values(reduce, axis, dtype):
+    x = real(40, 70, dtype=dtype)
+    x[3, 5], x[7, 11], x[9, 13] = np.inf, -np.inf, np.nan
+    node = mg.input("x", x.shape, dtype)
+    y = reduce(node, axis, keepdims=True)
+    function = compiled([node], [y])
+    assert [k for _, k, _ in function.report().steps] == ["c"]
+    (expected,) = meaning(y.op, x)
+    assert steps(function(x)[0], expected) <= 1
+
+
+def test_a_sum_overflows_only_where_it_is_rounded():
+    x = np.array([60000, 60000, -60000], F16)
+    node = mg.input("x", x.shape, F16)
+    assert compiled([node], [node.sum()])(x)[0] == 60000
+    assert compiled([node], [node[:2].sum()])(x)[0] == np.inf
+
+
+@SMALL
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_long_sum_is_rounded_once(threads, dtype):
+    x = np.full((100_000,), 2.0**-4, dtype)
+    node = mg.input("x", x.shape, dtype)
+    (total,) = compiled([node], [node.sum()], num_threads=threads)(x)
+    assert total == np.float64(6250).astype(dtype)
+
+
+# ---------------------------------------------------------------- fused kernels
+
+
+def masked(x, y):
+    return [ops.where(x > y, x * 2.5 + 1, ops.sqrt(ops.abs(y)) - x / 3) * (x != 0).astype(x.dtype)]
+
+
+def mixed(x, y):
+    wide = x.astype("float32") * 1.001
+    return [(wide + y.astype("float32")).astype(x.dtype) * y, wide + 1, (x * y).astype("int32")]
+
+
+def rows(x, y):
+    e = ops.exp(x - x.max(1, keepdims=True))
+    return [e / e.sum(1, keepdims=True) * y]
+
+
+def columns(x, y):
+    return [(x * y + x).sum(0), (x - y).max(0)]
+
+
+def everything(x, y):
+    return [((x - y) * (x - y)).mean(), (x + y).sum()]
+
+
+def views(x, y):
+    return [x[:, ::2] + y[::-1, 1::2] * 2, (x.T * y[:1].T).T - 1]
+
+
+def numbers(x, y):
+    return [(x + 1) * 0.1 + ops.maximum(y, 0.0), ops.where(x > 0, x, -np.inf)]
+
+
+GRAPHS = [masked, mixed, rows, columns, everything, views, numbers]
+
+
+def graph_of(make, dtype, *size):
+    x, y = (mg.input(name, size, dtype) for name in "xy")
+    xs = [real(*size, dtype=dtype, seed=seed) for seed in (1, 2)]
+    for i, values in enumerate(xs):
+        values[i::3, 0] = 0
+    return (x, y), make(x, y), xs
+
+
+@SMALL
+@pytest.mark.parametrize("make", GRAPHS)
+def test_a_fused_kernel_gives_the_bits_of_one_kernel_an_op(make, dtype):
+    inputs, outputs, xs = graph_of(make, dtype, 24, 50)
+    alone = compiled(inputs, outputs, 1)
+    fused = compiled(inputs, outputs, 1, **{"graph_opt.jit": 2})
+    assert fused.report().ops["fused"] >= 1
+    for a, b in zip(alone(*xs), fused(*xs), strict=True):
+        assert_bits(a, b)
+
+
+@SMALL
+@pytest.mark.parametrize("make", GRAPHS)
+def test_level_3_agrees_with_the_meaning(make, dtype):
+    inputs, outputs, xs = graph_of(make, dtype, 24, 50)
+    function = compiled(inputs, outputs, 3)
+    rounding = float(ml_dtypes.finfo(dtype).eps)
+    for y, expected in zip(function(*xs), Graph(inputs, tuple(outputs))(*xs), strict=True):
+        y, expected = y.astype(F64), expected.astype(F64)
+        finite = np.isfinite(expected)
+        scale = np.abs(expected[finite]).max()
+        np.testing.assert_array_equal(y[~finite], expected[~finite])
+        atol = 4 * rounding * scale + (kind(y.dtype) != "f")
+        np.testing.assert_allclose(y[finite], expected[finite], rtol=0, atol=atol)
+
+
+@SMALL
+@pytest.mark.parametrize("make", [masked, rows, columns, views])
+def test_the_number_of_threads_changes_no_bit(make, dtype):
+    inputs, outputs, xs = graph_of(make, dtype, 300, 200)
+    one, four = (compiled(inputs, outputs, 3, num_threads=n)(*xs) for n in (1, 4))
+    for a, b in zip(one, four, strict=True):
+        assert_bits(a, b)
+
+
+@SMALL
+def test_a_large_result_is_streamed(dtype):
+    count = (1 << 24) + 5
+    x = np.resize(every(dtype)[:0x7000], count)
+    node = mg.input("x", x.shape, dtype)
+    (y,) = compiled([node], [-node])(x)
+    assert (y.view(np.uint16) == x.view(np.uint16) ^ 0x8000).all()
+
+
+@SMALL
+def test_padding_and_joining_copy_bits(dtype):
+    x = every(dtype).reshape(256, 256)
+    node = mg.input("x", x.shape, dtype)
+    padded, joined = ops.pad(node, 1), ops.concat([node, node.T], 1)
+    function = compiled([node], [padded, joined, ops.flip(node, 0)])
+    assert {k for _, k, _ in function.report().steps} <= {"c", "view"}
+    y, z, flipped = (r.view(np.uint16) for r in function(x))
+    np.testing.assert_array_equal(y, np.pad(x.view(np.uint16), 1))
+    np.testing.assert_array_equal(z, np.concatenate([x, x.T], 1).view(np.uint16))
+    np.testing.assert_array_equal(flipped, x.view(np.uint16)[::-1])
