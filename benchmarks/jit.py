@@ -150,7 +150,7 @@ def jax_jitted(case, threads):
 
     if case == "adam":
         gs = [jnp.asarray(g) for g in cases.arrays(*cases.ADAM)]
-        state = [(jnp.asarray(p), jnp.zeros_like(p), jnp.zeros_like(p)) for p in gs]
+        state = [(p + 0, jnp.zeros_like(p), jnp.zeros_like(p)) for p in gs]
         held = [state, 0]
         update = jax.jit(adam, donate_argnums=0)
 

@@ -7,6 +7,8 @@ the arrays that it returns.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from minigraph.program import Buffer, Home, Program, round_up
 
@@ -73,26 +75,85 @@ def share_in_place(program: Program) -> None:
 def plan(program: Program) -> None:
     """Give every buffer of the arena an offset; buffers that live at the same time do not overlap.
 
-    Walks through time and takes the smallest hole that fits (best fit).
+    Of two ways to place them the one that takes less memory counts.
     """
+    lives = _lives(program)
+    places = through_time(lives)
+    if len(lives) <= LARGEST_FIRST:
+        places = min(places, largest_first(lives), key=lambda offsets: _end(lives, offsets))
+    for life, offset in zip(lives, places, strict=True):
+        for buffer in life.buffers:
+            buffer.offset = offset
+    program.arena_bytes = _end(lives, places)
+
+
+LARGEST_FIRST = 1500  # so many buffers can be compared with one another
+
+
+@dataclass(frozen=True, eq=False)
+class Life:
+    """Memory that one buffer after the other takes over, from step `first` to step `last`."""
+
+    buffers: list[Buffer]
+    size: int
+
+    @property
+    def first(self) -> int:
+        return self.buffers[0].first
+
+    @property
+    def last(self) -> int:
+        return self.buffers[-1].last
+
+
+def _lives(program: Program) -> list[Life]:
     buffers = [b for b in program.buffers if b.home is Home.ARENA and b.nbytes]
     heirs = {b.successor for b in buffers if b.successor}
-    ends: dict[int, list[Buffer]] = {}
+    lives = []
     for b in buffers:
-        if b.successor is None:
-            ends.setdefault(b.last, []).append(b)
-    holes = _Holes()
-    time = 0
-    for b in sorted(buffers, key=lambda b: (b.first, -b.nbytes)):
-        while time < b.first:
-            for dead in ends.get(time, ()):
-                holes.release(dead.offset, round_up(dead.nbytes))
-            time += 1
         if b not in heirs:
-            b.offset = holes.take(round_up(b.nbytes))
-        if b.successor:
-            b.successor.offset = b.offset
-    program.arena_bytes = holes.end
+            chain = [b]
+            while chain[-1].successor:
+                chain.append(chain[-1].successor)
+            lives.append(Life(chain, round_up(b.nbytes)))
+    return sorted(lives, key=lambda life: (life.first, -life.size))
+
+
+def _end(lives: Sequence[Life], places: Sequence[int]) -> int:
+    return max((at + life.size for at, life in zip(places, lives, strict=True)), default=0)
+
+
+def through_time(lives: Sequence[Life]) -> list[int]:
+    """Return offsets, each the smallest hole that fits when the life begins (best fit)."""
+    ends: dict[int, list[int]] = {}
+    for i, life in enumerate(lives):
+        ends.setdefault(life.last, []).append(i)
+    holes = _Holes()
+    offsets: list[int] = []
+    time = 0
+    for life in lives:
+        while time < life.first:
+            for dead in ends.get(time, ()):
+                holes.release(offsets[dead], lives[dead].size)
+            time += 1
+        offsets.append(holes.take(life.size))
+    return offsets
+
+
+def largest_first(lives: Sequence[Life]) -> list[int]:
+    """Return offsets, the largest life first, each the lowest that is free for as long."""
+    placed: list[tuple[int, int, int, int]] = []
+    offsets = [0] * len(lives)
+    for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first)):
+        size, first, last = lives[i].size, lives[i].first, lives[i].last
+        at = 0
+        for offset, end in sorted((o, e) for o, e, f, to in placed if f <= last and first <= to):
+            if offset - at >= size:
+                break
+            at = max(at, end)
+        offsets[i] = at
+        placed.append((at, at + size, first, last))
+    return offsets
 
 
 class _Holes:
