@@ -9,6 +9,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 
 
@@ -59,15 +60,33 @@ class Worker:
         return last
 
 
-def serve(setup, run, end):
-    """Be a worker: say `setup`, run at each request, say `end()` last."""
+PAUSE, LONG = 0.02, 0.1
+
+
+def steady(step):
+    """Return the seconds of a step: of one, or the median of several if one is short.
+
+    OpenMP's threads go on spinning for a few milliseconds after their work.  So a turn begins with
+    a pause in which the other sides' fall asleep, and a short step is run once before it counts.
+    """
+    time.sleep(PAUSE)
+    seconds = []
+    while sum(seconds) < LONG:
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:] or seconds)
+
+
+def serve(setup, step, end):
+    """Be a worker: say `setup`, time the step at each request, say `end()` last."""
     out = sys.stdout
     print(json.dumps(setup), file=out, flush=True)
     for line in sys.stdin:
         if line.strip() == "end":
             print(json.dumps(end()), file=out, flush=True)
             return
-        print(json.dumps(run()), file=out, flush=True)
+        print(json.dumps(steady(step)), file=out, flush=True)
 
 
 def interleave(workers, rounds, warmup=2):

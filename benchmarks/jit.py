@@ -24,12 +24,6 @@ CASES = "a*b*c,a*b+c,chain,softmax,layer_norm,batch_norm+relu,batch_norm+relu ba
 SIDES = ("copy", "level 0", "level 3", "torch.compile", "jax.jit")
 
 
-def timed(fn):
-    start = time.perf_counter()
-    fn()
-    return time.perf_counter() - start
-
-
 # ---------------------------------------------------------------- the sides
 
 
@@ -189,7 +183,7 @@ def work(side, case, threads):
         step, nbytes = {"torch.compile": torch_compiled, "jax.jit": jax_jitted}[side](case, threads)
     step()
     first = time.perf_counter() - start
-    serve({"first call": first, "bytes": nbytes}, lambda: timed(step), dict)
+    serve({"first call": first, "bytes": nbytes}, step, dict)
 
 
 def measure(case, rounds, threads):

@@ -71,16 +71,13 @@ def ours(case, threads):
     }
     result = [fn(*args)]
 
-    def run():
-        def once():
-            result[0] = fn(*args)
-
-        return timed(once)
+    def step():
+        result[0] = fn(*args)
 
     def end():
         return {"peak": peak() - before, "kernels": fn.profile(*args).seconds}
 
-    serve(setup, run, end)
+    serve(setup, step, end)
 
 
 # ---------------------------------------------------------------- PyTorch
@@ -118,7 +115,7 @@ def torch_side(case, threads):
             out.copy_(a) if call is None else call(a, b, out=out)
 
     step()
-    serve({}, lambda: timed(step), lambda: {"peak": peak() - before})
+    serve({}, step, lambda: {"peak": peak() - before})
 
 
 def written_out(net, x, y):
@@ -210,8 +207,7 @@ def main():
     print(f"{'case':10} {'ours ms':>10} {'torch ms':>10} {'speed':>8} {'spread':>7}")
     found = {}
     for case in args.cases.split(","):
-        rounds = args.rounds if case in STEPS else 20 * args.rounds
-        found[case] = measure(case, rounds, args.threads)
+        found[case] = measure(case, args.rounds, args.threads)
         print(row(case, found[case]), flush=True)
     call, step = overhead(args.threads)
     print(f"a call of one tiny kernel {call * 1e6:.1f} us, each further one {step * 1e9:.0f} ns")

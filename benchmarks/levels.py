@@ -34,12 +34,10 @@ def work(case, level, threads):
         "seconds": report.seconds,
     }
 
-    def run():
-        start = time.perf_counter()
+    def step():
         result[0] = fn(*args)
-        return time.perf_counter() - start
 
-    serve(setup, run, dict)
+    serve(setup, step, dict)
 
 
 def measure(case, levels, rounds, threads):
@@ -80,8 +78,7 @@ def main():
     levels = args.levels.split(",")
     found = {}
     for case in args.cases.split(","):
-        rounds = args.rounds * (1 if case in ("alexnet", "resnet18", "resnet50") else 5)
-        found[case] = measure(case, levels, rounds, args.threads)
+        found[case] = measure(case, levels, args.rounds, args.threads)
         base = found[case][levels[0]]["median"]
         print(f"{case}: level {levels[0]} takes {base * 1e3:.3f} ms")
         for level in levels:
