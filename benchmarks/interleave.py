@@ -5,12 +5,16 @@ program once, and what counts is the median over rounds.  A process of its own k
 threads, allocator and libraries from the other's.
 """
 
+import datetime
+import importlib.metadata
 import json
 import statistics
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+
+from minigraph.fingerprint import processor
 
 
 @dataclass
@@ -98,3 +102,32 @@ def interleave(workers, rounds, warmup=2):
             if i >= warmup:
                 seconds[name].append(took)
     return {name: Samples(values) for name, values in seconds.items()}
+
+
+def compare(workers, rounds):
+    """Run workers in turn, end them, and return samples and setup of each, by name."""
+    samples = interleave(workers, rounds)
+    for worker in workers.values():
+        worker.close()
+    return {
+        name: {
+            "seconds": samples[name].seconds,
+            "median": samples[name].median,
+            "spread": samples[name].spread,
+            **worker.setup,
+        }
+        for name, worker in workers.items()
+    }
+
+
+def save(path, found, threads, libraries=(), **more):
+    """Write what was found as JSON, with the machine and the versions it was found on."""
+    about = {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor(),
+        "python": sys.version.split()[0],
+        **{name: importlib.metadata.version(name) for name in libraries},
+        "threads": threads,
+        **more,
+    }
+    path.write_text(json.dumps({"about": about, "cases": found}, indent=1))

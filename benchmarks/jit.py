@@ -8,17 +8,13 @@ left out.  The bound is what the case has to read and write at the speed of that
 """
 
 import argparse
-import datetime
-import importlib.metadata
 import importlib.util
-import json
 import math
 import os
-import sys
 import time
 from pathlib import Path
 
-from interleave import Worker, interleave, serve
+from interleave import Worker, compare, save, serve
 
 CASES = "a*b*c,a*b+c,chain,softmax,layer_norm,batch_norm+relu,batch_norm+relu backward,adam"
 SIDES = ("copy", "level 0", "level 3", "torch.compile", "jax.jit")
@@ -197,18 +193,7 @@ def measure(case, rounds, threads):
         side: Worker(me, "--worker", side, "--cases", case, "--threads", str(threads))
         for side in sides
     }
-    samples = interleave(workers, rounds)
-    for worker in workers.values():
-        worker.close()
-    return {
-        side: {
-            "seconds": samples[side].seconds,
-            "median": samples[side].median,
-            "spread": samples[side].spread,
-            **workers[side].setup,
-        }
-        for side in sides
-    }
+    return compare(workers, rounds)
 
 
 def main():
@@ -222,8 +207,6 @@ def main():
     if args.worker:
         work(args.worker, args.cases, args.threads)
         return
-    from minigraph.fingerprint import processor
-
     found = {}
     for case in args.cases.split(","):
         found[case] = measure(case, args.rounds, args.threads)
@@ -243,14 +226,7 @@ def main():
                     flush=True,
                 )
     if args.out:
-        about = {
-            "date": datetime.date.today().isoformat(),
-            "processor": processor(),
-            "python": sys.version.split()[0],
-            **{name: importlib.metadata.version(name) for name in ("torch", "jax")},
-            "threads": args.threads,
-        }
-        args.out.write_text(json.dumps({"about": about, "cases": found}, indent=1))
+        save(args.out, found, args.threads, ["torch", "jax"])
 
 
 if __name__ == "__main__":

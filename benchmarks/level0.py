@@ -7,21 +7,16 @@ by op; the MLP's Adam is written op by op in both.  Prints a table and, with --o
 """
 
 import argparse
-import datetime
-import importlib.metadata
-import json
 import resource
 import statistics
-import sys
 import time
 from pathlib import Path
 
 import cases
 import numpy as np
-from interleave import Worker, interleave, serve
+from interleave import Worker, interleave, save, serve
 
 from minigraph.backends.cpu import onednn
-from minigraph.fingerprint import processor
 
 STEPS = cases.BATCH
 
@@ -212,17 +207,8 @@ def main():
     call, step = overhead(args.threads)
     print(f"a call of one tiny kernel {call * 1e6:.1f} us, each further one {step * 1e9:.0f} ns")
     if args.out:
-        about = {
-            "date": datetime.date.today().isoformat(),
-            "processor": processor(),
-            "onednn": onednn.library().version,
-            "torch": importlib.metadata.version("torch"),
-            "python": sys.version.split()[0],
-            "threads": args.threads,
-            "call": call,
-            "step": step,
-        }
-        args.out.write_text(json.dumps({"about": about, "cases": found}, indent=1))
+        version = onednn.library().version
+        save(args.out, found, args.threads, ["torch"], onednn=version, call=call, step=step)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,10 @@ seconds of the first call; a ratio within the spread is no difference.
 """
 
 import argparse
-import datetime
-import json
-import sys
 import time
 from pathlib import Path
 
-from interleave import Worker, interleave, serve
+from interleave import Worker, compare, save, serve
 
 CASES = "a*b*c,a*b+c,mlp,alexnet,resnet18,resnet50"
 
@@ -47,18 +44,7 @@ def measure(case, levels, rounds, threads):
         level: Worker(me, "--worker", case, "--levels", level, "--threads", str(threads))
         for level in levels
     }
-    samples = interleave(workers, rounds)
-    for worker in workers.values():
-        worker.close()
-    return {
-        level: {
-            "seconds": samples[level].seconds,
-            "median": samples[level].median,
-            "spread": samples[level].spread,
-            **workers[level].setup,
-        }
-        for level in levels
-    }
+    return compare(workers, rounds)
 
 
 def main():
@@ -73,8 +59,6 @@ def main():
     if args.worker:
         work(args.worker, int(args.levels), args.threads)
         return
-    from minigraph.fingerprint import processor
-
     levels = args.levels.split(",")
     found = {}
     for case in args.cases.split(","):
@@ -90,13 +74,7 @@ def main():
                 flush=True,
             )
     if args.out:
-        about = {
-            "date": datetime.date.today().isoformat(),
-            "processor": processor(),
-            "python": sys.version.split()[0],
-            "threads": args.threads,
-        }
-        args.out.write_text(json.dumps({"about": about, "cases": found}, indent=1))
+        save(args.out, found, args.threads)
 
 
 if __name__ == "__main__":

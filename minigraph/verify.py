@@ -17,10 +17,11 @@ from minigraph.backends.reference import NumpyKernel, run_step
 from minigraph.dtypes import BFLOAT16, FLOATS, Array
 from minigraph.errors import CompileError, GraphError
 from minigraph.function import Function
-from minigraph.graph import Constant, Graph, Node, Parameter, Spec, aligned_empty, input
+from minigraph.graph import Constant, Graph, Node, Parameter, input
 from minigraph.noise import AMPLITUDES, evaluate, explained, noisy, real, shaken
 from minigraph.ops.random import SEED, STEP
 from minigraph.program import Backend, Buffer, Home, Program, Step
+from minigraph.spec import Spec, aligned_empty
 
 # By how much of its largest element an array may differ without a closer look.
 TOLERANCES = {

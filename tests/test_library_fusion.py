@@ -301,7 +301,7 @@ native = pytest.mark.skipif(
 def compiled(monkeypatch):
     """Compile a graph for the CPU: from level 2 on with library fusion, and nothing else."""
     passes = (fuse_bias, fold_batch_norm, fuse_activation)
-    monkeypatch.setattr(levels, "LEVELS", ((), (), passes, ()))
+    monkeypatch.setattr(levels, "TABLE", [levels.Row(rewrite, 2) for rewrite in passes])
 
     def compile_(graph, **options):
         cg = mg.comp_graph("cpu", {"graph_opt_level": 2, **options})

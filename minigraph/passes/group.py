@@ -9,17 +9,13 @@ from dataclasses import dataclass, field
 from minigraph.graph import Node
 from minigraph.jit.domain import Loops, Unfit, connections
 from minigraph.jit.expression import is_number, takes_index
-from minigraph.jit.kernel import FEW, STRETCH
+from minigraph.jit.kernel import FEW, STRETCH, is_costly
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
 MAX_NODES = 100  # of a kernel: what a compiler handles in a fraction of a second
 MAX_READS = 24  # arrays that a loop may read at once
-
 NEAR = 12  # nodes that are looked at to foresee a reduction
-
-# Expressions with one of these take longer than reading their result from memory would.
-COSTLY = ("exp", "log", "pow", "sin", "cos", "tan", "erf", "cbrt", "/", "sqrt", "mg_", "mod")
 
 
 def is_kernel_op(node: Node, reductions: bool) -> bool:
@@ -44,7 +40,7 @@ def is_placement(node: Node) -> bool:
 def is_cheap(node: Node) -> bool:
     """Whether computing the node costs less than reading its result would."""
     if isinstance(node.op, Elementwise):
-        return not any(word in node.op.c for word in COSTLY)
+        return not is_costly(node.op)
     return is_placement(node)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from minigraph.graph import Graph
 from minigraph.passes.batch_norm import fuse_batch_norm
@@ -21,37 +22,45 @@ from minigraph.report import PassRecord
 
 Pass = Callable[[Graph, Notes], Graph]
 
-# What each level adds to the one before.  Library fusion looks for ops that FMA fusion takes away.
-LEVELS: tuple[tuple[Pass, ...], ...] = (
-    (),
-    (share_common, simplify, share_common),
-    (fuse_bias, fold_batch_norm, fuse_batch_norm, fuse_cross_entropy),
-    (),
-)
-FAST_MATH: tuple[Pass, ...] = (relax, share_common)  # after level 1, where the option allows it
-# What graph_opt.jit adds after that: nothing, elementwise kernels, kernels with reductions.
-JIT: tuple[tuple[Pass, ...], ...] = (
-    (),
-    (fuse_elementwise, gather_updates),
-    (fuse_kernels, gather_updates),
+
+class Row(NamedTuple):
+    """A pass, and when it runs: at which level and above, at which values of graph_opt.jit."""
+
+    rewrite: Pass
+    level: int = 0
+    jit: tuple[int, ...] = (0, 1, 2)
+    fast_math: bool = False  # whether the option has to allow it
+
+
+# In the order in which they run.  Library fusion looks for ops that FMA fusion takes away; FMA
+# fusion is to see what composed ops are made of; an activation that no generated kernel has taken
+# goes with the op before it.
+TABLE = (
+    Row(share_common, 1),
+    Row(simplify, 1),
+    Row(share_common, 1),
+    Row(relax, 1, fast_math=True),
+    Row(share_common, 1, fast_math=True),
+    Row(fuse_bias, 2),
+    Row(fold_batch_norm, 2),
+    Row(fuse_batch_norm, 2),
+    Row(fuse_cross_entropy, 2),
+    Row(take_apart, jit=(2,)),
+    Row(fuse_fma, 2),
+    Row(fuse_elementwise, jit=(1,)),
+    Row(fuse_kernels, jit=(2,)),
+    Row(gather_updates, jit=(1, 2)),
+    Row(fuse_activation, 2),
 )
 
 
 def pipeline(level: int, fast_math: bool, jit: int = 0) -> list[Pass]:
-    """Return the passes of a level, in order."""
-    passes: list[Pass] = []
-    for i, added in enumerate(LEVELS[: level + 1]):
-        passes += added
-        if i == 1 and fast_math:
-            passes += FAST_MATH
-    if jit == 2:
-        passes.append(take_apart)
-    if level >= 2:
-        passes.append(fuse_fma)
-    passes += JIT[jit]
-    if level >= 2:
-        passes.append(fuse_activation)  # what no generated kernel has taken
-    return passes
+    """Return the passes for these settings, in order."""
+    return [
+        row.rewrite
+        for row in TABLE
+        if level >= row.level and jit in row.jit and (fast_math or not row.fast_math)
+    ]
 
 
 def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassRecord]]:
