@@ -8,7 +8,11 @@ import pytest
 import minigraph as mg
 from minigraph import ops
 from minigraph.backends.cpu import compiler, generated
+from minigraph.jit.fused import meaning
+from minigraph.jit.kernel import specialise
 from minigraph.jit.space import collapse
+from minigraph.ops.arithmetic import Add
+from minigraph.spec import Spec
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 
@@ -69,6 +73,30 @@ def test_views_are_read_in_place(view, dtype):
     x = array(4, 6, 8, dtype=dtype)
     expected = view(x) != 0
     np.testing.assert_array_equal(on_cpu(lambda a: view(a) != 0, x), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((192, 256), (1, 0)), ((3, 250, 66), (2, 0, 1)), ((8, 64, 8, 16), (3, 2, 1, 0))],
+)
+def test_large_transposed_arrays_are_read_in_tiles(shape, axes, threads):
+    x, y = array(*shape), array(*(shape[a] for a in axes), seed=1)
+    tiles = specialise(
+        meaning(Add(), [Spec(y.shape), Spec(y.shape)]), [x.transpose(axes).strides, y.strides]
+    ).layout.loops[-2:]
+    assert all(8 <= n <= 64 for n, _ in tiles)
+    z = on_cpu(lambda a, b: a.transpose(axes) + b, x, y, num_threads=threads)
+    np.testing.assert_array_equal(z, x.transpose(axes) + y)
+
+
+def test_random_numbers_of_a_transposed_shape_keep_their_order():
+    x = array(200, 300)
+    drawn = [
+        on_cpu(lambda a: ops.dropout(a.transpose(1, 0), 0.5), x, graph_opt_level=level) != 0
+        for level in (0, 3)
+    ]
+    np.testing.assert_array_equal(*drawn)
 
 
 @pytest.mark.parametrize("shape", [(24,), (4, 48), (2, 3, 32)])
@@ -137,9 +165,9 @@ def test_sums_over_any_axes(axes, view):
 )
 def test_long_reductions_are_shared_among_threads(shape, axes, threads):
     x = array(*shape, dtype="float64")
-    for build, meaning in ((ops.sum, np.sum), (ops.max, np.max), (ops.min, np.min)):
+    for build, numpys in ((ops.sum, np.sum), (ops.max, np.max), (ops.min, np.min)):
         y = on_cpu(lambda a, build=build: build(a, axes), x, num_threads=threads)
-        np.testing.assert_allclose(y, meaning(x, axes), rtol=1e-12)
+        np.testing.assert_allclose(y, numpys(x, axes), rtol=1e-12)
 
 
 def test_a_reduction_gives_the_same_bits_every_time():

@@ -39,6 +39,9 @@ from minigraph.spec import Shape
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
 FEW = 8  # units that threads may share unevenly
+TILE = 64  # elements that a tile has along each of two axes at most
+NARROW = 8  # elements below which a side of a tile does not pay
+TILED = 1 << 15  # elements from which on an array is read in tiles
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
 # Expressions with one of these are costly.
 COSTLY = ("exp", "log", "pow", "sin", "cos", "tan", "erf", "cbrt", "/", "sqrt", "mg_", "mod")
@@ -238,6 +241,8 @@ def specialise(
     by_loop = [_by_loop(domain, node, s) for node, s in zip(operands, steps, strict=True)]
     form, units, loops = _axes(domain)
     layout = Layout(*(_collapsed(domain, axes, by_loop) for axes in (units, loops)))
+    if form == "map" and not any(takes_index(node.op) for node in graph):
+        layout = _tiled(layout, [x.dtype.itemsize for x in operands])
     if len(layout.units) + len(layout.loops) > MAX_RANK:
         raise Unfit(f"it has more than {MAX_RANK} axes")
     innermost = layout.units[-1] if form == "column" else layout.loops[-1]
@@ -280,6 +285,34 @@ def _collapsed(
         [domain.extents[a] for a in axes], [[s.get(a, 0) for a in axes] for s in by_loop]
     )
     return tuple(zip(space.extents, zip(*space.strides, strict=True), strict=True))
+
+
+def _tiled(layout: Layout, sizes: list[int]) -> Layout:
+    """Return the layout in tiles if an operand's innermost axis is another one than the kernel's.
+
+    A transposed array is read column by column otherwise, and each of its cache lines many times.
+    """
+    *outer, (columns, across) = layout.loops
+    for k, size in enumerate(sizes):
+        along = [a for a, (_, strides) in enumerate(outer) if strides[k] == size]
+        if across[k] in (0, size) or not along or layout.length < TILED:
+            continue
+        rows, down = outer[along[-1]]
+        high, wide = _tile(rows), _tile(columns)
+        if min(high, wide) < NARROW:
+            continue
+        del outer[along[-1]]
+        blocks = [
+            (rows // high, tuple(s * high for s in down)),
+            (columns // wide, tuple(s * wide for s in across)),
+        ]
+        return Layout(layout.units, (*outer, *blocks, (high, down), (wide, across)))
+    return layout
+
+
+def _tile(extent: int) -> int:
+    """Return the largest divisor of an axis's length that is no longer than a tile."""
+    return next(n for n in range(min(extent, TILE), 0, -1) if extent % n == 0)
 
 
 def _access(k: int, itemsize: int, layout: Layout, innermost: Ints) -> str:
