@@ -239,8 +239,9 @@ def _generated(step: Step) -> GeneratedKernel:
     nodes = [node for part in parts if isinstance(part, Fused) for node in part.graph]
     inner = [node for node in nodes if node.inputs]
     views = (*step.inputs, *step.outputs)
+    names = [name for name, _ in step.kernel.sources]
     return GeneratedKernel(
-        name="+".join(name for name, _ in step.kernel.sources),
+        name=names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else "",
         ops=[n.op.name for n in inner] + [p.name for p in parts if not isinstance(p, Fused)],
         inputs=len(step.inputs),
         outputs=len(step.outputs),

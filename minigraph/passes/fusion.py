@@ -111,8 +111,9 @@ class _Fusion:
         elif node not in self.fusable:
             self._leave(node, max([first, *(group.begun for group in reading)]))
             own = "moves elements" if node.op.is_view else "has a kernel of its own"
+            maker = node.inputs[0] if isinstance(node.op, Item) else node
             for users in reading.values():
-                self._stop(node, users[0], f"{node.op.name} {own}")
+                self._stop(maker, users[0], f"{maker.op.name} {own}")
         else:
             self._compute(node, reading, outside, first)
 
