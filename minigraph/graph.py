@@ -532,10 +532,10 @@ class Graph:
                 table[x].append(node)
         return table
 
-    def check(self) -> None:
-        """Raise GraphError if a node's spec is not what its op infers, or an input is unknown."""
+    def check(self, known: AbstractSet[Node] = frozenset()) -> None:
+        """Raise GraphError for a spec that is not inferred or an undeclared input; skip `known`."""
         declared = set(self.inputs)
-        for node in self:
+        for node in (x for x in self if x not in known):
             if isinstance(node.op, Input):
                 if node not in declared:
                     raise GraphError(

@@ -257,7 +257,10 @@ def specialise(
     _check(pattern, layout)
     if form == "row" and layout.length <= ROW_LENGTH:
         pattern = replace(pattern, rows=_worth_keeping(pattern))
-    inplace = [_overwriting(pattern, k, operands, by_loop) for k in range(pattern.inputs)]
+    last = {k: s for s in range(pattern.stages) for k in pattern.loaded(pattern.run(s))}
+    inplace = [
+        _overwriting(pattern, k, last.get(k, 0), operands, by_loop) for k in range(pattern.inputs)
+    ]
     return Kernel(pattern, layout, tuple(made.constants), tuple(inplace))
 
 
@@ -322,16 +325,15 @@ def _access(k: int, itemsize: int, layout: Layout, innermost: Ints) -> str:
 
 
 def _overwriting(
-    pattern: Pattern, k: int, operands: list[Node], by_loop: list[dict[int, int]]
+    pattern: Pattern, k: int, last: int, operands: list[Node], by_loop: list[dict[int, int]]
 ) -> Ints:
-    """Return the outputs that are written where input `k` was read, and not read later."""
-    read = [s for s in range(pattern.stages) if k in pattern.loaded(pattern.run(s))]
+    """Return the outputs that are written where input `k` was read, in stage `last` or later."""
     return tuple(
         i
         for i, store in enumerate(pattern.stores)
         if by_loop[pattern.inputs + i] == by_loop[k]
         and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
-        and (store.per_unit or pattern.values[store.value].stage >= max(read, default=0))
+        and (store.per_unit or pattern.values[store.value].stage >= last)
     )
 
 

@@ -64,14 +64,16 @@ def pipeline(level: int, fast_math: bool, jit: int = 0) -> list[Pass]:
 
 
 def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassRecord]]:
-    """Return the graph after each pass, checked, and what the pass did."""
+    """Return the graph, which has been checked, after each pass, and what the pass did."""
     stages: list[tuple[Graph, PassRecord]] = []
+    known = set(graph)
     for rewrite in passes:
         start = time.perf_counter()
         before, notes = len(graph.order), Notes()
         old, graph = graph, rewrite(graph, notes)
         if graph is not old:
-            graph.check()
+            graph.check(known)
+            known.update(graph)
         seconds = time.perf_counter() - start
         name = rewrite.__name__
         record = PassRecord(name, before, len(graph.order), seconds, dict(notes.fired), notes.stops)
