@@ -103,6 +103,16 @@ def test_kernels_agree_with_numpy_for_rows_of_any_length(shape):
             assert_same(found, y, 2e-5, signs=False)
 
 
+@pytest.mark.parametrize("length", [33, 16_384])
+def test_many_stages_in_one_kernel_take_no_longer_to_find_than_as_many_kernels(length):
+    def stacked(x):
+        for _ in range(12):
+            x = ops.softmax(x * 2)
+        return x
+
+    check(stacked, array(8, length), kernels=1)
+
+
 def test_what_all_parts_of_a_split_row_read_is_not_overwritten_before():
     """The mean could take the place of the sum, which each thread divides for itself."""
     x = mg.input("x", (2, 70_000))

@@ -19,6 +19,7 @@ the same pattern of broadcasting:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ TILE = 64  # elements that a tile has along each of two axes at most
 NARROW = 8  # elements below which a side of a tile does not pay
 TILED = 1 << 15  # elements from which on an array is read in tiles
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
+KEPT = 4 * ROW_LENGTH  # elements of all rows that a unit keeps, on the stack
 # Expressions with one of these are costly.
 COSTLY = ("exp", "log", "pow", "sin", "cos", "tan", "erf", "cbrt", "/", "sqrt", "mg_", "mod")
 Ints = tuple[int, ...]
@@ -136,14 +138,25 @@ class Pattern:
 
     def run(self, stage: int) -> list[int]:
         """The values that a run over the loops computes or loads, in order."""
-        roots = [self.values[v].args[0] for v in self.reduced(stage)]
-        return self.made_of([*roots, *map(self.source, self.stored(stage))], self.kept(stage))
+        return self.made_of(self._goals(stage), self.kept(stage))
 
     def kept(self, stage: int) -> list[int]:
         """The values that earlier runs have kept."""
-        if not self.rows:
-            return []
-        return [v for v in self.rows if any(v in self.run(s) for s in range(stage))]
+        return [v for v, first in self._first_runs.items() if first < stage]
+
+    def _goals(self, stage: int) -> list[int]:
+        """The values that a run over the loops combines or writes."""
+        combined = [self.values[v].args[0] for v in self.reduced(stage)]
+        return [*combined, *map(self.source, self.stored(stage))]
+
+    @functools.cached_property
+    def _first_runs(self) -> dict[int, int]:
+        """Which run computes each of the values that are kept."""
+        first: dict[int, int] = {}
+        for stage in range(self.stages if self.rows else 0):
+            needed = set(self.made_of(self._goals(stage)))
+            first.update((v, stage) for v in self.rows if v in needed and v not in first)
+        return first
 
     def made_of(self, roots: Sequence[int], ends: Sequence[int] = ()) -> list[int]:
         """The values that `roots` are made of, in order, but for those computed once a unit.
@@ -256,7 +269,7 @@ def specialise(
     pattern = Pattern(form, tuple(made.values), dtypes, tuple(accesses), stores)
     _check(pattern, layout)
     if form == "row" and layout.length <= ROW_LENGTH:
-        pattern = replace(pattern, rows=_worth_keeping(pattern))
+        pattern = replace(pattern, rows=_worth_keeping(pattern)[: KEPT // layout.length])
     last = {k: s for s in range(pattern.stages) for k in pattern.loaded(pattern.run(s))}
     inplace = [
         _overwriting(pattern, k, last.get(k, 0), operands, by_loop) for k in range(pattern.inputs)
