@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.dtypes import BOOL, INTEGERS, DType
-from minigraph.graph import Constant, Copy, Node, Op
+from minigraph.graph import Constant, Node, Op
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.ops.elementwise import Elementwise, kind
 
@@ -48,8 +48,7 @@ def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[st
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     """Return the C functions that `expression` calls."""
-    if not isinstance(op, Elementwise):
-        return []
+    assert isinstance(op, Elementwise)
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     whole = text.format(**_names(dtypes, result)).strip()
     conversions = [*map(_widening, dtypes), _rounding(dtypes, result)]
@@ -85,8 +84,6 @@ def stored(dtype: DType, value: str) -> str:
 
 
 def _template(op: Op, dtypes: Sequence[DType]) -> str:
-    if isinstance(op, Copy):
-        return "{0}"
     assert isinstance(op, Elementwise)
     group = kind(dtypes[-1])
     if group == "b" and op.c_bool:

@@ -14,15 +14,6 @@ class Space:
     strides: tuple[tuple[int, ...], ...]
 
 
-def broadcast(
-    shape: Sequence[int], operand: Sequence[int], strides: Sequence[int]
-) -> tuple[int, ...]:
-    """Return the strides with which an operand runs over `shape`: 0 where it is repeated."""
-    lead = len(shape) - len(operand)
-    steps = zip(operand, strides, strict=True)
-    return (0,) * lead + tuple(0 if n == 1 else s for n, s in steps)
-
-
 def collapse(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> Space:
     """Drop axes of length 1 and merge neighbours that every operand walks as one.
 
