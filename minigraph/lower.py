@@ -43,8 +43,9 @@ def schedule(graph: Graph, results: int) -> list[Node]:
     """Return the nodes in the order in which they are to run.
 
     That is the order in which they were made, so a gradient is used up soon after it is there;
-    only the tail, elementwise ops on whose results nothing but updates depends, moves forward to
-    where its inputs are there, so that no gradient waits for the end of the backward pass.
+    only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
+    moves forward to where its inputs are there, so that no gradient waits for the end of the
+    backward pass.
     """
     order = graph.by_turn()
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
