@@ -1,5 +1,7 @@
 """Binaries on disk: whatever happens to the files, a unit is found as it was kept or not at all."""
 
+import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import minigraph as mg
-from minigraph.store import Binaries, Folder, binaries
+from minigraph.store import Binaries, Folder, binaries, environment
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 KEY = {"compiler": "cc", "flags": "-O3 -march=native"}
@@ -209,3 +211,90 @@ def test_what_a_killed_process_left_counts_and_goes(tmp_path):
 def test_the_newest_unit_stays_even_if_it_is_too_large(tmp_path):
     Binaries(tmp_path, 100).keep(UNIT, {"mg_one": KEY})
     assert Binaries(tmp_path, 100).find("mg_one", KEY)
+
+
+# ---------------------------------------------------------------- units as entries
+
+PARTS = {"support": "5a", "text": "7e"}
+
+
+@pytest.fixture
+def two(tmp_path):
+    """A store with a unit of two kernels, and one of a kernel of another toolchain."""
+    store = Binaries(tmp_path / "cache")
+    assert store.keep(UNIT, {"mg_one": {**KEY, **PARTS}, "mg_two": {**KEY, "text": "8f"}})
+    assert store.keep(UNIT[1:], {"mg_one": {**KEY, **PARTS, "compiler": "other"}})
+    return store
+
+
+def test_an_entry_is_a_unit_with_what_its_kernels_share_and_what_they_do_not(two):
+    entry, other = sorted(two.entries(), key=lambda e: e.environment)
+    assert (entry.kind, entry.environment, entry.blob) == ("jit", environment(KEY), UNIT)
+    kernels = json.loads(entry.body)["kernels"]
+    assert kernels == {"mg_one": PARTS, "mg_two": {"text": "8f"}}
+    assert dict(other.environment)["compiler"] == "other"
+    assert entry.subject != other.subject
+    assert two.size > len(UNIT) * 2
+
+
+def test_the_entries_of_kernels_are_the_units_that_they_need(two):
+    (entry,) = two.entries({"mg_two": {**KEY, "text": "8f"}, "mg_none": KEY})
+    assert json.loads(entry.body)["kernels"] == {"mg_two": {"text": "8f"}}
+    assert two.entries({"mg_one": KEY}) == []
+
+
+def test_kernels_that_are_added_elsewhere_are_found_there(two, tmp_path):
+    other = Binaries(tmp_path / "other")
+    assert [other.add(entry) for entry in two.entries()] == ["", ""]
+    assert other.find("mg_two", {**KEY, "text": "8f"}).read_bytes() == UNIT
+    assert other.find("mg_one", {**KEY, **PARTS, "compiler": "other"}).read_bytes() == UNIT[1:]
+    assert other.entries() == two.entries()
+    other.clear()
+    assert (other.entries(), other.size) == ([], 0)
+    assert other.find("mg_two", {**KEY, "text": "8f"}) is None
+
+
+def test_a_kernel_that_is_there_is_not_replaced(two, tmp_path):
+    other = Binaries(tmp_path / "other")
+    other.keep(b"mine", {"mg_two": {**KEY, "text": "8f"}})
+    assert [other.add(entry) for entry in two.entries()] == ["", ""]
+    assert other.find("mg_two", {**KEY, "text": "8f"}).read_bytes() == b"mine"
+    assert other.find("mg_one", {**KEY, **PARTS}).read_bytes() == UNIT
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        ({"blob": UNIT[:-1]}, "other machine code"),
+        ({"blob": b""}, "other machine code"),
+        ({"body": "{}"}, "does not name its kernels"),
+        ({"body": "[" * 10_000}, "does not name its kernels"),
+        ({"body": '{"kernels": ["mg_one"], "sha256": ""}'}, "does not name its kernels"),
+        ({"body": '{"kernels": {"mg_one": 5}, "sha256": ""}'}, "does not name its kernels"),
+        ({"body": '{"kernels": {}, "sha256": ""}'}, "depend on"),
+        ({"body": '{"kernels": {"mg_one": {"text": 5}}, "sha256": ""}'}, "depend on"),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_refused(kept, tmp_path, change, why):
+    (entry,) = Binaries(kept).entries()
+    other = Binaries(tmp_path / "other")
+    assert why in other.add(dataclasses.replace(entry, **change))
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_cannot_be_written_is_refused(kept):
+    (entry,) = Binaries(kept).entries()
+    with pytest.warns(mg.MinigraphWarning, match="cannot keep results"):
+        assert Binaries(Path("/dev/null/x")).add(entry) == "could not be written"
+
+
+@pytest.mark.parametrize("kind", ["*.json", "*.so"])
+@pytest.mark.parametrize("name", sorted(DAMAGE.keys() - {"missing", "link", "pipe"}))
+def test_what_is_damaged_is_named_and_no_entry(kept, kind, name):
+    assert Binaries(kept).verify() == []
+    (path,) = kept.rglob(kind)
+    DAMAGE[name](path)
+    ((found, why),) = Binaries(kept).verify()
+    assert found == (path.name if kind == "*.json" else "mg_one")
+    assert why
+    assert Binaries(kept).entries() == []

@@ -5,4 +5,6 @@ and a disk that cannot be written costs the time to make things again, never a r
 """
 
 from minigraph.store.binaries import Binaries
+from minigraph.store.entry import KINDS, Entry, environment
 from minigraph.store.folder import Folder
+from minigraph.store.measurements import Measurements

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import stat
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from minigraph.errors import warn_once
@@ -25,12 +29,12 @@ class Folder:
 
     def read(self, name: str, at_most: int) -> bytes | None:
         """Return what a file holds; None if it is missing, too large, no file, or not only ours."""
-        if not self._safe():
+        if not self.safe():
             return None
         try:
             with open(self.path / name, "rb", opener=_opener) as file:
                 status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode) or _others(status) or status.st_size > at_most:
+                if not stat.S_ISREG(status.st_mode) or others(status) or status.st_size > at_most:
                     return None
                 return file.read()
         except (OSError, ValueError):  # ValueError: a name that no file can have
@@ -38,19 +42,17 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> bool:
         """Write a file, which readers see whole or not at all; return whether it was written."""
-        if not self._safe():
+        if not self.safe():
             return False
         temporary = ""
         try:
-            for folder in (*reversed(self.path.parents), self.path):
-                if not folder.exists():
-                    folder.mkdir(mode=0o700, exist_ok=True)
+            self.make()
             handle, temporary = tempfile.mkstemp(dir=self.path, suffix=".tmp")
             with open(handle, "wb") as file:
                 file.write(data)
             os.replace(temporary, self.path / name)
         except OSError as error:
-            self._tell(error.strerror or str(error))
+            self.tell(error.strerror or str(error))
             self.remove(temporary)
             return False
         return True
@@ -75,15 +77,45 @@ class Folder:
                         found[entry.name] = entry.stat(follow_symlinks=False)
         return found
 
-    def _safe(self) -> bool:
+    def make(self) -> None:
+        """Make the folder, and those above it, for their owner alone; OSError if that fails."""
+        for folder in (*reversed(self.path.parents), self.path):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self, exclusive: bool, patience: float) -> Iterator[None]:
+        """Hold the folder against all that lock it, or only against those that do so exclusively.
+
+        Raises TimeoutError after `patience` seconds, FileNotFoundError if there is no folder.
+        """
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, patience)
+            yield
+        finally:
+            # A child forked in between has the handle too, and would keep what is only closed.
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)
+
+    def safe(self) -> bool:
+        """Return whether nobody else can change what is in the folder; tell it if somebody can."""
+        why = self.unsafe()
+        if why:
+            self.tell(why)
+        return not why
+
+    def unsafe(self) -> str:
+        """Return why the folder is not used, or an empty string."""
         for folder in (self.root, self.path):
             why = _unsafe(folder)
             if why:
-                self._tell(f"{folder} {why}")
-                return False
-        return True
+                return f"{folder} {why}"
+        return ""
 
-    def _tell(self, why: str) -> None:
+    def tell(self, why: str) -> None:
+        """Warn, the first time, that nothing can be kept here."""
         if not self._told:
             self._told = True
             warn_once(
@@ -97,7 +129,18 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def _others(status: os.stat_result) -> str:
+def _lock(handle: int, how: int, patience: float) -> None:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds it") from None
+            time.sleep(0.01)
+
+
+def others(status: os.stat_result) -> str:
     """Return who else, besides us and root, may change something, or an empty string."""
     if status.st_uid not in (0, os.geteuid()):
         return "belongs to another user"
@@ -118,4 +161,4 @@ def _unsafe(folder: Path) -> str:
         return "is no folder"
     if parent.st_mode & stat.S_IWOTH and not parent.st_mode & stat.S_ISVTX:
         return "can be replaced by other users, who may write to its parent"
-    return _others(status)
+    return others(status)

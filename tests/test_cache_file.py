@@ -1,0 +1,506 @@
+"""Cache files: what is read is what was written, whatever happens to the file and its writers."""
+
+import base64
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import random
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minigraph as mg
+from minigraph.store import Entry, Folder, environment, file
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+FIELDS = {"fingerprint": "4f" * 20, "graph": "9f2c"}
+HERE = {"processor": "x86_64 of some kind", "library": "3.2.0"}
+
+
+def entry(subject, value=1, kind="onednn", blob=b"", **place):
+    body = json.dumps({"values": [value], "seconds": 1e-05, "name": "a ü"})
+    return Entry(kind, subject, environment({**HERE, **place}), body, blob)
+
+
+ENTRIES = [
+    entry("convolution 3 64", 1),
+    entry("convolution 3 64", 2, library="3.2.1"),
+    entry("product", 3, kind="cudnn"),
+    entry("unit 1", 4, kind="jit", blob=bytes(range(256)) * 4),
+    entry("unit 2", 5, kind="jit", blob=b"\x7fELF"),
+    Entry("onednn", "a list", environment(HERE), json.dumps([{"seconds": 0.1}, None])),
+    entry("a name with \n \x00 and ü", 6),
+]
+
+
+def union(old, new):
+    """Merge entries that hold lists of numbers."""
+    values = {v for e in (old, new) for v in json.loads(e.body)["values"]}
+    return dataclasses.replace(new, body=json.dumps({"values": sorted(values)}))
+
+
+def never(old, new):
+    raise AssertionError("there is nothing to merge")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "net.cache"
+    file.write(path, FIELDS, ENTRIES, never)
+    return path
+
+
+def by_key(entries):
+    return sorted(entries, key=lambda e: e.key)
+
+
+# ---------------------------------------------------------------- reading and writing
+
+
+def test_what_is_read_is_what_was_written(saved):
+    contents = file.read(saved)
+    assert contents.fields == FIELDS
+    assert by_key(contents.entries) == by_key(ENTRIES)
+    assert contents.rejected == []
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_each_line_is_json_that_a_person_can_read(saved):
+    first, *lines = map(json.loads, saved.read_text("ascii").splitlines())
+    assert (first["file"], first["fields"]) == ("minigraph cache", FIELDS)
+    assert lines[0]["environment"] == HERE | {"library": lines[0]["environment"]["library"]}
+    assert lines[0]["body"]["seconds"] == 1e-05
+
+
+def test_equal_contents_are_equal_files(saved, tmp_path):
+    file.write(tmp_path / "other", FIELDS, ENTRIES[::-1], never)
+    before = saved.read_bytes()
+    assert (tmp_path / "other").read_bytes() == before
+    file.write(saved, FIELDS, ENTRIES, never)
+    assert saved.read_bytes() == before
+
+
+def test_a_file_without_entries_is_whole(tmp_path):
+    file.write(tmp_path / "none", {}, [], never)
+    assert file.read(tmp_path / "none") == file.Contents({}, [], [])
+
+
+def test_writing_merges_with_the_good_entries_that_are_there(saved):
+    lines = saved.read_text().splitlines()
+    saved.write_text("\n".join([*lines[:-1], "damaged"]))
+    file.write(saved, {"new": "fields"}, [entry("product", 9, kind="cudnn"), entry("new")], union)
+    contents = file.read(saved)
+    assert (contents.fields, contents.rejected) == ({"new": "fields"}, [])
+    found = {(e.subject, e.environment): json.loads(e.body) for e in contents.entries}
+    assert len(contents.entries) == len(found) == len(ENTRIES)  # one was damaged, one is new
+    assert found["product", environment(HERE)] == {"values": [3, 9]}
+    assert found["new", environment(HERE)]["values"] == [1]
+
+
+def test_the_space_in_a_body_means_nothing(tmp_path):
+    dense = dataclasses.replace(ENTRIES[0], body='{"values":[1]}')
+    file.write(tmp_path / "dense", {}, [dense], never)
+    (found,) = file.read(tmp_path / "dense").entries
+    assert (found.key, json.loads(found.body)) == (dense.key, {"values": [1]})
+
+
+def test_a_link_stays_one(saved, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(saved)
+    file.write(link, FIELDS, [entry("new")], never)
+    assert link.is_symlink()
+    assert len(file.read(saved).entries) == len(file.read(link).entries) == len(ENTRIES) + 1
+
+
+# ---------------------------------------------------------------- what cannot be written
+
+
+def test_a_place_where_no_file_can_be_is_an_error_of_one_line(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, why in (
+        (tmp_path / "missing" / "a", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "pipe", "is no regular file"),
+        (Path("/dev/null"), "is no regular file"),
+        ("a\0b", "null"),
+    ):
+        with pytest.raises(mg.CacheError, match=why) as raised:
+            file.write(path, {}, [], never)
+        assert str(path) in str(raised.value)
+        assert "\n" not in str(raised.value)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_full_disk_leaves_the_old_file(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full(*names):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(mg.CacheError, match="No space left"):
+        file.write(saved, FIELDS, [entry("new")], never)
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_a_file_that_would_be_too_large_to_read_is_not_written(saved, monkeypatch):
+    before = saved.read_bytes()
+    monkeypatch.setattr(file, "LIMIT", len(before) + 10)
+    with pytest.raises(mg.CacheError, match="larger"):
+        file.write(saved, FIELDS, [entry("new")], never)
+    assert saved.read_bytes() == before
+
+
+def test_where_nothing_can_be_locked_files_are_written(saved, monkeypatch):
+    @contextlib.contextmanager
+    def refuse(self, exclusive, patience):
+        raise OSError(errno.ENOLCK, "No locks available")
+        yield
+
+    monkeypatch.setattr(Folder, "locked", refuse)
+    file.write(saved, FIELDS, [entry("new")], never)
+    assert len(file.read(saved).entries) == len(ENTRIES) + 1
+
+
+def test_a_writer_that_hangs_stops_nobody_for_ever(saved, monkeypatch):
+    monkeypatch.setattr(file, "SECONDS", 0.05)
+    handle = os.open(saved.parent, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    file.write(saved, FIELDS, [entry("new")], never)
+    os.close(handle)
+    assert len(file.read(saved).entries) == len(ENTRIES) + 1
+
+
+# ---------------------------------------------------------------- what is no such file
+
+
+def refused(path):
+    """Return the reason for which a file has nothing at all."""
+    contents = file.read(path)
+    assert (contents.fields, contents.entries) == ({}, [])
+    ((name, why),) = contents.rejected
+    assert name == str(path)
+    return why
+
+
+def test_what_is_no_file_is_rejected(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "nowhere").symlink_to("missing")
+    assert refused(tmp_path / "missing") == "there is no such file"
+    assert refused(tmp_path / "nowhere") == "there is no such file"
+    assert refused(tmp_path) == "Is a directory"
+    assert refused(tmp_path / "pipe") == "is no regular file"
+    assert "symbolic links" in refused(tmp_path / "loop")
+    assert "null" in refused("a\0b")
+    assert refused("a" * 5000)
+
+
+HEADER = {"file": "minigraph cache", "schema": 1, "fields": {}, "entries": 0, "checksum": ""}
+GARBAGE = {
+    "empty": (b"", "empty"),
+    "random bytes": (bytes(range(256)), "no cache file"),
+    "a pickle": (b"\x80\x04K\x01.", "no cache file"),
+    "nothing but ends of lines": (b"\n" * 50, "empty"),
+    "nested": (b"[" * 100_000, "no cache file"),
+    "nested names": (b'{"schema":' * 100_000, "no cache file"),
+    "a huge number": (b'{"file": "minigraph cache", "schema": ' + b"9" * 9999 + b"}", "no cache"),
+    "twice": (b'{"file": "minigraph cache", "schema": 1, "schema": 1}', "no cache file"),
+    "no object": (b'["file", "schema"]', "no cache file"),
+    "another file": (json.dumps({**HEADER, "file": "x"}).encode(), "no cache file"),
+    "a schema that is no number": (json.dumps({**HEADER, "schema": [1]}).encode(), "no cache"),
+    "another schema": (json.dumps({**HEADER, "schema": 2}).encode(), "has schema 2"),
+    "changed fields": (json.dumps({**HEADER, "fields": {"a": "b"}}).encode(), "checksum"),
+    "fields that are no texts": (json.dumps({**HEADER, "fields": {"a": 1}}).encode(), "damaged"),
+}
+
+
+@pytest.mark.parametrize("data, why", GARBAGE.values(), ids=GARBAGE)
+def test_a_file_that_is_none_of_ours_is_rejected_and_replaced(tmp_path, data, why):
+    path = tmp_path / "some"
+    path.write_bytes(data)
+    assert why in refused(path)
+    file.write(path, FIELDS, ENTRIES, never)
+    assert by_key(file.read(path).entries) == by_key(ENTRIES)
+
+
+def test_a_huge_file_is_not_read(saved):
+    os.truncate(saved, file.LIMIT + 1)
+    assert "larger than" in refused(saved)
+    file.write(saved, FIELDS, ENTRIES[:1], never)
+    assert file.read(saved).entries == ENTRIES[:1]
+
+
+# ---------------------------------------------------------------- lines that are not as written
+
+
+def change(saved, number, **parts):
+    """Put other parts into a line; without a checksum, with the one that fits them."""
+    lines = saved.read_text().splitlines()
+    value = {**json.loads(lines[number]), **parts}
+    if "checksum" not in parts:
+        place, body = environment(value["environment"]), json.dumps(value["body"])
+        blob = base64.b64decode(value["blob"])
+        value["checksum"] = Entry(value["kind"], value["subject"], place, body, blob).checksum
+    lines[number] = json.dumps(value)
+    saved.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    "parts, why",
+    [
+        ({"kind": "other"}, "kind that is not known: other"),
+        ({"subject": 7, "checksum": ""}, "subject"),
+        ({"subject": "\ud800"}, "subject"),
+        ({"environment": {"a": 1}, "checksum": ""}, "environment"),
+        ({"environment": [["a", "b"]], "checksum": ""}, "environment"),
+        ({"body": [1], "checksum": "00"}, "checksum"),
+        ({"blob": "AA=A", "checksum": ""}, "ase64|adding|ata"),
+        ({"blob": None, "checksum": ""}, "blob"),
+        ({"blob": "AAAA", "checksum": "00"}, "checksum"),
+        ({"checksum": 5}, "checksum"),
+        ({"more": 1}, "parts"),
+    ],
+)
+def test_a_line_that_is_not_as_it_was_written_is_rejected(saved, parts, why):
+    change(saved, 1, **parts)
+    contents = file.read(saved)
+    ((name, reason),) = contents.rejected
+    assert name and re.search(why, reason)
+    assert len(contents.entries) == len(ENTRIES) - 1
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        (b"", "no JSON"),
+        (b"\xff", "no text"),
+        (b"\x00", "no JSON"),
+        (b"[" * 100_000, "nested"),
+        (b"1" * 5000, "digits"),
+        (b'{"kind": 1, "kind": 1}', "twice"),
+        (b"[]", "parts"),
+    ],
+)
+def test_a_line_that_is_no_entry_is_rejected_by_its_number(saved, line, why):
+    lines = saved.read_bytes().split(b"\n")
+    saved.write_bytes(b"\n".join([*lines[:3], line, *lines[3:]]))
+    contents = file.read(saved)
+    ((name, reason),) = contents.rejected
+    assert (name, why in reason) == ("line 4", True)
+    assert by_key(contents.entries) == by_key(ENTRIES)
+
+
+def test_a_file_that_is_cut_off_has_its_first_entries(saved):
+    whole = saved.read_bytes()
+    ends = [i + 1 for i, c in enumerate(whole) if c == ord("\n")]
+    saved.write_bytes(whole[: ends[3] + 40])
+    contents = file.read(saved)
+    assert len(contents.entries) == 3
+    assert [name for name, _ in contents.rejected] == ["line 5", str(saved)]
+    assert "3 of 7 entries are missing" in contents.rejected[1][1]
+    saved.write_bytes(whole[: ends[3]])
+    ((_, why),) = file.read(saved).rejected
+    assert "4 of 7 entries are missing" in why
+
+
+def test_swapped_entries_are_good_and_swapped_checksums_are_not(saved):
+    first, *lines = saved.read_text().splitlines()
+    saved.write_text("\n".join([first, *lines[::-1]]))
+    assert file.read(saved).rejected == []
+    a, b = (json.loads(line)["checksum"] for line in lines[:2])
+    lines[0], lines[1] = lines[0].replace(a, b), lines[1].replace(b, a)
+    saved.write_text("\n".join([first, *lines]))
+    assert len(file.read(saved).rejected) == 2
+
+
+def mutations(whole, random):
+    """Yield changed files, without end."""
+    lines = whole.splitlines(keepends=True)
+    while True:
+        kind = random.randrange(7)
+        at = random.randrange(len(whole))
+        if kind == 0:
+            yield whole[:at]
+        elif kind == 1:
+            yield whole[:at] + bytes([whole[at] ^ 1 << random.randrange(8)]) + whole[at + 1 :]
+        elif kind == 2:
+            other = random.randrange(len(whole))
+            yield whole[: min(at, other)] + whole[max(at, other) :]
+        elif kind == 3:
+            yield b"".join(random.sample(lines, random.randrange(len(lines) + 1)))
+        elif kind == 4:
+            yield whole[:at] + random.randbytes(random.randrange(1, 50)) + whole[at:]
+        elif kind == 5:  # values of different entries
+            one, two = random.sample(lines, 2)
+            values = [*json.loads(one).values(), *json.loads(two).values()]
+            old, new = (json.dumps(v).encode() for v in random.sample(values, 2))
+            yield whole.replace(old, new, 1)
+        else:
+            old, new = random.choice(
+                [
+                    (b'"schema": 1', b'"schema": 2'),
+                    (b"x86_64 of some kind", b"x86_64 of another kind"),
+                    (b"3.2.0", b"3.3.0"),
+                    (b'"onednn"', b'"cudnn"'),
+                    (b"1e-05", b"1e-06"),
+                ]
+            )
+            yield whole.replace(old, new, random.randrange(1, 9))
+
+
+def test_no_mutation_is_an_error_or_accepted_as_something_else(saved):
+    whole = saved.read_bytes()
+    originals = set(ENTRIES)
+    changed = 0
+    for _, data in zip(range(2000), mutations(whole, random.Random(0)), strict=False):
+        saved.write_bytes(data)
+        contents = file.read(saved)
+        assert originals.issuperset(contents.entries)
+        assert contents.fields in ({}, FIELDS)
+        assert all(name and why for name, why in contents.rejected)
+        lost = originals.difference(contents.entries)
+        assert contents.rejected or not lost
+        changed += bool(lost)
+    assert changed > 1500
+
+
+# ---------------------------------------------------------------- many writers, and killed ones
+
+WRITERS = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+from minigraph.store import Entry, file
+
+def entry(subject, values, blob=b""):
+    return Entry("onednn", subject, (("where", "here"),), json.dumps({"values": values}), blob)
+
+def union(old, new):
+    values = {v for e in (old, new) for v in json.loads(e.body)["values"]}
+    return entry(new.subject, sorted(values), new.blob)
+
+def child(work):
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+        finally:
+            os._exit(0 if sys.exc_info()[0] is None else 1)
+    return pid
+
+path = Path(sys.argv[1])
+"""
+KILLED = """
+def work():
+    for i in range(1000):
+        file.write(path, {}, [entry(f"{os.getpid()} {i}", [i], bytes(20_000))], union)
+
+file.write(path, {}, [entry("first", [0])], union)
+known, unfinished = set(file.read(path).entries), 0
+for _ in range(200):
+    pid = child(work)
+    time.sleep(random.random() * 0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    found = file.read(path)
+    assert not found.rejected, found.rejected
+    assert known <= set(found.entries)
+    known = set(found.entries)
+    left = len(os.listdir(path.parent)) - 1
+    assert left <= 1
+    unfinished += left
+    if len(known) > 40:
+        path.unlink()
+        known = set()
+        file.write(path, {}, [entry("first", [0])], union)
+file.write(path, {}, [], union)
+print(unfinished, *os.listdir(path.parent))
+"""
+TOGETHER = """
+def work(number):
+    for i in range(10):
+        new = [entry(f"{number} {i}", [i]), entry("all", [number]), entry("equal", [1])]
+        file.write(path, {}, new, union)
+
+pids = [child(lambda: work(number)) for number in range(16)]
+assert all(os.waitpid(pid, 0)[1] == 0 for pid in pids)
+"""
+
+
+def run(program, path):
+    command = [sys.executable, "-W", "error", "-c", WRITERS + program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path):
+    unfinished, *names = run(KILLED, tmp_path / "some.cache")
+    assert int(unfinished) > 5  # of 200: some were killed in the middle
+    assert names == ["some.cache"]
+
+
+def test_of_many_writers_none_loses_the_entries_of_another(tmp_path):
+    run(TOGETHER, tmp_path / "some.cache")
+    contents = file.read(tmp_path / "some.cache")
+    found = {e.subject: json.loads(e.body)["values"] for e in contents.entries}
+    assert contents.rejected == []
+    assert found.pop("all") == list(range(16))
+    assert found.pop("equal") == [1]
+    assert found == {f"{n} {i}": [i] for n in range(16) for i in range(10)}
+    assert os.listdir(tmp_path) == ["some.cache"]
+
+
+# ---------------------------------------------------------------- who else may have written
+
+
+def test_a_file_of_ours_is_safe_in_a_folder_of_ours_or_where_only_owners_replace(saved):
+    assert file.unsafe(saved) == ""
+    saved.parent.chmod(0o1777)
+    assert file.unsafe(saved) == ""
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        (lambda path: path.chmod(0o620), "can be written by other users"),
+        (lambda path: path.chmod(0o602), "can be written by other users"),
+        (lambda path: path.parent.chmod(0o770), "is in a folder that can be written"),
+        (lambda path: path.parent.chmod(0o707), "is in a folder that can be written"),
+        (lambda path: path.unlink(), "cannot be looked at"),
+    ],
+)
+def test_a_file_that_others_can_change_is_not_safe(saved, change, why):
+    change(saved)
+    assert why in file.unsafe(saved)
+
+
+@as_root
+def test_a_file_of_another_user_is_not_safe(saved):
+    os.chown(saved.parent, 12345, -1)
+    assert "folder that belongs to another user" in file.unsafe(saved)
+    saved.parent.chmod(0o1777)  # its owner may replace files all the same
+    assert "folder that belongs to another user" in file.unsafe(saved)
+    os.chown(saved, 12345, -1)
+    assert file.unsafe(saved) == "belongs to another user"
+
+
+def test_a_link_is_as_safe_as_its_folder_and_its_file(saved, tmp_path):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    (folder / "link").symlink_to(saved)
+    assert file.unsafe(folder / "link") == ""
+    folder.chmod(0o777)
+    assert file.unsafe(folder / "link")
+    folder.chmod(0o700)
+    saved.chmod(0o666)
+    assert file.unsafe(folder / "link")

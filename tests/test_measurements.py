@@ -1,0 +1,570 @@
+"""Measurements on disk: whoever writes, dies or tampers, what is found is what was kept."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+import minigraph as mg
+from minigraph.store import Entry, Measurements, environment, measurements
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+MACHINE = environment({"processor": "one", "library": "3.2.0"})
+OTHER = environment({"processor": "two", "library": "3.2.0"})
+
+
+def entry(subject, body="[1]", fields=MACHINE, kind="onednn", blob=b""):
+    return Entry(kind, subject, fields, body, blob)
+
+
+def newer(old, new):
+    return new
+
+
+def both(old, new):
+    """Return an entry with the numbers of both."""
+    numbers = sorted({*json.loads(old.body), *json.loads(new.body)})
+    return dataclasses.replace(new, body=json.dumps(numbers))
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr("minigraph.errors._warned", set())
+    return Measurements(tmp_path / "a cache?#%20")
+
+
+def found(store, wanted):
+    return store.find(wanted.kind, wanted.subject, wanted.environment)
+
+
+def again(store):
+    """Return the store as another process has it."""
+    return Measurements(store.folder.root)
+
+
+def change(store, statement, *values):
+    """Change the database as somebody else would."""
+    db = sqlite3.connect(store.path)
+    with db:
+        count = db.execute(statement, values).rowcount
+    db.close()
+    return count
+
+
+# ---------------------------------------------------------------- kept and found
+
+
+def test_what_is_kept_is_found_by_its_key_alone(store):
+    kept = [entry("a"), entry("b", blob=bytes(range(256))), entry("é\n", '{"x": "ß"}')]
+    assert store.keep(kept, newer)
+    for one in kept:
+        assert found(again(store), one) == one
+    assert found(store, entry("c")) is None
+    assert found(store, entry("a", fields=OTHER)) is None
+    assert found(store, entry("a", kind="cudnn")) is None
+    assert (store.rejected, store.verify()) == (0, [])
+
+
+def test_nothing_is_made_to_look_something_up(store):
+    assert found(store, entry("a")) is None
+    assert store.entries() == store.verify() == store.nearest("onednn", "a") == []
+    store.touch([entry("a")])
+    store.clear()
+    assert not store.folder.root.exists()
+
+
+def test_an_entry_that_is_there_is_merged(store):
+    for number in (3, 1, 3):
+        store.keep([entry("a", f"[{number}]"), entry("b", f"[{-number}]")], both)
+    assert [e.body for e in store.entries()] == ["[1, 3]", "[-3, -1]"]
+
+
+def test_a_merge_that_fails_leaves_all_as_it_was(store):
+    def fail(old, new):
+        raise ZeroDivisionError
+
+    store.keep([entry("a")], newer)
+    with pytest.raises(ZeroDivisionError):
+        store.keep([entry("b"), entry("a", "[2]")], fail)
+    assert store.entries() == [entry("a")]
+    assert store.keep([entry("a", "[2]")], newer)
+
+
+def test_entries_are_listed_and_cleared_by_kind(store):
+    one, other, third = entry("b"), entry("a", fields=OTHER), entry("a", kind="cudnn")
+    store.keep([one, other, third], newer)
+    assert store.entries() == [third, other, one]
+    assert store.entries("onednn") == [other, one]
+    store.clear("onednn")
+    assert store.entries() == [third]
+    store.clear()
+    assert store.entries() == []
+
+
+def test_the_nearest_are_about_the_same_in_other_environments(store):
+    store.keep([entry("a"), entry("b", fields=OTHER)], newer)
+    store.keep([entry("a", fields=OTHER)], newer)
+    assert store.nearest("onednn", "a") == [entry("a", fields=OTHER), entry("a")]
+
+
+def test_the_database_is_for_its_owner_alone(store):
+    old = os.umask(0)
+    try:
+        store.keep([entry("a")], newer)
+    finally:
+        os.umask(old)
+    modes = [path.stat().st_mode & 0o777 for path in (*store.folder.path.iterdir(), store.path)]
+    assert set(modes) == {0o600}
+    assert store.folder.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_threads_and_forked_children_use_one_store(store):
+    def write(number):
+        for i in range(10):
+            assert store.keep([entry(f"{number} {i}")], newer)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.entries()) == 40
+    script = """
+import os
+store.keep([entry("parent")], newer)
+child = os.fork()
+if not child:
+    os._exit(not store.keep([entry("child")], newer) or found(store, entry("parent")) is None)
+assert os.waitpid(child, 0)[1] == 0
+assert found(store, entry("child"))
+"""
+    assert run(script, store).returncode == 0
+
+
+# ---------------------------------------------------------------- size
+
+
+def test_what_was_not_used_for_longest_goes_first(store):
+    small = Measurements(store.folder.root, limit=300_000)
+    large = [entry(f"{i:02}", json.dumps("x" * 10_000)) for i in range(40)]
+    for one in large[:15]:
+        small.keep([one], newer)
+    assert change(small, "UPDATE entries SET used = CAST(subject AS INTEGER)") == 15
+    again(small).touch(large[:2])
+    change(small, "UPDATE entries SET used = ? WHERE subject = '04'", 1 << 62)  # in the future
+    new = 15
+    while len(small.entries()) == new:
+        small.keep([large[new]], newer)
+        new += 1
+    left = {int(one.subject) for one in small.entries()}
+    gone = set(range(new)) - left
+    assert new / 5 < len(gone) < new / 2  # about a quarter makes room
+    assert gone == set([4, 2, 3, *range(5, 15)][: len(gone)])
+    small.keep(large, newer)  # more than there is room for: what is written stays
+    assert small.entries() == large
+    small.keep(large[:1], newer)
+    assert small.path.stat().st_size < 1_000_000
+    assert len(small.entries()) < 20
+
+
+def test_an_entry_is_marked_as_used_once_a_process(store):
+    def used():
+        return [row for (row,) in sqlite3.connect(store.path).execute("SELECT used FROM entries")]
+
+    store.keep([entry("a")], newer)
+    change(store, "UPDATE entries SET used = 7")
+    store.touch([entry("a"), entry("b")])
+    assert used()[0] > 7
+    change(store, "UPDATE entries SET used = 7")
+    store.touch([entry("a")])
+    assert used() == [7]
+    again(store).touch([entry("a")])
+    assert used()[0] > 7
+
+
+# ---------------------------------------------------------------- damage
+
+ROW = {
+    "body": "UPDATE entries SET body = '[2]'",
+    "blob": "UPDATE entries SET blob = x'00'",
+    "checksum": "UPDATE entries SET checksum = checksum || '0'",
+    "type": "UPDATE entries SET body = x'5b315d'",
+    "no text": "UPDATE entries SET body = CAST(x'ff' AS TEXT)",
+    "swapped": "UPDATE entries SET body = (SELECT body FROM entries WHERE subject = 'b'),"
+    " checksum = (SELECT checksum FROM entries WHERE subject = 'b')",
+}
+
+
+@pytest.mark.parametrize("name", ROW)
+def test_a_damaged_row_is_a_miss_that_is_counted_and_goes(store, name):
+    good = entry("b", "[5]")
+    store.keep([entry("a"), good], newer)
+    assert change(store, f"{ROW[name]} WHERE subject = 'a'") == 1
+    assert store.verify() == [("a", "the checksum does not fit the contents")]
+    assert store.entries() == [good]
+    assert found(store, entry("a")) is None
+    assert store.rejected == 1
+    assert (store.verify(), found(store, good)) == ([], good)
+    assert found(store, entry("a")) is None
+    assert store.rejected == 1
+
+
+def test_a_damaged_row_is_not_merged(store):
+    store.keep([entry("a", "[1]")], newer)
+    change(store, "UPDATE entries SET body = '[7]'")
+    store.keep([entry("a", "[2]")], both)
+    assert found(store, entry("a")) == entry("a", "[2]")
+
+
+@pytest.mark.parametrize("environment", ["[]", "{", "3", '{"processor": 1}', "[" * 100_000])
+def test_an_odd_environment_is_no_entry(store, environment):
+    store.keep([entry("a")], newer)
+    change(store, "UPDATE entries SET environment = ?", environment)
+    assert store.entries() == store.nearest("onednn", "a") == []
+    assert store.verify() == [("a", "the checksum does not fit the contents")]
+
+
+def test_another_schema_is_as_if_there_were_nothing(store, monkeypatch):
+    store.keep([entry("a")], newer)
+    change(store, "PRAGMA user_version = 2")
+    assert store.verify() == [("measurements.db", "schema 2, not 1")]
+    assert found(store, entry("a")) is None
+    assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+    store.path.unlink()
+    change(store, "CREATE TABLE entries (x)")
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+def test_a_schema_that_is_no_text_is_damage(store):
+    store.keep([entry("a")], newer)
+    whole = store.path.read_bytes()
+    store.path.write_bytes(whole.replace(b"blob BLOB", b"`\xf2ob BLOB"))
+    ((_, why),) = store.verify()
+    assert why
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert found(store, entry("a")) is None
+
+
+def flip(data, rng):
+    at = rng.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+
+
+def flip_many(data, rng):
+    for _ in range(rng.randrange(2, 100)):
+        data = flip(data, rng)
+    return data
+
+
+def zero_page(data, rng):
+    at = rng.randrange(len(data) // 4096) * 4096
+    return data[:at] + bytes(4096) + data[at + 4096 :]
+
+
+def swap(data, rng):
+    """Exchange two pieces, which may be pages or parts of rows."""
+    n = rng.choice([16, 64, 500, 4096])
+    a, b = sorted(rng.sample(range(0, len(data) - n, n), 2))
+    return data[:a] + data[b : b + n] + data[a + n : b] + data[a : a + n] + data[b + n :]
+
+
+MUTATIONS = {
+    "flipped bit": flip,
+    "flipped bits": flip_many,
+    "truncated": lambda data, rng: data[: rng.randrange(len(data))],
+    "zeros": zero_page,
+    "swapped": swap,
+    "longer": lambda data, rng: data + rng.randbytes(rng.randrange(1, 9999)),
+    "repeated": lambda data, rng: data * 2,
+    "garbage": lambda data, rng: rng.randbytes(rng.randrange(1, 20_000)),
+    "garbage after the header": lambda data, rng: data[:100] + rng.randbytes(len(data) - 100),
+    "empty": lambda data, rng: b"",
+    "text": lambda data, rng: b"no database" * 100,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*was damaged.*it is made anew")
+@pytest.mark.parametrize("ending", ["", "-wal"])
+def test_no_mutation_of_a_file_makes_a_wrong_entry(store, ending):
+    """2,000 of the database and of its log, in turn; afterwards entries can be kept again."""
+    kept = [entry(f"{i}", json.dumps([i] * 200), (MACHINE, OTHER)[i % 2]) for i in range(60)]
+    store.keep(kept, newer)
+    db = sqlite3.connect(store.path)
+    db.execute("SELECT count(*) FROM entries").fetchall()  # from now on the log does not go
+    store.keep(kept[:20], newer)
+    files = {end: Path(f"{store.path}{end}").read_bytes() for end in ("", "-wal")}
+    db.close()
+    assert all(len(data) > 10_000 for data in files.values())
+    rng = random.Random(f"1 {ending}")
+    missed = 0
+    for i in range(1000):
+        name = list(MUTATIONS)[i % len(MUTATIONS)]
+        Path(f"{store.path}-shm").unlink(missing_ok=True)
+        for end, data in files.items():
+            changed = MUTATIONS[name](data, rng) if end == ending else data
+            Path(f"{store.path}{end}").write_bytes(changed)
+        one = kept[rng.randrange(len(kept))]
+        fresh = again(store)
+        result = found(fresh, one)
+        missed += result is None
+        assert result in (None, one), name
+        if i % 5 == 0:
+            assert set(fresh.entries()) <= set(kept), name
+            assert fresh.keep([one], newer), name
+            assert found(fresh, one) == one, name
+    assert missed > 100 or ending == "-wal"
+
+
+def test_a_huge_file_is_no_database(store):
+    store.keep([entry("a")], newer)
+    os.truncate(store.path, 0)
+    os.truncate(store.path, 1 << 40)
+    with pytest.warns(mg.MinigraphWarning, match="was damaged"):
+        assert found(store, entry("a")) is None
+    assert store.keep([entry("a")], newer)
+
+
+def test_damage_is_told_once_and_verified_without_repair(store):
+    store.keep([entry("a")], newer)
+    store.path.write_bytes(b"garbage" * 1000)
+    assert store.verify() == [("measurements.db", "file is not a database")]
+    assert store.path.stat().st_size == 7000
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew") as warned:
+        assert store.entries() == []
+        assert found(store, entry("a")) is None
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+def test_a_directory_in_place_of_a_file_is_a_miss_with_a_warning(store, ending):
+    store.keep([entry("a")], newer)
+    path = Path(f"{store.path}{ending}")
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.warns(mg.MinigraphWarning, match="cannot keep results") as warned:
+        for _ in range(3):
+            assert found(store, entry("a")) is None
+            assert not store.keep([entry("a")], newer)
+    assert len(warned) == 1
+    path.rmdir()
+    assert store.keep([entry("a")], newer)
+
+
+PLACED = {
+    "link": lambda path: (path.rename(f"{path}.old"), path.symlink_to(f"{path}.old")),
+    "dangling link": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "open to the group": lambda path: path.chmod(0o660),
+    "open to all": lambda path: path.chmod(0o606),
+    "of another user": lambda path: os.chown(path, 12345, -1),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_file_that_others_may_have_placed_is_removed(store, name):
+    if "user" in name and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    store.keep([entry("a")], newer)
+    PLACED[name](store.path)
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert found(store, entry("a")) is None
+    assert store.keep([entry("a")], newer)
+    assert found(store, entry("a")) == entry("a")
+
+
+# ---------------------------------------------------------------- folders and disks that refuse
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_that_others_can_change_is_not_used(store, mode):
+    store.keep([entry("a")], newer)
+    store.folder.root.chmod(mode)
+    with pytest.warns(mg.MinigraphWarning, match="can be written by other users") as warned:
+        assert found(store, entry("a")) is None
+        assert not store.keep([entry("b")], newer)
+        assert store.entries() == []
+    assert len(warned) == 1
+    ((_, why),) = store.verify()
+    assert "can be written by other users" in why
+    store.folder.root.chmod(0o700)
+    assert store.entries() == [entry("a")]
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_anew(store):
+    store.keep([entry("a")], newer)
+    shutil.rmtree(store.folder.root)
+    assert found(store, entry("a")) is None
+    store.touch([entry("a")])
+    assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+def test_a_folder_that_cannot_be_made_is_told_once(store):
+    nowhere = Measurements(Path("/dev/null/cache"))
+    with pytest.warns(mg.MinigraphWarning, match="/dev/null/cache") as warned:
+        assert not nowhere.keep([entry("a")], newer)
+        assert found(nowhere, entry("a")) is None
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("statement", ["BEGIN EXCLUSIVE", "PRAGMA locking_mode = EXCLUSIVE"])
+def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, statement):
+    monkeypatch.setattr(measurements, "PATIENCE", 0.2)
+    store.keep([entry("a")], newer)
+    db = sqlite3.connect(store.path, isolation_level=None)
+    db.execute(statement)
+    db.execute("UPDATE entries SET used = 1")
+    other = again(store)
+    with pytest.warns(mg.MinigraphWarning, match="database is locked") as warned:
+        assert not other.keep([entry("b")], newer)
+        assert other._patience == 0
+        assert not other.keep([entry("b")], newer)
+    assert len(warned) == 1
+    db.close()
+    assert other.keep([entry("b")], newer)
+    assert other._patience == 0.2
+    assert other.entries() == [entry("a"), entry("b")]
+
+
+PROLOGUE = f"""
+import dataclasses, json, os, random, resource, signal, sys, time, warnings
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_measurements import *
+store = Measurements(Path(sys.argv[1]))
+"""
+
+
+def run(script, store, *arguments):
+    """Run a script in a process of its own, where `store` is the same."""
+    return start(script, store, *arguments, wait=True)
+
+
+def start(script, store, *arguments, wait=False):
+    command = [sys.executable, "-W", "error", "-c", PROLOGUE + script]
+    command += [str(store.folder.root), *map(str, arguments)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    if wait:
+        return subprocess.run(command, check=False, env=environment, text=True)
+    return subprocess.Popen(command, env=environment, text=True)
+
+
+FULL = """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+for limit in (0, 1, 4096, 10_000, 40_000, 100_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    warnings.simplefilter("ignore")
+    kept = store.keep([entry(f"{i} {limit}", json.dumps([1] * 3000)) for i in range(20)], newer)
+    assert found(store, entry("a")) in (None, entry("a"))
+    assert not kept, limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    warnings.simplefilter("error")
+    assert store.entries() == [entry("a")], limit
+    assert store.verify() == []
+    assert store.keep([entry("a")], newer)
+"""
+
+
+def test_a_disk_that_is_full_costs_the_new_entries_only(store):
+    store.keep([entry("a")], newer)
+    assert run(FULL, store).returncode == 0
+
+
+READ_ONLY = """
+os.seteuid(12345)
+assert found(store, entry("a")) == entry("a")
+store.touch([entry("a")])
+assert store.entries() == [entry("a")]
+assert store.verify() == []
+warnings.simplefilter("ignore")
+assert not store.keep([entry("b")], newer)
+assert found(store, entry("a")) == entry("a")
+"""
+
+
+@as_root
+@pytest.mark.parametrize("ending", ["", "-wal"])
+def test_a_folder_that_can_only_be_read_is_read(ending):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        store = Measurements(root)
+        store.keep([entry("a")], newer)
+        if ending:
+            Path(f"{store.path}{ending}").touch()
+        store.folder.path.chmod(0o755)
+        for path in store.folder.path.iterdir():
+            path.chmod(0o644)
+        assert run(READ_ONLY, store).returncode == 0
+
+
+# ---------------------------------------------------------------- many processes
+
+WRITER = """
+number = int(sys.argv[2])
+for i in range(50):
+    mine, shared = entry(f"{number} {i}"), entry(f"shared {i % 7}", f"[{number * 100 + i}]")
+    assert store.keep([mine, shared], both)
+    assert number in {n // 100 for n in json.loads(found(store, shared).body)}
+assert all(found(store, entry(f"{number} {i}")) for i in range(50))
+"""
+
+
+def test_sixteen_processes_that_write_at_once_lose_nothing(store):
+    writers = [start(WRITER, store, number) for number in range(16)]
+    assert [writer.wait() for writer in writers] == [0] * 16
+    assert store.verify() == []
+    kept = {e.subject: json.loads(e.body) for e in store.entries()}
+    assert len(kept) == 16 * 50 + 7
+    for k in range(7):
+        wanted = [n * 100 + i for n in range(16) for i in range(50) if i % 7 == k]
+        assert kept[f"shared {k}"] == wanted
+
+
+KILLED = """
+import select
+rng = random.Random(0)
+number = 0
+for turn in range(200):
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        while True:
+            number += 1
+            tale = [entry(f"{number}", json.dumps([number] * 50)), entry("all", f"[{number}]")]
+            if not store.keep(tale, newer):
+                os._exit(1)
+            os.write(tell, b"%d\\n" % number)
+    os.close(tell)
+    select.select([told], [], [], 60)  # it has begun
+    time.sleep(rng.random() * 0.02)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    with open(told) as lines:
+        acknowledged = [int(line) for line in lines]
+    assert store.verify() == []
+    (last,) = json.loads(found(store, entry("all")).body)
+    assert last in (acknowledged[-1], acknowledged[-1] + 1)  # it died before it could tell
+    for n in (*acknowledged, last):
+        assert found(store, entry(f"{n}")).body == json.dumps([n] * 50)
+    number = last
+assert {e.subject for e in store.entries()} == {"all", *map(str, range(1, number + 1))}
+assert store.rejected == 0
+"""
+
+
+def test_a_writer_that_is_killed_loses_nothing_that_it_had_kept(store):
+    assert run(KILLED, store).returncode == 0
