@@ -1,0 +1,141 @@
+"""A problem's random inputs, what has to come out, and memory that shows stray writes."""
+
+from __future__ import annotations
+
+import functools
+import math
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from minigraph.autotune.candidate import Candidate, Problem
+from minigraph.dtypes import Array, DType
+from minigraph.spec import Spec, aligned_empty
+
+# How far a result may be from the reference, relative to the root mean square of the reference.
+# The inputs are drawn from N(0, 1), so that a sum of n products has a root mean square of sqrt(n):
+# its rounding error stays below 1e-3 of that in float32 up to a million products, and a single
+# product that is missing does not.  The other precisions follow from their own rounding.
+TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 0.1}
+
+GUARD = 4096  # bytes around each array that nobody may write to
+FILL = 0xFF  # in guards and, before a check, in outputs and scratch: a NaN in every float type
+POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
+CHUNK = 1 << 16  # elements that are compared while they are in the cache
+
+BYTES = np.dtype(np.uint8)
+
+
+class Block:
+    """An array in memory of its own, between guards."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+        nbytes = math.prod(shape) * dtype.itemsize
+        # Whole words, for the checksum.
+        self.bytes = aligned_empty(Spec((GUARD + -(-nbytes // 8) * 8 + GUARD,), BYTES))
+        self.bytes.fill(FILL)
+        self.array = self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
+
+    def intact(self, nbytes: int) -> bool:
+        """Return whether nobody has written around the first `nbytes` of the array."""
+        before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :]
+        return bool((before == FILL).all() and (after == FILL).all())
+
+    def checksum(self) -> int:
+        """Return a sum of all bytes, guards included: it shows any write that changes one word."""
+        return int(self.bytes.view(np.uint64).sum())
+
+
+class Data:
+    """What the candidates of a problem share.
+
+    Inputs and outputs are blocks by position and layout, made when a candidate first asks for
+    them, and the scratch is as large as the largest.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.plain = [
+            _normal(spec, zlib.crc32(f"{i} {problem.subject}".encode()))
+            for i, spec in enumerate(problem.inputs)
+        ]
+        wide = [x.astype(np.promote_types(x.dtype, np.float32), copy=False) for x in self.plain]
+        self.reference = problem.meaning(*wide)
+        self.scale = [math.sqrt(_mean_square(x)) for x in self.reference]
+        self.wanted: dict[tuple[int, str], Array] = {}
+        self.inputs: dict[tuple[int, str], Block] = {}
+        self.outputs: dict[tuple[int, str], Block] = {}
+        self.scratch = Block((0,), BYTES)
+
+    def operands(self, candidate: Candidate) -> tuple[list[Block], list[Block]]:
+        """Return the blocks of a candidate's inputs and of its results."""
+        n = len(self.plain)
+        inputs = list(enumerate(candidate.layouts[:n]))
+        results = list(enumerate(candidate.layouts[n:]))
+        for key in inputs:
+            if key not in self.inputs:
+                lying = self.problem.arrange(self.plain[key[0]], key[1])
+                self.inputs[key] = Block(lying.shape, lying.dtype)
+                self.inputs[key].array[...] = lying
+        for key in results:
+            if key not in self.outputs:
+                lying = self.problem.arrange(self.reference[key[0]], key[1])
+                self.wanted[key] = lying
+                self.outputs[key] = Block(lying.shape, self.problem.results[key[0]].dtype)
+        return [self.inputs[key] for key in inputs], [self.outputs[key] for key in results]
+
+    def reserve(self, nbytes: int) -> None:
+        """Make the scratch at least as large as this."""
+        if self.scratch.array.nbytes < nbytes:
+            self.scratch = Block((nbytes,), BYTES)
+
+    def restore(self) -> None:
+        """Write the inputs again."""
+        for (i, layout), block in self.inputs.items():
+            block.bytes.fill(FILL)
+            block.array[...] = self.problem.arrange(self.plain[i], layout)
+
+    def wrong(self, candidate: Candidate) -> str:
+        """Return what is wrong with the results that a candidate has left, or an empty string."""
+        for i, layout in enumerate(candidate.layouts[len(self.plain) :]):
+            got = self.outputs[i, layout].array
+            error = _largest_difference(got, self.wanted[i, layout])
+            tolerance = max(TOLERANCE[candidate.precision], TOLERANCE[got.dtype.name])
+            if math.isnan(error):
+                return "wrong result: NaN, or not written"
+            if error > tolerance * self.scale[i]:
+                allowed = f"{tolerance:g} times {self.scale[i]:.3g} is allowed"
+                return f"wrong result: off by {error:.3g}, {allowed}"
+        return ""
+
+
+@functools.cache
+def _pool() -> Array:
+    return np.random.default_rng(0).standard_normal(POOL, np.float32)
+
+
+def _normal(spec: Spec, seed: int) -> Array:
+    """Return random numbers: those of the pool, from a place that the seed says."""
+    pool = np.roll(_pool(), seed % POOL).astype(spec.dtype)
+    return np.resize(pool, spec.shape)
+
+
+def _chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield pieces of contiguous arrays of one size, in float32 or float64."""
+    flat = [array.reshape(-1) for array in arrays]
+    dtype = np.promote_types(flat[-1].dtype, np.float32)
+    for start in range(0, flat[0].size, CHUNK):
+        yield tuple(x[start : start + CHUNK].astype(dtype, copy=False) for x in flat)
+
+
+def _mean_square(array: Array) -> float:
+    total = sum(float(np.dot(x, x)) for (x,) in _chunks(array))
+    return total / max(array.size, 1)
+
+
+def _largest_difference(got: Array, wanted: Array) -> float:
+    """Return the largest absolute difference of two arrays; NaN if there is one."""
+    if not got.size:
+        return 0.0
+    return float(np.max([np.abs(x - y).max() for x, y in _chunks(got, wanted)]))

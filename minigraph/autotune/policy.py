@@ -1,0 +1,58 @@
+"""Which of the measured candidates is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minigraph.autotune.measurement import Measurement
+
+NOISE = 0.03  # two medians of the same kernel on a quiet machine differ by about this much
+DOUBT = 0.5  # however much the times of a busy machine spread, twice as fast is faster
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a candidate may be.  Applied to what was measured, so another policy measures nothing.
+
+    workspace_limit  bytes, or None
+    deterministic    whether it has to give the same bits every run
+    precision        the lowest that it may compute in: "float32" or "tf32"
+    """
+
+    workspace_limit: int | None = None
+    deterministic: bool = False
+    precision: str = "float32"
+
+    def allows(self, measurement: Measurement) -> str:
+        """Return why a candidate is not used, or an empty string."""
+        if measurement.error:
+            return measurement.error
+        limit = self.workspace_limit
+        if limit is not None and measurement.workspace > limit:
+            return f"needs {measurement.workspace} bytes of workspace, the limit is {limit}"
+        if self.deterministic and not measurement.deterministic:
+            return "not deterministic"
+        if measurement.precision == "tf32" and self.precision != "tf32":
+            return "precision tf32"
+        return ""
+
+
+def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement | None:
+    """Return the measurement of the candidate to use; None if the policy allows none.
+
+    The first one allowed stays unless a later one is clearly faster, and so on with that one.
+    Clearly: by more than 3 % and by more than the spread of either, and in any case by half.  Less
+    may be noise, and a choice made of noise is another one after the next measurement.
+    """
+    best: Measurement | None = None
+    for new in measurements:
+        if policy.allows(new) or new.seconds is None:
+            continue
+        if best is None or best.seconds is None:
+            best = new
+            continue
+        margin = min(max(NOISE, best.spread, new.spread), DOUBT)
+        if new.seconds < best.seconds * (1 - margin):
+            best = new
+    return best

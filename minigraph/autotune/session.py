@@ -1,0 +1,169 @@
+"""One compile's view of what is measured: what is known, what is measured now, what has failed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tqdm import tqdm
+
+from minigraph.autotune.candidate import Problem
+from minigraph.autotune.counters import count
+from minigraph.autotune.measurement import QUARANTINE, Measurement, Table, merge, table
+from minigraph.autotune.policy import Policy
+from minigraph.autotune.tuner import measure
+from minigraph.errors import CacheError
+from minigraph.store import Entry, Measurements, environment
+
+STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
+
+# Entries that no store could keep, by key: a process measures nothing twice even so.
+_unkept: dict[str, Entry] = {}
+
+
+class Session:
+    """The measurements that one compile uses.
+
+    mode         "off": none; "cached": what is known; "tune": and measure the rest; "frozen":
+                 and raise CacheError for the rest
+    policy       for whoever chooses
+    budget       seconds of measuring
+    environment  where measurements hold: versions, processor, ..., by name
+    store        what is on disk, or None
+    loaded       entries of a file, by key; they go before those of the store
+    used         entries that this compile has used or made, by key
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        policy: Policy,
+        budget: float,
+        environment: Mapping[str, str],
+        store: Measurements | None = None,
+        loaded: Mapping[str, Entry] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.mode = mode
+        self.policy = policy
+        self.environment = dict(environment)
+        self.store = store
+        self.loaded = loaded or {}
+        self.used: dict[str, Entry] = {}
+        self._left = budget
+        self._clock = clock
+        self._known: dict[str, tuple[Table, str]] = {}
+        self._entries: dict[str, Entry] = {}  # of the tables, by subject
+        self._missing: set[str] = set()
+
+    def tables(self, problems: Sequence[Problem]) -> dict[str, tuple[Table, str]]:
+        """Return what is known of problems, by subject, and where it comes from.
+
+        Problems that are neither known nor measured, as the mode and the budget will have it, are
+        not in the result.  The more work a problem is, the earlier it is measured.
+        """
+        if self.mode == "off":
+            return {}
+        wanted = {problem.subject: problem for problem in problems}
+        self._look_up([p for p in wanted.values() if p.subject not in self._known])
+        missing = [p for p in wanted.values() if p.subject not in self._known]
+        if missing and self.mode == "frozen":
+            raise CacheError(self._why_missing(missing[0]))
+        if missing and self.mode == "tune" and self._left > 0:
+            self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
+        return {subject: self._known[subject] for subject in wanted if subject in self._known}
+
+    def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
+        """Keep that a candidate has failed at run time; what is not measured is left alone."""
+        if subject not in self._known:
+            return
+        known, origin = self._known[subject]
+        failed = known.with_error(measurement, f"{QUARANTINE}{why}")
+        self._learn(failed.entry(self._entries[subject].kind, self.environment), failed, origin)
+
+    def _look_up(self, problems: Sequence[Problem]) -> None:
+        found = []
+        for problem in problems:
+            if problem.subject in self._missing:
+                continue
+            entry, origin = self._find(problem)
+            known = table(entry) if entry else "missing"
+            if isinstance(known, str) or not entry:
+                count("misses")
+                count("rejected", int(entry is not None))
+                self._missing.add(problem.subject)
+                continue
+            count("hits")
+            found.append(entry)
+            self._remember(entry, known, origin)
+        if self.store:
+            self.store.touch(found)
+
+    def _find(self, problem: Problem) -> tuple[Entry | None, str]:
+        """Return the entry about a problem, if there is one, and where it comes from."""
+        fields = environment(self.environment)
+        key = Entry(problem.kind, problem.subject, fields, "").key
+        stored, origin = _unkept.get(key), MEASURED
+        if self.store and not stored:
+            damaged = self.store.rejected
+            stored, origin = self.store.find(problem.kind, problem.subject, fields), STORED
+            count("rejected", self.store.rejected - damaged)
+        loaded = self.loaded.get(key)
+        if loaded:  # what is stored may be in quarantine
+            return merge(stored, loaded) if stored else loaded, LOADED
+        return stored, origin
+
+    def _measure(self, problems: Sequence[Problem]) -> None:
+        for problem in _shown(problems):
+            start = self._clock()
+            found = measure(problem, start + self._left, self._clock)
+            self._left -= self._clock() - start
+            if found:
+                # At once: an interrupt loses no more than what is being measured.
+                self._learn(found.entry(problem.kind, self.environment), found, MEASURED)
+            if self._left <= 0:
+                break
+
+    def _learn(self, entry: Entry, known: Table, origin: str) -> None:
+        """Remember a new entry, on disk or else in this process."""
+        self._remember(entry, known, origin)
+        if self.store and self.store.keep([entry], merge):
+            _unkept.pop(entry.key, None)
+        else:
+            _unkept[entry.key] = entry
+
+    def _remember(self, entry: Entry, known: Table, origin: str) -> None:
+        self._known[known.subject] = (known, origin)
+        self._entries[known.subject] = self.used[entry.key] = entry
+
+    def _why_missing(self, problem: Problem) -> str:
+        text = f'autotune="frozen": nothing is measured for {problem.kind} {problem.subject}'
+        for entry in self.store.nearest(problem.kind, problem.subject) if self.store else ():
+            there = dict(entry.environment)
+            names = sorted(self.environment.keys() | there.keys())
+            differ = "; ".join(
+                f"{name} is {self.environment.get(name)!r}, measured with {there.get(name)!r}"
+                for name in names
+                if self.environment.get(name) != there.get(name)
+            )
+            if differ:
+                text += f" ({differ})"
+                break
+        return f'{text}; compile once with autotune="tune", or load a cache that has it'
+
+
+def _shown(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield problems and show on a terminal how much of the work is left."""
+    with tqdm(
+        desc="autotune",
+        total=sum(problem.work for problem in problems),
+        bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed} spent, {remaining} left",
+        disable=None,  # where there is no terminal
+        file=sys.stderr,
+        leave=False,
+        delay=1,
+    ) as bar:
+        for problem in problems:
+            yield problem
+            bar.update(problem.work)

@@ -1,0 +1,160 @@
+"""Measure the candidates of a problem: first whether they are right, then how fast they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from minigraph.autotune.candidate import Candidate, Problem, Runner
+from minigraph.autotune.counters import count
+from minigraph.autotune.data import FILL, Block, Data
+from minigraph.autotune.measurement import Measurement, Table
+
+HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
+CHEAP = 1e-3  # if it took more seconds than this: the first of short runs says little
+SHORT = 0.5e-3  # seconds: shorter runs are timed in groups as long as this
+LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts too
+ENOUGH = 0.06  # seconds of timing after which 3 rounds do
+ROUNDS = (3, 7)
+TICK = 1e-7  # seconds: no run is shorter
+
+
+def measure(
+    problem: Problem, deadline: float | None, clock: Callable[[], float] = time.perf_counter
+) -> Table | None:
+    """Return what was measured of each candidate; None if the deadline came first.
+
+    Each runs once on random data and is compared with the meaning of the problem in float32 (or
+    float64).  Those that were right and not hopelessly slow take turns, so that a machine that
+    is busy for a while is so for all of them.
+    """
+    trials = []
+    data = Data(problem)
+    for candidate in problem.candidates():
+        if _over(deadline, clock):
+            return None
+        trials.append(_Trial(candidate))
+        trials[-1].check(data, clock)
+    first = [trial.first for trial in trials if not trial.error]
+    for trial in trials:
+        trial.plan(min(first, default=0.0))
+    for turn in range(ROUNDS[1]):
+        for trial in trials:
+            if turn < trial.turns:
+                if _over(deadline, clock):
+                    return None
+                trial.time(clock)
+    measurements = tuple(trial.measurement() for trial in trials)
+    count("measurements", sum(m.seconds is not None for m in measurements))
+    return Table(problem.subject, measurements)
+
+
+def _over(deadline: float | None, clock: Callable[[], float]) -> bool:
+    return deadline is not None and clock() >= deadline
+
+
+class _Trial:
+    """A candidate that is being measured.
+
+    first    seconds of the run that was checked
+    turns    how often it is timed after that
+    """
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        self.error = "a reference implementation, never run" if candidate.reference else ""
+        self.workspace = 0
+        self.first = 0.0
+        self.turns = 0
+        self.samples: list[float] = []
+        self._run: Callable[[], None] = lambda: None
+        self._calls = 1  # in a group
+
+    def check(self, data: Data, clock: Callable[[], float]) -> None:
+        """Make it and run it once; note what is wrong, or how long it took."""
+        if self.error:
+            return
+        try:
+            runner = self.candidate.make()
+            self.workspace = runner.scratch
+            inputs, outputs = data.operands(self.candidate)
+            data.reserve(self.workspace)
+        except Exception as error:  # of whatever library it is
+            self.error = _one_line(error)
+            return
+        for block in (*outputs, data.scratch):
+            block.bytes.fill(FILL)
+        before = [block.checksum() for block in inputs]
+        self._run = _bound(runner, inputs, outputs, data)
+        start = clock()
+        try:
+            self._run()
+        except Exception as error:
+            self.error = _one_line(error)
+        self.first = clock() - start
+        if before != [block.checksum() for block in inputs]:
+            self.error = self.error or "wrote to its inputs or around them"
+            data.restore()
+        whole = all(block.intact(block.array.nbytes) for block in outputs)
+        if not (whole and data.scratch.intact(self.workspace)):
+            self.error = self.error or "wrote outside its results and scratch"
+        self.error = self.error or data.wrong(self.candidate)
+
+    def plan(self, best: float) -> None:
+        """Decide how often it is timed, given the shortest first run of all candidates."""
+        if self.error:
+            return
+        hopeless = self.first > max(HOPELESS * best, CHEAP)
+        if hopeless or self.first > LONG:
+            self.samples.append(self.first)
+            self.turns = 0 if hopeless else 1
+            return
+        fewest, most = ROUNDS
+        self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
+        self._calls = math.ceil(SHORT / max(self.first, TICK))
+
+    def time(self, clock: Callable[[], float]) -> None:
+        """Run it once more, or a group of times, and note how long that took."""
+        start = clock()
+        try:
+            for _ in range(self._calls):
+                self._run()
+        except Exception as error:
+            self.error = _one_line(error)
+            self.turns = 0
+        self.samples.append((clock() - start) / self._calls)
+
+    def measurement(self) -> Measurement:
+        """Return what was found."""
+        candidate = self.candidate
+        found = Measurement(
+            candidate.name,
+            candidate.layouts,
+            self.workspace,
+            candidate.deterministic,
+            candidate.precision,
+            error=self.error,
+        )
+        if self.error:
+            return found
+        low, median, high = map(float, np.quantile(self.samples, [0.25, 0.5, 0.75]))
+        spread = (high - low) / median if median else 0.0
+        rounds = len(self.samples)
+        return dataclasses.replace(found, seconds=median, spread=spread, rounds=rounds)
+
+
+def _bound(
+    runner: Runner, inputs: Sequence[Block], outputs: Sequence[Block], data: Data
+) -> Callable[[], None]:
+    given, results = [b.array for b in inputs], [b.array for b in outputs]
+    nbytes = runner.scratch
+    # The scratch is another one as soon as a later candidate needs more.
+    return lambda: runner.run(given, results, data.scratch.array[:nbytes])
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

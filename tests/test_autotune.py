@@ -1,0 +1,599 @@
+"""What is measured is right, kept whole and chosen by policy; and never measured twice."""
+
+import dataclasses
+import io
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph.autotune import counters, session
+from minigraph.autotune.candidate import Candidate, Problem
+from minigraph.autotune.counters import Stats, stats
+from minigraph.autotune.data import GUARD
+from minigraph.autotune.measurement import QUARANTINE, Measurement, Table, merge, table
+from minigraph.autotune.policy import Policy, choose
+from minigraph.autotune.session import Session
+from minigraph.autotune.tuner import measure
+from minigraph.dtypes import FLOATS
+from minigraph.spec import Spec
+from minigraph.store import Entry, Measurements
+
+MACHINE = {"library": "3.2.0", "processor": "one"}
+
+
+class Clock:
+    """Time passes only where a candidate says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch):
+    """Forget what was measured and counted; return a function that does it again."""
+
+    def forget():
+        monkeypatch.setattr(session, "_unkept", {})
+        monkeypatch.setattr("minigraph.errors._warned", set())
+        counters.reset_stats()
+
+    forget()
+    return forget
+
+
+class Twice:
+    """Doubles an array, in a time."""
+
+    scratch = 0
+
+    def __init__(self, clock=None, *times):
+        self.clock = clock
+        self.times = itertools.cycle(times or [1e-3])
+        self.runs = 0
+
+    def run(self, inputs, outputs, scratch):
+        self.runs += 1
+        if self.clock:
+            self.clock.now += next(self.times)
+        outputs[0][...] = inputs[0] * inputs[0].dtype.type(2)
+
+
+def candidate(name, runner=None, layouts=("ab", "ab"), **facts):
+    return Candidate(name, layouts, lambda: runner or Twice(), **facts)
+
+
+def double(x):
+    return (2 * x,)
+
+
+def arrange(array, layout):
+    return np.ascontiguousarray(array if layout == "ab" else array.T)
+
+
+def problem(*candidates, subject="twice", work=1.0, shape=(5, 7), dtype="float32"):
+    spec = Spec(shape, np.dtype(dtype))
+    return Problem("onednn", subject, (spec,), (spec,), double, arrange, lambda: candidates, work)
+
+
+def ticking():
+    """Return a clock that shows a millisecond more each time."""
+    times = itertools.count()
+    return lambda: next(times) / 1000
+
+
+def errors(*candidates, **facts):
+    """Measure candidates, and return the errors by name of those that have one."""
+    measured = measure(problem(*candidates, **facts), None, ticking())
+    return {m.name: m.error for m in measured.measurements if m.error}
+
+
+# ---------------------------------------------------------------- right or not
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_right_candidate_has_a_time_in_every_layout_and_dtype(dtype):
+    layouts = list(itertools.product(["ab", "ba"], repeat=2))
+
+    class Right(Twice):
+        scratch = 100
+
+        def __init__(self, transposes):
+            self.transposes = transposes
+
+        def run(self, inputs, outputs, scratch):
+            assert scratch.nbytes == 100
+            assert all(x.ctypes.data % 64 == 0 for x in (*inputs, *outputs, scratch))
+            assert outputs[0].dtype == inputs[0].dtype == dtype
+            doubled = inputs[0] * dtype.type(2)
+            outputs[0][...] = doubled.T if self.transposes else doubled
+
+    right = [candidate(f"{a} {b}", Right(a != b), (a, b)) for a, b in layouts]
+    measured = measure(problem(*right, shape=(300, 301), dtype=dtype), None, ticking())
+    assert [m.layouts for m in measured.measurements] == layouts
+    for m in measured.measurements:
+        assert (m.error, m.workspace, m.rounds) == ("", 100, 7)
+        assert m.seconds == pytest.approx(1e-3)
+
+
+class Wrong(Twice):
+    """Gives the right result and then changes something."""
+
+    def __init__(self, change, scratch=0):
+        super().__init__()
+        self.change = change
+        self.scratch = scratch
+
+    def run(self, inputs, outputs, scratch):
+        super().run(inputs, outputs, scratch)
+        self.change(inputs, outputs, scratch)
+
+
+def around(array):
+    """Return the bytes of the memory that an array is part of, and where it begins and ends."""
+    whole = array
+    while whole.base is not None:
+        whole = whole.base
+    start = array.ctypes.data - whole.ctypes.data
+    return whole.view(np.uint8), start, start + array.nbytes
+
+
+def write_at(array, offset):
+    """Write a byte before an array if the offset is negative, else after it."""
+    memory, start, end = around(array)
+    memory[start + offset if offset < 0 else end + offset] = 0
+
+
+WRONG = {
+    "off by a little": (lambda i, o, s: np.multiply(o[0], 1.1, o[0]), "wrong result"),
+    "one element": (lambda i, o, s: o[0].__setitem__((4, 6), 100), "wrong result: off by"),
+    "zeros": (lambda i, o, s: o[0].fill(0), "wrong result: off by"),
+    "NaN": (lambda i, o, s: o[0].__setitem__((2, 2), np.nan), "wrong result: NaN"),
+    "infinity": (lambda i, o, s: o[0].__setitem__((2, 2), np.inf), "wrong result: off by inf"),
+    "before": (lambda i, o, s: write_at(o[0], -1), "outside its results"),
+    "far before": (lambda i, o, s: write_at(o[0], -GUARD), "outside its results"),
+    "after": (lambda i, o, s: write_at(o[0], 0), "outside its results"),
+    "far after": (lambda i, o, s: write_at(o[0], GUARD - 1), "outside its results"),
+    "before scratch": (lambda i, o, s: write_at(s, -1), "outside its results and scratch"),
+    "after scratch": (lambda i, o, s: write_at(s, 0), "outside its results and scratch"),
+    "input": (lambda i, o, s: i[0].__setitem__((0, 0), 9), "wrote to its inputs"),
+    "after input": (lambda i, o, s: write_at(i[0], 3), "wrote to its inputs or around them"),
+    "raises": (lambda i, o, s: [].pop(), "IndexError: pop from empty list"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_candidate_is_kept_with_its_error_and_without_a_time(name):
+    change, error = WRONG[name]
+    wrong = Wrong(change, scratch=24)
+    measured = measure(problem(candidate("a"), candidate("b", wrong), candidate("c")), None)
+    a, b, c = measured.measurements
+    assert error in b.error
+    assert (b.seconds, b.rounds, wrong.runs) == (None, 0, 1)
+    assert (a.error, c.error) == ("", "")  # others are not made wrong
+    assert stats().measurements == 2
+
+
+def test_what_a_candidate_leaves_out_is_no_result_of_the_one_before():
+    class Half(Twice):
+        def run(self, inputs, outputs, scratch):
+            np.multiply(inputs[0][1:], 2, outputs[0][1:])
+
+    wrong = "wrong result: NaN, or not written"
+    assert errors(candidate("a"), candidate("half", Half())) == {"half": wrong}
+
+
+def test_scratch_is_not_cleared_before_a_candidate_that_counts_on_it():
+    def add(inputs, outputs, scratch):
+        outputs[0][0, 0] += scratch.view(np.float32)[0]
+
+    assert "NaN" in errors(candidate("careless", Wrong(add, scratch=8)))["careless"]
+
+
+def test_a_smaller_scratch_is_guarded_where_a_larger_one_was():
+    large = Wrong(lambda i, o, s: s.fill(7), scratch=1000)
+    small = Wrong(lambda i, o, s: write_at(s, 0), scratch=10)
+    found = errors(candidate("large", large), candidate("small", small), shape=(0, 3))
+    assert found == {"small": "wrote outside its results and scratch"}
+
+
+def test_a_candidate_that_cannot_be_made_is_kept_with_its_error_and_a_reference_not_even_made():
+    def fail():
+        raise RuntimeError("status 3:\nunimplemented")
+
+    no = Candidate("no", ("ab", "ab"), fail)
+    found = errors(no, dataclasses.replace(no, name="ref", reference=True), candidate("yes"))
+    never = "a reference implementation, never run"
+    assert found == {"no": "RuntimeError: status 3: unimplemented", "ref": never}
+
+
+def test_a_candidate_that_fails_only_later_is_kept_with_its_error():
+    class Later(Twice):
+        def run(self, inputs, outputs, scratch):
+            super().run(inputs, outputs, scratch)
+            if self.runs == 3:
+                raise OSError("no more")
+
+    assert errors(candidate("later", Later())) == {"later": "OSError: no more"}
+
+
+def test_rounding_in_a_lower_precision_is_allowed_where_the_candidate_says_so():
+    class Rounds(Twice):
+        def run(self, inputs, outputs, scratch):
+            outputs[0][...] = inputs[0] * 2.007
+
+    found = errors(candidate("a", Rounds()), candidate("b", Rounds(), precision="tf32"))
+    assert list(found) == ["a"]
+
+
+def test_a_problem_has_the_same_data_each_time():
+    def data(subject):
+        seen = []
+        keep = candidate("a", Wrong(lambda i, o, s: seen.append(i[0].copy())))
+        measure(problem(keep, subject=subject, shape=(64, 64)), None)
+        return seen[0]
+
+    one, again, other = data("one"), data("one"), data("other")
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    assert abs(one.mean()) < 0.1
+    assert abs(one.std() - 1) < 0.1
+
+
+# ---------------------------------------------------------------- how long it is timed
+
+
+def timed(clock, *times):
+    """Measure candidates that take times, and return their measurements."""
+    runners = [Twice(clock, *(t if isinstance(t, tuple) else (t,))) for t in times]
+    named = [candidate(f"{i}", runner) for i, runner in enumerate(runners)]
+    measured = measure(problem(*named), None, clock).measurements
+    return [(m.seconds, m.rounds, runner.runs) for m, runner in zip(measured, runners, strict=True)]
+
+
+def test_a_hopeless_candidate_is_run_once_wherever_it_stands(clock):
+    fast, slow = (pytest.approx(0.009), 6, 7), (pytest.approx(0.028), 1, 1)
+    assert timed(clock, 0.009, 0.028) == [fast, slow]
+    assert timed(clock, 0.028, 0.009) == [slow, fast]
+
+
+def test_a_candidate_is_timed_more_often_the_shorter_it_is(clock):
+    (seconds, rounds, runs), *others = timed(clock, 2e-5, 0.005, 0.025, 0.4)
+    assert (seconds, rounds, runs) == (pytest.approx(2e-5), 7, 1 + 7 * 25)
+    assert [r for _, r, _ in timed(clock, 0.005, 0.011)] == [7, 5]
+    assert timed(clock, 0.1) == [(pytest.approx(0.1), 3, 4)]
+    assert timed(clock, 0.4) == [(pytest.approx(0.4), 2, 2)]
+    assert [runs for *_, runs in others] == [1, 1, 1]
+
+
+def test_the_time_is_the_median_and_the_spread_that_of_the_middle_half(clock):
+    # The first run is the one that is checked.
+    runner = Twice(clock, 0.005, 0.004, 0.005, 0.006, 0.005, 0.005, 0.1, 0.004)
+    (m,) = measure(problem(candidate("a", runner)), None, clock).measurements
+    assert m.seconds == pytest.approx(0.005)
+    assert m.spread == pytest.approx((0.0055 - 0.0045) / 0.005)
+
+
+def test_candidates_take_turns():
+    order = []
+    noted = {n: Wrong(lambda i, o, s, name=n: order.append(name)) for n in "abc"}
+    measure(problem(*(candidate(name, runner) for name, runner in noted.items())), None, ticking())
+    assert "".join(order) == "abc" * 8
+
+
+def test_nothing_half_measured_is_kept(clock):
+    def measured_by(deadline):
+        clock.now = 0.0
+        counters.reset_stats()
+        found = measure(problem(candidate("a", Twice(clock, 0.1))), deadline, clock)
+        return found and found.measurements[0].rounds, stats().measurements
+
+    assert measured_by(0.45) == (3, 1)
+    assert measured_by(0.25) == (None, 0)
+    assert measured_by(0.0) == (None, 0)
+
+
+# ---------------------------------------------------------------- which one is used
+
+
+def measurement(name, seconds=1.0, **facts):
+    known = {"layouts": ("ab",), "workspace": 0, "deterministic": True, "precision": "float32"}
+    return Measurement(name, **{**known, "rounds": 7, "seconds": seconds, **facts})
+
+
+def chosen(*measurements, **policy):
+    best = choose(measurements, Policy(**policy))
+    return best and best.name
+
+
+def test_the_incumbent_stays_unless_another_is_clearly_faster():
+    a = measurement("a", 1.0)
+    assert chosen(a, measurement("b", 0.98)) == "a"
+    assert chosen(a, measurement("b", 0.96)) == "b"
+    assert chosen(a, measurement("b", 0.9, spread=0.2)) == "a"
+    assert chosen(measurement("a", 1.0, spread=0.2), measurement("b", 0.9)) == "a"
+    assert chosen(measurement("a", 1.0, spread=5.0), measurement("b", 0.4)) == "b"
+    assert chosen(a, measurement("b", 0.9), measurement("c", 0.89)) == "b"
+    assert chosen(measurement("a", 0.0), measurement("b", 0.0)) == "a"
+
+
+def test_ties_go_to_the_first_and_clear_ones_do_not_depend_on_the_order():
+    tied = [measurement(name, 1.0 + i / 1000) for i, name in enumerate("cab")]
+    for shuffled in itertools.permutations(tied):
+        assert chosen(*shuffled) == shuffled[0].name
+        assert chosen(*shuffled[:2], measurement("fast", 0.5), shuffled[2]) == "fast"
+
+
+def test_noise_changes_no_choice():
+    noise = np.random.default_rng(0).normal(1, 0.005, (500, 3))
+    runs = [[measurement(n, t) for n, t in zip("abc", row, strict=True)] for row in noise]
+    assert {chosen(*run) for run in runs} == {"a"}
+
+
+def test_a_policy_says_why_it_does_not_allow_a_candidate():
+    m = measurement("a", workspace=4096, deterministic=False, precision="tf32")
+    reason = "needs 4096 bytes of workspace, the limit is 1024"
+    assert Policy(workspace_limit=1024).allows(m) == reason
+    assert Policy(deterministic=True, precision="tf32").allows(m) == "not deterministic"
+    assert Policy().allows(m) == "precision tf32"
+    assert Policy(workspace_limit=4096, precision="tf32").allows(m) == ""
+    assert Policy().allows(dataclasses.replace(m, error="wrong")) == "wrong"
+    assert chosen(m, workspace_limit=0) is None
+    assert chosen() is None
+
+
+# ---------------------------------------------------------------- in an entry
+
+
+def entry_of(*measurements):
+    return Table("twice", measurements).entry("onednn", MACHINE)
+
+
+def test_a_table_comes_back_from_its_entry():
+    whole = (measurement("a", 1e-5, spread=0.1), measurement("b", None, error="wrong"))
+    assert table(entry_of(*whole)) == Table("twice", whole)
+    assert table(entry_of()) == Table("twice", ())
+
+
+VALUES = {
+    "name": [1, None, ["a"]],
+    "layouts": ["ab", [1], None],
+    "workspace": [-1, 1.0, "1", True],
+    "deterministic": [1, None],
+    "precision": [None],
+    "seconds": [-1.0, float("nan"), float("inf"), "1", True, 1, None],
+    "spread": [-0.1, None, float("nan")],
+    "rounds": [-1, 1.5],
+    "error": [None, 0],
+    "more": [1],
+}
+(ROW,) = json.loads(entry_of(measurement("a")).body)
+ODD = {
+    "no JSON": "{",
+    "nested": "[" * 100_000,
+    "no list": json.dumps(ROW),
+    "no rows": "[[]]",
+    "a field too few": json.dumps([dict(list(ROW.items())[1:])]),
+    "twice the same": json.dumps([ROW, ROW]),
+    "a huge number": f"[{'9' * 10_000}]",
+    **{f"{k} {v!r}": json.dumps([{**ROW, k: v}]) for k, values in VALUES.items() for v in values},
+}
+
+
+@pytest.mark.parametrize("body", ODD.values(), ids=ODD)
+def test_an_odd_body_is_rejected_with_a_reason(body):
+    bad = dataclasses.replace(entry_of(), body=body)
+    reason = table(bad)
+    assert isinstance(reason, str)
+    assert 0 < len(reason) < 200
+    good = entry_of(measurement("a"))
+    assert merge(bad, good) == merge(good, bad) == good
+
+
+def test_merging_keeps_all_candidates_the_newer_times_and_what_failed_at_run_time():
+    broken = measurement("b", error=f"{QUARANTINE}crashed")
+    old = entry_of(measurement("a", 1.0), broken, measurement("c", 3.0))
+    new = entry_of(measurement("d", 0.1), measurement("b", 0.2), measurement("a", 0.3))
+    assert table(merge(old, new)).measurements == (
+        measurement("d", 0.1),
+        measurement("b", 0.2, error=f"{QUARANTINE}crashed"),
+        measurement("a", 0.3),
+        measurement("c", 3.0),
+    )
+    assert merge(new, new) == new
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Measurements(tmp_path / "cache")
+
+
+def start(store=None, mode="tune", budget=30.0, machine=MACHINE, **other):
+    return Session(mode, Policy(), budget, machine, store, **other)
+
+
+def two(clock=None):
+    """Two problems, the smaller one first."""
+    return [
+        problem(*(candidate(n, Twice(clock, 0.001)) for n in "ab"), subject="small", work=1.0),
+        problem(*(candidate(n, Twice(clock, 0.001)) for n in "ab"), subject="large", work=9.0),
+    ]
+
+
+def origins(tables):
+    return {subject: origin for subject, (_, origin) in tables.items()}
+
+
+def test_a_second_session_measures_nothing(store, new_process):
+    first = start(store)
+    measured = first.tables(two())
+    assert origins(measured) == {"small": "measured", "large": "measured"}
+    assert stats() == Stats(measurements=4, misses=2)
+    assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
+    new_process()
+    second = start(store)
+    found = second.tables(two())
+    assert origins(found) == {"small": "stored", "large": "stored"}
+    assert [t for t, _ in found.values()] == [t for t, _ in measured.values()]
+    assert stats() == Stats(hits=2)
+    assert second.used == first.used
+
+
+def test_what_a_session_knows_it_does_not_look_up_again(store):
+    one = start(store)
+    one.tables(two())
+    assert origins(one.tables(two()[:1])) == {"small": "measured"}
+    assert stats() == Stats(measurements=4, misses=2)
+
+
+def test_another_policy_is_answered_without_measuring(store, new_process):
+    runner = Twice()
+    runner.scratch = 4096
+    fast = candidate("fast", runner, deterministic=False)
+    start(store).tables([problem(fast, candidate("safe"))])
+    new_process()
+    known, _ = start(store).tables([problem(fast, candidate("safe"))])["twice"]
+    for policy in (Policy(workspace_limit=1024), Policy(deterministic=True)):
+        assert choose(known.measurements, policy).name == "safe"
+    assert stats() == Stats(hits=1)
+
+
+def test_off_touches_nothing(store):
+    assert start(store, "off").tables(two()) == {}
+    assert not store.folder.root.exists()
+    assert stats() == Stats()
+
+
+def test_cached_measures_nothing(store):
+    start(store).tables(two()[:1])
+    one = start(store, "cached")
+    assert origins(one.tables(two())) == {"small": "stored"}
+    one.quarantine("large", measurement("a"), "why")  # of which there is no table
+    assert {entry.subject for entry in store.entries()} == {"small"}
+
+
+def test_the_budget_is_kept_and_large_problems_come_first(store, clock):
+    one = start(store, budget=0.02, clock=clock)
+    assert origins(one.tables(two(clock))) == {"large": "measured"}
+    before = stats()
+    assert origins(one.tables(two(clock))) == {"large": "measured"}
+    assert stats() == before
+    assert {entry.subject for entry in store.entries()} == {"large"}
+    assert start(store, budget=0.0).tables(two()[:1]) == {}
+
+
+def test_an_interrupt_loses_no_more_than_one_problem(store):
+    class Interrupted(Twice):
+        def run(self, inputs, outputs, scratch):
+            raise KeyboardInterrupt
+
+    last = problem(candidate("a", Interrupted()), subject="last", work=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        start(store).tables([last, *two()])
+    assert {entry.subject for entry in store.entries()} == {"small", "large"}
+
+
+def test_a_frozen_miss_names_the_problem_and_the_field_that_differs(store):
+    with pytest.raises(mg.CacheError, match=r'onednn small; compile once with autotune="tune"'):
+        start(store, "frozen").tables(two())
+    start(store).tables(two())
+    assert len(start(store, "frozen").tables(two())) == 2
+    other = {"library": "3.3.0", "processor": "one"}
+    differs = r"small \(library is '3.3.0', measured with '3.2.0'\)"
+    with pytest.raises(mg.CacheError, match=differs):
+        start(store, "frozen", machine=other).tables(two())
+    with pytest.raises(mg.CacheError, match="driver is '5', measured with None"):
+        start(store, "frozen", machine={**MACHINE, "driver": "5"}).tables(two())
+    assert stats().measurements == 4
+
+
+def test_a_candidate_in_quarantine_stays_there(store, new_process):
+    one = start(store)
+    best, other = one.tables(two())["small"][0].measurements
+    one.quarantine("small", best, "status 2")
+    failed = f"{QUARANTINE}status 2"
+    assert one.tables(two())["small"][0].measurements[0].error == failed
+    new_process()
+    known, _ = start(store).tables(two())["small"]
+    assert choose(known.measurements, Policy()) == other
+    # Another process had measured it at the same time, and writes later.
+    store.keep([Table("small", (best, other)).entry("onednn", MACHINE)], merge)
+    known, _ = start(store).tables(two())["small"]
+    assert known.measurements[0].error == failed
+    # A file that was saved before it failed does not take it out either.
+    before = Table("small", (best, other)).entry("onednn", MACHINE)
+    loaded = start(store, loaded={before.key: before}).tables(two())
+    assert loaded["small"][0].measurements[0].error == failed
+
+
+def test_a_loaded_file_goes_before_the_store(store):
+    start(store).tables(two())
+    entry = Table("small", (measurement("a", 7.0),)).entry("onednn", MACHINE)
+    found = start(store, loaded={entry.key: entry}).tables(two())
+    assert origins(found) == {"small": "loaded file", "large": "stored"}
+    assert found["small"][0].measurements[0].seconds == 7.0
+    elsewhere = entry_of(measurement("a"))
+    assert start(None, "cached", loaded={elsewhere.key: elsewhere}).tables(two()) == {}
+
+
+def test_without_a_store_a_process_measures_nothing_twice():
+    start().tables(two())
+    assert origins(start().tables(two())) == {"small": "measured", "large": "measured"}
+    assert stats() == Stats(measurements=4, misses=2, hits=2)
+
+
+def test_a_store_that_cannot_be_written_costs_the_persistence_only(tmp_path):
+    (tmp_path / "cache").touch()
+    broken = Measurements(tmp_path / "cache")
+    with pytest.warns(mg.MinigraphWarning, match="is no folder"):
+        start(broken).tables(two())
+    known, _ = start(broken).tables(two())["small"]
+    again = start(broken)
+    again.tables(two())
+    again.quarantine("small", known.measurements[0], "why")
+    assert start(broken).tables(two())["small"][0].measurements[0].error == f"{QUARANTINE}why"
+    assert stats().measurements == 4
+
+
+def test_what_is_cleared_is_measured_again(store):
+    start(store).tables(two())
+    store.clear()
+    assert origins(start(store).tables(two())) == {"small": "measured", "large": "measured"}
+    assert stats().misses == 4
+
+
+def test_a_body_of_another_kind_is_measured_again(store):
+    odd = Entry("onednn", "small", entry_of().environment, '{"algorithm": 3}')
+    store.keep([odd], lambda old, new: new)
+    assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
+    assert stats() == Stats(measurements=2, misses=1, rejected=1)
+    assert origins(start(store).tables(two()[:1])) == {"small": "stored"}
+
+
+def test_a_bar_is_shown_on_a_terminal_alone_and_leaves_nothing(monkeypatch, store):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    times = itertools.count()
+    monkeypatch.setattr("tqdm.std.time", lambda: float(next(times)))
+    for kind, shown in ((Terminal, True), (io.StringIO, False)):
+        monkeypatch.setattr(sys, "stderr", kind())
+        start().tables([problem(candidate("a"), subject=f"{kind} {i}") for i in range(5)])
+        text = sys.stderr.getvalue()
+        assert ("autotune:" in text and " left" in text) == shown
+        assert not text.rpartition("\r")[2].strip()
