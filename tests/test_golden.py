@@ -58,11 +58,13 @@ def test_the_graph_of_a_training_step(level, request):
 
 x = mg.input("x", (64, 1000))
 image = mg.input("image", (2, 8, 5, 5))
+blocks = mg.input("blocks", (2, 4, 5, 5, 16))
 channel = [mg.input(name, (8,)) for name in ("weight", "bias")]
 KERNELS = {
     "chain": (ops.tanh(x * 2 + 1) * x,),
     "softmax": (ops.softmax(x),),
     "column-sum": ((x * x).sum(0),),
+    "lane-sum": ((blocks * blocks).sum((0, 2, 3)),),
     "batch-norm-relu": (
         ops.relu(ops.batch_norm(image, np.zeros(8), np.ones(8), *channel, training=True)),
     ),
@@ -72,7 +74,7 @@ KERNELS = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_source_of_a_kernel(name, request):
     outputs = KERNELS[name]
-    graph = at_level(Graph((x, image, *channel), outputs), 3)
+    graph = at_level(Graph((x, image, blocks, *channel), outputs), 3)
     (fused,) = [node for node in graph if isinstance(node.op, Fused)]
     kernel = specialise(fused.op.graph, [v.spec.strides for v in fused.inputs])
     support, source = text(kernel.pattern)

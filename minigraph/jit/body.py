@@ -13,6 +13,8 @@ from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Reduction
 
+PIECE = 1024  # elements that are computed before they are streamed
+
 # What every function that computes a unit begins with.  Without reductions or with several stages
 # `partial` is not used.
 HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
@@ -106,14 +108,18 @@ def declare(pattern: Pattern, v: int, index: str, kept: bool = False) -> str:
 
 
 def element(pattern: Pattern, k: int, index: str) -> str:
-    """Return the element `index` along the innermost axis of operand `k`."""
-    how = pattern.accesses[k]
+    """Return the element `index` along the innermost axis of operand `k`.
+
+    Of a pixel the element of lane `k`, as C names the lane.
+    """
+    how, across = pattern.accesses[k], pattern.across[k]
     if how == "unit":
-        return f"p{k}[{index}]"
+        return f"p{k}[{index} * {pattern.lanes} + k]" if across else f"p{k}[{index}]"
     if how == "strided":
         const = "const " if k < pattern.inputs else ""
-        return f"*({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * step{k})"
-    return f"*p{k}"
+        at = f"({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * step{k})"
+        return f"({at})[k]" if across else f"*{at}"
+    return f"p{k}[k]" if across else f"*p{k}"
 
 
 def pointer(pattern: Pattern, k: int, base: str, column: str = "") -> str:
@@ -123,7 +129,8 @@ def pointer(pattern: Pattern, k: int, base: str, column: str = "") -> str:
     if how == "strided":
         moved = f" + {column} * step{k}" if column else ""
         return f"{const}char *p{k} = {base}{moved};"
-    moved = f" + {column} * (int64_t)sizeof({held})" if column and how == "unit" else ""
+    many = f"{pattern.lanes} * " if pattern.across[k] else ""
+    moved = f" + {column} * {many}(int64_t)sizeof({held})" if column and how == "unit" else ""
     return f"{const}{held} *p{k} = ({const}{held} *)({base}{moved});"
 
 

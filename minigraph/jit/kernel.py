@@ -1,15 +1,17 @@
 """The intermediate representation of a kernel: what its text depends on, and its arguments.
 
 A kernel runs over *units*, which threads share; a unit runs over *loops*, once for each stage, and
-combines elements along them; between stages it computes with the results.  Three forms:
+combines elements along them; between stages it computes with the results.  Four forms:
 
     map      nothing is reduced: one unit, whose loops are all axes
     row      the innermost axis is reduced: a unit is one index of the axes that are kept
     column   the innermost axis is kept: a unit is a block of columns
+    lane     the innermost axis is a short block of channels, the *lanes*: what the others have for
+             an element is a pixel, all its lanes; units and loops are what the other axes give
 
 `Pattern` is what the text depends on: the values, how each operand runs along the innermost axis,
-and the form.  Extents and strides stand in the argument block, so a kernel serves every shape with
-the same pattern of broadcasting:
+the form, and the number of lanes.  Other extents and strides stand in the argument block, so a
+kernel serves every shape with the same pattern of broadcasting:
 
     threads, unit axes, loop axes, splits, whether to stream, slot and offset of the scratch memory,
     then the extents of the unit and the loop axes,
@@ -20,7 +22,6 @@ the same pattern of broadcasting:
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -30,9 +31,9 @@ from minigraph.dtypes import DType
 from minigraph.graph import Constant, Graph, Node, Op
 from minigraph.jit.domain import Domain, Unfit, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
+from minigraph.jit.layout import Ints, Layout, arrange
 from minigraph.jit.prelude import MAX_RANK
 from minigraph.jit.small_float import widen_reductions
-from minigraph.jit.space import access, collapse
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.spec import Shape
@@ -40,14 +41,11 @@ from minigraph.spec import Shape
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
 FEW = 8  # units that threads may share unevenly
-TILE = 64  # elements that a tile has along each of two axes at most
-NARROW = 8  # elements below which a side of a tile does not pay
-TILED = 1 << 15  # elements from which on an array is read in tiles
+FEW_BLOCKS = 4  # the same of units that are whole blocks of channels
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
 KEPT = 4 * ROW_LENGTH  # elements of all rows that a unit keeps, on the stack
 # Expressions with one of these are costly.
 COSTLY = ("exp", "log", "pow", "sin", "cos", "tan", "erf", "cbrt", "/", "sqrt", "mg_", "mod")
-Ints = tuple[int, ...]
 
 # Where a value is computed: once a unit, once a row of the innermost loop, for each element.
 UNIT, ROW, ELEMENT = range(3)
@@ -90,7 +88,10 @@ class Pattern:
     """What the text of a kernel depends on.
 
     accesses  of the operands, inputs then outputs: "unit", "same" or "strided" along the innermost
-              axis, "fixed" if they do not change within a unit
+              axis, "fixed" if they do not change within a unit; where there are lanes, along the
+              innermost axis of pixels
+    lanes     how many there are; 1 in other forms
+    across    for each operand whether it has a number for each lane, rather than one for all
     rows      values that a unit keeps for its later runs: computing them again would take longer
     """
 
@@ -99,6 +100,8 @@ class Pattern:
     dtypes: tuple[DType, ...]
     accesses: tuple[str, ...]
     stores: tuple[Store, ...]
+    lanes: int
+    across: tuple[bool, ...]
     rows: Ints = ()
 
     @property
@@ -180,22 +183,6 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Extents and strides: (extent, the stride of each operand) for each axis."""
-
-    units: tuple[tuple[int, Ints], ...]
-    loops: tuple[tuple[int, Ints], ...]
-
-    @property
-    def count(self) -> int:
-        return math.prod(n for n, _ in self.units)
-
-    @property
-    def length(self) -> int:
-        return math.prod(n for n, _ in self.loops)
-
-
-@dataclass(frozen=True)
 class Kernel:
     """A pattern with the shapes of one use of it."""
 
@@ -207,20 +194,21 @@ class Kernel:
     def splits(self, threads: int) -> int:
         """Into how many parts to split the loops of a unit, so that all threads have work."""
         units = self.layout.count
-        if self.pattern.form == "map":
+        if not self.pattern.reductions:
             return threads
         if self.pattern.form == "column":
             width = self.layout.units[-1][0]
             units = units // width * -(-width // COLUMNS)
         if threads == 1 or units >= 2 * threads or self.pattern.stages > 1:
             return 1
-        return max(1, min(-(-2 * threads // units), self.layout.length // STRETCH))
+        length = self.layout.length * self.pattern.lanes
+        return max(1, min(-(-2 * threads // units), length // STRETCH))
 
     def scratch(self, threads: int) -> int:
         """Return the bytes that partial results need."""
-        reductions = len(self.pattern.reductions)
+        results = len(self.pattern.reductions) * self.pattern.lanes
         splits = self.splits(threads)
-        return 8 * self.layout.count * splits * reductions if splits > 1 else 0
+        return 8 * self.layout.count * splits * results if splits > 1 else 0
 
     def block(
         self,
@@ -251,100 +239,34 @@ def specialise(
     domain = analyse(graph)
     steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
     operands = [*graph.inputs, *graph.outputs]
-    by_loop = [_by_loop(domain, node, s) for node, s in zip(operands, steps, strict=True)]
-    form, units, loops = _axes(domain)
-    layout = Layout(*(_collapsed(domain, axes, by_loop) for axes in (units, loops)))
-    if form == "map" and not any(takes_index(node.op) for node in graph):
-        layout = _tiled(layout, [x.dtype.itemsize for x in operands])
+    layout = arrange(domain, operands, steps)
     if len(layout.units) + len(layout.loops) > MAX_RANK:
         raise Unfit(f"it has more than {MAX_RANK} axes")
-    innermost = layout.units[-1] if form == "column" else layout.loops[-1]
-    accesses = [_access(k, x.dtype.itemsize, layout, innermost[1]) for k, x in enumerate(operands)]
-    made = _Values(domain, layout, form, innermost[1])
+    made = _Values(domain, layout)
     stores = tuple(
         Store(made.place[y], domain.reduces and domain.varies(y) == domain.kept)
         for y in graph.outputs
     )
     dtypes = tuple(x.dtype for x in operands)
-    pattern = Pattern(form, tuple(made.values), dtypes, tuple(accesses), stores)
+    lanes, across = layout.lanes
+    wide = tuple(map(bool, across))
+    pattern = Pattern(layout.form, tuple(made.values), dtypes, layout.accesses, stores, lanes, wide)
     _check(pattern, layout)
-    if form == "row" and layout.length <= ROW_LENGTH:
+    if layout.form == "row" and layout.length <= ROW_LENGTH:
         pattern = replace(pattern, rows=_worth_keeping(pattern)[: KEPT // layout.length])
     last = {k: s for s in range(pattern.stages) for k in pattern.loaded(pattern.run(s))}
     inplace = [
-        _overwriting(pattern, k, last.get(k, 0), operands, by_loop) for k in range(pattern.inputs)
+        _overwriting(pattern, k, last.get(k, 0), operands, layout) for k in range(pattern.inputs)
     ]
     return Kernel(pattern, layout, tuple(made.constants), tuple(inplace))
 
 
-def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
-    axes = zip(domain.loops[node], strides, strict=True)
-    return {loop: stride for loop, stride in axes if loop is not None}
-
-
-def _axes(domain: Domain) -> tuple[str, list[int], list[int]]:
-    """Return the form, the axes of a unit's place and those of its loops, outermost first."""
-    every = range(len(domain.extents))
-    if not domain.reduces:
-        return "map", [], list(every)
-    kept, reduced = sorted(domain.kept), sorted(domain.reduced)
-    column = bool(reduced) and every[-1] in domain.kept
-    return "column" if column else "row", kept, reduced
-
-
-def _collapsed(
-    domain: Domain, axes: list[int], by_loop: list[dict[int, int]]
-) -> tuple[tuple[int, Ints], ...]:
-    if not axes:
-        return ((1, (0,) * len(by_loop)),)
-    space = collapse(
-        [domain.extents[a] for a in axes], [[s.get(a, 0) for a in axes] for s in by_loop]
-    )
-    return tuple(zip(space.extents, zip(*space.strides, strict=True), strict=True))
-
-
-def _tiled(layout: Layout, sizes: list[int]) -> Layout:
-    """Return the layout in tiles if an operand's innermost axis is another one than the kernel's.
-
-    A transposed array is read column by column otherwise, and each of its cache lines many times.
-    """
-    *outer, (columns, across) = layout.loops
-    for k, size in enumerate(sizes):
-        along = [a for a, (_, strides) in enumerate(outer) if strides[k] == size]
-        if across[k] in (0, size) or not along or layout.length < TILED:
-            continue
-        rows, down = outer[along[-1]]
-        high, wide = _tile(rows), _tile(columns)
-        if min(high, wide) < NARROW:
-            continue
-        del outer[along[-1]]
-        blocks = [
-            (rows // high, tuple(s * high for s in down)),
-            (columns // wide, tuple(s * wide for s in across)),
-        ]
-        return Layout(layout.units, (*outer, *blocks, (high, down), (wide, across)))
-    return layout
-
-
-def _tile(extent: int) -> int:
-    """Return the largest divisor of an axis's length that is no longer than a tile."""
-    return next(n for n in range(min(extent, TILE), 0, -1) if extent % n == 0)
-
-
-def _access(k: int, itemsize: int, layout: Layout, innermost: Ints) -> str:
-    if not any(strides[k] for _, strides in layout.loops) and not innermost[k]:
-        return "fixed"
-    return access(innermost[k], itemsize)
-
-
-def _overwriting(
-    pattern: Pattern, k: int, last: int, operands: list[Node], by_loop: list[dict[int, int]]
-) -> Ints:
+def _overwriting(pattern: Pattern, k: int, last: int, operands: list[Node], layout: Layout) -> Ints:
     """Return the outputs that are written where input `k` was read, in stage `last` or later."""
     return tuple(
         i
         for i, store in enumerate(pattern.stores)
-        if by_loop[pattern.inputs + i] == by_loop[k]
+        if layout.alike(pattern.inputs + i, k)
         and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
         and (store.per_unit or pattern.values[store.value].stage >= last)
     )
@@ -353,11 +275,9 @@ def _overwriting(
 class _Values:
     """The values of a kernel, and which of them is a node's."""
 
-    def __init__(self, domain: Domain, layout: Layout, form: str, innermost: Ints) -> None:
+    def __init__(self, domain: Domain, layout: Layout) -> None:
         self.domain = domain
         self.layout = layout
-        self.form = form
-        self.innermost = innermost
         self.values: list[Value] = []
         self.constants: list[int] = []
         self.place: dict[Node, int] = {}
@@ -377,8 +297,8 @@ class _Values:
                 self.values.append(made)
 
     def _loaded(self, node: Node, k: int) -> Value:
-        moves = any(strides[k] for _, strides in self.layout.loops)
-        level = ELEMENT if self.innermost[k] else ROW if moves else UNIT
+        moves = self.layout.moves(k)
+        level = ELEMENT if self.layout.innermost[k] else ROW if moves else UNIT
         return Value(node.dtype, operand=k, level=level)
 
     def _constant(self, node: Node) -> Value:
@@ -398,12 +318,12 @@ class _Values:
         op = node.op
         args = tuple(self.place[x] for x in node.inputs)
         if isinstance(op, Reduction):
-            level = ELEMENT if self.form == "column" else UNIT
+            level = ELEMENT if self.layout.form == "column" else UNIT
         elif not isinstance(op, Elementwise):
             return None
         elif takes_index(op):
             long = tuple(n for n in node.shape if n != 1)
-            if self.form != "map" or long != self.domain.extents:
+            if self.layout.form != "map" or long != self.domain.extents:
                 raise Unfit("random numbers are counted along one flat axis")
             level = ELEMENT
         else:
@@ -430,5 +350,6 @@ def _check(pattern: Pattern, layout: Layout) -> None:
     if pattern.stages > 1:
         if pattern.form == "column":
             raise Unfit("it would have to run along the outer axis more than once")
-        if layout.count < FEW and layout.length > STRETCH:
+        few = FEW_BLOCKS if pattern.form == "lane" else FEW
+        if layout.count < few and layout.length * pattern.lanes > STRETCH:
             raise Unfit("it has too few rows to share among threads")

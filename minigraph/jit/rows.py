@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from minigraph.jit.body import (
     HEAD,
+    PIECE,
     accumulators,
     bases,
     combine,
@@ -39,7 +40,6 @@ from minigraph.jit.body import (
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ELEMENT, ROW, STRETCH, UNIT, Pattern
 
-PIECE = 1024  # elements that are computed before they are streamed
 LANES = 32
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from minigraph.jit import columns, rows
+from minigraph.jit import columns, lanes, rows
 from minigraph.jit.expression import support
 from minigraph.jit.kernel import Pattern
 
@@ -17,5 +17,5 @@ def text(pattern: Pattern) -> tuple[tuple[str, ...], str]:
         if value.op is not None and not value.reduces:
             operands = [pattern.values[a].dtype for a in value.args]
             needs.update(dict.fromkeys(support(value.op, operands, value.dtype)))
-    form = columns if pattern.form == "column" else rows
+    form = {"column": columns, "lane": lanes}.get(pattern.form, rows)
     return tuple(needs), form.text(pattern)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from minigraph.graph import Node
 from minigraph.jit.domain import Loops, Unfit, connections
 from minigraph.jit.expression import is_number, takes_index
-from minigraph.jit.kernel import FEW, STRETCH, is_costly
+from minigraph.jit.kernel import FEW, FEW_BLOCKS, STRETCH, is_costly
+from minigraph.jit.layout import BLOCKS
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
@@ -145,7 +146,7 @@ class Group:
         if stored and not (whole or storable):
             raise Unfit("its result is stored and has fewer axes than the kernel")
         each_row = self.reduced is None and not whole and len(self.extents) - 1 in axes
-        if each_row and not is_cheap(node):
+        if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
             raise Unfit("it would be computed again for every row")
 
     def _will_reduce(self, node: Node) -> bool:
@@ -174,10 +175,12 @@ class Group:
         if free and [self.extents[i] for i in free] != extents:
             raise Unfit("the kernel runs over other axes")
         again = bool(free) and any(user in self.looped for user in users)
-        kept = math.prod(self.extents[i] for i in axes)
+        units, few = math.prod(self.extents[i] for i in axes), FEW
+        if kept_inside(node) in BLOCKS:
+            units, few = units // kept_inside(node), FEW_BLOCKS
         if again and reduces_down(node):
             raise Unfit("the kernel would run along the outer axis more than once")
-        if again and kept < FEW and math.prod(extents) > STRETCH:
+        if again and units < few and math.prod(extents) > STRETCH:
             raise Unfit("the kernel would have too few rows to share among threads")
 
     def _reduce(self, node: Node, loops: Loops) -> None:
@@ -216,8 +219,14 @@ def long_axes(node: Node) -> list[int]:
     return [n for n in sizes if n != 1]
 
 
-def reduces_down(node: Node) -> bool:
-    """Whether a reduction keeps the innermost axis, so that columns run beside each other."""
+def kept_inside(node: Node) -> int:
+    """Return the length of the innermost axis if a reduction keeps it, else 1."""
     assert isinstance(node.op, Reduction)
-    long = [i for i, n in enumerate(node.inputs[0].shape) if n != 1]
-    return bool(long) and long[-1] not in node.op.axes
+    shape = node.inputs[0].shape
+    last = max((i for i, n in enumerate(shape) if n != 1), default=None)
+    return 1 if last is None or last in node.op.axes else shape[last]
+
+
+def reduces_down(node: Node) -> bool:
+    """Whether a reduction keeps a long innermost axis, so that columns run beside each other."""
+    return kept_inside(node) > 1 and kept_inside(node) not in BLOCKS

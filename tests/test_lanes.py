@@ -1,0 +1,317 @@
+"""Kernels over arrays whose innermost axis is a short block of channels."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.backends.cpu import compiler, generated
+from minigraph.graph import Graph, Input, toposort
+from minigraph.jit.domain import Unfit
+from minigraph.jit.fused import Fused
+from minigraph.jit.kernel import FEW_BLOCKS, STRETCH, specialise
+from minigraph.ops.reduction import Max, Min, Sum
+
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+
+OUTER = (0, 2, 3)  # the axes of images [n, c / L, h, w, L] that channels have not
+
+
+def array(*shape, dtype="float32", seed=0):
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind in "iu":
+        return rng.integers(-9 if np.dtype(dtype).kind == "i" else 0, 9, shape).astype(dtype)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    return rng.normal(size=shape).astype(dtype)
+
+
+def vectors(shape):
+    return tuple(1 if axis in OUTER else n for axis, n in enumerate(shape))
+
+
+def kernel(*ys):
+    """The kernel for all that expressions are made of."""
+    xs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
+    return specialise(Graph(xs, ys), [x.spec.strides for x in xs])
+
+
+def check(build, *xs, threads=2, tolerance=2e-5, form="lane"):
+    """One kernel of that form computes build(inputs), as NumPy does; return its results."""
+    inputs = tuple(mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs))
+    ys = build(*inputs)
+    graph = Graph(inputs, ys if isinstance(ys, tuple) else (ys,))
+    assert specialise(graph, [x.strides for x in xs]).pattern.form == form
+    cg = mg.comp_graph("cpu", {"graph_opt_level": 0, "num_threads": threads})
+    function = cg.compile(inputs, list(Fused(graph).results(*inputs)))
+    assert [(op, made) for op, made, _ in function.report().steps] == [("fused", "c")]
+    found = function(*xs)
+    with np.errstate(all="ignore"):
+        expected = graph(*xs)
+    for got, want in zip(found, expected, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        finite = np.isfinite(want)
+        scale = np.abs(want[finite].astype("float64")).max(initial=1)
+        np.testing.assert_array_equal(got[~finite], want[~finite])
+        np.testing.assert_allclose(
+            got[finite].astype("float64"), want[finite].astype("float64"), 0, tolerance * scale
+        )
+    return found
+
+
+def normalized(x, weight, bias):
+    """A batch norm with a relu: (y, mean, variance)."""
+    count = x.size // weight.size
+    mean = Sum(OUTER)(x) / count
+    distance = x - mean
+    variance = Sum(OUTER)(distance * distance) / count
+    y = distance * (weight * ops.rsqrt(variance + 1e-5)) + bias
+    return ops.relu(y), mean, variance
+
+
+def added(x, weight, bias, residual):
+    y, mean, variance = normalized(x, weight, bias)
+    return ops.relu(y + residual), mean, variance
+
+
+def backward(dy, y, x, weight, mean, variance):
+    """What of a batch norm with a relu goes back: (dx, dweight, dbias, dy before the relu)."""
+    count = x.size // weight.size
+    dz = ops.where(y <= 0, 0, dy)
+    inverse = ops.rsqrt(variance + 1e-5)
+    normal = (x - mean) * inverse
+    dweight, dbias = Sum(OUTER)(dz * normal), Sum(OUTER)(dz)
+    rest = dz - dbias / count - normal * (dweight / count)
+    return rest * (weight * inverse), dweight, dbias, dz
+
+
+SHAPES = [
+    (8, 4, 9, 9, 16),
+    (1, 5, 7, 7, 16),
+    (6, 3, 1, 1, 16),
+    (2, 1, 3, 1, 8),
+    (2, 9, 30, 31, 8),
+    (3, 4, 1, 5, 8),
+    (1, 4, 1, 70_000, 16),
+]
+
+
+# ---------------------------------------------------------------- several runs over the pixels
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_batch_norm_and_what_goes_back_are_one_kernel_each(shape, dtype):
+    x, dy = array(*shape, dtype=dtype), array(*shape, dtype=dtype, seed=1)
+    v = vectors(shape)
+    w, b = array(*v, dtype=dtype, seed=2), array(*v, dtype=dtype, seed=3)
+    tolerance = 1e-12 if dtype == "float64" else 2e-5
+    for threads in (1, 2, 5):
+        y, mean, variance = check(normalized, x, w, b, threads=threads, tolerance=tolerance)
+        check(added, x, w, b, dy, threads=threads, tolerance=tolerance)
+        check(backward, dy, y, x, w, mean, variance, threads=threads, tolerance=tolerance)
+
+
+def test_softmaxes_over_the_images_one_after_the_other_are_one_kernel():
+    def build(x):
+        for _ in range(4):
+            e = ops.exp(x - Max(OUTER)(x))
+            x = e / Sum(OUTER)(e) * 2
+        return x, Min(OUTER)(x)
+
+    check(build, array(3, 4, 5, 5, 8))
+
+
+def test_nan_and_infinity_stay_in_their_lane():
+    x = array(4, 4, 6, 6, 16)
+    for i, value in enumerate((np.nan, np.inf, -np.inf)):
+        x[i, 1, 2, 3, 5 * i] = value
+    w, b = array(1, 4, 1, 1, 16, seed=1), array(1, 4, 1, 1, 16, seed=2)
+    y, mean, _ = check(normalized, x, w, b)
+    bad = {(int(i), int(k)) for _, i, _, _, k in np.argwhere(~np.isfinite(mean))}
+    assert bad == {(1, 0), (1, 5), (1, 10)}
+    assert not np.isfinite(y[:, 1, :, :, [0, 5, 10]]).any()
+    check(lambda x: (Max(OUTER)(x), Min(OUTER)(x), Sum(OUTER)(x)), x)
+
+
+def test_too_few_blocks_for_the_threads_are_no_kernel_of_several_stages():
+    enough, few = (mg.input("x", (2, n, 1, STRETCH, 16)) for n in (FEW_BLOCKS, FEW_BLOCKS - 1))
+    assert kernel(enough - Sum(OUTER)(enough)).pattern.stages == 2
+    with pytest.raises(Unfit, match="too few"):
+        kernel(few - Sum(OUTER)(few))
+    assert kernel(Sum(OUTER)(few)).pattern.form == "lane"
+
+
+# ---------------------------------------------------------------- one run
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int8", "int32", "uint8", "bool", "float16"])
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_reductions_of_every_type(dtype, lanes):
+    x = array(3, 4, 7, 5, lanes, dtype=dtype)
+    for op in (Sum, Max, Min):
+        check(op(OUTER), x, tolerance=1e-3 if dtype == "float16" else 1e-12)
+    check(op((0,)), x[:, :, :1, :1].copy()[:, 0, 0, 0], tolerance=0)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_few_blocks_are_split_among_threads(blocks, threads):
+    x = array(3, blocks, 50, 51, 16, dtype="float64")
+    inputs = mg.input("x", x.shape, "float64")
+    assert kernel(Sum(OUTER)(inputs)).splits(threads) > 1
+
+    def build(x):
+        total = Sum(OUTER)(x * x)
+        return ops.sqrt(total + 1), total, Max(OUTER)(x)
+
+    first = check(build, x, threads=threads, tolerance=1e-12)
+    for _ in range(3):
+        for one, other in zip(first, check(build, x, threads=threads), strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("pixels", [1 << 8, 1 << 14, 1 << 19])
+def test_the_error_of_a_sum_does_not_grow_with_its_length(pixels):
+    x = np.random.default_rng(0).random((pixels, 8), dtype=np.float32)
+    (found,) = check(Sum((0,)), x, tolerance=1e-4)
+    exact = x.sum(0, dtype="float64")
+    assert np.abs(found.reshape(8) - exact).max() < 3e-7 * exact.max()
+
+
+# ---------------------------------------------------------------- nothing reduced
+
+N, C, H, W = 3, 4, 5, 7
+BROADCAST = {
+    "channels": (1, C, 1, 1, 16),
+    "lanes alone": (16,),
+    "lanes of every image": (N, C, 1, 1, 16),
+    "pixels": (H, W, 1),
+    "pixels of every image": (N, C, H, W, 1),
+    "blocks": (1, C, 1, 1, 1),
+    "a number": (),
+    "columns": (1, 1, 1, W, 16),
+    "rows": (N, 1, H, 1, 16),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", BROADCAST.values(), ids=BROADCAST)
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_operands_broadcast(shape, dtype, threads):
+    x, y = array(N, C, H, W, 16, dtype=dtype), array(*shape, dtype=dtype, seed=1)
+    z = array(1, C, 1, 1, 16, dtype=dtype, seed=2)
+    check(lambda x, y, z: (x * y + z, (y * y - x) * (z + 1)), x, y, z, threads=threads)
+
+
+def test_all_operands_may_be_broadcast():
+    x, y = array(N, C, H, 1, 8), array(1, C, 1, W, 1, seed=1)
+    check(lambda x, y: x * y, x, y)
+    check(lambda x: ops.broadcast_to(x * 2, (N, C, H, W, 8)), x)
+
+
+VIEWS = {
+    "transposed": lambda x: x.transpose((0, 2, 1, 3)),
+    "every other": lambda x: x[:, ::2, ::-1],
+    "a part": lambda x: x[:, 1:, 2:],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views_are_read_in_place(view):
+    x, row = array(4, 9, 10, 16), array(16, seed=1)
+    a, b = mg.input("a", x.shape), mg.input("b", row.shape)
+    ys = (view(a) * b, view(a).sum((0, 2)))
+    function = mg.comp_graph("cpu").compile([a, b], ys)
+    assert {made for _, made, _ in function.report().steps} == {"c"}
+    y, total = function(x, row)
+    np.testing.assert_array_equal(y, view(x) * row)
+    np.testing.assert_allclose(total, view(x).sum((0, 2)), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_small_floats_are_rounded_as_by_one_kernel_for_each_op(dtype):
+    x, w = array(2, 4, 5, 5, 16).astype(np.dtype(dtype)), array(1, 4, 1, 1, 16, seed=1)
+    w = w.astype(x.dtype)
+    (y,) = check(lambda x, w: ops.relu(x * w + x), x, w, tolerance=0)
+    assert y.any()
+    check(lambda x, w: Sum(OUTER)(x * w), x, w, tolerance=0.01)
+
+
+def test_outputs_beyond_the_cache_are_streamed(monkeypatch):
+    monkeypatch.setattr(generated, "cache_bytes", lambda: 0)
+    for pixels in (1, 63, 64, 65, 200):
+        for dtype in ("float32", "float64", "int8"):
+            x = array(2, 4, 3, pixels, 16, dtype=dtype)
+            w = array(1, 4, 1, 1, 16, dtype=dtype, seed=1)
+            check(lambda x, w: (x + w, x * w), x, w, tolerance=0)
+            if dtype != "int8":
+                check(normalized, x, w, w, tolerance=2e-5)
+
+
+# ---------------------------------------------------------------- which kernels are of this form
+
+
+def form(y):
+    return kernel(y).pattern.form
+
+
+def test_other_lengths_and_other_axes_have_other_forms():
+    x, row = mg.input("x", (3, 5, 16)), mg.input("row", (16,))
+    assert form(x + row) == "lane"
+    assert form(x + 1) == "map"
+    assert form(mg.input("one", (16,)) + row) == "map"
+    assert form(x.sum(2) + 1) == "row"
+    assert form(x.sum(0) + 1) == "column"
+    assert form(x.sum((0, 1)) + 1) == form(x.sum(1) + 1) == "lane"
+    assert form(mg.input("y", (3, 5, 32)) + mg.input("row", (32,))) == "map"
+    assert form(mg.input("z", (5, 3, 32)).sum((0, 1))) == "column"
+
+
+def test_an_operand_that_steps_over_numbers_along_the_lanes_has_another_form():
+    x, row = mg.input("x", (3, 5, 16)), mg.input("row", (16,))
+    y = Graph((x, row), (x + row,))
+    assert specialise(y, [(640, 128, 8), (4,)]).pattern.form == "map"
+    assert specialise(y, [(640, 128, 4), (0,)]).pattern.form == "lane"
+
+
+def test_random_numbers_are_counted_along_one_flat_axis():
+    x, row = mg.input("x", (3, 5, 16)), mg.input("row", (16,))
+    assert form(ops.dropout(x, 0.5) * row) == "map"
+
+
+def test_one_text_serves_every_number_of_blocks_and_pixels():
+    patterns = set()
+    for shape in ((8, 4, 9, 9, 16), (2, 8, 3, 3, 16), (5, 6, 1, 4, 16)):
+        x, w = mg.input("x", shape), mg.input("w", vectors(shape))
+        patterns.add(kernel(*normalized(x, w, w)).pattern)
+    assert len(patterns) == 1
+
+
+def test_what_is_read_for_the_last_time_may_be_overwritten():
+    shape = (4, 4, 6, 6, 16)
+    dy, y, x = (mg.input(name, shape) for name in ("dy", "y", "x"))
+    v = [mg.input(name, vectors(shape)) for name in ("w", "mean", "variance")]
+    made = kernel(*backward(dy, y, x, *v)[:3])
+    assert made.inplace[:3] == ((0,), (0,), (0,))
+    assert all(1 in outputs and 2 in outputs for outputs in made.inplace[3:])
+    (early,) = kernel(x * Sum(OUTER)(x), x * 2).inplace
+    assert early == (0,)  # the other one is written before x is read again
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_overwriting_an_operand_changes_nothing(threads):
+    x = mg.input("x", (2, 4, 20, 21, 16), "float64")
+    w = mg.input("w", (1, 4, 1, 1, 16), "float64")
+    step = Fused(Graph((x, w), (normalized(x, w, w)[0] * w,)))
+    y = x
+    for _ in range(3):
+        y = step(ops.tanh(y), w)
+    values, weights = (array(*v.shape, dtype=v.dtype) for v in (x, w))
+    reused, fresh = (
+        mg.comp_graph(device, {"graph_opt_level": 0, "num_threads": threads}).compile([x, w], y)
+        for device in ("cpu", "reference")
+    )
+    memory = reused.report().memory
+    assert memory.arena_bytes < memory.unplanned_bytes
+    np.testing.assert_allclose(reused(values, weights), fresh(values, weights), 1e-9, 1e-9)
