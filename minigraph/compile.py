@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,19 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from minigraph import cache, fingerprint
 from minigraph import options as settings
+from minigraph.autotune.policy import Policy
+from minigraph.autotune.session import Session
 from minigraph.backends.cpu import CpuBackend
 from minigraph.backends.reference import ReferenceBackend
 from minigraph.dtypes import can_cast
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError, warn_once
-from minigraph.function import Function
+from minigraph.function import Compiled, Function
 from minigraph.graph import Graph, Input, Node, Parameter, as_node
 from minigraph.lower import lower
 from minigraph.ops.cast import astype
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
-from minigraph.program import Backend
+from minigraph.program import Backend, Program
 from minigraph.source import here
+from minigraph.store import Entry, Measurements
+from minigraph.tuning import Tuning
 from minigraph.verify import VerifiedFunction
 
 
@@ -32,6 +39,7 @@ class CompGraph:
     def __init__(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> None:
         self.device = check_device(settings.default_device() if device is None else device)
         self._given: dict[str, Any] = {}
+        self._loaded: dict[str, Entry] = {}
         for name, value in (options or {}).items():
             self.set_option(name, value)
         settings.resolve(self._given)  # a bad MINIGRAPH_OPTIONS is an error here, not later
@@ -58,18 +66,30 @@ class CompGraph:
         inputs: Sequence[Node] = (),
         outputs: Node | Sequence[Node] = (),
         updates: Mapping[Parameter, Any] | None = None,
+        *,
+        optimize: bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> Function:
         """Return the function of `inputs` that computes `outputs` and then applies `updates`.
 
-        inputs   made by `mg.input`; the function takes their values in this order or by name
-        outputs  expressions, or one expression, for which the function returns one array
-        updates  for parameters their new values: computed, as the outputs are, from the values that
-                 all parameters had when the call began
+        inputs     made by `mg.input`; the function takes their values in this order or by name
+        outputs    expressions, or one expression, for which the function returns one array
+        updates    for parameters their new values: computed, as the outputs are, from the values
+                   that all parameters had when the call began
+        optimize   True: tune even where the option `autotune` is "off"; False: choose algorithms by
+                   heuristics and touch no cache, that of generated kernels included
+        cache_dir  a folder for the function's own cache file, <7 digits of its fingerprint>.cache,
+                   which is read if it is there and written if it lacks something
 
         Raises GraphError for an input that is missing, named twice or no input, ShapeError and
-        DTypeError for a new value that does not fit its parameter.
+        DTypeError for a new value that does not fit its parameter, CacheError for an algorithm that
+        was not measured where `autotune` is "frozen".
         """
         values = self.options
+        if optimize is False:
+            values["autotune"] = "off"
+        elif optimize and values["autotune"] == "off":
+            values["autotune"] = "tune"
         seconds: dict[str, float] = {}
         single = isinstance(outputs, Node)
         results = [outputs] if isinstance(outputs, Node) else list(map(_expression, outputs))
@@ -81,27 +101,69 @@ class CompGraph:
             graph.check()
             graph = number_streams(graph)
         task = Task(graph, inputs, len(results), single, list(new))
-        return self._function(task, values, seconds)
+        backend = open_backend(self.device, values, optimize is not False)
+        covered = fingerprint.fields(graph, self.device, values, backend.versions)
+        if optimize is False or cache_dir is None:
+            return self._function(task, backend, values, covered, seconds, self._loaded)
+        path = cache.file_of(cache_dir, covered["fingerprint"])
+        known = {**self._loaded, **cache.load_from_folder(path, covered, backend).entries}
+        function = self._function(task, backend, values, covered, seconds, known)
+        cache.save_to_folder(path, covered, function.cache_entries())
+        return function
+
+    def load_cache(self, path: str | os.PathLike[str], type: str = "all") -> cache.Loaded:
+        """Use what `Function.save_cache` has written, in functions compiled from now on.
+
+        type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
+
+        Entries that are damaged, or were made in another environment, are not used: the result says
+        which, and why.  Raises CacheError if machine code is asked for and others may have written
+        the file.
+        """
+        loaded = cache.load(path, type, open_backend(self.device, self.options))
+        self._loaded.update(loaded.entries)
+        return loaded
 
     def _function(
-        self, task: Task, values: Mapping[str, Any], seconds: dict[str, float]
+        self,
+        task: Task,
+        backend: Backend,
+        values: Mapping[str, Any],
+        covered: Mapping[str, str],
+        seconds: dict[str, float],
+        loaded: Mapping[str, Entry],
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long."""
         level = values["graph_opt_level"]
-        backend = open_backend(self.device, values)
+        tuning = open_tuning(backend, values, loaded)
         with timed(seconds, "optimize"), collector_paused():
             jit = jit_level(values, backend)
-            stages = optimize(task.graph, pipeline(abs(level), values["graph_opt.fast_math"], jit))
+            costs = None if values["autotune"] == "off" else tuning
+            passes = pipeline(abs(level), values["graph_opt.fast_math"], jit, costs)
+            stages = optimize(task.graph, passes)
             graph = stages[-1][0] if stages else task.graph
-        with timed(seconds, "lower"), collector_paused():
-            program = lower(graph, task.results, task.updates, backend)
-        records = [record for _, record in stages]
-        parts = (program, task.inputs, task.single, backend, values, seconds, records)
+
+        def lowered() -> Program:
+            with timed(seconds, "lower"), collector_paused():
+                return lower(graph, task.results, task.updates, backend, tuning.algorithm)
+
+        compiled = Compiled(
+            inputs=task.inputs,
+            single=task.single,
+            backend=backend,
+            options=values,
+            covered=covered,
+            seconds=seconds,
+            passes=[record for _, record in stages],
+            lowered=lowered,
+            tuning=tuning,
+        )
         if level >= 0:
-            return Function(*parts)
-        written = self._function(replace(task, single=False), {**values, **AS_WRITTEN}, {})
+            return Function(compiled)
+        plain = {**values, **AS_WRITTEN}
+        written = self._function(replace(task, single=False), backend, plain, covered, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
-        return VerifiedFunction(*parts, written=written, stages=named, updates=task.updates)
+        return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
 
 
 @dataclass(frozen=True)
@@ -150,11 +212,28 @@ def check_device(device: str) -> str:
     raise DeviceError(f'there is no device {device!r}; use "cpu" or "reference"')
 
 
-def open_backend(device: str, values: Mapping[str, Any]) -> Backend:
-    """Return the backend for a device."""
+def open_backend(device: str, values: Mapping[str, Any], on_disk: bool = True) -> Backend:
+    """Return the backend for a device; `on_disk` says whether it may keep kernels there."""
     if device == "reference":
         return ReferenceBackend()
-    return CpuBackend(settings.num_threads(values["num_threads"]), values["bulk"])
+    return CpuBackend(settings.num_threads(values["num_threads"]), values["bulk"], on_disk)
+
+
+def open_tuning(backend: Backend, values: Mapping[str, Any], loaded: Mapping[str, Entry]) -> Tuning:
+    """Return what chooses algorithms for one compile, which may know entries of loaded files."""
+    policy = Policy(
+        values["autotune.workspace_limit"], values["autotune.deterministic"], values["precision"]
+    )
+    folder = settings.cache_folder()
+    store = measurements(folder) if folder and values["autotune"] != "off" else None
+    environment = backend.environment("onednn")
+    session = Session(
+        values["autotune"], policy, values["autotune.budget"], environment, store, loaded
+    )
+    return Tuning(backend, session)
+
+
+measurements = functools.cache(Measurements)  # one for each folder
 
 
 def jit_level(values: Mapping[str, Any], backend: Backend) -> int:

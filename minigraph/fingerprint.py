@@ -16,27 +16,36 @@ import numpy as np
 from minigraph.graph import Constant, Graph
 from minigraph.version import __version__
 
+# Options that change neither kernels nor what is measured.
+IRRELEVANT = ("autotune", "bulk", "seed")
+
 
 def fields(
     graph: Graph, device: str, options: Mapping[str, Any], libraries: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what the fingerprint covers, in words."""
+    """Return what the fingerprint covers, in words, and as its last field the fingerprint."""
     values = hashlib.sha256()
     for node in graph:
         if isinstance(node.op, Constant):
             values.update(f"{node.spec}".encode() + node.op.value.tobytes())
-    return {
+    relevant = [
+        f"{name}={value}"
+        for name, value in options.items()
+        if name.partition(".")[0] not in IRRELEVANT
+    ]
+    covered = {
         "minigraph": __version__,
         "numpy": np.__version__,
         **libraries,
         "device": f"{device} {processor()}" if device != "reference" else device,
-        "options": ", ".join(f"{name}={value}" for name, value in options.items()),
+        "options": ", ".join(relevant),
         "graph": hashlib.sha256(str(graph).encode()).hexdigest(),
         "constants": values.hexdigest(),
     }
+    return {**covered, "fingerprint": _digest(covered)}
 
 
-def digest(covered: Mapping[str, str]) -> str:
+def _digest(covered: Mapping[str, str]) -> str:
     """Return the fingerprint, 40 hexadecimal digits."""
     text = "\n".join(f"{name}: {value}" for name, value in covered.items())
     return hashlib.sha256(text.encode()).hexdigest()[:40]

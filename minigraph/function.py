@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minigraph import fingerprint
+from minigraph import cache
 from minigraph.drawing import to_dot, to_html
 from minigraph.dtypes import Array, as_array
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.graph import Constant, Input, Item, Node, Parameter, Variable
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.random import SEED, STEP
@@ -25,8 +27,31 @@ from minigraph.program import Backend, Buffer, Home, Program, Step, Timing, View
 from minigraph.report import GeneratedKernel, MemoryUse, PassRecord, Report
 from minigraph.source import here
 from minigraph.spec import Spec, aligned_empty
+from minigraph.store import Entry
+from minigraph.tuning import Tuning
 
 BYTE = np.dtype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a function is made of.
+
+    covered  what its fingerprint covers, in words, and the fingerprint
+    seconds  that each stage of compiling took
+    lowered  returns the program, with the algorithms that are best so far
+    tuning   what has chosen them
+    """
+
+    inputs: list[Node]
+    single: bool
+    backend: Backend
+    options: Mapping[str, Any]
+    covered: Mapping[str, str]
+    seconds: dict[str, float]
+    passes: list[PassRecord]
+    lowered: Callable[[], Program]
+    tuning: Tuning
 
 
 class Function:
@@ -39,43 +64,39 @@ class Function:
            function go on from there, as after loading a checkpoint.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        inputs: Sequence[Node],
-        single: bool,
-        backend: Backend,
-        options: Mapping[str, Any],
-        seconds: dict[str, float],
-        passes: Sequence[PassRecord] = (),
-    ) -> None:
+    def __init__(self, compiled: Compiled) -> None:
         self.calls = 0
-        self._program = program
-        self._inputs = list(inputs)
-        self._single = single
-        self._backend = backend
-        self._options = dict(options)
-        self._seconds = seconds
-        self._passes = list(passes)
+        self._compiled = compiled
+        self._inputs = compiled.inputs
+        self._options = dict(compiled.options)
+        self._backend = compiled.backend
         self._lock = threading.Lock()
-        self.seed = np.array(options["seed"], np.uint64)
+        self.seed = np.array(compiled.options["seed"], np.uint64)
+        self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
+        self._bind(compiled.lowered())
+
+    def _bind(self, program: Program) -> None:
+        """Give a program its memory."""
+        self._program = program
         self._static = _static_memory(program)
-        feeds = [_feed(buffer.node, inputs) for buffer in program.inputs]
-        self._feeds = None if feeds == [*range(len(inputs))] else feeds  # None: all, in their order
-        self._specs = [(x.spec.shape, x.spec.dtype) for x in inputs]
+        feeds = [_feed(buffer.node, self._inputs) for buffer in program.inputs]
+        # None: all, in their order
+        self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
         # What the last calls returned, for each buffer of an output.
         self._returned: list[list[Array]] = [[] for _ in program.returned]
         self._results = [*zip(program.outputs, _owners(program), strict=True)]
         start = time.perf_counter()
-        self._executor = backend.bind(program, self._static)
-        seconds["bind"] = time.perf_counter() - start
+        self._executor = self._backend.bind(program, self._static)
+        self._compiled.seconds["bind"] = time.perf_counter() - start
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
         values = self._checked(args, kwargs)
         with self._lock:
             results = self._run(values, self._executor)
-        return results[0] if self._single else results
+            if self._executor.failures:
+                self._recover()
+        return results[0] if self._compiled.single else results
 
     def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
         """Run once like a call, one kernel at a time, and return how long each took."""
@@ -170,6 +191,19 @@ class Function:
             return view.array(outputs[self._program.returned.index(view.buffer)])
         return view.array(self._static[view.buffer])
 
+    def _recover(self) -> None:
+        """Take other algorithms from now on where the chosen ones have failed."""
+        failures = dict(self._executor.failures)
+        self._executor.failures.clear()
+        for step, why in failures.items():
+            warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy has stood in for it")
+        measured = [s for s in failures if s.algorithm is not None and s.algorithm.candidates]
+        for step in measured:
+            assert step.algorithm is not None
+            self._compiled.tuning.quarantine(step.algorithm, failures[step])
+        if measured:
+            self._bind(self._compiled.lowered())
+
     # ------------------------------------------------------------ what it tells
 
     def report(self) -> Report:
@@ -186,13 +220,14 @@ class Function:
             memory=self._memory(),
             launches=self._executor.launches,
             syncs=0,
-            seconds=dict(self._seconds),
-            fingerprint=fingerprint.digest(self._covered()),
+            seconds=dict(self._compiled.seconds),
+            fingerprint=self._compiled.covered["fingerprint"],
             options=dict(self._options),
             ineffective=ineffective(self._options),
-            passes=list(self._passes),
+            passes=list(self._compiled.passes),
             kernels=[_generated(s) for s in program.steps if isinstance(s.node.op, GENERATED)],
-            stops=[stop for record in self._passes for stop in record.stops],
+            stops=[stop for record in self._compiled.passes for stop in record.stops],
+            algorithms=[step.algorithm for step in program.steps if step.algorithm],
         )
 
     def to_dot(self, path: str | Path) -> None:
@@ -202,13 +237,24 @@ class Function:
     def to_html(self, path: str | Path) -> None:
         """Write a page with the report and every step."""
         report = self.report()
-        page = to_html(self._program, report.fingerprint[:7], str(report))
+        page = to_html(self._program, report.fingerprint[-7:], str(report))
         Path(path).write_text(page, encoding="utf-8")
 
-    def _covered(self) -> dict[str, str]:
-        device = self._backend.device
-        versions = self._backend.versions
-        return fingerprint.fields(self._program.graph, device, self._options, versions)
+    # ------------------------------------------------------------ its caches
+
+    def save_cache(self, path: str | os.PathLike[str], type: str = "all") -> None:
+        """Write what was measured and compiled for the function to a file, beside what it holds.
+
+        type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
+
+        `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
+        """
+        cache.save(path, type, self._compiled.covered, self.cache_entries())
+
+    def cache_entries(self) -> list[Entry]:
+        """Return all that was measured and compiled for the function, as caches keep it."""
+        measured = self._compiled.tuning.session.used.values()
+        return [*measured, *self._backend.kernels(self._program)]
 
     def _memory(self) -> MemoryUse:
         sizes: Counter[Home] = Counter()

@@ -5,7 +5,8 @@ Every node becomes a step, or nothing where its result is a view of a buffer tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,18 +15,30 @@ from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
 from minigraph.plan import plan, share_in_place, update_in_place
 from minigraph.program import Backend, Buffer, Home, Kernel, Program, Step, View
-from minigraph.spec import Spec
+from minigraph.report import Algorithm
+from minigraph.spec import Shape, Spec
+
+Choose = Callable[[Node, Sequence[Shape]], Algorithm | None]
 
 
-def lower(graph: Graph, results: int, updates: Sequence[Parameter], backend: Backend) -> Program:
+def lower(
+    graph: Graph,
+    results: int,
+    updates: Sequence[Parameter],
+    backend: Backend,
+    choose: Choose,
+) -> Program:
     """Return the program for `graph`.
+
+    choose  the algorithm for a node whose inputs have these strides, where there is a choice
 
     The first `results` outputs are the function's results; the rest are the new values of
     `updates`, in this order.
     """
     order = schedule(graph, results)
     program = Program(graph)
-    lowering = _Lowering(program, backend, set(map(_origin, graph.outputs[:results])))
+    returned = set(map(_origin, graph.outputs[:results]))
+    lowering = _Lowering(program, backend, choose, returned)
     for node in order:
         lowering.node(node)
     program.outputs = [lowering.views[y][0] for y in graph.outputs[:results]]
@@ -82,9 +95,16 @@ def _origin(node: Node) -> tuple[Node, int]:
 class _Lowering:
     """The state of `lower`: where the results of the nodes so far are."""
 
-    def __init__(self, program: Program, backend: Backend, results: set[tuple[Node, int]]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        backend: Backend,
+        choose: Choose,
+        results: set[tuple[Node, int]],
+    ) -> None:
         self.program = program
         self.backend = backend
+        self.choose = choose
         self.results = results
         self.views: dict[Node, tuple[View, ...]] = {}
 
@@ -131,7 +151,11 @@ class _Lowering:
 
     def step(self, node: Node) -> None:
         views = [self.views[x][0] for x in node.inputs]
-        kernel = self.backend.kernel(node, [v.strides for v in views])
+        strides = [v.strides for v in views]
+        algorithm = self.choose(node, strides)
+        kernel = self.backend.kernel(node, strides, algorithm.name if algorithm else "")
+        if algorithm and not algorithm.name:
+            algorithm = replace(algorithm, name=kernel.name)
         for i, view in enumerate(views):
             if not (kernel.strided[i] or view.contiguous):
                 views[i] = self.contiguous(node.inputs[i], view)
@@ -139,7 +163,7 @@ class _Lowering:
             self.new_view(Home.OUTPUT if (node, i) in self.results else Home.ARENA, spec)
             for i, spec in enumerate(node.specs)
         )
-        self.emit(node, kernel, tuple(views), outputs)
+        self.emit(node, kernel, tuple(views), outputs, algorithm)
         self.views[node] = outputs
 
     def value(self, node: Node) -> View:
@@ -156,13 +180,18 @@ class _Lowering:
         return copied
 
     def emit(
-        self, node: Node, kernel: Kernel, inputs: tuple[View, ...], outputs: tuple[View, ...]
+        self,
+        node: Node,
+        kernel: Kernel,
+        inputs: tuple[View, ...],
+        outputs: tuple[View, ...],
+        algorithm: Algorithm | None = None,
     ) -> None:
         now = len(self.program.steps)
         scratch = self.buffer(Home.ARENA, kernel.scratch)
         for view in (*inputs, *outputs):
             view.buffer.last = now
-        self.program.steps.append(Step(node, kernel, inputs, outputs, scratch))
+        self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, algorithm))
 
 
 def _lead(view: View) -> int:

@@ -108,8 +108,6 @@ OPTIONS: dict[str, Option] = {
             "off: heuristics; cached: stored results, else heuristics; tune: measure what is "
             "missing; frozen: a miss is an error; by default tune at level >= 2, else off",
             choices=("off", "cached", "tune", "frozen"),
-            pending="there is no autotuner yet: algorithms are chosen by the library's heuristics",
-            inert=("off",),
         ),
         Option(
             "autotune.workspace_limit",
@@ -117,24 +115,18 @@ OPTIONS: dict[str, Option] = {
             "bytes of workspace that a chosen algorithm may use",
             kind=int,
             optional=True,
-            pending="there is no autotuner yet",
-            inert=(None,),
         ),
         Option(
             "autotune.deterministic",
             False,
             "only algorithms that give the same bits every run",
             kind=bool,
-            pending="there is no autotuner yet",
-            inert=(False,),
         ),
         Option(
             "autotune.budget",
             30.0,
             "seconds of measuring per compile; what is left over uses heuristics",
             kind=float,
-            pending="there is no autotuner yet",
-            inert=(30.0,),
         ),
         Option(
             "bulk",

@@ -11,9 +11,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from minigraph.autotune.candidate import Problem
 from minigraph.dtypes import Array
+from minigraph.errors import GraphError
 from minigraph.graph import Graph, Node, Parameter
+from minigraph.report import Algorithm
 from minigraph.spec import Shape, Spec
+from minigraph.store import Entry
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -92,6 +96,21 @@ class Kernel(Protocol):
 Memory = Mapping["Buffer", Array]  # the bytes of each buffer
 
 
+class Tunable(NamedTuple):
+    """What may be measured for a node, and how its inputs and results lie.
+
+    Without layouts there is nothing to choose for the node itself: all its candidates differ in
+    those.
+    """
+
+    problem: Problem
+    layouts: tuple[str, ...]
+
+
+class KernelFailed(GraphError):
+    """A kernel that could not run, whatever its inputs are."""
+
+
 class Executor(Protocol):
     """A program bound to memory.
 
@@ -106,6 +125,10 @@ class Executor(Protocol):
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run all steps.  Raises GraphError if the values of an input do not fit."""
 
+    @property
+    def failures(self) -> dict[Step, str]:
+        """Steps whose kernels have failed, and why; NumPy has done their work."""
+
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]:
         """Run all steps one by one, and return when each began and how long it took."""
 
@@ -117,8 +140,18 @@ class Backend(Protocol):
     versions: Mapping[str, str]  # of the libraries that it uses
     why_no_jit: str  # why kernels cannot be generated; empty if they can
 
-    def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:
-        """Return the kernel for `node`, whose inputs have these strides in bytes."""
+    @property
+    def block(self) -> int:
+        """Channels that lie side by side in its blocked layout of images; 1 if it has none."""
+
+    def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
+        """Return what may be measured for `node`; None if there is nothing to choose."""
+
+    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
+        """Return the kernel for `node`, whose inputs have these strides in bytes.
+
+        algorithm  the name of a measured candidate; without one the device decides
+        """
 
     def bind(self, program: Program, memory: Memory) -> Executor:
         """Return what runs the program.
@@ -126,16 +159,30 @@ class Backend(Protocol):
         `memory` holds the buffers that stay where they are between calls.
         """
 
+    def environment(self, kind: str) -> Mapping[str, str]:
+        """Return where cache entries of a kind hold, by name; empty if it has no use for them."""
+
+    def kernels(self, program: Program) -> list[Entry]:
+        """Return the entries of the generated kernels of a program."""
+
+    def keep_kernels(self, entry: Entry) -> str:
+        """Keep kernels that were generated elsewhere; return why not, or an empty string."""
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A kernel with its operands.  `scratch` is memory of the arena that only this step uses."""
+    """A kernel with its operands.
+
+    scratch    memory of the arena that only this step uses
+    algorithm  what was chosen for it, where there was a choice
+    """
 
     node: Node
     kernel: Kernel
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
     scratch: Buffer
+    algorithm: Algorithm | None = None
 
 
 class Timing(NamedTuple):

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from minigraph.autotune.measurement import Measurement
+
 
 @dataclass(frozen=True)
 class MemoryUse:
@@ -60,6 +62,38 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Algorithm:
+    """What computes a convolution or product, and what else there was.
+
+    result      the spec of its result
+    line        the user's
+    subject     what was measured, in words
+    name        of the algorithm
+    layout      of each input, then of the result
+    seconds     that it took when it was measured; None if it was not
+    workspace   bytes; None if it is not known
+    origin      "measured" now, "stored", "loaded file", or "heuristic"
+    candidates  all that were measured, in every layout
+    """
+
+    op: str
+    result: str
+    line: str
+    subject: str
+    name: str
+    layout: str
+    seconds: float | None
+    workspace: int | None
+    origin: str
+    candidates: list[Measurement]
+
+    def __str__(self) -> str:
+        taken = "" if self.seconds is None else f", {self.seconds * 1e3:.2f} ms"
+        of = f" of {len(self.candidates)}" if self.candidates else ""
+        return f"{self.op} {self.result}: {self.name} in {self.layout} ({self.origin}{of}{taken})"
+
+
+@dataclass(frozen=True)
 class PassRecord:
     """One pass over the graph: nodes before and after it, and how often each rewrite fired."""
 
@@ -86,7 +120,7 @@ class Report:
     passes       what each pass made of the graph
     kernels      generated kernels
     stops        pairs of neighbours that were not fused, and why
-    algorithms   the choice for each convolution and product
+    algorithms   the choice for each convolution and product, each direction
     launches     native entries from Python per call
     syncs        device synchronisations per call
     seconds      compile time by stage
@@ -107,14 +141,14 @@ class Report:
     passes: list[PassRecord] = field(default_factory=list)
     kernels: list[GeneratedKernel] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
-    algorithms: list[Any] = field(default_factory=list)
+    algorithms: list[Algorithm] = field(default_factory=list)
 
     def __str__(self) -> str:
         mib = 1 << 20
         makers = Counter(made.split()[0] for _, made, _ in self.steps)
         memory = self.memory
         lines = [
-            f"function {self.fingerprint[:7]} on {self.device}",
+            f"function {self.fingerprint[-7:]} on {self.device}",
             f"  steps      {len(self.steps)}: "
             + ", ".join(f"{count} by {name}" for name, count in makers.most_common()),
             "  ops        "
@@ -129,6 +163,9 @@ class Report:
         lines += [f"  pass       {record}" for record in self.passes]
         lines += [
             f"  kernel     {count} x {k}" for k, count in Counter(map(str, self.kernels)).items()
+        ]
+        lines += [
+            f"  algorithm  {count} x {a}" for a, count in Counter(map(str, self.algorithms)).items()
         ]
         reasons = Counter(stop.reason for stop in self.stops)
         lines += [f"  not fused  {count} x {why}" for why, count in reasons.most_common()]

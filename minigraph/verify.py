@@ -16,7 +16,7 @@ import numpy as np
 from minigraph.backends.reference import NumpyKernel, run_step
 from minigraph.dtypes import BFLOAT16, FLOATS, Array
 from minigraph.errors import CompileError, GraphError
-from minigraph.function import Function
+from minigraph.function import Compiled, Function
 from minigraph.graph import Constant, Graph, Node, Parameter, input
 from minigraph.noise import AMPLITUDES, evaluate, explained, noisy, real, shaken
 from minigraph.ops.random import SEED, STEP
@@ -42,7 +42,8 @@ class VerifiedFunction(Function):
 
     def __init__(
         self,
-        *function: Any,
+        compiled: Compiled,
+        *,
         written: Function,
         stages: Sequence[tuple[str, Graph]],
         updates: Sequence[Parameter],
@@ -53,7 +54,7 @@ class VerifiedFunction(Function):
         stages   the graph as written, and with each pass's name the graph after it
         updates  the parameters whose new values are the last outputs of these graphs
         """
-        super().__init__(*function)
+        super().__init__(compiled)
         self._written = written
         self._stages = stages
         self._updates = updates

@@ -30,6 +30,7 @@ from minigraph.ops import (
 )
 from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.epilogue import Activated
+from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 
 F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
@@ -199,10 +200,46 @@ def pool_samples():
             yield f"avg_pool2d_backward-{name}", pooling.AvgPool2dBackward(mean, size), [real(*y)]
 
 
+def layout_samples():
+    """Images in other layouts, and ops on them: blocked, nhwc, and nchw in and blocked out."""
+    x = real(2, 4, 5, 6)
+    for before, after in ((1, 2), (2, 1), (1, 4), (4, 2)):
+        yield f"reorder-{before}-{after}", Reorder(after), [pack(x, before)]
+    pool = pooling.Pooling((3, 3), (2, 2), ((1, 1), (1, 2)))
+    y, at = pooling.MaxPool2d(pool).forward(distinct(*x.shape))
+    w, bias = real(6, 4, 3, 2, seed=1), real(6, seed=2)
+    convolution = conv.Conv2d(stride=(2, 1), padding=(1, 0))
+    mean = pooling.AvgPool2d(pool, (1, 1), True)
+    dy = convolution.forward(x, w)
+    for suffix, i, o in (("blocked", 2, 2), ("channels", 4, 6), ("from_nchw", 1, 2)):
+        for plain, xs, ins, outs in (
+            (convolution, [x, w], (i, 1), (o,)),
+            (convolution, [x, w, bias], (i, 1, 1), (o,)),
+            (conv.Conv2dBackwardData(convolution, x.shape), [dy, w], (o, 1), (i,)),
+            (conv.Conv2dBackwardWeights(convolution, w.shape), [dy, x], (o, i), (1,)),
+        ):
+            name = f"laid_out-{plain.name}-{len(xs)}-{suffix}"
+            yield name, LaidOut(plain, ins, outs), list(map(pack, xs, ins))
+    for lanes in (2, 4):
+        for plain, xs, outs in (
+            (pooling.MaxPool2d(pool), [distinct(*x.shape)], 2),
+            (pooling.MaxPool2dBackward(pool, x.shape), [real(*y.shape, seed=1), at], 1),
+            (mean, [x], 1),
+            (pooling.AvgPool2dBackward(mean, x.shape), [real(*y.shape, seed=1)], 1),
+        ):
+            op = LaidOut(plain, (lanes,) * len(xs), (lanes,) * outs)
+            yield f"laid_out-{plain.name}-{lanes}", op, [pack(v, lanes) for v in xs]
+
+
 def norm_samples():
-    vectors = [real(3, low=0.5, seed=seed) for seed in (1, 2, 3)]
-    for suffix, size in (("images", (2, 3, 4, 2)), ("rows", (5, 3))):
-        x, dy, var = real(*size), real(*size, seed=4), real(3, low=0.5, seed=5)
+    sizes = [
+        ("images", (2, 3, 4, 2), (3,)),
+        ("rows", (5, 3), (3,)),
+        ("lanes", (2, 3, 4, 2, 2), (3, 2)),
+    ]
+    for suffix, size, channels in sizes:
+        vectors = [real(*channels, low=0.5, seed=seed) for seed in (1, 2, 3)]
+        x, dy, var = real(*size), real(*size, seed=4), real(*channels, low=0.5, seed=5)
         yield f"batch_norm-{suffix}", normalization.BatchNorm(1e-3), [x, *vectors[:2]]
         back = normalization.BatchNormBackward(1e-3)
         yield f"batch_norm_backward-{suffix}", back, [dy, x, *vectors[:2], var]
@@ -286,6 +323,7 @@ STRUCTURAL = {
     for samples in (
         conv_samples,
         pool_samples,
+        layout_samples,
         norm_samples,
         reduction_samples,
         shape_samples,

@@ -179,4 +179,4 @@ def test_the_steps_can_be_drawn(tmp_path):
     step.to_html(tmp_path / "step.html")
     page = (tmp_path / "step.html").read_text()
     assert page.count("<tr id=") == len(step.report().steps)
-    assert step.report().fingerprint[:7] in page
+    assert step.report().fingerprint[-7:] in page

@@ -42,7 +42,7 @@ def counts(compilations=0, memory_hits=0, disk_hits=0, loads=0):
     return Stats(compilations, memory_hits, disk_hits, loads)
 
 
-CACHED = (compiler.compiler, compiler.version, compiler._toolchain, compiler._binaries)
+CACHED = (compiler.compiler, compiler.version, compiler.toolchain, compiler._binaries)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from minigraph import ops
 from minigraph.backends.cpu import heavy, onednn
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import (
     BatchNorm,
@@ -22,7 +23,13 @@ from minigraph.ops.normalization import (
     LogSoftmax,
     Softmax,
 )
-from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
+from minigraph.ops.pooling import (
+    AvgPool2d,
+    AvgPool2dBackward,
+    MaxPool2d,
+    MaxPool2dBackward,
+    Pooling,
+)
 
 pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed")
 
@@ -222,9 +229,48 @@ def matmul_samples():
         yield f"matmul-{name}", Matmul(), [real(*x), real(*y, seed=1)]
 
 
+def layout_samples():
+    for lanes in (1, 8, 16, 32):
+        for target in (1, 8, 16, 32):
+            if lanes != target:
+                x = pack(real(2, 32, 5, 3), lanes)
+                yield f"reorder-{lanes}-{target}", Reorder(target), [x]
+        if lanes > 1:
+            x, v = (
+                pack(real(3, 32, 4, 4), lanes),
+                [real(32 // lanes, lanes, seed=i, low=0.5) for i in range(4)],
+            )
+            yield f"batch_norm-{lanes}", BatchNorm(1e-5), [x, *v[:2]]
+            yield f"batch_norm_inference-{lanes}", BatchNormInference(1e-5), [x, *v]
+            dy = pack(real(3, 32, 4, 4, seed=1), lanes)
+            back = [dy, x, *v[:3]]
+            yield f"batch_norm_backward-{lanes}", BatchNormBackward(1e-5), back
+            pool = Pooling((2, 2), (2, 2), ((0, 0), (0, 0)))
+            average = AvgPool2d(pool, (0, 0), False)
+            yield f"avg_pool2d-{lanes}", LaidOut(average, (lanes,), (lanes,)), [x]
+            op = LaidOut(AvgPool2dBackward(average, (3, 32, 4, 4)), (lanes,), (lanes,))
+            yield f"avg_pool2d_backward-{lanes}", op, [pack(real(3, 32, 2, 2), lanes)]
+            for size, groups in ((1, 1), (3, 1), (3, 2)):
+                convolution = Conv2d((1, 1), (size // 2, size // 2), (1, 1), groups)
+                w = real(32, 32 // groups, size, size, seed=2)
+                name = f"{size}-{groups}-{lanes}"
+                yield f"conv2d-{name}", LaidOut(convolution, (lanes, 1), (lanes,)), [x, w]
+                op = LaidOut(Conv2dBackwardData(convolution, (3, 32, 4, 4)), (lanes, 1), (lanes,))
+                yield f"conv2d_backward_data-{name}", op, [dy, w]
+                op = LaidOut(Conv2dBackwardWeights(convolution, w.shape), (lanes, lanes), (1,))
+                yield f"conv2d_backward_weights-{name}", op, [dy, x]
+
+
 SAMPLES = {
     name: (op, xs)
-    for samples in (conv_samples, pool_samples, norm_samples, softmax_samples, matmul_samples)
+    for samples in (
+        conv_samples,
+        pool_samples,
+        norm_samples,
+        softmax_samples,
+        matmul_samples,
+        layout_samples,
+    )
     for name, op, xs in samples()
 }
 

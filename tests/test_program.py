@@ -271,7 +271,7 @@ def test_a_call_that_fails_applies_no_update(device, seed):
 def lowered(device, outputs, inputs=(), updates=()):
     new = dict(updates)
     graph = Graph(tuple(inputs), (*outputs, *new.values()))
-    return lower(graph, len(outputs), list(new), BACKENDS[device]())
+    return lower(graph, len(outputs), list(new), BACKENDS[device](), lambda *node: None)
 
 
 def in_arena(program):

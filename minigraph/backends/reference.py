@@ -9,8 +9,9 @@ import numpy as np
 
 from minigraph.dtypes import Array
 from minigraph.graph import Node, run
-from minigraph.program import Executor, Kernel, Memory, Program, Step, Timing
+from minigraph.program import Executor, Kernel, KernelFailed, Memory, Program, Step, Timing
 from minigraph.spec import Shape
+from minigraph.store import Entry
 
 
 class NumpyKernel:
@@ -57,6 +58,7 @@ class Interpreter:
     def __init__(self, program: Program, memory: Memory) -> None:
         self.program = program
         self.memory = memory
+        self.failures: dict[Step, str] = {}
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self.profile(inputs, outputs)
@@ -66,7 +68,11 @@ class Interpreter:
         timings = []
         for step in self.program.steps:
             start = time.perf_counter()
-            run_step(step, step.kernel, memory)
+            try:
+                run_step(step, step.kernel, memory)
+            except KernelFailed as error:
+                self.failures[step] = str(error)
+                run_step(step, NumpyKernel(step.node), memory)
             timings.append(Timing(step, start, time.perf_counter() - start))
         return timings
 
@@ -77,9 +83,22 @@ class ReferenceBackend:
     device = "reference"
     why_no_jit = ""
     versions: Mapping[str, str] = {}
+    block = 1
 
-    def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:
+    def tunable(self, node: Node, strides: Sequence[Shape]) -> None:
+        return None
+
+    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
         return NumpyKernel(node)
 
     def bind(self, program: Program, memory: Memory) -> Executor:
         return Interpreter(program, memory)
+
+    def environment(self, kind: str) -> Mapping[str, str]:
+        return {}
+
+    def kernels(self, program: Program) -> list[Entry]:
+        return []
+
+    def keep_kernels(self, entry: Entry) -> str:
+        return "the reference device compiles nothing"

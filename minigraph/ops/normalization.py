@@ -1,8 +1,13 @@
-"""Normalisation over batches, layers and channels, and the softmax."""
+"""Normalisation over batches, layers and channels, and the softmax.
+
+What has one value per channel is a vector [c] for x [n, c, ...].  In the layouts that the optimizer
+chooses (see `minigraph.ops.layout`) x is [n, c / l, h, w, l], and such values are [c / l, l].
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from dataclasses import dataclass
 from typing import Any
@@ -27,17 +32,22 @@ from minigraph.ops.shape import (
     reshape,
     stop_gradient,
 )
-from minigraph.spec import Spec
+from minigraph.spec import Shape, Spec
+
+
+def _spread(v: Shape, ndim: int) -> Shape:
+    """The shape in which values of channels broadcast against x: [1, c, 1, ...]."""
+    return (1, v[0], *(1,) * (ndim - 1 - len(v)), *v[1:])
 
 
 def _channel(v: Array, x: Array) -> Array:
-    """View a vector over channels so that it broadcasts against x [n, c, ...]."""
-    return v.reshape(-1, *(1,) * (x.ndim - 2))
+    """View values of channels so that they broadcast against x."""
+    return v.reshape(_spread(v.shape, x.ndim))
 
 
 def _vector(v: Node, x: Node) -> Node:
-    """View a vector over channels as [1, c, 1, ...], which broadcasts against x [n, c, ...]."""
-    return reshape(v, (1, x.shape[1], *(1,) * (x.ndim - 2)))
+    """View values of channels so that they broadcast against x."""
+    return reshape(v, _spread(v.shape, x.ndim))
 
 
 def _wide(x: Array) -> Array:
@@ -50,24 +60,27 @@ def _widened(*xs: Node) -> tuple[Node, ...]:
     return tuple(x if x.dtype in (np.float32, np.float64) else x.astype("float32") for x in xs)
 
 
-def _outer_axes(x: Node | Array) -> tuple[int, ...]:
-    """All axes but that of the channels."""
-    return (0, *range(2, x.ndim))
+def _outer_axes(x: Node | Array, v: Node | Array) -> tuple[int, ...]:
+    """All axes but those of the channels."""
+    return (0, *range(2, x.ndim + 1 - v.ndim))
 
 
 def _check_channels(x: Spec, *vectors: Spec) -> None:
     if len(x.shape) < 2:
         raise ShapeError(f"the input is (n, c, ...), not {x.shape}")
+    channels = x.shape[1:2]
+    if len(x.shape) == 5 and len(vectors[0].shape) == 2:
+        channels = (x.shape[1], x.shape[4])
     for v in vectors:
-        if v.shape != (x.shape[1],):
-            raise ShapeError(f"{x.shape[1]} channels take ({x.shape[1]},), not {v.shape}")
+        if v.shape != channels:
+            raise ShapeError(f"{math.prod(channels)} channels take {channels}, not {v.shape}")
     if len({v.dtype for v in (x, *vectors)}) > 1 or kind(x.dtype) != "f":
         raise DTypeError("input and vectors have one float dtype")
 
 
 @dataclass(frozen=True)
 class BatchNorm(Op):
-    """Normalise x [n, c, ...] by the batch's statistics: (y, mean [c], biased variance [c]).
+    """Normalise x by the batch's statistics: (y, mean, biased variance).
 
     y = (x - mean) / sqrt(variance + eps) * weight + bias (Ioffe and Szegedy, 2015).
     """
@@ -78,12 +91,12 @@ class BatchNorm(Op):
 
     def infer(self, x: Spec, weight: Spec, bias: Spec) -> tuple[Spec, Spec, Spec]:
         _check_channels(x, weight, bias)
-        if x.size <= x.shape[1]:
+        if x.size <= weight.size:
             raise ShapeError(f"statistics of {x.shape} need more than one value per channel")
         return x, weight, weight
 
     def forward(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-        axes = _outer_axes(x)
+        axes = _outer_axes(x, weight)
         wide = _wide(x)
         mean = wide.mean(axes)
         var = wide.var(axes)
@@ -105,7 +118,7 @@ class BatchNorm(Op):
     ) -> tuple[Node | None, ...]:
         dy, dmean, dvar = dys
         _, m, v = ys
-        count = x.size // x.shape[1]
+        count = x.size // w.size
         dxs: list[Node] = []
         dw = db = None
         if dy is not None:
@@ -121,12 +134,11 @@ class BatchNorm(Op):
 def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
     """Return what BatchNorm computes, with y still in the dtype that it is computed in."""
     wide, weight, bias = _widened(x, weight, bias)
-    axes, count = _outer_axes(x), x.size // x.shape[1]
+    axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
     mean = Sum(axes)(wide) / count
     distance = wide - mean
     var = Sum(axes)(square(distance)) / count
     y = distance * (_vector(weight, x) * rsqrt(var + eps)) + _vector(bias, x)
-    channels = x.shape[1:2]
     return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
 
 
@@ -144,8 +156,8 @@ class BatchNormBackward(Op):
     def forward(
         self, dy: Array, x: Array, weight: Array, mean: Array, var: Array
     ) -> tuple[Array, Array, Array]:
-        axes = _outer_axes(x)
-        dtype, count = x.dtype, x.size // x.shape[1]
+        axes = _outer_axes(x, weight)
+        dtype, count = x.dtype, x.size // weight.size
         dy, x, weight, mean, var = map(_wide, (dy, x, weight, mean, var))
         inverse = 1 / np.sqrt(var + self.eps)
         normal = (x - _channel(mean, x)) * _channel(inverse, x)
@@ -155,7 +167,7 @@ class BatchNormBackward(Op):
         return dx.astype(dtype), dweight.astype(dtype), dbias.astype(dtype)
 
     def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
-        dtype, axes, count = x.dtype, _outer_axes(x), x.size // x.shape[1]
+        dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
         dy, x, weight, mean, var = _widened(dy, x, weight, mean, var)
         inverse = rsqrt(_vector(var, x) + self.eps)
         normal = (x - _vector(mean, x)) * inverse
@@ -374,6 +386,8 @@ def _affine(x: Node, weight: Any, bias: Any) -> tuple[Node, Node, Node]:
         raise ShapeError(f"the input is (n, c, ...), not {x.shape}")
     channels = (x.shape[1],)
     ones = constant(np.ones(channels), x.dtype) if weight is None else as_node(weight)
+    if ones.ndim != 1:
+        raise ShapeError(f"{x.shape[1]} channels take {channels}, not {ones.shape}")
     return x, ones, constant(np.zeros(channels), x.dtype) if bias is None else as_node(bias)
 
 

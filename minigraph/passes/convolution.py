@@ -13,6 +13,7 @@ from minigraph.ops.arithmetic import Add, rsqrt
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.epilogue import Activated
+from minigraph.ops.layout import LaidOut
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import BatchNormInference
 from minigraph.ops.shape import BroadcastTo, Reshape, reshape
@@ -54,7 +55,7 @@ def fuse_activation(graph: Graph, notes: Notes) -> Graph:
 
     Any elementwise function of one input will do that keeps the dtype.
     """
-    if not has(graph, Conv2d, Matmul):
+    if not has(graph, Conv2d, LaidOut, Matmul):
         return graph
     private = read_once(graph)
     operands: dict[Node, tuple[Node, ...]] = {}
@@ -114,7 +115,8 @@ def _product(x: Node, private: set[Node]) -> Node | None:
     """The convolution or product whose elements are those of x, in the same order."""
     while x in private and isinstance(x.op, Reshape):
         x = x.inputs[0]
-    return x if x in private and isinstance(x.op, Conv2d | Matmul) else None
+    op = x.op.plain if isinstance(x.op, LaidOut) else x.op
+    return x if x in private and isinstance(op, Conv2d | Matmul) else None
 
 
 def _bias_axis(product: Node, shape: Shape) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from minigraph.passes.fast_math import relax
 from minigraph.passes.fma import fuse_fma
 from minigraph.passes.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.gathering import gather_updates
+from minigraph.passes.layout import Costs, lay_out
 from minigraph.passes.notes import Notes
 from minigraph.passes.sharing import share_common
 from minigraph.passes.simplification import simplify
@@ -26,15 +28,16 @@ Pass = Callable[[Graph, Notes], Graph]
 class Row(NamedTuple):
     """A pass, and when it runs: at which level and above, at which values of graph_opt.jit."""
 
-    rewrite: Pass
+    rewrite: Callable[..., Graph]
     level: int = 0
     jit: tuple[int, ...] = (0, 1, 2)
     fast_math: bool = False  # whether the option has to allow it
+    costs: bool = False  # whether it needs measured times, and is given them
 
 
 # In the order in which they run.  Library fusion looks for ops that FMA fusion takes away; FMA
-# fusion is to see what composed ops are made of; an activation that no generated kernel has taken
-# goes with the op before it.
+# fusion is to see what composed ops are made of, which depends on the layout of images; an
+# activation that no generated kernel has taken goes with the op before it.
 TABLE = (
     Row(share_common, 1),
     Row(simplify, 1),
@@ -45,6 +48,7 @@ TABLE = (
     Row(fold_batch_norm, 2),
     Row(fuse_batch_norm, 2),
     Row(fuse_cross_entropy, 2),
+    Row(lay_out, 2, costs=True),
     Row(take_apart, jit=(2,)),
     Row(fuse_fma, 2),
     Row(fuse_elementwise, jit=(1,)),
@@ -54,12 +58,21 @@ TABLE = (
 )
 
 
-def pipeline(level: int, fast_math: bool, jit: int = 0) -> list[Pass]:
-    """Return the passes for these settings, in order."""
-    return [
-        row.rewrite
+def pipeline(level: int, fast_math: bool, jit: int = 0, costs: Costs | None = None) -> list[Pass]:
+    """Return the passes for these settings, in order; without `costs` those that need none."""
+    rows = [
+        row
         for row in TABLE
-        if level >= row.level and jit in row.jit and (fast_math or not row.fast_math)
+        if level >= row.level
+        and jit in row.jit
+        and (fast_math or not row.fast_math)
+        and (costs or not row.costs)
+    ]
+    return [
+        functools.wraps(row.rewrite)(functools.partial(row.rewrite, costs=costs))
+        if row.costs
+        else row.rewrite
+        for row in rows
     ]
 
 

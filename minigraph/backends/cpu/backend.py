@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minigraph import options
-from minigraph.backends.cpu import bulk, compiler, generated, heavy, onednn
+from minigraph.backends.cpu import bulk, compiler, generated, heavy, onednn, tunable
 from minigraph.backends.cpu.native import SequenceKernel
 from minigraph.backends.cpu.onednn import OneDnnKernel
 from minigraph.backends.reference import Interpreter, NumpyKernel
+from minigraph.fingerprint import processor
 from minigraph.graph import Node, in_place_of
 from minigraph.ops.epilogue import Activated
-from minigraph.program import Executor, Kernel, Memory, Program
+from minigraph.program import Executor, Kernel, Memory, Program, Tunable
 from minigraph.spec import Shape
+from minigraph.store import Entry
+from minigraph.version import __version__
 
 JIT_BACKENDS = {
     "none": "MINIGRAPH_JIT_BACKEND is none",
@@ -25,13 +28,15 @@ class CpuBackend:
 
     threads  that kernels may use; small ones run on one
     bulk     run a step as one native call, else one call a kernel
+    on_disk  whether kernels may be looked for, and kept, on disk
     """
 
     device = "cpu"
 
-    def __init__(self, threads: int, bulk: bool) -> None:
+    def __init__(self, threads: int, bulk: bool, on_disk: bool = True) -> None:
         self.threads = threads
         self.bulk = bulk
+        self.on_disk = on_disk
         self.library = onednn.library()
         self.versions: Mapping[str, str] = {
             "onednn": self.library.version if self.library else "none",
@@ -43,32 +48,60 @@ class CpuBackend:
         elif compiler.compiler() is None:
             self.why_no_jit = "there is no C compiler"
 
-    def kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel:
+    @property
+    def block(self) -> int:
+        return onednn.block() if self.library else 1
+
+    def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
+        if not self.library:
+            return None
+        first = _parts(node)[0] if isinstance(node.op, Activated) else node
+        return tunable.tunable(first, strides, self.threads)
+
+    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
         found: Kernel | None = None
         if isinstance(node.op, Activated):
-            found = self._activated(node, strides)
+            found = self._activated(node, strides, algorithm)
         elif self.library:
-            found = heavy.kernel(node, strides, self.threads)
+            found = heavy.kernel(node, strides, self.threads, algorithm)
         if found is None and compiler.compiler():
             found = generated.kernel(node, strides, self.threads)
         return found or NumpyKernel(node)
 
-    def _activated(self, node: Node, strides: Sequence[Shape]) -> Kernel | None:
+    def _activated(self, node: Node, strides: Sequence[Shape], algorithm: str) -> Kernel | None:
         """Return oneDNN's kernel for the first op followed by the activation's, if it has one.
 
         oneDNN could activate while it writes, but its ReLU gives 0 for NaN: a network that diverged
         would look healthy.  So the activation's own kernel passes over the output.
         """
-        with in_place_of(node):
-            (activated,) = node.op.expand(*node.inputs)
-        (product,) = activated.inputs
-        first = self.kernel(product, strides)
+        product, activated = _parts(node)
+        first = self.kernel(product, strides, algorithm)
         if not isinstance(first, OneDnnKernel):
             return None
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
 
     def bind(self, program: Program, memory: Memory) -> Executor:
-        runtime = bulk.load() if compiler.compiler() else None
+        runtime = bulk.load(self.on_disk) if compiler.compiler() else None
         if runtime is None:
             return Interpreter(program, memory)
-        return bulk.NativeProgram(program, memory, runtime, self.threads, self.bulk)
+        return bulk.NativeProgram(program, memory, runtime, self.threads, self.bulk, self.on_disk)
+
+    def environment(self, kind: str) -> Mapping[str, str]:
+        if kind == "onednn" and self.library:
+            libraries = {"minigraph": __version__, "onednn": self.library.version}
+            return {**libraries, "processor": processor()}
+        return compiler.toolchain() if kind == "jit" and compiler.compiler() else {}
+
+    def kernels(self, program: Program) -> list[Entry]:
+        sources = [s for step in program.steps for s in bulk.sources_of(step.kernel)]
+        return compiler.export_kernels([*bulk.ROUTINES, *sources])
+
+    def keep_kernels(self, entry: Entry) -> str:
+        return compiler.import_kernels(entry)
+
+
+def _parts(node: Node) -> tuple[Node, Node]:
+    """The two ops that an Activated is made of."""
+    with in_place_of(node):
+        (activated,) = node.op.expand(*node.inputs)
+    return activated.inputs[0], activated

@@ -78,6 +78,9 @@ int NAME(const int64_t *a, char **slots) {
 """
 
 
+ROUTINES = [Source(RUN), Source(ONEDNN), Source(TOGETHER)]
+
+
 class Runtime:
     """The compiled routines."""
 
@@ -90,9 +93,9 @@ class Runtime:
 
 
 @functools.cache
-def load() -> Runtime | None:
+def load(on_disk: bool) -> Runtime | None:
     """Compile the routines, once a process; None where the compiler fails."""
-    addresses = compiler.load([Source(RUN), Source(ONEDNN), Source(TOGETHER)])
+    addresses = compiler.load(ROUTINES, on_disk)
     return Runtime(*addresses) if all(addresses) else None
 
 
@@ -107,10 +110,10 @@ class Segment(NamedTuple):
     address: int = 0  # of the calls
 
 
-def _sources(kernel: Kernel) -> list[Source]:
+def sources_of(kernel: Kernel) -> list[Source]:
     """Return the texts that have to be compiled for a kernel."""
     if isinstance(kernel, SequenceKernel):
-        return [*_sources(kernel.first), *_sources(kernel.then)]
+        return [*sources_of(kernel.first), *sources_of(kernel.then)]
     return [call.source for call in kernel.calls] if isinstance(kernel, NativeKernel) else []
 
 
@@ -126,11 +129,18 @@ class NativeProgram:
     """The steps of a program, bound to memory; call it with the memory of inputs and outputs."""
 
     def __init__(
-        self, program: Program, memory: Memory, runtime: Runtime, threads: int, bulk: bool
+        self,
+        program: Program,
+        memory: Memory,
+        runtime: Runtime,
+        threads: int,
+        bulk: bool,
+        on_disk: bool,
     ) -> None:
         self.program = program
         self.memory = memory
         self.runtime = runtime
+        self.failures: dict[Step, str] = {}
         self.slot = {buffer: i for i, buffer in enumerate(program.buffers)}
         self.slots = (ctypes.c_uint64 * max(len(program.buffers), 1))()
         self.slots_address = ctypes.addressof(self.slots)
@@ -139,17 +149,18 @@ class NativeProgram:
         self.changing = [self.slot[buffer] for buffer in (*program.inputs, *program.returned)]
         self.threads = threads
         self.blocks: list[Array] = []  # argument blocks, which the table of calls points to
-        self.segments = self._segments(bulk)
+        self.segments = self._segments(bulk, on_disk)
 
     @property
     def launches(self) -> int:
         """Native calls from Python."""
         return sum(segment.calls is not None for segment in self.segments)
 
-    def _segments(self, bulk: bool) -> list[Segment]:
+    def _segments(self, bulk: bool, on_disk: bool) -> list[Segment]:
         """Return native calls, as long as `bulk` allows, and the steps that Python runs."""
-        sources = [source for step in self.program.steps for source in _sources(step.kernel)]
-        address = dict(zip((s.name for s in sources), compiler.load(sources), strict=True))
+        sources = [source for step in self.program.steps for source in sources_of(step.kernel)]
+        addresses = compiler.load(sources, on_disk)
+        address = dict(zip((s.name for s in sources), addresses, strict=True))
         segments: list[Segment] = []
         rows: list[tuple[int, int]] = []
         steps: list[Step] = []
@@ -214,12 +225,22 @@ class NativeProgram:
         for segment in self.segments:
             if segment.calls is None:
                 self._interpret(segment.steps[0], inputs, outputs)
-                continue
-            failed = self.runtime.run(
-                segment.address, len(segment.steps), self.slots_address, self.threads
-            )
-            if failed >= 0:
-                self._explain(segment.steps[failed], inputs, outputs)
+            else:
+                self._run(segment, inputs, outputs)
+
+    def _run(self, segment: Segment, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        assert segment.calls is not None
+        begin, count = 0, len(segment.steps)
+        while begin < count:
+            row = segment.address + begin * segment.calls.strides[0]
+            failed = self.runtime.run(row, count - begin, self.slots_address, self.threads)
+            if failed < 0:
+                return
+            begin += failed
+            step = segment.steps[begin]
+            self._stand_in(step, inputs, outputs)
+            while begin < count and segment.steps[begin] is step:
+                begin += 1
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]:
         self._place(inputs, outputs)
@@ -232,7 +253,7 @@ class NativeProgram:
                 else:
                     row = segment.address + i * segment.calls.strides[0]
                     if self.runtime.run(row, 1, self.slots_address, self.threads) >= 0:
-                        self._explain(step, inputs, outputs)
+                        self._stand_in(step, inputs, outputs)
                 timings.append(Timing(step, start, time.perf_counter() - start))
         return timings
 
@@ -245,8 +266,10 @@ class NativeProgram:
         changing = changing_memory(self.program, inputs, outputs)
         run_step(step, step.kernel, {**self.memory, **changing})
 
-    def _explain(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Raise the error that NumPy has for a step whose kernel refused its input."""
+    def _stand_in(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""
         changing = changing_memory(self.program, inputs, outputs)
         run_step(step, NumpyKernel(step.node), {**self.memory, **changing})
-        raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
+        if step.kernel.refuses:
+            raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
+        self.failures[step] = f"{step.kernel.name} reported an error"

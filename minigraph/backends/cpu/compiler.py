@@ -6,6 +6,7 @@ shared among as many runs of the compiler as there are CPUs.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -27,7 +28,7 @@ from minigraph.errors import warn_once
 from minigraph.fingerprint import processor
 from minigraph.jit.counters import count
 from minigraph.jit.prelude import PRELUDE, vector_math
-from minigraph.store import Binaries
+from minigraph.store import Binaries, Entry
 
 FLAGS = (
     "-std=gnu11",
@@ -96,7 +97,7 @@ def _libraries() -> list[str]:
 
 
 @functools.cache
-def _toolchain() -> Mapping[str, str]:
+def toolchain() -> Mapping[str, str]:
     """Return what machine code depends on besides the text of its kernel."""
     return {
         "compiler": compiler() or "none",
@@ -110,7 +111,7 @@ def _toolchain() -> Mapping[str, str]:
 
 def _key(source: Source) -> dict[str, str]:
     """Return all that a kernel's machine code depends on."""
-    return {**_toolchain(), "support": _digest(*source.support), "text": _digest(source.text)}
+    return {**toolchain(), "support": _digest(*source.support), "text": _digest(source.text)}
 
 
 # ---------------------------------------------------------------- looking for kernels
@@ -122,8 +123,11 @@ _lock = threading.Lock()
 _loaded: dict[Path, ctypes.CDLL] = {}  # never unloaded: functions point into them
 
 
-def load(sources: Sequence[Source]) -> list[int]:
-    """Return the address of each kernel, 0 where it could not be compiled."""
+def load(sources: Sequence[Source], on_disk: bool = True) -> list[int]:
+    """Return the address of each kernel, 0 where it could not be compiled.
+
+    on_disk  whether kernels may be looked for, and kept, on disk
+    """
     wanted = {source.name: source for source in sources}
     with _lock:
         missing = {name: s for name, s in wanted.items() if name not in _addresses}
@@ -131,7 +135,7 @@ def load(sources: Sequence[Source]) -> list[int]:
         futures = {name: _addresses[name] for name in wanted}
     count("memory_hits", len(wanted) - len(missing))
     try:
-        for name, address in _find(missing):
+        for name, address in _find(missing, on_disk):
             futures[name].set_result(address)
     finally:  # an interrupt leaves the rest to whoever asks next
         undone = [name for name in missing if not futures[name].done()]
@@ -143,19 +147,20 @@ def load(sources: Sequence[Source]) -> list[int]:
     try:
         return [futures[source.name].result() for source in sources]
     except CancelledError:  # another thread was interrupted
-        return load(sources)
+        return load(sources, on_disk)
 
 
-def _find(missing: Mapping[str, Source]) -> Iterator[tuple[str, int]]:
+def _find(missing: Mapping[str, Source], on_disk: bool) -> Iterator[tuple[str, int]]:
     """Yield the name and the address of each kernel: from disk, or compiled."""
     if compiler() is None or not missing:
         yield from dict.fromkeys(missing, 0).items()
         return
-    store = _store()
+    store = _store() if on_disk else None
     left = dict(missing)
-    if store and not settings.jit_keep_interm():
+    if on_disk and not settings.jit_keep_interm():
         for name, source in missing.items():
-            path = store.find(name, _key(source))
+            paths = (known.find(name, _key(source)) for known in (*_imported, store) if known)
+            path = next(filter(None, paths), None)
             if path is None:
                 continue
             try:
@@ -176,6 +181,27 @@ def _store() -> Binaries | None:
 
 
 _binaries = functools.cache(Binaries)
+_imported: list[Binaries] = []  # of this process alone, where the cache folder takes nothing
+
+
+def import_kernels(entry: Entry) -> str:
+    """Keep the kernels of an entry from elsewhere; return why not, or an empty string."""
+    store = _store()
+    why = store.add(entry) if store else "there is no cache folder"
+    if not why:
+        return ""
+    if not _imported:
+        folder = Path(tempfile.mkdtemp(prefix="minigraph-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _imported.append(Binaries(folder))
+    return _imported[0].add(entry)
+
+
+def export_kernels(sources: Sequence[Source]) -> list[Entry]:
+    """Return the units on disk that hold kernels."""
+    stores = (*_imported, _store())
+    keys = {source.name: _key(source) for source in sources}
+    return [entry for store in stores if store for entry in store.entries(keys)]
 
 
 def _function(path: Path, name: str) -> int:

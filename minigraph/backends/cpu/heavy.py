@@ -1,29 +1,31 @@
-"""Which oneDNN primitive computes which op.
+"""Which oneDNN primitives compute which op.
 
-Nothing here says what an op is: only ways to compute it.  A function gives the kernel for one op,
-or None where oneDNN has nothing but its slow reference implementation; then NumPy does it.
+Nothing here says what an op is: only ways to compute it.  A function yields them in a fixed order,
+what is likely to be fastest first; nothing where oneDNN has but its slow reference implementation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_float
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from minigraph.backends.cpu import onednn
+from minigraph.backends.cpu import convolution, onednn
+from minigraph.backends.cpu.convolution import image_layout
 from minigraph.backends.cpu.onednn import (
+    F32,
     MAX_NDIM,
     Descriptor,
-    Layout,
     OneDnnKernel,
     Operand,
+    Way,
     dims,
 )
+from minigraph.errors import GraphError
 from minigraph.graph import Node, Op
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import LaidOut, Reorder, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import (
     BatchNorm,
@@ -37,8 +39,8 @@ from minigraph.ops.pooling import (
 )
 from minigraph.spec import Shape
 
-F32 = np.dtype(np.float32)
 THREADED = 4_000_000  # operations from which on a second thread pays
+Shapes = list[Shape]
 Strides = Sequence[tuple[int, ...]]
 
 
@@ -50,156 +52,35 @@ def _out(index: int) -> Operand:
     return Operand("output", index)
 
 
-def _fast(descriptor: Descriptor) -> Descriptor | None:
-    """Return the descriptor if it is not the reference implementation, which comes last."""
-    return None if descriptor.name.startswith("ref") else descriptor
-
-
-class Recipe(NamedTuple):
-    """What a kernel is made of: see `OneDnnKernel`."""
-
-    descriptor: Descriptor
-    args: Sequence[tuple[int, Layout, Operand]]
-    strided: Sequence[bool]
-
-
-def _kernel(
-    descriptor: Descriptor | None,
-    args: Sequence[tuple[int, Layout, Operand]],
-    strided: Sequence[bool],
-) -> Recipe | None:
-    return None if descriptor is None else Recipe(descriptor, args, strided)
-
-
-# ---------------------------------------------------------------- convolution
-
-
-def _grouped(shape: Shape, groups: int) -> Shape:
-    """The shape of weights as oneDNN has it: with groups, those come first."""
-    return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
-
-
-def _convolution(
-    kind: str, op: Conv2d, x: Shape, w: Shape, y: Shape, bias: bool = False
-) -> Descriptor | None:
-    """Return oneDNN's first implementation, in the layouts that suit the convolution best.
-
-    1x1 windows are matrix products, which need no other layout than the caller's; for larger ones
-    oneDNN chooses, and what it gains outweighs the reorders.
-    """
-    engine = onednn.loaded().engine
-    weights = onednn.any_layout(_grouped(w, op.groups), F32)
-    choose = onednn.strided if w[2:] == (1, 1) else onednn.any_layout
-    free = [choose(x, F32), weights, choose(y, F32)]
-    window = [
-        dims(op.stride),
-        dims(d - 1 for d in op.dilation),
-        dims(op.padding),
-        dims(_padding_behind(op, x, w, y)),
-    ]
-    x_layout, w_layout, y_layout = free
-    b_layout = onednn.strided((w[0],), F32) if bias else None
-    hint = Descriptor(
-        "dnnl_convolution_forward_primitive_desc_create",
-        engine,
-        onednn.FORWARD_TRAINING,
-        onednn.CONVOLUTION_DIRECT,
-        x_layout,
-        w_layout,
-        b_layout,
-        y_layout,
-        *window,
-    )
-    if kind == "forward":
-        return _fast(hint)
-    if kind == "backward_weights":
-        free.insert(2, None)  # type: ignore[arg-type]
-    return _fast(
-        Descriptor(
-            f"dnnl_convolution_{kind}_primitive_desc_create",
-            engine,
-            onednn.CONVOLUTION_DIRECT,
-            *free,
-            *window,
-            hint,
-        )
-    )
-
-
-def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
-    """oneDNN wants windows to end where the padding does; a remainder of the stride shortens it."""
-    axes = zip(x[2:], w[2:], y[2:], op.stride, op.padding, op.dilation, strict=True)
-    return [(o - 1) * t + d * (k - 1) + 1 - n - p for n, k, o, t, p, d in axes]
-
-
-def conv2d(op: Conv2d, node: Node, strides: Strides) -> Recipe | None:
-    x, w, *bias = (v.shape for v in node.inputs)
-    args = [
-        (onednn.SRC, onednn.strided(x, F32), _in(0)),
-        (onednn.WEIGHTS, onednn.strided(_grouped(w, op.groups), F32), _in(1)),
-        *((onednn.BIAS, onednn.strided(b, F32), _in(2)) for b in bias),
-        (onednn.DST, onednn.strided(node.shape, F32), _out(0)),
-    ]
-    found = _convolution("forward", op, x, w, node.shape, bool(bias))
-    return _kernel(found, args, (False,) * len(node.inputs))
-
-
-def conv2d_backward_data(op: Conv2dBackwardData, node: Node, strides: Strides) -> Recipe | None:
-    dy, w = (v.shape for v in node.inputs)
-    args = [
-        (onednn.DIFF_DST, onednn.strided(dy, F32), _in(0)),
-        (onednn.WEIGHTS, onednn.strided(_grouped(w, op.conv.groups), F32), _in(1)),
-        (onednn.DIFF_SRC, onednn.strided(node.shape, F32), _out(0)),
-    ]
-    found = _convolution("backward_data", op.conv, node.shape, w, dy)
-    return _kernel(found, args, (False, False))
-
-
-def conv2d_backward_weights(
-    op: Conv2dBackwardWeights, node: Node, strides: Strides
-) -> Recipe | None:
-    dy, x = (v.shape for v in node.inputs)
-    args = [
-        (onednn.DIFF_DST, onednn.strided(dy, F32), _in(0)),
-        (onednn.SRC, onednn.strided(x, F32), _in(1)),
-        (
-            onednn.DIFF_WEIGHTS,
-            onednn.strided(_grouped(node.shape, op.conv.groups), F32),
-            _out(0),
-        ),
-    ]
-    found = _convolution("backward_weights", op.conv, x, node.shape, dy)
-    return _kernel(found, args, (False, False))
-
-
 # ---------------------------------------------------------------- matrix products
 
 
-def matmul(op: Matmul, node: Node, strides: Strides) -> Recipe | None:
+def matmul(op: Matmul, xs: Shapes, ys: Shapes, strides: Strides) -> Iterator[Way]:
+    (y,) = ys
     layouts, strided = [], []
-    for x, bytes_ in zip(node.inputs[:2], strides, strict=False):
-        steps = [s // x.dtype.itemsize for s in bytes_]
-        readable = _is_matrix(x.shape, steps)
+    for x, bytes_ in zip(xs[:2], strides, strict=False):
+        steps = [s // F32.itemsize for s in bytes_]
+        readable = _is_matrix(x, steps)
         strided.append(readable)
-        shape = (1,) * (node.ndim - x.ndim) + x.shape
-        lead = [steps[0] * x.shape[0]] * (node.ndim - x.ndim) if readable else []
+        shape = (1,) * (len(y) - len(x)) + x
+        lead = [steps[0] * x[0]] * (len(y) - len(x)) if readable else []
         layouts.append(onednn.strided(shape, F32, [*lead, *steps] if readable else None))
-    bias = [onednn.strided((1,) * (node.ndim - 1) + b.shape, F32) for b in node.inputs[2:]]
-    y = onednn.strided(node.shape, F32)
-    found = Descriptor(
-        "dnnl_matmul_primitive_desc_create",
-        onednn.loaded().engine,
-        *layouts,
-        bias[0] if bias else None,
-        y,
-    )
+    bias = [onednn.strided((1,) * (len(y) - 1) + b, F32) for b in xs[2:]]
+    result = onednn.strided(y, F32)
     args = [
         (onednn.SRC, layouts[0], _in(0)),
         (onednn.WEIGHTS, layouts[1], _in(1)),
         *((onednn.BIAS, layout, _in(2)) for layout in bias),
-        (onednn.DST, y, _out(0)),
+        (onednn.DST, result, _out(0)),
     ]
-    return _kernel(_fast(found), args, (*strided, *(False for _ in bias)))
+    for found in onednn.implementations(
+        "dnnl_matmul_primitive_desc_create",
+        onednn.loaded().engine,
+        *layouts,
+        bias[0] if bias else None,
+        result,
+    ):
+        yield Way(found.name, found, args, (*strided, *(False for _ in bias)))
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
@@ -219,17 +100,19 @@ def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
 # ---------------------------------------------------------------- pooling
 
 
-def _pooling(kind: int, pooling: Pooling, x: Shape, y: Shape, backward: bool) -> Descriptor | None:
+def _pooling(
+    kind: int, pooling: Pooling, x: Shape, y: Shape, backward: bool
+) -> Iterator[Descriptor]:
     engine = onednn.loaded().engine
-    x_layout, y_layout = onednn.strided(x, F32), onednn.strided(y, F32)
+    x_layout, y_layout = image_layout(x), image_layout(y)
     window = [
         dims(pooling.stride),
         dims(pooling.window),
         dims((0, 0)),
         dims(before for before, _ in pooling.padding),
-        dims(_pooling_behind(pooling, x, y)),
+        dims(_pooling_behind(pooling, unpacked(x), unpacked(y))),
     ]
-    forward = Descriptor(
+    forward: list[Any] = [
         "dnnl_pooling_forward_primitive_desc_create",
         engine,
         onednn.FORWARD_TRAINING,
@@ -237,19 +120,12 @@ def _pooling(kind: int, pooling: Pooling, x: Shape, y: Shape, backward: bool) ->
         x_layout,
         y_layout,
         *window,
-    )
+    ]
     if not backward:
-        return _fast(forward)
-    return _fast(
-        Descriptor(
-            "dnnl_pooling_backward_primitive_desc_create",
-            engine,
-            kind,
-            x_layout,
-            y_layout,
-            *window,
-            forward,
-        )
+        return onednn.implementations(*forward)
+    create = "dnnl_pooling_backward_primitive_desc_create"
+    return onednn.implementations(
+        create, engine, kind, x_layout, y_layout, *window, Descriptor(*forward)
     )
 
 
@@ -258,41 +134,48 @@ def _pooling_behind(pooling: Pooling, x: Shape, y: Shape) -> list[int]:
     return [(o - 1) * t + k - n - p for n, o, k, t, (p, _) in axes]
 
 
-def _average(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Descriptor | None:
-    pooling = op.pooling
-    behind = _pooling_behind(pooling, x, y)
+def _average(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Iterator[Descriptor]:
+    behind = _pooling_behind(op.pooling, unpacked(x), unpacked(y))
     if op.count_padding and any(b > p for b, p in zip(behind, op.pad, strict=True)):
-        return None  # oneDNN would count what lies beyond the padding too
+        return iter(())  # oneDNN would count what lies beyond the padding too
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
     if op.count_padding:
         kind = onednn.POOLING_AVG_INCLUDE_PADDING
-    return _pooling(kind, pooling, x, y, backward)
+    return _pooling(kind, op.pooling, x, y, backward)
 
 
-def avg_pool2d(op: AvgPool2d, node: Node, strides: Strides) -> Recipe | None:
-    x = node.inputs[0].shape
+def avg_pool2d(op: AvgPool2d, xs: Shapes, ys: Shapes) -> Iterator[Way]:
     args = [
-        (onednn.SRC, onednn.strided(x, F32), _in(0)),
-        (onednn.DST, onednn.strided(node.shape, F32), _out(0)),
+        (onednn.SRC, image_layout(xs[0]), _in(0)),
+        (onednn.DST, image_layout(ys[0]), _out(0)),
     ]
-    return _kernel(_average(op, x, node.shape, False), args, (False,))
+    for found in _average(op, xs[0], ys[0], False):
+        yield Way(found.name, found, args)
 
 
-def avg_pool2d_backward(op: AvgPool2dBackward, node: Node, strides: Strides) -> Recipe | None:
-    dy = node.inputs[0].shape
+def avg_pool2d_backward(op: AvgPool2dBackward, xs: Shapes, ys: Shapes) -> Iterator[Way]:
     args = [
-        (onednn.DIFF_DST, onednn.strided(dy, F32), _in(0)),
-        (onednn.DIFF_SRC, onednn.strided(node.shape, F32), _out(0)),
+        (onednn.DIFF_DST, image_layout(xs[0]), _in(0)),
+        (onednn.DIFF_SRC, image_layout(ys[0]), _out(0)),
     ]
-    return _kernel(_average(op.pool, node.shape, dy, True), args, (False,))
+    for found in _average(op.pool, ys[0], xs[0], True):
+        yield Way(found.name, found, args)
 
 
 # ---------------------------------------------------------------- normalisation
 
 
-def _batch_norm(x: Shape, eps: float, propagation: int, flags: int) -> Descriptor:
-    layout = onednn.strided(x, F32)
-    return Descriptor(
+def _normalized(x: Shape, vector: Shape) -> onednn.Layout:
+    """The layout of what is normalised: images with lanes, if the vectors have them."""
+    return image_layout(x) if len(vector) == 2 else onednn.strided(x, F32)
+
+
+def _vector(shape: Shape) -> onednn.Layout:
+    return onednn.strided((math.prod(shape),), F32)
+
+
+def _batch_norm(layout: onednn.Layout, eps: float, propagation: int, flags: int) -> list[Any]:
+    return [
         "dnnl_batch_normalization_forward_primitive_desc_create",
         onednn.loaded().engine,
         propagation,
@@ -300,52 +183,42 @@ def _batch_norm(x: Shape, eps: float, propagation: int, flags: int) -> Descripto
         layout,
         c_float(eps),
         flags,
-    )
+    ]
 
 
-def batch_norm(op: BatchNorm, node: Node, strides: Strides) -> Recipe | None:
-    x, channels = node.inputs[0].shape, onednn.strided(node.inputs[1].shape, F32)
+def batch_norm(op: BatchNorm, xs: Shapes, ys: Shapes) -> Iterator[Way]:
+    layout, channels = _normalized(*xs[:2]), _vector(xs[1])
     flags = onednn.USE_SCALE | onednn.USE_SHIFT
-    found = _batch_norm(x, op.eps, onednn.FORWARD_TRAINING, flags)
     args = [
-        (onednn.SRC, onednn.strided(x, F32), _in(0)),
+        (onednn.SRC, layout, _in(0)),
         (onednn.SCALE, channels, _in(1)),
         (onednn.SHIFT, channels, _in(2)),
-        (onednn.DST, onednn.strided(x, F32), _out(0)),
+        (onednn.DST, layout, _out(0)),
         (onednn.MEAN, channels, _out(1)),
         (onednn.VARIANCE, channels, _out(2)),
     ]
-    return _kernel(_fast(found), args, (False,) * 3)
+    forward = _batch_norm(layout, op.eps, onednn.FORWARD_TRAINING, flags)
+    for found in onednn.implementations(*forward):
+        yield Way(found.name, found, args)
 
 
-def batch_norm_inference(op: BatchNormInference, node: Node, strides: Strides) -> Recipe | None:
-    x, channels = node.shape, onednn.strided(node.inputs[1].shape, F32)
+def batch_norm_inference(op: BatchNormInference, xs: Shapes, ys: Shapes) -> Iterator[Way]:
+    layout, channels = _normalized(*xs[:2]), _vector(xs[1])
     flags = onednn.USE_SCALE | onednn.USE_SHIFT | onednn.USE_GLOBAL_STATS
-    found = _batch_norm(x, op.eps, onednn.FORWARD_INFERENCE, flags)
     names = (onednn.SCALE, onednn.SHIFT, onednn.MEAN, onednn.VARIANCE)
     args = [
-        (onednn.SRC, onednn.strided(x, F32), _in(0)),
+        (onednn.SRC, layout, _in(0)),
         *((name, channels, _in(i)) for i, name in enumerate(names, 1)),
-        (onednn.DST, onednn.strided(x, F32), _out(0)),
+        (onednn.DST, layout, _out(0)),
     ]
-    return _kernel(_fast(found), args, (False,) * 5)
+    forward = _batch_norm(layout, op.eps, onednn.FORWARD_INFERENCE, flags)
+    for found in onednn.implementations(*forward):
+        yield Way(found.name, found, args)
 
 
-def batch_norm_backward(op: BatchNormBackward, node: Node, strides: Strides) -> Recipe | None:
-    x, channels = node.inputs[1].shape, onednn.strided(node.inputs[2].shape, F32)
-    layout = onednn.strided(x, F32)
+def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterator[Way]:
+    layout, channels = _normalized(*xs[1:3]), _vector(xs[2])
     flags = onednn.USE_SCALE | onednn.USE_SHIFT
-    found = Descriptor(
-        "dnnl_batch_normalization_backward_primitive_desc_create",
-        onednn.loaded().engine,
-        onednn.BACKWARD,
-        layout,
-        layout,
-        layout,
-        c_float(op.eps),
-        flags,
-        _batch_norm(x, op.eps, onednn.FORWARD_TRAINING, flags),
-    )
     args = [
         (onednn.DIFF_DST, layout, _in(0)),
         (onednn.SRC, layout, _in(1)),
@@ -356,48 +229,113 @@ def batch_norm_backward(op: BatchNormBackward, node: Node, strides: Strides) -> 
         (onednn.DIFF_SCALE, channels, _out(1)),
         (onednn.DIFF_SHIFT, channels, _out(2)),
     ]
-    return _kernel(_fast(found), args, (False,) * 5)
+    for found in onednn.implementations(
+        "dnnl_batch_normalization_backward_primitive_desc_create",
+        onednn.loaded().engine,
+        onednn.BACKWARD,
+        layout,
+        layout,
+        layout,
+        c_float(op.eps),
+        flags,
+        Descriptor(*_batch_norm(layout, op.eps, onednn.FORWARD_TRAINING, flags)),
+    ):
+        yield Way(found.name, found, args)
 
 
-KERNELS: dict[type[Op], Callable[[Any, Node, Strides], Recipe | None]] = {
-    Conv2d: conv2d,
-    Conv2dBackwardData: conv2d_backward_data,
-    Conv2dBackwardWeights: conv2d_backward_weights,
-    Matmul: matmul,
+# ---------------------------------------------------------------- layouts
+
+
+def reorder(op: Reorder, xs: Shapes, ys: Shapes) -> Iterator[Way]:
+    source, target = image_layout(xs[0]), image_layout(ys[0])
+    args = [(onednn.SRC, source, _in(0)), (onednn.DST, target, _out(0))]
+    for found in onednn.reorders(source, target):
+        yield Way(found.name, found, args)
+
+
+KERNELS: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[Way]]] = {
+    Conv2d: convolution.conv2d,
+    Conv2dBackwardData: convolution.conv2d_backward_data,
+    Conv2dBackwardWeights: convolution.conv2d_backward_weights,
     AvgPool2d: avg_pool2d,
     AvgPool2dBackward: avg_pool2d_backward,
     BatchNorm: batch_norm,
     BatchNormInference: batch_norm_inference,
     BatchNormBackward: batch_norm_backward,
+    Reorder: reorder,
 }
 
 
-def _operations(node: Node) -> int:
+def operations(node: Node) -> int:
     """Return roughly how many floating-point operations a node takes."""
-    match node.op:
+    xs, (y, *_) = plain_shapes(node)
+    match _plain(node.op):
         case Conv2d():
-            return 2 * node.size * math.prod(node.inputs[1].shape[1:])
+            return 2 * math.prod(y) * math.prod(xs[1][1:])
         case Conv2dBackwardData():
-            return 2 * node.inputs[0].size * math.prod(node.inputs[1].shape[1:])
+            return 2 * math.prod(xs[0]) * math.prod(xs[1][1:])
         case Conv2dBackwardWeights():
-            return 2 * node.inputs[0].size * math.prod(node.shape[1:])
+            return 2 * math.prod(xs[0]) * math.prod(y[1:])
         case Matmul():
-            return 2 * node.size * node.inputs[0].shape[-1]
+            return 2 * math.prod(y) * xs[0][-1]
     return 100 * max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
 
 
-def kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
-    """Return oneDNN's kernel for `node`, or None if it has no fast one."""
-    make = KERNELS.get(type(node.op))
+def _plain(op: Op) -> Op:
+    return op.plain if isinstance(op, LaidOut) else op
+
+
+def plain_shapes(node: Node) -> tuple[Shapes, Shapes]:
+    """The shapes of inputs and results, those of images as [n, c, h, w]."""
+    xs, ys = [x.shape for x in node.inputs], [y.shape for y in node.specs]
+    if isinstance(node.op, LaidOut):
+        xs = [unpacked(x) if n > 1 else x for x, n in zip(xs, node.op.lanes_in, strict=True)]
+        ys = [unpacked(y) if n > 1 else y for y, n in zip(ys, node.op.lanes_out, strict=True)]
+    return xs, ys
+
+
+def ways(node: Node, strides: Strides) -> Iterator[Way]:
+    """Yield the ways in which oneDNN computes `node`, whose inputs have these strides in bytes."""
     specs = (*(x.spec for x in node.inputs), *node.specs)
-    if make is None or not all(
-        s.size and s.dtype == F32 and len(s.shape) <= MAX_NDIM for s in specs
-    ):
-        return None
-    threads = threads if _operations(node) >= THREADED else 1
+    if not all(s.size and s.dtype == F32 and len(s.shape) <= MAX_NDIM for s in specs):
+        return
+    xs, ys = [x.shape for x in node.inputs], [y.shape for y in node.specs]
+    op = _plain(node.op)
     try:
-        with onednn.omp_threads(threads):
-            recipe = make(node.op, node, strides)
-            return recipe and OneDnnKernel(*recipe, threads)
+        if isinstance(op, Matmul):
+            yield from matmul(op, xs, ys, strides)
+        elif type(op) in KERNELS:
+            yield from KERNELS[type(op)](op, xs, ys)
     except onednn.Unimplemented:
-        return None
+        return
+
+
+def threads_for(node: Node, threads: int) -> int:
+    """Return how many threads are worth it."""
+    return threads if operations(node) >= THREADED else 1
+
+
+def kernel(node: Node, strides: Strides, threads: int, algorithm: str = "") -> OneDnnKernel | None:
+    """Return oneDNN's kernel for `node`, or None if it has no fast one.
+
+    algorithm  the name of the way to take; without one, or if there is no such way, the first
+    """
+    threads = threads_for(node, threads)
+    with onednn.omp_threads(threads):
+        for way in _named_first(ways(node, strides), algorithm):
+            try:
+                return OneDnnKernel(way, len(node.inputs), threads)
+            except GraphError:  # described, but not to be had: the next one takes its place
+                continue
+    return None
+
+
+def _named_first(found: Iterator[Way], name: str) -> Iterator[Way]:
+    """Yield the way with that name, if there is one, before the others; look no further than it."""
+    others = []
+    for way in found:
+        if way.name == name or not name:
+            yield way
+        else:
+            others.append(way)
+    yield from others

@@ -18,10 +18,13 @@ from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from minigraph.dtypes import Array, DType
 from minigraph.errors import GraphError, warn_once
+from minigraph.program import KernelFailed
 from minigraph.spec import Shape
 
 # The names and values of the C header dnnl_types.h, version 3.2.
@@ -44,8 +47,10 @@ _QUERY_MD = {
     SCRATCHPAD: 136,
 }
 _FORMAT_ANY = 1
+_FORMAT_BLOCKED = {8: 102, 16: 78}  # aBcd8b and aBcd16b
 _DTYPES = {"float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 MAX_NDIM = 12
+F32 = np.dtype(np.float32)
 
 
 class _ExecArg(ctypes.Structure):
@@ -106,6 +111,13 @@ def loaded() -> Library:
     return found
 
 
+@functools.cache
+def block() -> int:
+    """Return how many channels lie side by side in the blocked layouts of this processor."""
+    wide = 0x27  # dnnl_cpu_isa_avx512_core, whose bits those of every wider one include
+    return 16 if loaded().dnnl.dnnl_get_effective_cpu_isa() & wide == wide else 8
+
+
 def dims(values: Iterable[int]) -> Any:
     """Return sizes, one an axis, as the library takes them."""
     return (c_int64 * MAX_NDIM)(*values)
@@ -150,6 +162,15 @@ def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) ->
 
 def any_layout(shape: Shape, dtype: DType) -> Layout:
     """Return the layout that lets the primitive choose."""
+    return _tagged(shape, dtype, _FORMAT_ANY)
+
+
+def blocked(shape: Shape, dtype: DType, lanes: int) -> Layout:
+    """Return the layout of images [n, c, h, w] in which 8 or 16 channels lie side by side."""
+    return _tagged(shape, dtype, _FORMAT_BLOCKED[lanes])
+
+
+def _tagged(shape: Shape, dtype: DType, tag: int) -> Layout:
     made = c_void_p()
     loaded().call(
         "dnnl_memory_desc_create_with_tag",
@@ -157,7 +178,7 @@ def any_layout(shape: Shape, dtype: DType) -> Layout:
         len(shape),
         dims(shape),
         _DTYPES[dtype.name],
-        _FORMAT_ANY,
+        tag,
     )
     return Layout(made)
 
@@ -190,6 +211,10 @@ class Descriptor:
         loaded().call("dnnl_primitive_desc_query", self.handle, _QUERY_INFO, 0, byref(text))
         return (text.value or b"").decode()
 
+    def advance(self) -> bool:
+        """Turn to the library's next implementation; return whether there is one."""
+        return not loaded().dnnl.dnnl_primitive_desc_next_impl(self.handle)
+
     def layout(self, arg: int) -> Layout:
         """Return the layout that this implementation wants for an argument."""
         query = loaded().dnnl.dnnl_primitive_desc_query_md
@@ -198,6 +223,19 @@ class Descriptor:
         made = c_void_p()
         loaded().call("dnnl_memory_desc_clone", byref(made), borrowed)
         return Layout(made)
+
+
+def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
+    """Yield the implementations of an operation in the library's order, without the slow ones.
+
+    Those are its reference implementations: they may take a thousand times as long.
+    """
+    for skipped in itertools.count():
+        descriptor = Descriptor(create, *args)
+        if not all(descriptor.advance() for _ in range(skipped)):
+            return
+        if not descriptor.name.startswith("ref"):
+            yield descriptor
 
 
 @dataclass(frozen=True)
@@ -267,6 +305,19 @@ class Call:
         )
 
 
+class Way(NamedTuple):
+    """One way to compute a node: an implementation, and what its arguments are.
+
+    args     (argument, the caller's layout, operand) of each input and output
+    strided  which inputs may be views that are not contiguous; none if it is empty
+    """
+
+    name: str
+    descriptor: Descriptor
+    args: Sequence[tuple[int, Layout, Operand]]
+    strided: Sequence[bool] = ()
+
+
 @contextmanager
 def omp_threads(count: int) -> Iterator[None]:
     """Let OpenMP use so many threads inside; oneDNN makes primitives for the number it finds."""
@@ -293,29 +344,25 @@ def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> Non
 class OneDnnKernel:
     """A primitive, with the reorders between the caller's layouts and those that it wants.
 
-    args     (argument, the caller's layout, operand) of each input and output
+    way      the implementation and its arguments
+    inputs   how many inputs the node has
     threads  it was made for, and runs on
     """
 
     refuses = False
     sources: Sequence[tuple[str, str]] = ()
 
-    def __init__(
-        self,
-        descriptor: Descriptor,
-        args: Sequence[tuple[int, Layout, Operand]],
-        strided: Sequence[bool],
-        threads: int,
-    ) -> None:
-        self.name = f"onednn {descriptor.name}"
-        self.strided = strided
-        self.inplace: Sequence[Sequence[int]] = ((),) * len(strided)
+    def __init__(self, way: Way, inputs: int, threads: int) -> None:
+        descriptor = way.descriptor
+        self.name = f"onednn {way.name}"
+        self.strided = way.strided or (False,) * inputs
+        self.inplace: Sequence[Sequence[int]] = ((),) * inputs
         self.threads = threads
         self.scratch = 0
         before: list[Call] = []
         after: list[Call] = []
         inner = []
-        for arg, layout, operand in args:
+        for arg, layout, operand in way.args:
             wanted = descriptor.layout(arg) if arg in _QUERY_MD else layout
             if wanted == layout:
                 inner.append((arg, layout, operand))
@@ -342,9 +389,19 @@ class OneDnnKernel:
             "output": [y.ctypes.data for y in outputs],
         }
         at = scratch.ctypes.data if self.scratch else 0
-        with omp_threads(self.threads):
-            for call in self.calls:
-                call.run(address, at)
+        try:
+            with omp_threads(self.threads):
+                for call in self.calls:
+                    call.run(address, at)
+        except GraphError as error:
+            raise KernelFailed(str(error)) from error
+
+
+def reorders(source: Layout, target: Layout) -> Iterator[Descriptor]:
+    """Yield the ways to copy between layouts."""
+    engine = loaded().engine
+    create = "dnnl_reorder_primitive_desc_create"
+    return implementations(create, source, engine, target, engine)
 
 
 def reorder(source: Layout, from_: Operand, target: Layout, to: Operand) -> Call:

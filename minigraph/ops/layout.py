@@ -1,0 +1,142 @@
+"""How images lie in memory: the layouts that the optimizer chooses among.
+
+At the surface images are [n, c, h, w].  Convolutions are faster where some channels of a pixel lie
+side by side, so the optimizer may keep images as [n, c / l, h, w, l]: `lanes` l is 8 or 16 in the
+blocked layouts, which oneDNN calls nChw8c and nChw16c, and c in nhwc.  One lane is nchw itself.
+
+A layout is the shape of a node, so elementwise ops and reductions need no other kernels than they
+have, and `Reorder` is the only op that moves anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.dtypes import Array
+from minigraph.errors import ShapeError
+from minigraph.graph import Node, Op
+from minigraph.spec import Shape, Spec
+
+
+def packed(shape: Shape, lanes: int) -> Shape:
+    """Return the shape in which images of `shape` [n, c, h, w] lie with these lanes."""
+    n, c, h, w = shape
+    if c % lanes:
+        raise ShapeError(f"{c} channels are no multiple of {lanes}")
+    return shape if lanes == 1 else (n, c // lanes, h, w, lanes)
+
+
+def unpacked(shape: Shape) -> Shape:
+    """Return the shape [n, c, h, w] of images that lie as `shape`."""
+    n, c, h, w, *lanes = shape
+    return (n, c * lanes[0], h, w) if lanes else shape
+
+
+def pack(x: Array, lanes: int) -> Array:
+    """Return images [n, c, h, w] as they lie with these lanes: contiguous."""
+    if lanes == 1:
+        return np.ascontiguousarray(x)
+    n, c, h, w = x.shape
+    blocks = x.reshape(n, c // lanes, lanes, h, w)
+    return np.ascontiguousarray(np.moveaxis(blocks, 2, 4))
+
+
+def unpack(x: Array) -> Array:
+    """Return images as [n, c, h, w]: contiguous."""
+    if x.ndim == 4:
+        return np.ascontiguousarray(x)
+    return np.ascontiguousarray(np.moveaxis(x, 4, 2).reshape(unpacked(x.shape)))
+
+
+def layout_name(lanes: int, channels: int) -> str:
+    """Return what oneDNN calls a layout: "nchw", "nhwc", "nChw8c" or "nChw16c"."""
+    if lanes == 1:
+        return "nchw"
+    return "nhwc" if lanes == channels else f"nChw{lanes}c"
+
+
+def is_image_layout(name: str) -> bool:
+    """Return whether a name is that of a layout of images."""
+    return name.startswith("n")
+
+
+def lanes_of(name: str, channels: int) -> int:
+    """Return the lanes in the layout of that name."""
+    if name in ("nchw", "nhwc"):
+        return 1 if name == "nchw" else channels
+    return int(name.removeprefix("nChw").removesuffix("c"))
+
+
+@dataclass(frozen=True)
+class Reorder(Op):
+    """The same images with other lanes."""
+
+    lanes: int
+
+    def infer(self, x: Spec) -> Spec:
+        return Spec(packed(unpacked(x.shape), self.lanes), x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return pack(unpack(x), self.lanes)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (Reorder(x.shape[4] if x.ndim == 5 else 1)(dy),)
+
+
+@dataclass(frozen=True)
+class LaidOut(Op):
+    """`plain` of images in other layouts than nchw; reports call it `plain`.
+
+    lanes_in   the lanes of each input; 1 for one that is no image
+    lanes_out  the lanes of each result
+    """
+
+    plain: Op
+    lanes_in: tuple[int, ...]
+    lanes_out: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.plain.name)  # the class is frozen
+
+    def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
+        found = self.plain.infer(*self.unpacked(xs))
+        laid = tuple(
+            Spec(packed(spec.shape, lanes), spec.dtype) if lanes > 1 else spec
+            for spec, lanes in zip(_several(found), self.lanes_out, strict=True)
+        )
+        return laid if isinstance(found, tuple) else laid[0]
+
+    def unpacked(self, xs: Sequence[Spec]) -> list[Spec]:
+        """Return the specs of inputs as `plain` takes them."""
+        return [
+            Spec(unpacked(x.shape), x.dtype) if lanes > 1 else x
+            for x, lanes in zip(xs, self.lanes_in, strict=True)
+        ]
+
+    def forward(self, *xs: Array) -> Any:
+        pairs = zip(xs, self.lanes_in, strict=True)
+        found = self.plain.forward(*(unpack(x) if lanes > 1 else x for x, lanes in pairs))
+        laid = tuple(
+            pack(y, lanes) if lanes > 1 else y
+            for y, lanes in zip(_several(found), self.lanes_out, strict=True)
+        )
+        return laid if isinstance(found, tuple) else laid[0]
+
+    def expand(self, *xs: Node) -> tuple[Node, ...]:
+        pairs = zip(xs, self.lanes_in, strict=True)
+        found = self.plain.results(*(Reorder(1)(x) if lanes > 1 else x for x, lanes in pairs))
+        return tuple(
+            Reorder(lanes)(y) if lanes > 1 else y
+            for y, lanes in zip(found, self.lanes_out, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.plain} lanes {self.lanes_in} to {self.lanes_out}"
+
+
+def _several(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)

@@ -1,0 +1,151 @@
+"""Regions: images that lie in memory alike, because ops between convolutions read them together.
+
+A convolution may read one layout and write another.  Elementwise ops, normalisations and pooling
+may not, so what they read and write is one region; between regions stand convolutions, and
+`Reorder` where a convolution wants another layout than its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from minigraph.graph import Graph, Item, Node, Op
+from minigraph.jit.expression import takes_index
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.normalization import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BatchNormRelu,
+    BatchNormReluBackward,
+)
+from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
+from minigraph.ops.reduction import Reduction
+
+# Which inputs of an op are images.
+CONVOLUTIONS: dict[type[Op], tuple[int, ...]] = {
+    Conv2d: (0,),
+    Conv2dBackwardData: (0,),
+    Conv2dBackwardWeights: (0, 1),
+}
+NORMALISATIONS: dict[type[Op], tuple[int, ...]] = {
+    BatchNorm: (0,),
+    BatchNormBackward: (0, 1),
+    BatchNormInference: (0,),
+    BatchNormRelu: (0, 3),
+    BatchNormReluBackward: (0, 1, 2),
+}
+POOLINGS: dict[type[Op], tuple[int, ...]] = {
+    AvgPool2d: (0,),
+    AvgPool2dBackward: (0,),
+    MaxPool2d: (0,),
+    MaxPool2dBackward: (0, 1),
+}
+TYING = {**NORMALISATIONS, **POOLINGS}
+
+
+@dataclass
+class Region:
+    """Values that lie in memory alike.
+
+    arriving     images from outside that its ops read
+    leaving      its values that ops outside read
+    normalised   whether it has a normalisation, for which channels last has no fast kernel
+    """
+
+    channels: int
+    arriving: dict[Node, None] = field(default_factory=dict)
+    leaving: dict[Node, None] = field(default_factory=dict)
+    normalised: bool = False
+
+    def lanes(self, block: int) -> list[int]:
+        """Return the lanes that its images may have: first 1, which is nchw."""
+        found = [1]
+        if block > 1 and self.channels % block == 0:
+            found.append(block)
+        if not self.normalised and self.channels not in found:
+            found.append(self.channels)
+        return found
+
+
+class Regions:
+    """The regions of a graph, and which of them each image belongs to."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._parent: dict[Node, Node] = {}
+        for node in graph:
+            self._join(node)
+        self.all: list[Region] = []
+        self._number: dict[Node, int] = {}
+        for value in self._parent:
+            root = self._root(value)
+            if root not in self._number:
+                self._number[root] = len(self.all)
+                self.all.append(Region(value.shape[1]))
+        for node in graph:
+            self._connect(node)
+        for y in graph.outputs:
+            if y in self._parent:
+                self.all[self.of(y)].leaving[y] = None
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._parent
+
+    def of(self, image: Node) -> int:
+        """Return the number of an image's region."""
+        return self._number[self._root(image)]
+
+    def tied(self, node: Node) -> list[Node]:
+        """Return the inputs that lie as the node's results do; none if it is no op of a region."""
+        if type(node.op) in TYING:
+            xs = [x for i, x in enumerate(node.inputs) if i in TYING[type(node.op)]]
+        elif isinstance(node.op, Elementwise) and node.ndim == 4 and not takes_index(node.op):
+            xs = [x for x in node.inputs if not x.is_bundle and x.shape == node.shape]
+        else:
+            return []
+        return xs if any(x in self for x in xs) else []
+
+    def _join(self, node: Node) -> None:
+        if type(node.op) in CONVOLUTIONS:
+            if node.dtype == np.float32 and not isinstance(node.op, Conv2dBackwardWeights):
+                self._parent[node] = node
+            return
+        if node.is_bundle or node.ndim != 4:
+            return
+        maker = node.inputs[0] if isinstance(node.op, Item) else node
+        inside = [x for x in self.tied(maker) if x in self]
+        if inside:
+            self._parent[node] = node
+        for x in inside:
+            self._parent[self._root(x)] = node
+
+    def _root(self, value: Node) -> Node:
+        while self._parent[value] is not value:
+            self._parent[value] = self._parent[self._parent[value]]
+            value = self._parent[value]
+        return value
+
+    def _connect(self, node: Node) -> None:
+        """Note which images cross the border of a region at `node`."""
+        if isinstance(node.op, Item) or type(node.op) in CONVOLUTIONS:
+            return
+        tied = self.tied(node)
+        if tied:
+            region = self.all[self.of(next(x for x in tied if x in self))]
+            region.normalised |= type(node.op) in NORMALISATIONS
+            region.arriving.update((x, None) for x in tied if x not in self)
+        for x in self._left(node, tied):
+            self.all[self.of(x)].leaving[x] = None
+
+    def _left(self, node: Node, tied: list[Node]) -> Iterator[Node]:
+        """Yield the images that `node` reads as an op outside their region."""
+        inside = set(tied)
+        if isinstance(node.op, Reduction) and node.op.combine:
+            return
+        for x in node.inputs:
+            if x in self and x not in inside:
+                yield x

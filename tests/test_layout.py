@@ -1,0 +1,264 @@
+"""Memory layouts chosen over the whole network: `minigraph.passes.layout`."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.graph import Graph
+from minigraph.ops.layout import LaidOut, Reorder
+from minigraph.passes.batch_norm import fuse_batch_norm
+from minigraph.passes.layout import images_of, lay_out
+from minigraph.passes.notes import Notes
+
+PLAIN, BLOCKED, NHWC = (1, 1), (8, 8), "nhwc"
+
+
+class Times:
+    """Times as a test wants them: of a convolution by the pair of lanes of its images."""
+
+    block = 8
+
+    def __init__(self, times, reorder=0.1):
+        self.times = times
+        self.moved = reorder
+        self.measured = []
+
+    def measure(self, nodes):
+        self.measured += nodes
+
+    def seconds(self, node):
+        if isinstance(node.op, Reorder):
+            channels = node.shape[1]
+            lanes = [n for n in (1, 8, channels) if channels % n == 0]
+            return {(a, b): self.moved for a in lanes for b in lanes}
+        first, second = (image.shape[1] for image in images_of(node))
+        found = {
+            (first, second) if pair == NHWC else pair: seconds
+            for pair, seconds in self.times(node).items()
+        }
+        return {
+            (a, b): seconds
+            for (a, b), seconds in found.items()
+            if first % a == 0 and second % b == 0
+        }
+
+
+def blocked_wins(node):
+    return {PLAIN: 2.0, BLOCKED: 1.0, (1, 8): 1.5, NHWC: 1.9}
+
+
+def graph_of(outputs, *inputs):
+    return Graph(inputs, tuple(outputs))
+
+
+def laid_out(graph, times, **reorder):
+    notes = Notes()
+    new = lay_out(graph, notes, Times(times, **reorder))
+    new.check()
+    return new, notes.fired
+
+
+def count(graph, kind):
+    return sum(isinstance(node.op, kind) for node in graph)
+
+
+def same(graph, new, *args):
+    for before, after in zip(graph(*args), new(*args), strict=True):
+        np.testing.assert_allclose(after, before, rtol=2e-4, atol=2e-5)
+
+
+def data(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def weights(out, channels, size=3, seed=1):
+    return mg.Parameter(data(out, channels, size, size, seed=seed) / size / channels**0.5, "w")
+
+
+X = mg.input("x", (2, 16, 6, 6))
+
+
+def test_two_convolutions_keep_the_blocked_layout_between_them():
+    y = ops.conv2d(ops.relu(ops.conv2d(X, weights(32, 16))), weights(16, 32))
+    graph = graph_of([y], X)
+    new, fired = laid_out(graph, blocked_wins)
+    assert count(new, LaidOut) == 2
+    assert count(new, Reorder) == 2  # of x, and of y
+    (relu,) = (node for node in new if node.op.name == "relu")
+    assert relu.shape == (2, 4, 4, 4, 8)
+    assert fired == {"conv2d in nChw8c": 2, "reorder": 2}
+    same(graph, new, data(2, 16, 6, 6))
+
+
+def test_nothing_changes_where_nchw_is_fastest():
+    graph = graph_of([ops.conv2d(X, weights(32, 16))], X)
+    new, fired = laid_out(graph, lambda node: {PLAIN: 1.0, BLOCKED: 1.0, NHWC: 1.1})
+    assert new is graph
+    assert not fired
+
+
+def test_nothing_changes_where_the_reorders_cost_what_the_layout_gains():
+    graph = graph_of([ops.conv2d(X, weights(32, 16))], X)
+    assert laid_out(graph, blocked_wins, reorder=0.5)[0] is graph
+    assert laid_out(graph, blocked_wins, reorder=0.4)[0] is not graph
+
+
+def test_a_gain_of_a_hundredth_is_no_reason_to_change():
+    graph = graph_of([ops.conv2d(X, weights(32, 16))], X)
+    times = {PLAIN: 1.0, BLOCKED: 0.79}
+    assert laid_out(graph, lambda node: times)[0] is graph
+    assert laid_out(graph, lambda node: {**times, BLOCKED: 0.7})[0] is not graph
+
+
+def test_nothing_changes_where_nothing_was_measured():
+    graph = graph_of([ops.conv2d(X, weights(32, 16))], X)
+    assert laid_out(graph, lambda node: {})[0] is graph
+
+
+def test_a_convolution_that_was_not_measured_stays_in_nchw_among_others_that_do_not():
+    y = X
+    for seed in range(4):
+        y = ops.relu(ops.conv2d(y, weights(16, 16, 1, seed)))
+    graph = graph_of([y], X)
+    unknown = [node for node in graph if node.op.name == "conv2d"][2]
+    new, _ = laid_out(graph, lambda node: {} if node is unknown else blocked_wins(node))
+    assert count(new, LaidOut) == 3
+    same(graph, new, data(2, 16, 6, 6))
+
+
+def test_a_graph_without_convolutions_is_left_alone_and_nothing_is_measured():
+    graph = graph_of([ops.relu(X)], X)
+    times = Times(blocked_wins)
+    assert lay_out(graph, Notes(), times) is graph
+    assert not times.measured
+
+
+def test_each_convolution_may_work_in_another_layout_than_its_neighbours():
+    convs = [ops.conv2d(X, weights(16, 16, 1))]
+    convs.append(ops.conv2d(ops.relu(convs[0]), weights(16, 16, 3)))
+    convs.append(ops.conv2d(ops.relu(convs[1]), weights(16, 16, 1)))
+    graph = graph_of(convs[-1:], X)
+
+    def times(node):
+        fast = {BLOCKED: 1.0} if node.inputs[1].shape[2] == 1 else {}
+        return {PLAIN: 5.0, BLOCKED: 4.0, NHWC: 3.0, **fast}
+
+    new, _ = laid_out(graph, times)
+    assert count(new, LaidOut) == 3
+    same(graph, new, data(2, 16, 6, 6))
+
+
+def test_channels_that_make_no_blocks_stay_as_they_are():
+    x = mg.input("x", (2, 3, 6, 6))
+    y = ops.conv2d(ops.relu(ops.conv2d(x, weights(16, 3))), weights(16, 16))
+    new, _ = laid_out(graph_of([y], x), blocked_wins)
+    first, second = (node for node in new if isinstance(node.op, LaidOut))
+    assert first.op.lanes_in[0] == 1 and first.op.lanes_out == (8,)
+    assert second.op.lanes_in[0] == second.op.lanes_out[0] == 8
+    same(graph_of([y], x), new, data(2, 3, 6, 6))
+
+
+def net():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        Residual(),
+        nn.Conv2d(16, 32, 3, stride=2, bias=False),
+        nn.BatchNorm2d(32),
+        nn.AvgPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 5),
+    )
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(16, 16, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(16)
+
+    def forward(self, x):
+        return ops.relu(self.norm(self.conv(x)) + x)
+
+
+def training(model, x, classes=5):
+    labels = mg.input("labels", (x.shape[0],), "int64")
+    loss = ops.cross_entropy(model(x), labels)
+    adam = optim.SGD(model.parameters(), lr=0.1)
+    updates = {**adam.minimize(loss), **model.updates()}
+    return graph_of([loss, *updates.values()], x, labels)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_training_step_computes_the_same_in_blocks(fused):
+    x = mg.input("x", (4, 3, 18, 18))
+    graph = training(net(), x)
+    if fused:
+        graph = fuse_batch_norm(graph, Notes())
+    new, fired = laid_out(graph, blocked_wins)
+    assert count(new, LaidOut) >= 10
+    assert {node.shape[4] for node in new if not node.is_bundle and node.ndim == 5} == {8}
+    same(graph, new, data(4, 3, 18, 18), np.arange(4) % 5)
+    # x, the gradient of the mean, and nothing within the network
+    assert count(new, Reorder) <= 3, fired
+
+
+def test_a_training_step_computes_the_same_with_the_channels_last():
+    x = mg.input("x", (2, 3, 12, 12))
+    model = nn.Sequential(
+        nn.Conv2d(3, 12, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(12, 6, 3), nn.Flatten(),
+        nn.Linear(54, 5),
+    )  # fmt: skip
+    graph = training(model, x)
+    new, fired = laid_out(graph, lambda node: {PLAIN: 2.0, NHWC: 1.0})
+    assert any("nhwc" in name for name in fired)
+    same(graph, new, data(2, 3, 12, 12), np.arange(2))
+
+
+def test_operands_that_broadcast_against_images_follow_their_layout():
+    y = ops.conv2d(X, weights(32, 16))
+    shapes = ((), (1,), (4,), (4, 4), (32, 1, 1), (1, 32, 1, 1), (2, 1, 1, 1), (2, 32, 1, 1),
+              (1, 1, 4, 4), (1, 32, 4, 4), (2, 32, 4, 4))  # fmt: skip
+    others = [mg.input(f"o{i}", shape) for i, shape in enumerate(shapes)]
+    for other in others:
+        y = ops.relu(y * other + 1)
+    graph = graph_of([ops.conv2d(y, weights(16, 32))], X, *others)
+    new, _ = laid_out(graph, blocked_wins)
+    assert count(new, LaidOut) == 2
+    args = [data(*shape, seed=i) for i, shape in enumerate(shapes)]
+    same(graph, new, data(2, 16, 6, 6), *args)
+
+
+def test_reductions_of_images_run_over_blocks_and_lanes():
+    y = ops.relu(ops.conv2d(X, weights(32, 16)))
+    axes = (0, 1, 2, 3), (0, 2, 3), (2, 3), (1,), (0,), (1, 2, 3), (3,), (0, 1)
+    results = [r for a in axes for r in (ops.sum(y, a), ops.max(y, a, keepdims=True))]
+    results.append(ops.argmax(y, 1))
+    graph = graph_of([*results, ops.conv2d(y, weights(16, 32))], X)
+    new, _ = laid_out(graph, blocked_wins)
+    assert count(new, LaidOut) == 2
+    same(graph, new, data(2, 16, 6, 6))
+
+
+def test_an_image_that_an_op_of_another_kind_reads_is_reordered_once():
+    y = ops.relu(ops.conv2d(X, weights(32, 16)))
+    graph = graph_of(
+        [y, y[:, 2:], ops.flip(y, 1), y.reshape(2, -1), ops.conv2d(y, weights(16, 32))], X
+    )
+    new, fired = laid_out(graph, blocked_wins)
+    assert fired["reorder"] == 3  # x, y, and the last result
+    same(graph, new, data(2, 16, 6, 6))
+
+
+def test_random_masks_are_the_same_in_every_layout():
+    y = ops.dropout(ops.conv2d(X, weights(32, 16)), 0.5)
+    model = ops.conv2d(y, weights(16, 32))
+    steps = []
+    for tune in ("off", "tune"):
+        cg = mg.comp_graph(options={"autotune": tune, "graph_opt_level": 2})
+        steps.append(cg.compile(X, model)(data(2, 16, 6, 6)))
+    np.testing.assert_allclose(*steps, rtol=1e-4, atol=1e-5)
