@@ -1,0 +1,286 @@
+"""The command line: what is kept on disk, and what minigraph finds on this machine.
+
+Compiles and measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from minigraph import options as settings
+from minigraph.autotune.measurement import merge
+from minigraph.backends.cpu import compiler, onednn
+from minigraph.errors import CacheError, GraphError
+from minigraph.fingerprint import processor
+from minigraph.store import KINDS, Binaries, Entry, Measurements, binaries, file
+from minigraph.version import __version__
+
+CUDA_PACKAGES = (
+    "cupy-cuda13x",
+    "cuda-python",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command says: to a program, to a person, and as its exit status."""
+
+    data: dict[str, Any]
+    lines: Sequence[str]
+    status: int = 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status; one that does not exist exits with status 2."""
+    asked = _parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            answer: Answer = asked.run(asked)
+        for warning in told:
+            print(f"minigraph: {warning.message}", file=sys.stderr)
+        text = json.dumps(answer.data, indent=1) if asked.json else "\n".join(answer.lines)
+        print(_printable(text), flush=True)
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (GraphError, OSError) as error:
+        print(f"minigraph: {error}", file=sys.stderr)
+        return 1
+    return answer.status
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help says more\n")
+
+
+def _parser() -> _Parser:
+    answers = _Parser(add_help=False)
+    answers.add_argument("--json", action="store_true", help="print one JSON object")
+    kinds = _Parser(add_help=False)
+    kinds.add_argument("--kind", choices=KINDS, help="entries of this kind only; default: all")
+    path = _Parser(add_help=False)
+    path.add_argument("file", metavar="FILE")
+
+    parser = _Parser("minigraph", description="What minigraph keeps, and what it finds.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    about = "versions, processor, libraries and settings"
+    commands.add_parser("info", parents=[answers], help=about).set_defaults(run=_info)
+    cache = commands.add_parser("cache", help="what is kept on disk between processes")
+    of_cache = cache.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, takes, about in (
+        ("info", _cache_info, [], "where it is, how much, and whether it is used"),
+        ("list", _list, [kinds], "each entry, where it holds, and its size"),
+        ("verify", _verify, [], "what is damaged; status 1 if anything is"),
+        ("export", _export, [path, kinds], "write entries to a file, beside those it holds"),
+        ("import", _import, [path, kinds], "keep the entries of a file; status 1 if all are bad"),
+        ("clear", _clear, [kinds], "remove entries"),
+    ):
+        made = of_cache.add_parser(name, parents=[*takes, answers], help=about, description=about)
+        made.set_defaults(run=run)
+    return parser
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def _info(asked: argparse.Namespace) -> Answer:
+    library, cc, folder = onednn.library(), compiler.compiler(), settings.cache_folder()
+    data: dict[str, Any] = {
+        "minigraph": __version__,
+        "device": settings.default_device(),
+        "processor": processor(),
+        "cpus": settings.cpus(),
+        "threads": settings.num_threads(None),
+        "numpy": np.__version__,
+        "onednn": library.version if library else None,
+        "compiler": cc,
+        "compiler_version": compiler.version() if cc else None,
+        "jit_backend": settings.jit_backend(),
+        "cache_folder": str(folder) if folder else None,
+        "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
+        "options": settings.from_environment(),
+    }
+    shown = {
+        **data,
+        "cuda_packages": _words(data["cuda_packages"]),
+        "options": _words(data["options"], "="),
+    }
+    rows = [(name.replace("_", " "), str(value or "none")) for name, value in shown.items()]
+    return Answer(data, _table(rows))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def _cache_info(asked: argparse.Namespace) -> Answer:
+    folder = _folder()
+    entries = _entries(folder, KINDS)
+    counts, sizes = Counter(entry.kind for entry in entries), Counter[str]()
+    for entry in entries:
+        sizes[entry.kind] += _size(entry)
+    sizes["jit"] = Binaries(folder).size  # with what is on its way out
+    why = Binaries(folder).folder.unsafe() or Measurements(folder).folder.unsafe()
+    data = {
+        "folder": str(folder),
+        "trusted": not why,
+        "reason": why,
+        "schema": binaries.SCHEMA,
+        "kinds": {kind: {"entries": counts[kind], "bytes": sizes[kind]} for kind in KINDS},
+    }
+    rows = [
+        ("folder", str(folder)),
+        ("trusted", f"no: {why}" if why else "yes"),
+        ("schema", str(binaries.SCHEMA)),
+    ]
+    rows += [(kind, f"{_number(counts[kind])}, {_amount(sizes[kind])}") for kind in KINDS]
+    return Answer(data, _table(rows))
+
+
+def _list(asked: argparse.Namespace) -> Answer:
+    entries = _entries(_folder(), _kinds(asked))
+    data = [
+        {
+            "kind": entry.kind,
+            "subject": entry.subject,
+            "environment": dict(entry.environment),
+            "bytes": _size(entry),
+        }
+        for entry in entries
+    ]
+    rows = [(e.kind, e.subject, _short(e.environment), _amount(_size(e))) for e in entries]
+    return Answer({"entries": data}, _table(rows) or ["there are no entries"])
+
+
+def _verify(asked: argparse.Namespace) -> Answer:
+    folder = _folder()
+    damaged = [*Measurements(folder).verify(), *Binaries(folder).verify()]
+    data = [{"entry": name, "reason": why} for name, why in damaged]
+    lines = [f"{name}: {why}" for name, why in damaged]
+    return Answer({"damaged": data}, lines or ["nothing is damaged"], int(bool(damaged)))
+
+
+def _export(asked: argparse.Namespace) -> Answer:
+    entries = _entries(_folder(), _kinds(asked))
+    file.write(asked.file, {"minigraph": __version__}, entries, merge)
+    data = {"file": asked.file, "exported": len(entries)}
+    return Answer(data, [f"{_number(len(entries))} written to {asked.file}"])
+
+
+def _import(asked: argparse.Namespace) -> Answer:
+    folder, kinds, why = _folder(), _kinds(asked), file.unsafe(asked.file)
+    contents = file.read(asked.file)
+    rejected = list(contents.rejected)
+    entries = [entry for entry in contents.entries if entry.kind in kinds]
+    kernels = [entry for entry in entries if entry.kind == "jit"]
+    measured = [entry for entry in entries if entry.kind != "jit"]
+    if measured and not Measurements(folder).keep(measured, merge):
+        rejected += [(entry.subject, "could not be written") for entry in measured]
+    store = Binaries(folder)
+    for entry in kernels:
+        refused = f"is machine code in a file that {why}" if why else store.add(entry)
+        if refused:
+            rejected.append((entry.subject, refused))
+    accepted = len(entries) + len(contents.rejected) - len(rejected)
+    data = {
+        "file": asked.file,
+        "accepted": accepted,
+        "rejected": [{"entry": name, "reason": reason} for name, reason in rejected],
+    }
+    lines = [f"{_number(accepted)} accepted, {len(rejected)} rejected"]
+    lines += [f"{name}: {reason}" for name, reason in rejected]
+    return Answer(data, lines, int(bool(rejected) and not accepted))
+
+
+def _clear(asked: argparse.Namespace) -> Answer:
+    folder, kinds = _folder(), _kinds(asked)
+    counts = Counter(entry.kind for entry in _entries(folder, kinds))
+    for kind in kinds:
+        if kind == "jit":
+            Binaries(folder).clear()
+        else:
+            Measurements(folder).clear(kind)
+    removed = {kind: counts[kind] for kind in kinds}
+    rows = [(kind, f"{_number(count)} removed") for kind, count in removed.items()]
+    return Answer({"folder": str(folder), "removed": removed}, _table(rows))
+
+
+def _folder() -> Path:
+    folder = settings.cache_folder()
+    if folder is None:
+        raise CacheError("there is no home to keep results in; set MINIGRAPH_CACHE_DIR to a folder")
+    return folder
+
+
+def _kinds(asked: argparse.Namespace) -> Sequence[str]:
+    return [asked.kind] if asked.kind else KINDS
+
+
+def _entries(folder: Path, kinds: Iterable[str]) -> list[Entry]:
+    found: list[Entry] = []
+    for kind in kinds:
+        found += Binaries(folder).entries() if kind == "jit" else Measurements(folder).entries(kind)
+    return found
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.body) + len(entry.blob)
+
+
+# ---------------------------------------------------------------- text
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, in which the columns begin below one another."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
+    return [line.rstrip() for line in lines]
+
+
+def _number(entries: int) -> str:
+    return "1 entry" if entries == 1 else f"{entries} entries"
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1024:.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
+
+
+def _words(values: dict[str, Any], between: str = " ") -> str:
+    return ", ".join(f"{k}{between}{v}" for k, v in values.items() if v is not None)
+
+
+def _short(environment: Iterable[tuple[str, str]]) -> str:
+    """Return the names and values of an environment, long ones cut."""
+    return ", ".join(f"{name} {_cut(value)}" for name, value in environment)
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= 24 else f"{value[:21]}..."
+
+
+def _printable(text: str) -> str:
+    """Return text that does nothing to a terminal, wherever it comes from."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

@@ -1,0 +1,261 @@
+"""The command line, as a user runs it."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minigraph as mg
+from minigraph import cli
+from minigraph.store import Binaries, Entry, Measurements, environment, file
+
+HERE = environment({"oneDNN": "3.2.0", "processor": "x86_64 of some kind"})
+KEY = {"compiler": "cc", "processor": "x86_64 of some kind", "support": "5a", "text": "7e"}
+UNIT = bytes(range(256)) * 20
+MEASURED = [
+    Entry("onednn", "convolution 3 64", HERE, "[]"),
+    Entry("cudnn", "product", HERE, "[]"),
+]
+
+
+def unused(old, new):
+    raise AssertionError("there is nothing to merge")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A cache folder with an entry of each kind."""
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    assert Measurements(tmp_path / "cache").keep(MEASURED, unused)
+    assert Binaries(tmp_path / "cache").keep(UNIT, {"mg_one": KEY, "mg_two": KEY})
+    return tmp_path / "cache"
+
+
+def run(*arguments, status=0, **environment):
+    """Run a command and return what it prints, and what it says of what went wrong."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "minigraph", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def answer(*arguments, status=0):
+    """Return the JSON of a command that finds nothing to complain of; run here, which is faster."""
+    printed, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        assert cli.main([*map(str, arguments), "--json"]) == status
+    assert not said.getvalue()
+    return json.loads(printed.getvalue())
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def test_info_tells_versions_and_settings(tmp_path):
+    settings = {
+        "MINIGRAPH_OPTIONS": "graph_opt_level=3",
+        "MINIGRAPH_NUM_THREADS": "3",
+        "MINIGRAPH_CACHE_DIR": str(tmp_path / "new"),
+    }
+    printed, said = run("info", "--json", **settings)
+    found = json.loads(printed)
+    assert (found["minigraph"], found["device"], said) == (mg.__version__, "cpu", "")
+    assert (found["threads"], found["options"]) == (3, {"graph_opt_level": 3})
+    assert found["cache_folder"] == str(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    lines = dict(line.split("  ", 1) for line in run("info", **settings)[0].splitlines())
+    assert lines["options"].strip() == "graph_opt_level=3"
+    assert lines["processor"].strip() == found["processor"]
+    assert lines.keys() == {name.replace("_", " ") for name in found}
+
+
+def test_info_says_what_is_missing(tmp_path):
+    printed, said = run("info", "--json", PATH=str(tmp_path), CC="no-compiler")
+    assert json.loads(printed)["compiler"] is None
+    assert said.startswith("minigraph: no C compiler")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["info"], ["cache", "info"]])
+def test_a_setting_that_is_malformed_is_an_error_of_one_line(command):
+    if command == ["info"]:
+        _, said = run(*command, status=1, MINIGRAPH_OPTIONS="nonsense")
+        assert "MINIGRAPH_OPTIONS" in said
+    else:
+        _, said = run(*command, status=1, MINIGRAPH_CACHE_DIR="", HOME="nowhere", XDG_CACHE_HOME="")
+        assert "set MINIGRAPH_CACHE_DIR" in said
+    assert said.startswith("minigraph: ") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["cache"], ["bake"], ["cache", "export"], ["cache", "list", "--kind", "x"]]
+)
+def test_a_command_that_does_not_exist_is_an_error_of_one_line(arguments):
+    printed, said = run(*arguments, status=2)
+    assert not printed
+    assert said.startswith("minigraph") and said.count("\n") == 1
+
+
+def test_the_package_does_not_load_the_command_line():
+    program = (
+        "import sys, minigraph; print('minigraph.cli' in sys.modules, 'argparse' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_an_empty_cache_is_told_and_not_made(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    found = answer("cache", "info")
+    assert (found["trusted"], found["folder"]) == (True, str(tmp_path / "cache"))
+    assert set(found["kinds"]) == {"onednn", "cudnn", "jit"}
+    assert all(kind == {"entries": 0, "bytes": 0} for kind in found["kinds"].values())
+    assert answer("cache", "list") == {"entries": []}
+    assert answer("cache", "verify") == {"damaged": []}
+    assert answer("cache", "clear")["removed"] == {"onednn": 0, "cudnn": 0, "jit": 0}
+    assert not (tmp_path / "cache").exists()
+
+
+def test_info_counts_and_list_names_the_entries_of_each_kind(folder):
+    kinds = answer("cache", "info")["kinds"]
+    assert {kind: found["entries"] for kind, found in kinds.items()} == {
+        "onednn": 1,
+        "cudnn": 1,
+        "jit": 1,
+    }
+    assert kinds["jit"]["bytes"] > len(UNIT)
+    entries = answer("cache", "list")["entries"]
+    assert [e["kind"] for e in entries] == ["onednn", "cudnn", "jit"]
+    assert (entries[0]["subject"], entries[0]["environment"]) == ("convolution 3 64", dict(HERE))
+    (line,) = run("cache", "list", "--kind", "cudnn")[0].splitlines()
+    assert line.split()[:2] == ["cudnn", "product"]
+    assert "oneDNN 3.2.0" in line
+
+
+def test_a_folder_that_others_can_change_is_not_trusted(folder):
+    folder.chmod(0o777)
+    printed, said = run("cache", "info", "--json")
+    found = json.loads(printed)
+    assert (found["trusted"], found["kinds"]["onednn"]["entries"]) == (False, 0)
+    assert "can be written by other users" in found["reason"]
+    assert all(line.startswith("minigraph: ") for line in said.splitlines())
+    run("cache", "clear")
+    assert list(folder.glob("jit/*.so"))
+
+
+def test_verify_finds_a_damaged_entry(folder):
+    assert answer("cache", "verify") == {"damaged": []}
+    (unit,) = folder.glob("jit/*.so")
+    unit.write_bytes(UNIT[:-1])
+    damaged = answer("cache", "verify", status=1)["damaged"]
+    assert [found["entry"] for found in damaged] == ["mg_one", "mg_two"]
+    assert run("cache", "verify", status=1)[0].startswith("mg_one: has its machine code in ")
+    unit.write_bytes(UNIT)
+    (entry, _) = folder.glob("jit/*.json")
+    entry.write_text("{}")
+    assert [found["entry"] for found in answer("cache", "verify", status=1)["damaged"]] == [
+        entry.name
+    ]
+
+
+def test_clear_removes_the_entries_of_a_kind_or_all(folder):
+    assert answer("cache", "clear", "--kind", "jit")["removed"] == {"jit": 1}
+    assert os.listdir(folder / "jit") == []
+    assert [e["kind"] for e in answer("cache", "list")["entries"]] == ["onednn", "cudnn"]
+    assert run("cache", "clear")[0].splitlines()[0] == "onednn  1 entry removed"
+    assert answer("cache", "list") == {"entries": []}
+
+
+def test_what_was_exported_and_cleared_is_there_again_after_import(folder, tmp_path):
+    before = answer("cache", "list")
+    exported = answer("cache", "export", tmp_path / "all.cache")
+    assert exported == {"file": str(tmp_path / "all.cache"), "exported": 3}
+    assert file.read(tmp_path / "all.cache").fields == {"minigraph": mg.__version__}
+    run("cache", "clear")
+    assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 3
+    assert answer("cache", "list") == before
+    assert Binaries(folder).find("mg_two", KEY).read_bytes() == UNIT
+    assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 3  # twice is no harm
+    assert answer("cache", "list") == before
+
+
+def test_one_kind_is_exported_and_imported_alone(folder, tmp_path):
+    assert answer("cache", "export", tmp_path / "a", "--kind", "jit")["exported"] == 1
+    assert answer("cache", "export", tmp_path / "a", "--kind", "onednn")["exported"] == 1
+    assert len(file.read(tmp_path / "a").entries) == 2
+    run("cache", "clear")
+    assert answer("cache", "import", tmp_path / "a", "--kind", "onednn")["accepted"] == 1
+    assert [e["kind"] for e in answer("cache", "list")["entries"]] == ["onednn"]
+
+
+def test_machine_code_from_a_file_that_others_can_change_is_refused(folder, tmp_path):
+    run("cache", "export", tmp_path / "all")
+    run("cache", "clear")
+    (tmp_path / "all").chmod(0o666)
+    found = answer("cache", "import", tmp_path / "all")
+    ((name, why),) = (rejected.values() for rejected in found["rejected"])
+    assert found["accepted"] == 2
+    assert name.startswith("unit ")
+    assert why == "is machine code in a file that can be written by other users"
+    assert Binaries(folder).entries() == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "line"])
+def test_a_broken_file_is_refused_with_the_reason(folder, tmp_path, damage):
+    path = tmp_path / "some.cache"
+    if damage == "folder":
+        path.mkdir()
+    elif damage == "line":
+        file.write(path, {}, MEASURED[:1], unused)
+        path.write_text(path.read_text().replace("64", "65"))
+    elif damage != "missing":
+        path.write_bytes(b"\xff\x00" * (damage == "garbage"))
+    found = answer("cache", "import", path, status=1)
+    ((name, why),) = (rejected.values() for rejected in found["rejected"])
+    assert found["accepted"] == 0
+    assert name == ("convolution 3 65" if damage == "line" else str(path))
+    assert why
+    printed, said = run("cache", "import", path, status=1)
+    assert printed.splitlines() == ["0 entries accepted, 1 rejected", f"{name}: {why}"]
+    assert not said
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_one_line(folder, tmp_path):
+    printed, said = run("cache", "export", tmp_path / "missing" / "a", status=1)
+    assert not printed
+    assert said == f"minigraph: {tmp_path / 'missing' / 'a'} cannot be written: " + (
+        "No such file or directory\n"
+    )
+
+
+def test_a_name_from_a_file_does_nothing_to_the_terminal(folder, tmp_path):
+    file.write(tmp_path / "a", {}, [Entry("onednn", "\x1b[2J\nü", HERE, "{}")], unused)
+    run("cache", "import", tmp_path / "a")
+    assert r"\x1b[2J" in run("cache", "list", PYTHONIOENCODING="utf-8")[0]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_reader_that_has_seen_enough_ends_it_quietly_and_a_full_disk_does_not(folder):
+    command = [sys.executable, "-m", "minigraph", "cache", "list"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "No space left" in done.stderr
