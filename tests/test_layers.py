@@ -19,7 +19,7 @@ FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py")
 # neighbours on its line nor what is below.  The last line uses the package as its users do.
 LAYERS = [
     ["errors", "version"],
-    ["dtypes", "source", "options"],
+    ["dtypes", "source", "options", "counting"],
     ["spec"],
     ["graph"],
     ["ops"],

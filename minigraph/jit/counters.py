@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from minigraph.counting import Counts
 
 
 @dataclass
@@ -22,24 +23,5 @@ class Stats:
     loads: int = 0
 
 
-_stats = Stats()
-_lock = threading.Lock()  # `+=` on an attribute is no single step
-
-
-def stats() -> Stats:
-    """Return a copy of the counts."""
-    with _lock:
-        return replace(_stats)
-
-
-def reset_stats() -> None:
-    """Set all counts to zero."""
-    with _lock:
-        count_of = vars(_stats)
-        count_of.update(dict.fromkeys(count_of, 0))
-
-
-def count(what: str, by: int = 1) -> None:
-    """Add to a count."""
-    with _lock:
-        setattr(_stats, what, getattr(_stats, what) + by)
+_counts = Counts(Stats)
+stats, reset_stats, count = _counts.stats, _counts.reset_stats, _counts.count
