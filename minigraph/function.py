@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,19 +17,16 @@ from minigraph import cache
 from minigraph.drawing import to_dot, to_html
 from minigraph.dtypes import Array, as_array
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
-from minigraph.graph import Constant, Input, Item, Node, Parameter, Variable
+from minigraph.graph import Constant, Input, Item, Node, Variable
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective
 from minigraph.profile import KernelTime, Profile
-from minigraph.program import Backend, Buffer, Home, Program, Step, Timing, View
+from minigraph.program import Backend, Home, Program, Step, Timing
 from minigraph.report import GeneratedKernel, MemoryUse, PassRecord, Report
 from minigraph.source import here
-from minigraph.spec import Spec, aligned_empty
 from minigraph.store import Entry
 from minigraph.tuning import Tuning
-
-BYTE = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -78,15 +74,11 @@ class Function:
     def _bind(self, program: Program) -> None:
         """Give a program its memory."""
         self._program = program
-        self._static = _static_memory(program)
         feeds = [_feed(buffer.node, self._inputs) for buffer in program.inputs]
         # None: all, in their order
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
-        # What the last calls returned, for each buffer of an output.
-        self._returned: list[list[Array]] = [[] for _ in program.returned]
-        self._results = [*zip(program.outputs, _owners(program), strict=True)]
         start = time.perf_counter()
-        self._executor = self._backend.bind(program, self._static)
+        self._executor = self._backend.bind(program)
         self._compiled.seconds["bind"] = time.perf_counter() - start
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -103,8 +95,10 @@ class Function:
         values = self._checked(args, kwargs)
         timings: list[Timing] = []
 
-        def execute(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-            timings.extend(self._executor.profile(inputs, outputs))
+        def execute(inputs: Sequence[Array]) -> list[Array]:
+            results, found = self._executor.profile(inputs)
+            timings.extend(found)
+            return results
 
         with self._lock:
             self._run(values, execute)
@@ -161,35 +155,13 @@ class Function:
             raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
         return [given[name] for name in names]
 
-    def _run(
-        self, values: list[Array], execute: Callable[[Sequence[Array], Sequence[Array]], None]
-    ) -> list[Array]:
+    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
         inputs = values
         if self._feeds is not None:
             inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
-        outputs = [
-            _free_memory(returned, buffer.nbytes)
-            for returned, buffer in zip(self._returned, self._program.returned, strict=True)
-        ]
-        execute(inputs, outputs)
-        results = [
-            self._array(view, inputs, outputs).copy()
-            if owner is None
-            else view.array(outputs[owner])
-            for view, owner in self._results
-        ]
-        for parameter, view in self._program.updates:
-            parameter.data[...] = self._array(view, inputs, outputs)
+        results = execute(inputs)
         self.calls += 1
         return results
-
-    def _array(self, view: View, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
-        """Return the array that `view` shows."""
-        if view.buffer.home is Home.INPUT:
-            return view.array(inputs[self._program.inputs.index(view.buffer)])
-        if view.buffer.home is Home.OUTPUT:
-            return view.array(outputs[self._program.returned.index(view.buffer)])
-        return view.array(self._static[view.buffer])
 
     def _recover(self) -> None:
         """Take other algorithms from now on where the chosen ones have failed."""
@@ -197,7 +169,8 @@ class Function:
         self._executor.failures.clear()
         for step, why in failures.items():
             warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy has stood in for it")
-        measured = [s for s in failures if s.algorithm is not None and s.algorithm.candidates]
+        # One that has no time is the device's choice: there is nothing measured left to take.
+        measured = [s for s in failures if s.algorithm and s.algorithm.seconds is not None]
         for step in measured:
             assert step.algorithm is not None
             self._compiled.tuning.quarantine(step.algorithm, failures[step])
@@ -219,7 +192,7 @@ class Function:
             ],
             memory=self._memory(),
             launches=self._executor.launches,
-            syncs=0,
+            syncs=self._executor.syncs,
             seconds=dict(self._compiled.seconds),
             fingerprint=self._compiled.covered["fingerprint"],
             options=dict(self._options),
@@ -275,6 +248,7 @@ class Function:
 
 LEAVES = (Input, Constant, Item, Variable)
 GENERATED = (Fused, Together)
+Execute = Callable[[Sequence[Array]], list[Array]]  # of inputs, the results
 Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
 
 
@@ -304,54 +278,6 @@ def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     if node is STEP:
         return lambda function: np.array(function.calls, np.uint64)
     return next(i for i, x in enumerate(inputs) if x is node)
-
-
-def _owners(program: Program) -> list[int | None]:
-    """Return for each output the returned buffer that is its own, None if it has to be copied."""
-    owners: list[int | None] = []
-    for view in program.outputs:
-        whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
-        mine = program.returned.index(view.buffer) if view.buffer in program.returned else None
-        owners.append(mine if whole and mine not in owners else None)
-    return owners
-
-
-def _free_memory(returned: list[Array], nbytes: int) -> Array:
-    """Return memory for an output that no array of the caller shows.
-
-    `returned` holds what the last two calls gave out: with `y = f(x)` in a loop the caller lets go
-    of one while it gets the other.  Memory fresh from the system costs more than most kernels do.
-    """
-    for i in range(len(returned)):
-        if _references(returned, i) == ALONE:
-            return returned[i]
-    returned.append(aligned_empty(Spec((nbytes,), BYTE)))
-    del returned[:-2]
-    return returned[-1]
-
-
-def _references(arrays: list[Array], index: int) -> int:
-    """Return how many references there are to the owner of an array's memory."""
-    return sys.getrefcount(arrays[index].base)
-
-
-ALONE = _references([aligned_empty(Spec((1,), BYTE))], 0)
-
-
-def _static_memory(program: Program) -> dict[Buffer, Array]:
-    """Return the memory of the buffers that stay where they are between calls."""
-    arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
-    memory: dict[Buffer, Array] = {}
-    for buffer in program.buffers:
-        if buffer.home is Home.ARENA:
-            memory[buffer] = arena[buffer.offset : buffer.offset + buffer.nbytes]
-        elif buffer.home is Home.PARAMETER:
-            assert isinstance(buffer.node, Parameter)
-            memory[buffer] = buffer.node.data
-        elif buffer.home is Home.CONSTANT:
-            assert buffer.node is not None and isinstance(buffer.node.op, Constant)
-            memory[buffer] = np.ascontiguousarray(buffer.node.op.value)
-    return memory
 
 
 def _as_input(node: Node, value: Any) -> Array:

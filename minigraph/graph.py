@@ -26,7 +26,8 @@ import numpy as np
 from minigraph.dtypes import BFLOAT16, Array, DType, as_array, as_dtype
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.source import here, scope
-from minigraph.spec import Shape, Spec, aligned_empty
+from minigraph.spec import Shape, Spec
+from minigraph.state import State
 
 
 class in_place_of:
@@ -416,24 +417,20 @@ class Parameter(Node):
     Every function that uses it sees its current value.
     """
 
-    __slots__ = ("data", "trainable")
+    __slots__ = ("state", "trainable")
 
     def __init__(
         self, value: Any, name: str = "parameter", *, dtype: Any = None, trainable: bool = True
     ) -> None:
-        array = as_array(value, None if dtype is None else as_dtype(dtype))
-        spec = Spec(array.shape, array.dtype)
-        super().__init__(Variable(name), (), (spec,))
+        self.state = State(as_array(value, None if dtype is None else as_dtype(dtype)))
+        super().__init__(Variable(name), (), (self.state.spec,))
         self.trainable = trainable
-        self.data: Array = aligned_empty(spec)
-        self.data[...] = array
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         copy = object.__new__(type(self))
         Node.__init__(copy, self.op, (), self.specs)
         copy.trainable = self.trainable
-        copy.data = aligned_empty(self.spec)
-        copy.data[...] = self.data
+        copy.state = State(self.state.read())
         memo[id(self)] = copy
         return copy
 
@@ -443,7 +440,7 @@ class Parameter(Node):
 
     def numpy(self) -> Array:
         """Return a copy of the current value."""
-        return self.data.copy()
+        return self.state.read().copy()
 
     def assign(self, value: Any) -> None:
         """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape."""
@@ -455,7 +452,7 @@ class Parameter(Node):
             raise ShapeError(
                 f"assign to parameter {self.name} of shape {self.shape}: got shape {array.shape}"
             )
-        self.data[...] = array
+        self.state.write()[...] = array
 
 
 def input(name: str, shape: Sequence[int], dtype: Any = "float32") -> Node:
@@ -553,7 +550,7 @@ class Graph:
         with np.errstate(all="ignore"):
             for node in self:
                 if isinstance(node, Parameter):
-                    values[node] = node.data
+                    values[node] = node.state.read()
                 elif node not in values:
                     values[node] = run(node, *(values[x] for x in node.inputs))
         return tuple(values[y] for y in self.outputs)

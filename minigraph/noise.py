@@ -98,7 +98,7 @@ def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) ->
         for node in graph:
             inputs = [values[x] for x in node.inputs]
             if isinstance(node, Parameter):
-                result: Any = node.data
+                result: Any = node.state.read()
             else:
                 result = values[node] if node in values else run(node, *inputs)
             parts = [

@@ -112,25 +112,32 @@ class KernelFailed(GraphError):
 
 
 class Executor(Protocol):
-    """A program bound to memory.
-
-    `inputs` and `outputs` are what differs between calls: the arrays given for the program's
-    `inputs`, and memory for its `returned` buffers.
-    """
+    """A program with memory on a device."""
 
     @property
     def launches(self) -> int:
         """Native calls from Python per call."""
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run all steps.  Raises GraphError if the values of an input do not fit."""
+    @property
+    def syncs(self) -> int:
+        """How often a call waits for the device before its results are asked for."""
 
     @property
     def failures(self) -> dict[Step, str]:
         """Steps whose kernels have failed, and why; NumPy has done their work."""
 
-    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]:
-        """Run all steps one by one, and return when each began and how long it took."""
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run all steps and return the outputs, which belong to the caller.
+
+        `inputs` are the arrays for the program's `inputs`.  Raises GraphError, before a parameter
+        has changed, if the values of an input do not fit.
+        """
+
+    def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
+        """Run all steps one by one; return the outputs, and when each began and how long it took.
+
+        The outputs are those of a call.
+        """
 
 
 class Backend(Protocol):
@@ -153,11 +160,11 @@ class Backend(Protocol):
         algorithm  the name of a measured candidate; without one the device decides
         """
 
-    def bind(self, program: Program, memory: Memory) -> Executor:
-        """Return what runs the program.
+    def bind(self, program: Program) -> Executor:
+        """Return the program with memory of its own, ready to run."""
 
-        `memory` holds the buffers that stay where they are between calls.
-        """
+    def run_alone(self, step: Step, memory: Memory) -> None:
+        """Run one step as a program would, on arrays in the memory of the host."""
 
     def environment(self, kind: str) -> Mapping[str, str]:
         """Return where cache entries of a kind hold, by name; empty if it has no use for them."""
@@ -212,6 +219,18 @@ class Program:
     def inputs(self) -> list[Buffer]:
         """The buffers of the inputs that are used."""
         return [b for b in self.buffers if b.home is Home.INPUT]
+
+    @functools.cached_property
+    def parameters(self) -> list[Parameter]:
+        """The parameters that are read or changed."""
+        held = [b.node for b in self.buffers if b.home is Home.PARAMETER]
+        return [*dict.fromkeys(p for p in held if isinstance(p, Parameter))]
+
+    @functools.cached_property
+    def changed(self) -> set[Parameter]:
+        """The parameters that are changed, in place or after the last step."""
+        written = {v.buffer.node for s in self.steps for v in s.outputs}
+        return {p for p in self.parameters if p in written} | {p for p, _ in self.updates}
 
     @functools.cached_property
     def returned(self) -> list[Buffer]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +16,11 @@ import numpy as np
 from minigraph.backends.reference import NumpyKernel, run_step
 from minigraph.dtypes import BFLOAT16, FLOATS, Array
 from minigraph.errors import CompileError, GraphError
-from minigraph.function import Compiled, Function
+from minigraph.function import Compiled, Execute, Function
 from minigraph.graph import Constant, Graph, Node, Parameter, input
 from minigraph.noise import AMPLITUDES, evaluate, explained, noisy, real, shaken
 from minigraph.ops.random import SEED, STEP
-from minigraph.program import Backend, Buffer, Home, Program, Step
+from minigraph.program import Backend, Buffer, Program, Step
 from minigraph.spec import Spec, aligned_empty
 
 # By how much of its largest element an array may differ without a closer look.
@@ -62,9 +62,7 @@ class VerifiedFunction(Function):
         self._strict = not self._options["graph_opt.fast_math"]
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
 
-    def _run(
-        self, values: list[Array], execute: Callable[[Sequence[Array], Sequence[Array]], None]
-    ) -> list[Array]:
+    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
         before = self._state()
         expected = self._as_written(values)
         self._restore(before)
@@ -92,7 +90,7 @@ class VerifiedFunction(Function):
 
     def _restore(self, state: Sequence[Array]) -> None:
         for parameter, value in zip(self._updates, state, strict=True):
-            parameter.data[...] = value
+            parameter.state.write()[...] = value
 
     def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
         """Raise CompileError, with what made the differences, unless rounding explains them."""
@@ -131,13 +129,13 @@ class VerifiedFunction(Function):
             for amplitude in AMPLITUDES:
                 rng = np.random.default_rng(abs(amplitude))
                 for p, value in kept:
-                    p.data[...] = shaken(value, rng, amplitude)
+                    p.state.write()[...] = shaken(value, rng, amplitude)
                 with contextlib.suppress(GraphError):  # of an index that was computed from floats
                     made = self._as_written([shaken(x, rng, amplitude) for x in values])
                     runs.append({at: made[at] for at in doubts})
         finally:
             for p, value in kept:
-                p.data[...] = value
+                p.state.write()[...] = value
         return runs
 
     def _wrong_kernel(self, given: Mapping[Node, Array]) -> str:
@@ -325,11 +323,7 @@ def _wrong_step(
     """
     memory = {buffer: _memory(buffer, given) for buffer in program.buffers}
     for step in program.steps:
-        used = {view.buffer: None for view in (*step.inputs, *step.outputs)} | {step.scratch: None}
-        alone = Program(program.graph, [step], buffers=[*used])
-        static = {b: memory[b] for b in used if b.home not in (Home.INPUT, Home.OUTPUT)}
-        execute = backend.bind(alone, static)
-        execute([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned])
+        backend.run_alone(step, memory)
         results = [view.array(memory[view.buffer]) for view in step.outputs]
         found = dict(enumerate(y.copy() for y in results))
         run_step(step, NumpyKernel(step.node), memory)
@@ -350,6 +344,6 @@ def _memory(buffer: Buffer, given: Mapping[Node, Array]) -> Array:
     node = buffer.node
     if node is not None:
         value = node.op.value if isinstance(node.op, Constant) else given.get(node)
-        value = node.data if isinstance(node, Parameter) else value
+        value = node.state.read() if isinstance(node, Parameter) else value
         memory[...] = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
     return memory

@@ -21,6 +21,7 @@ LAYERS = [
     ["errors", "version"],
     ["dtypes", "source", "options", "counting"],
     ["spec"],
+    ["state"],
     ["graph"],
     ["ops"],
     ["autodiff", "jit", "fingerprint", "noise", "store"],

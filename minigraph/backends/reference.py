@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from minigraph.backends.host import HostBackend
 from minigraph.dtypes import Array
 from minigraph.graph import Node, run
-from minigraph.program import Executor, Kernel, KernelFailed, Memory, Program, Step, Timing
+from minigraph.program import Kernel, KernelFailed, Memory, Program, Step, Timing
 from minigraph.spec import Shape
 from minigraph.store import Entry
 
@@ -77,7 +78,7 @@ class Interpreter:
         return timings
 
 
-class ReferenceBackend:
+class ReferenceBackend(HostBackend):
     """Device "reference": slow, and what every other device is compared with."""
 
     device = "reference"
@@ -91,7 +92,7 @@ class ReferenceBackend:
     def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
         return NumpyKernel(node)
 
-    def bind(self, program: Program, memory: Memory) -> Executor:
+    def runner(self, program: Program, memory: Memory) -> Interpreter:
         return Interpreter(program, memory)
 
     def environment(self, kind: str) -> Mapping[str, str]:

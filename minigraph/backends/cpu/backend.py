@@ -8,11 +8,12 @@ from minigraph import options
 from minigraph.backends.cpu import bulk, compiler, generated, heavy, onednn, tunable
 from minigraph.backends.cpu.native import SequenceKernel
 from minigraph.backends.cpu.onednn import OneDnnKernel
+from minigraph.backends.host import HostBackend, Runner
 from minigraph.backends.reference import Interpreter, NumpyKernel
 from minigraph.fingerprint import processor
 from minigraph.graph import Node, in_place_of
 from minigraph.ops.epilogue import Activated
-from minigraph.program import Executor, Kernel, Memory, Program, Tunable
+from minigraph.program import Kernel, Memory, Program, Tunable
 from minigraph.spec import Shape
 from minigraph.store import Entry
 from minigraph.version import __version__
@@ -23,7 +24,7 @@ JIT_BACKENDS = {
 }
 
 
-class CpuBackend:
+class CpuBackend(HostBackend):
     """Device "cpu".
 
     threads  that kernels may use; small ones run on one
@@ -80,7 +81,7 @@ class CpuBackend:
             return None
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
 
-    def bind(self, program: Program, memory: Memory) -> Executor:
+    def runner(self, program: Program, memory: Memory) -> Runner:
         runtime = bulk.load(self.on_disk) if compiler.compiler() else None
         if runtime is None:
             return Interpreter(program, memory)
