@@ -27,6 +27,7 @@ from minigraph.ops.cast import astype
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.program import Backend, Program
+from minigraph.report import PassRecord
 from minigraph.source import here
 from minigraph.store import Entry, Measurements
 from minigraph.tuning import Tuning
@@ -136,14 +137,21 @@ class CompGraph:
         """Return the function for `task` with these options; `seconds` says what took how long."""
         level = values["graph_opt_level"]
         tuning = open_tuning(backend, values, loaded)
-        with timed(seconds, "optimize"), collector_paused():
-            jit = jit_level(values, backend)
-            costs = None if values["autotune"] == "off" else tuning
-            passes = pipeline(abs(level), values["graph_opt.fast_math"], jit, costs)
-            stages = optimize(task.graph, passes)
-            graph = stages[-1][0] if stages else task.graph
+        jit = jit_level(values, backend)
+        costs = None if values["autotune"] == "off" else tuning
+        passes = pipeline(abs(level), values["graph_opt.fast_math"], jit, costs)
+
+        def optimized() -> list[tuple[Graph, PassRecord]]:
+            with timed(seconds, "optimize"), collector_paused():
+                return optimize(task.graph, passes)
+
+        stages = optimized()
+        ready = [stages]
 
         def lowered() -> Program:
+            # Once an algorithm has failed, other layouts may be best.
+            found = ready.pop() if ready else optimized()
+            graph = found[-1][0] if found else task.graph
             with timed(seconds, "lower"), collector_paused():
                 return lower(graph, task.results, task.updates, backend, tuning.algorithm)
 

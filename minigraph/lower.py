@@ -155,7 +155,7 @@ class _Lowering:
         algorithm = self.choose(node, strides)
         kernel = self.backend.kernel(node, strides, algorithm.name if algorithm else "")
         if algorithm and not algorithm.name:
-            algorithm = replace(algorithm, name=kernel.name)
+            algorithm = replace(algorithm, name=_algorithm(kernel))
         for i, view in enumerate(views):
             if not (kernel.strided[i] or view.contiguous):
                 views[i] = self.contiguous(node.inputs[i], view)
@@ -192,6 +192,12 @@ class _Lowering:
         for view in (*inputs, *outputs):
             view.buffer.last = now
         self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, algorithm))
+
+
+def _algorithm(kernel: Kernel) -> str:
+    """Return what a kernel's name says after its library's, without what follows it."""
+    maker, _, rest = kernel.name.partition(" ")
+    return rest.partition(" + ")[0] or maker
 
 
 def _lead(view: View) -> int:

@@ -114,3 +114,4 @@ class Tuning:
         for m in algorithm.candidates:
             if (m.name, m.layouts) == (algorithm.name, layouts):
                 self.session.quarantine(algorithm.subject, m, why)
+        self._by_lanes.pop(algorithm.subject, None)

@@ -22,6 +22,7 @@ from minigraph.noise import AMPLITUDES, evaluate, explained, noisy, real, shaken
 from minigraph.ops.random import SEED, STEP
 from minigraph.program import Backend, Buffer, Program, Step
 from minigraph.spec import Spec, aligned_empty
+from minigraph.store import Entry
 
 # By how much of its largest element an array may differ without a closer look.
 TOLERANCES = {
@@ -61,6 +62,9 @@ class VerifiedFunction(Function):
         # Fast math may make any number of what level 0 has no number for.
         self._strict = not self._options["graph_opt.fast_math"]
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
+
+    def cache_entries(self) -> list[Entry]:
+        return [*super().cache_entries(), *self._written.cache_entries()]
 
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
         before = self._state()

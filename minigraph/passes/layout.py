@@ -82,10 +82,12 @@ class _Choices:
         self.convolutions = convolutions
         self.costs = costs
         self.lanes = [region.lanes(costs.block) for region in regions.all]
+        costs.measure(convolutions)
         crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]
         moved = {x.shape: Reorder(1)(input("x", x.shape)) for x in images}
-        costs.measure([*convolutions, *moved.values()])
+        if any(map(costs.seconds, convolutions)):
+            costs.measure(list(moved.values()))
         self.reorders = {shape: costs.seconds(node) for shape, node in moved.items()}
 
     def best(self) -> tuple[list[int], dict[Node, tuple[int, int]]]:

@@ -22,7 +22,7 @@ from minigraph.backends.cpu.onednn import OneDnnKernel
 from minigraph.backends.reference import NumpyKernel, changing_memory, run_step
 from minigraph.dtypes import Array
 from minigraph.errors import GraphError
-from minigraph.program import Kernel, Memory, Program, Step, Timing, View
+from minigraph.program import Kernel, KernelFailed, Memory, Program, Step, Timing, View
 
 # Denormals are flushed to zero while a program runs: they would make a trained network tens of
 # times slower.  The caller's settings come back at the end; OpenMP's other threads keep ours.
@@ -264,7 +264,10 @@ class NativeProgram:
 
     def _interpret(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         changing = changing_memory(self.program, inputs, outputs)
-        run_step(step, step.kernel, {**self.memory, **changing})
+        try:
+            run_step(step, step.kernel, {**self.memory, **changing})
+        except KernelFailed:
+            self._stand_in(step, inputs, outputs)
 
     def _stand_in(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""

@@ -159,7 +159,7 @@ def _find(missing: Mapping[str, Source], on_disk: bool) -> Iterator[tuple[str, i
     left = dict(missing)
     if on_disk and not settings.jit_keep_interm():
         for name, source in missing.items():
-            paths = (known.find(name, _key(source)) for known in (*_imported, store) if known)
+            paths = (known.find(name, _key(source)) for known in (*_temporary, store) if known)
             path = next(filter(None, paths), None)
             if path is None:
                 continue
@@ -172,7 +172,7 @@ def _find(missing: Mapping[str, Source], on_disk: bool) -> Iterator[tuple[str, i
             count("loads")
             yield name, address
     if left:
-        yield from _compile(list(left.values()), store)
+        yield from _compile(list(left.values()), store, on_disk)
 
 
 def _store() -> Binaries | None:
@@ -181,25 +181,27 @@ def _store() -> Binaries | None:
 
 
 _binaries = functools.cache(Binaries)
-_imported: list[Binaries] = []  # of this process alone, where the cache folder takes nothing
+_temporary: list[Binaries] = []  # of this process alone, where the cache folder takes nothing
 
 
 def import_kernels(entry: Entry) -> str:
     """Keep the kernels of an entry from elsewhere; return why not, or an empty string."""
     store = _store()
-    why = store.add(entry) if store else "there is no cache folder"
-    if not why:
-        return ""
-    if not _imported:
+    return store.add(entry) and _alone().add(entry) if store else _alone().add(entry)
+
+
+def _alone() -> Binaries:
+    """Return a store for this process alone, which goes when it ends."""
+    if not _temporary:
         folder = Path(tempfile.mkdtemp(prefix="minigraph-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _imported.append(Binaries(folder))
-    return _imported[0].add(entry)
+        _temporary.append(Binaries(folder))
+    return _temporary[0]
 
 
 def export_kernels(sources: Sequence[Source]) -> list[Entry]:
     """Return the units on disk that hold kernels."""
-    stores = (*_imported, _store())
+    stores = (*_temporary, _store())
     keys = {source.name: _key(source) for source in sources}
     return [entry for store in stores if store for entry in store.entries(keys)]
 
@@ -242,7 +244,9 @@ def split(sources: Sequence[Source], at_most: int) -> list[Unit]:
     return [Unit(tuple(content)) for _, _, content in bins]
 
 
-def _compile(sources: Sequence[Source], store: Binaries | None) -> Iterator[tuple[str, int]]:
+def _compile(
+    sources: Sequence[Source], store: Binaries | None, on_disk: bool
+) -> Iterator[tuple[str, int]]:
     """Yield the name and the address of each kernel, 0 where it failed; keep the binaries."""
     left = dict.fromkeys(source.name for source in sources)
     failures: list[str] = []
@@ -256,9 +260,11 @@ def _compile(sources: Sequence[Source], store: Binaries | None) -> Iterator[tupl
                         for name, address in addresses.items():
                             del left[name]
                             yield name, address
-                        if store:
+                        if on_disk:
                             binary = Path(folder, f"{unit.name}.so").read_bytes()
-                            store.keep(binary, {s.name: _key(s) for s in unit.sources})
+                            keys = {s.name: _key(s) for s in unit.sources}
+                            if not (store and store.keep(binary, keys)):
+                                _alone().keep(binary, keys)  # for a cache file
                     elif len(unit.sources) > 1:
                         suspects += unit.sources
                     else:

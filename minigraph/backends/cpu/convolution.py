@@ -23,39 +23,50 @@ IMAGES = {  # the arguments that x and y are
 }
 
 
-def image_layout(shape: Shape) -> Layout:
-    """Return oneDNN's layout of images that lie as `shape`: see `minigraph.ops.layout`."""
+def image_layout(shape: Shape, blocked: bool = False) -> Layout:
+    """Return oneDNN's layout of images that lie as `shape`: see `minigraph.ops.layout`.
+
+    blocked  how to see one block of all channels, which is nhwc too
+    """
     if len(shape) == 4:
         return onednn.strided(shape, F32)
     n, c, h, w = unpacked(shape)
     lanes = shape[4]
-    if lanes == c:
+    if lanes == c and not blocked:
         return onednn.strided((n, c, h, w), F32, (c * h * w, 1, w * c, c))
     return onednn.blocked((n, c, h, w), F32, lanes)
+
+
+def _image_layouts(x: Shape, y: Shape) -> tuple[Layout, Layout]:
+    """Return the layouts of the two images of a convolution: both in blocks if either is."""
+    blocked = any(len(s) == 5 and s[1] > 1 for s in (x, y))
+    return image_layout(x, blocked), image_layout(y, blocked)
 
 
 def conv2d(op: Conv2d, xs: list[Shape], ys: list[Shape]) -> Iterator[Way]:
     x, w, *bias = xs
     (y,) = ys
+    given = _image_layouts(x, y)
     args = [
-        (onednn.SRC, image_layout(x), Operand("input", 0)),
+        (onednn.SRC, given[0], Operand("input", 0)),
         (onednn.WEIGHTS, _weights(op, w), Operand("input", 1)),
         *((onednn.BIAS, onednn.strided(b, F32), Operand("input", 2)) for b in bias),
-        (onednn.DST, image_layout(y), Operand("output", 0)),
+        (onednn.DST, given[1], Operand("output", 0)),
     ]
-    for name, descriptor in _descriptors("forward", op, x, w, y, bool(bias)):
+    for name, descriptor in _descriptors("forward", op, x, w, y, given, bool(bias)):
         yield Way(name, descriptor, args)
 
 
 def conv2d_backward_data(op: Conv2dBackwardData, xs: list[Shape], ys: list[Shape]) -> Iterator[Way]:
     dy, w = xs
     (dx,) = ys
+    given = _image_layouts(dx, dy)
     args = [
-        (onednn.DIFF_DST, image_layout(dy), Operand("input", 0)),
+        (onednn.DIFF_DST, given[1], Operand("input", 0)),
         (onednn.WEIGHTS, _weights(op.conv, w), Operand("input", 1)),
-        (onednn.DIFF_SRC, image_layout(dx), Operand("output", 0)),
+        (onednn.DIFF_SRC, given[0], Operand("output", 0)),
     ]
-    for name, descriptor in _descriptors("backward_data", op.conv, dx, w, dy):
+    for name, descriptor in _descriptors("backward_data", op.conv, dx, w, dy, given):
         yield Way(name, descriptor, args)
 
 
@@ -64,12 +75,13 @@ def conv2d_backward_weights(
 ) -> Iterator[Way]:
     dy, x = xs
     (dw,) = ys
+    given = _image_layouts(x, dy)
     args = [
-        (onednn.DIFF_DST, image_layout(dy), Operand("input", 0)),
-        (onednn.SRC, image_layout(x), Operand("input", 1)),
+        (onednn.DIFF_DST, given[1], Operand("input", 0)),
+        (onednn.SRC, given[0], Operand("input", 1)),
         (onednn.DIFF_WEIGHTS, _weights(op.conv, dw), Operand("output", 0)),
     ]
-    for name, descriptor in _descriptors("backward_weights", op.conv, x, dw, dy):
+    for name, descriptor in _descriptors("backward_weights", op.conv, x, dw, dy, given):
         yield Way(name, descriptor, args)
 
 
@@ -83,7 +95,13 @@ def _grouped(w: Shape, groups: int) -> Shape:
 
 
 def _descriptors(
-    kind: str, op: Conv2d, x: Shape, w: Shape, y: Shape, bias: bool = False
+    kind: str,
+    op: Conv2d,
+    x: Shape,
+    w: Shape,
+    y: Shape,
+    given: tuple[Layout, Layout],
+    bias: bool = False,
 ) -> Iterator[tuple[str, Descriptor]]:
     """Yield name and descriptor of each implementation, what is likely to be fastest first.
 
@@ -92,7 +110,6 @@ def _descriptors(
     what another layout gains outweighs the reorders.
     """
     plain = unpacked(x), unpacked(y)
-    given = image_layout(x), image_layout(y)
     pairs = [("", given)]
     if len(x) == len(y) == 4:
         chosen = onednn.any_layout(x, F32), onednn.any_layout(y, F32)

@@ -1,0 +1,390 @@
+"""What tuning does for a user: what was chosen and why, by which policy, and the same results."""
+
+import dataclasses
+import shutil
+import time
+from collections import Counter
+from ctypes import c_void_p
+
+import numpy as np
+import pytest
+from small_network import DIRECTIONS, batch, begin, compiled, elsewhere, network, work
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.autotune import session
+from minigraph.autotune.measurement import Table, table
+from minigraph.backends.cpu import bulk, compiler, onednn
+from minigraph.compile import measurements
+
+pytestmark = pytest.mark.skipif(
+    onednn.library() is None or compiler.compiler() is None,
+    reason="there is no oneDNN or no C compiler",
+)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A cache folder in which all is measured and compiled."""
+    folder = tmp_path_factory.mktemp("tuned") / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch, folder)
+        compiled()
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, tuned, monkeypatch):
+    """The cache folder of a process that begins: a copy of the one in which all is measured."""
+    shutil.copytree(tuned, tmp_path / "cache")
+    begin(monkeypatch, tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """The cache folder of a process that begins, in which there is nothing."""
+    begin(monkeypatch, tmp_path / "empty")
+    return tmp_path / "empty"
+
+
+def algorithms(function):
+    return function.report().algorithms
+
+
+def origins(function):
+    return {a.origin for a in algorithms(function)}
+
+
+def choices(function):
+    return {(a.subject, a.name, a.layout) for a in algorithms(function)}
+
+
+def edit(folder, change):
+    """Put what `change` makes of each table's subject and measurement in the place of it."""
+    for entry in measurements(folder).entries("onednn"):
+        rows = tuple(change(entry.subject, m) for m in table(entry).measurements)
+        new = Table(entry.subject, rows).entry("onednn", dict(entry.environment))
+        assert measurements(folder).keep([new], lambda old, new: new)
+
+
+def trained(function, net, steps=3, data=None):
+    """Return the losses of some steps, and the parameters after them."""
+    losses = [function(*(data or batch())) for _ in range(steps)]
+    return np.array([*losses, *(x for p in net.updates for x in p.numpy().ravel())])
+
+
+def close(dtype="float32"):
+    """Return how near results have to be."""
+    tolerance = {"float64": 1e-10, "float32": 2e-4, "float16": 2e-2}[dtype]
+    return {"rtol": tolerance, "atol": tolerance}
+
+
+# ---------------------------------------------------------------- when it happens, what it tells
+
+
+@pytest.mark.parametrize(
+    ("level", "option", "tunes"),
+    [
+        (2, {}, True),
+        (1, {}, False),
+        (2, {"autotune": "off"}, False),
+        (1, {"autotune": "tune"}, True),
+    ],
+)
+def test_levels_from_2_on_tune_unless_the_option_says_otherwise(empty, level, option, tunes):
+    function = compiled(level=level, **option)
+    assert (work()[0] > 0) == tunes
+    assert origins(function) == {"measured" if tunes else "heuristic"}
+
+
+def test_each_convolution_and_product_is_told_with_all_its_candidates(folder):
+    function = compiled()
+    assert origins(function) == {"stored"}
+    assert Counter(a.op for a in algorithms(function)) == DIRECTIONS
+    page = str(function.report())
+    for a in algorithms(function):
+        (chosen,) = [c for c in a.candidates if (c.name, " ".join(c.layouts)) == (a.name, a.layout)]
+        assert not chosen.error
+        assert (chosen.seconds, chosen.workspace) == (a.seconds, a.workspace)
+        assert str(a) in page
+        assert f"{a.op} {a.result}: {a.name} in {a.layout} (stored of {len(a.candidates)}" in page
+        assert a.line.partition(":")[0].endswith("small_network.py")
+        for c in a.candidates:
+            assert (c.seconds is None) == bool(c.error)
+            assert c.error or (c.seconds > 0 and c.rounds > 0 and c.spread >= 0)
+            assert len(c.layouts) == len(a.layout.split())
+            assert c.workspace >= 0
+    images = {a.op: {c.layouts[0] for c in a.candidates} for a in algorithms(function)}
+    assert len(images["conv2d"]) > 1
+    assert len(images["matmul"]) == 1
+
+
+def test_heuristics_are_told_without_times(folder):
+    for a in algorithms(compiled(autotune="off")):
+        assert (a.origin, a.seconds, a.workspace, a.candidates) == ("heuristic", None, None, [])
+        assert a.name
+
+
+# ---------------------------------------------------------------- modes and budget
+
+
+def test_frozen_compiles_what_is_measured_and_names_what_is_not(folder):
+    assert origins(compiled(autotune="frozen")) == {"stored"}
+    with pytest.raises(mg.CacheError, match=r"nothing is measured for onednn .*, 4, 4\]") as failed:
+        compiled(network(size=4), autotune="frozen")
+    assert "\n" not in str(failed.value)
+    assert 'compile once with autotune="tune"' in str(failed.value)
+    assert work()[0] == 0
+
+
+def test_frozen_names_the_library_with_which_it_was_measured(folder, empty):
+    moved = []
+    for entry in measurements(folder).entries("onednn"):
+        place = {**dict(entry.environment), "onednn": "3.1.0"}
+        moved.append(table(entry).entry("onednn", place))
+    measurements(empty).keep(moved, lambda old, new: new)
+    with pytest.raises(mg.CacheError, match=r"\(onednn is '[\d.]+', measured with '3.1.0'\)"):
+        compiled(autotune="frozen")
+
+
+def test_cached_uses_what_is_stored_and_heuristics_else(folder, empty):
+    assert origins(compiled(autotune="cached")) == {"heuristic"}
+    products = [e for e in measurements(folder).entries("onednn") if e.subject.startswith("matmul")]
+    measurements(empty).keep(products, lambda old, new: new)
+    function = compiled(autotune="cached")
+    found = {(a.op == "matmul", a.origin) for a in algorithms(function)}
+    assert found == {(True, "stored"), (False, "heuristic")}
+    assert work()[0] == 0
+    assert np.isfinite(function(*batch()))
+
+
+def test_without_a_budget_nothing_is_measured(empty):
+    function = compiled(budget=0)
+    assert (work()[0], origins(function)) == (0, {"heuristic"})
+    assert np.isfinite(function(*batch()))
+
+
+def test_what_was_measured_within_a_small_budget_is_kept(empty, monkeypatch):
+    real = session.measure
+
+    def slowly(problem, deadline, clock):
+        time.sleep(0.1)
+        return real(problem, None, clock)
+
+    monkeypatch.setattr(session, "measure", slowly)
+    function = compiled(budget=0.25)
+    assert origins(function) == {"measured", "heuristic"}
+    done = work()[0]
+    assert 0 < len(measurements(empty).entries("onednn")) < sum(DIRECTIONS.values())
+    again = compiled(autotune="cached")
+    assert origins(again) == {"stored", "heuristic"}
+    assert work()[0] == done
+
+
+# ---------------------------------------------------------------- policies
+
+
+def right(algorithm):
+    return [c for c in algorithm.candidates if not c.error]
+
+
+def test_a_workspace_limit_is_kept_and_measures_nothing(folder):
+    before = compiled()
+    limit = max(min(c.workspace for c in right(a)) for a in algorithms(before))
+    assert max(c.workspace for a in algorithms(before) for c in right(a)) > limit
+    function = compiled(workspace_limit=limit)
+    assert all(a.workspace <= limit for a in algorithms(function))
+    assert (work()[0], origins(function)) == (0, {"stored"})
+
+
+def test_a_limit_that_no_candidate_keeps_is_told_once(folder):
+    x, w = mg.input("x", (4, 32, 8, 8)), mg.Parameter(np.ones((64, 32, 3, 3), "float32"))
+
+    def convolution():
+        options = {"autotune.workspace_limit": 0}
+        return mg.comp_graph("cpu", options).compile([x], ops.conv2d(x, w, padding=1))
+
+    with pytest.warns(mg.MinigraphWarning, match="no algorithm for conv2d is allowed") as warned:
+        function = convolution()
+        convolution()
+    assert len(warned) == 1
+    (a,) = algorithms(function)
+    alike = [c for c in right(a) if " ".join(c.layouts) == a.layout]
+    assert a.workspace == min(c.workspace for c in alike) > 0
+    assert function(batch()[0]).shape == (4, 64, 8, 8)
+
+
+def test_determinism_changes_the_choice_of_the_next_compile_and_of_no_earlier_one(folder):
+    before = compiled()
+    chosen = choices(before)
+
+    def random(subject, m):
+        same = (subject, m.name, " ".join(m.layouts)) in chosen
+        return dataclasses.replace(m, deterministic=not same)
+
+    edit(folder, random)
+    assert choices(compiled()) == chosen
+    after = compiled(deterministic=True)
+    assert not chosen & choices(after)
+    assert choices(before) == chosen
+    assert (work()[0], origins(after)) == (0, {"stored"})
+
+
+# ---------------------------------------------------------------- algorithms that fail
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A function that makes oneDNN refuse kernels of some names from now on.
+
+    written  what they compute, as oneDNN calls it; None: anything
+    count    of kernels; -1: all
+    """
+    real = onednn.OneDnnKernel.__init__
+
+    def break_(*names, written=None, count=1):
+        left = [count]
+
+        def made(self, way, *args):
+            real(self, way, *args)
+            right = written is None or written in [argument for argument, *_ in way.args]
+            if way.name in names and right and left[0]:
+                left[0] -= 1
+                self.calls[-1].primitive = c_void_p()  # which is an error status when it is run
+
+        monkeypatch.setattr(onednn.OneDnnKernel, "__init__", made)
+
+    return break_
+
+
+WRITTEN = {
+    "conv2d": onednn.DST,
+    "conv2d_backward_data": onednn.DIFF_SRC,
+    "conv2d_backward_weights": onednn.DIFF_WEIGHTS,
+    "matmul": onednn.DST,
+}
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+@pytest.mark.parametrize("op", WRITTEN)
+def test_an_algorithm_that_fails_costs_no_result_and_is_not_chosen_again(folder, broken, op, bulk):
+    healthy, net = network(), network()
+    want = trained(compiled(healthy), healthy)
+    failing = next(a for a in algorithms(compiled(network())) if a.op == op)
+    broken(failing.name, written=WRITTEN[op])
+    function = compiled(net, bulk=bulk)
+    with pytest.warns(mg.MinigraphWarning, match=f"{op} .*NumPy has stood in for it") as warned:
+        got = trained(function, net)
+    assert len(warned) == 1
+    np.testing.assert_allclose(got, want, **close())
+    quarantined = {
+        (a.subject, c.name, " ".join(c.layouts), a.op)
+        for a in algorithms(function)
+        for c in a.candidates
+        if c.error.startswith("failed at run time: ")
+    }
+    assert quarantined == {(failing.subject, failing.name, failing.layout, op)}
+    gone = (failing.subject, failing.name, failing.layout)
+    assert gone not in choices(function) | choices(compiled())
+    later = "[(a.subject, a.name, a.layout) for a in compiled().report().algorithms]"
+    assert gone not in set(map(tuple, elsewhere(folder, later)))
+    assert work()[0] == 0
+
+
+def test_an_algorithm_that_fails_in_a_step_that_python_runs_costs_no_result(
+    folder, broken, monkeypatch
+):
+    healthy, net = network(), network()
+    want = trained(compiled(healthy), healthy)
+    _, activated = (a for a in algorithms(compiled(network())) if a.op == "conv2d")
+    broken(activated.name, written=onednn.DST, count=-1)
+    load = compiler.load
+
+    def routines_alone(sources, on_disk):
+        return load(sources, on_disk) if sources is bulk.ROUTINES else [0] * len(sources)
+
+    monkeypatch.setattr(compiler, "load", routines_alone)
+    function = compiled(net)
+    assert function.report().launches > 1
+    with pytest.warns(mg.MinigraphWarning, match="NumPy has stood in for it"):
+        got = trained(function, net)
+    np.testing.assert_allclose(got, want, **close())
+    assert (activated.subject, activated.name, activated.layout) not in choices(function)
+
+
+@pytest.mark.filterwarnings("ignore:.*NumPy has stood in for it")
+def test_a_function_whose_algorithms_all_fail_computes_the_same_and_settles(folder, broken):
+    healthy, net = network(), network()
+    want = trained(compiled(healthy), healthy, steps=8)
+    names = {c.name for a in algorithms(compiled()) for c in a.candidates}
+    broken(*names, count=-1)
+    function = compiled(net)
+    losses = trained(function, net, steps=7)[:7]
+    bound = function.report().seconds["bind"]
+    got = np.array([*losses, *trained(function, net, steps=1)])
+    np.testing.assert_allclose(got, want, **close())
+    assert function.report().seconds["bind"] == bound
+
+
+# ---------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("level", [2, 3, -2, -3])
+def test_a_tuned_function_trains_as_level_0_does(folder, level):
+    written, net = network(), network()
+    want = trained(compiled(written, level=0), written)
+    np.testing.assert_allclose(trained(compiled(net, level=level), net), want, **close())
+
+
+def images(layouts):
+    """Return those that are of images: nchw, nhwc, nChw8c, ..."""
+    return [layout for layout in layouts if layout.lower().startswith("n")]
+
+
+FAST = {
+    "nchw": lambda layouts: set(layouts) == {"nchw"},
+    "nhwc": lambda layouts: set(layouts) == {"nhwc"},
+    "blocks": lambda layouts: all("C" in layout for layout in layouts),
+}
+
+
+@pytest.mark.parametrize("level", [2, 3])
+@pytest.mark.parametrize("name", FAST)
+def test_every_layout_gives_what_level_0_gives(folder, name, level):
+    def faster(subject, m):
+        fast = subject.startswith("reorder") or FAST[name](images(m.layouts))
+        return m if m.error else dataclasses.replace(m, seconds=1e-6 if fast else 1e-2, spread=0.0)
+
+    edit(folder, faster)
+    written, net = network(), network()
+    want = trained(compiled(written, level=0), written)
+    function = compiled(net, level=level)
+    convolutions = [a for a in algorithms(function) if a.op.startswith("conv2d")]
+    assert all(FAST[name](images(a.layout.split())) for a in convolutions)
+    np.testing.assert_allclose(trained(function, net), want, **close())
+    sick = batch()
+    sick[0][2, 3, 4, 5] = np.nan
+    assert np.isnan(function(*sick))
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_nan_is_where_level_0_has_it(folder, level):
+    x, w = mg.input("x", (4, 32, 8, 8)), mg.Parameter(np.ones((64, 32, 3, 3), "float32"))
+    y = ops.max_pool2d(ops.relu(ops.conv2d(x, w, padding=1)), 2)
+    values = batch()[0]
+    values[2, 3, 4, 5], values[0, 0, 0, 0] = np.nan, np.inf
+    want = mg.comp_graph("cpu", {"graph_opt_level": 0}).compile([x], y)(values)
+    got = mg.comp_graph("cpu", {"graph_opt_level": level}).compile([x], y)(values)
+    assert 0 < np.isnan(want).sum() < want.size
+    np.testing.assert_allclose(got, want, **close())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_floats_are_computed_though_there_is_nothing_to_tune(empty, dtype):
+    written, net = network(dtype=dtype), network(dtype=dtype)
+    data = batch(dtype=dtype)
+    want = trained(compiled(written, level=0), written, data=data)
+    function = compiled(net)
+    np.testing.assert_allclose(trained(function, net, data=data), want, **close(dtype))
+    assert algorithms(function) == []
