@@ -139,7 +139,8 @@ class CompGraph:
         tuning = open_tuning(backend, values, loaded)
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else tuning
-        passes = pipeline(abs(level), values["graph_opt.fast_math"], jit, costs)
+        amp = values["amp"] if backend.device.startswith("cuda") else "off"
+        passes = pipeline(abs(level), values["graph_opt.fast_math"], jit, amp, costs)
 
         def optimized() -> list[tuple[Graph, PassRecord]]:
             with timed(seconds, "optimize"), collector_paused():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from minigraph.graph import Graph
 from minigraph.passes.batch_norm import fuse_batch_norm
@@ -17,6 +17,7 @@ from minigraph.passes.fma import fuse_fma
 from minigraph.passes.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.gathering import gather_updates
 from minigraph.passes.layout import Costs, lay_out
+from minigraph.passes.mixed_precision import compute_small
 from minigraph.passes.notes import Notes
 from minigraph.passes.sharing import share_common
 from minigraph.passes.simplification import simplify
@@ -32,13 +33,20 @@ class Row(NamedTuple):
     level: int = 0
     jit: tuple[int, ...] = (0, 1, 2)
     fast_math: bool = False  # whether the option has to allow it
-    costs: bool = False  # whether it needs measured times, and is given them
+    needs: str = ""  # an argument without which it does not run: "amp" or "costs"
+
+    def given(self, value: Any) -> Pass:
+        """Return the pass with the argument that it needs."""
+        if not self.needs:
+            return self.rewrite
+        return functools.wraps(self.rewrite)(functools.partial(self.rewrite, **{self.needs: value}))
 
 
 # In the order in which they run.  Library fusion looks for ops that FMA fusion takes away; FMA
 # fusion is to see what composed ops are made of, which depends on the layout of images; an
 # activation that no generated kernel has taken goes with the op before it.
 TABLE = (
+    Row(compute_small, needs="amp"),
     Row(share_common, 1),
     Row(simplify, 1),
     Row(share_common, 1),
@@ -48,7 +56,7 @@ TABLE = (
     Row(fold_batch_norm, 2),
     Row(fuse_batch_norm, 2),
     Row(fuse_cross_entropy, 2),
-    Row(lay_out, 2, costs=True),
+    Row(lay_out, 2, needs="costs"),
     Row(take_apart, jit=(2,)),
     Row(fuse_fma, 2),
     Row(fuse_elementwise, jit=(1,)),
@@ -58,22 +66,24 @@ TABLE = (
 )
 
 
-def pipeline(level: int, fast_math: bool, jit: int = 0, costs: Costs | None = None) -> list[Pass]:
-    """Return the passes for these settings, in order; without `costs` those that need none."""
+def pipeline(
+    level: int, fast_math: bool, jit: int = 0, amp: str = "off", costs: Costs | None = None
+) -> list[Pass]:
+    """Return the passes for these settings, in order.
+
+    amp    the small type of `compute_small`, or "off"
+    costs  measured times, without which no layouts are chosen
+    """
+    given = {"amp": None if amp == "off" else amp, "costs": costs, "": True}
     rows = [
         row
         for row in TABLE
         if level >= row.level
         and jit in row.jit
         and (fast_math or not row.fast_math)
-        and (costs or not row.costs)
+        and given[row.needs]
     ]
-    return [
-        functools.wraps(row.rewrite)(functools.partial(row.rewrite, costs=costs))
-        if row.costs
-        else row.rewrite
-        for row in rows
-    ]
+    return [row.given(given[row.needs]) for row in rows]
 
 
 def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassRecord]]:
