@@ -7,6 +7,7 @@ there is to choose, the autotuner what it takes, and remembers what was chosen f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from minigraph.autotune.measurement import Measurement, Table
 from minigraph.autotune.policy import choose
@@ -98,13 +99,14 @@ class Tuning:
 
     def _chosen(self, measurements: Sequence[Measurement], node: Node) -> Measurement | None:
         chosen = choose(measurements, self.policy)
-        right = [m for m in measurements if not m.error]
-        if chosen or not right:
+        unlimited = replace(self.policy, workspace_limit=None)
+        allowed = [m for m in measurements if not unlimited.allows(m)]
+        if chosen or not allowed:
             return chosen
-        least = min(right, key=lambda m: m.workspace)
+        least = min(allowed, key=lambda m: m.workspace)
         warn_once(
-            f"no algorithm for {node.op.name} is allowed by the autotune options; "
-            f"{least.name} is used, which needs the least workspace, {least.workspace} bytes"
+            f"no algorithm for {node.op.name} keeps the limit on its workspace; {least.name} is "
+            f"used, which needs the least, {least.workspace} bytes"
         )
         return least
 
