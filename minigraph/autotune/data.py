@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem
+from minigraph.autotune.candidate import Candidate, Problem, Workbench
 from minigraph.dtypes import Array, DType
-from minigraph.spec import Spec, aligned_empty
+from minigraph.spec import Spec
 
 # How far a result may be from the reference, relative to the root mean square of the reference.
 # The inputs are drawn from N(0, 1), so that a sum of n products has a root mean square of sqrt(n):
@@ -22,7 +22,6 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "tf32": 1e-2, "float16": 2e-2, "b
 GUARD = 4096  # bytes around each array that nobody may write to
 FILL = 0xFF  # in guards and, before a check, in outputs and scratch: a NaN in every float type
 POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
-CHUNK = 1 << 16  # elements that are compared while they are in the cache
 
 BYTES = np.dtype(np.uint8)
 
@@ -30,10 +29,10 @@ BYTES = np.dtype(np.uint8)
 class Block:
     """An array in memory of its own, between guards."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+    def __init__(self, bench: Workbench, shape: tuple[int, ...], dtype: DType) -> None:
         nbytes = math.prod(shape) * dtype.itemsize
         # Whole words, for the checksum.
-        self.bytes = aligned_empty(Spec((GUARD + -(-nbytes // 8) * 8 + GUARD,), BYTES))
+        self.bytes = bench.empty(GUARD + -(-nbytes // 8) * 8 + GUARD)
         self.bytes.fill(FILL)
         self.array = self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
 
@@ -56,17 +55,19 @@ class Data:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.bench = problem.workbench
+        pool = self.bench.put(_pool())
         self.plain = [
-            _normal(spec, zlib.crc32(f"{i} {problem.subject}".encode()))
+            _normal(pool, spec, zlib.crc32(f"{i} {problem.subject}".encode()))
             for i, spec in enumerate(problem.inputs)
         ]
         wide = [x.astype(np.promote_types(x.dtype, np.float32), copy=False) for x in self.plain]
         self.reference = problem.meaning(*wide)
-        self.scale = [math.sqrt(_mean_square(x)) for x in self.reference]
+        self.scale = [math.sqrt(_mean_square(x, self.bench.chunk)) for x in self.reference]
         self.wanted: dict[tuple[int, str], Array] = {}
         self.inputs: dict[tuple[int, str], Block] = {}
         self.outputs: dict[tuple[int, str], Block] = {}
-        self.scratch = Block((0,), BYTES)
+        self.scratch = Block(self.bench, (0,), BYTES)
 
     def operands(self, candidate: Candidate) -> tuple[list[Block], list[Block]]:
         """Return the blocks of a candidate's inputs and of its results."""
@@ -76,19 +77,20 @@ class Data:
         for key in inputs:
             if key not in self.inputs:
                 lying = self.problem.arrange(self.plain[key[0]], key[1])
-                self.inputs[key] = Block(lying.shape, lying.dtype)
+                self.inputs[key] = Block(self.bench, lying.shape, lying.dtype)
                 self.inputs[key].array[...] = lying
         for key in results:
             if key not in self.outputs:
                 lying = self.problem.arrange(self.reference[key[0]], key[1])
                 self.wanted[key] = lying
-                self.outputs[key] = Block(lying.shape, self.problem.results[key[0]].dtype)
+                dtype = self.problem.results[key[0]].dtype
+                self.outputs[key] = Block(self.bench, lying.shape, dtype)
         return [self.inputs[key] for key in inputs], [self.outputs[key] for key in results]
 
     def reserve(self, nbytes: int) -> None:
         """Make the scratch at least as large as this."""
         if self.scratch.array.nbytes < nbytes:
-            self.scratch = Block((nbytes,), BYTES)
+            self.scratch = Block(self.bench, (nbytes,), BYTES)
 
     def restore(self) -> None:
         """Write the inputs again."""
@@ -100,7 +102,7 @@ class Data:
         """Return what is wrong with the results that a candidate has left, or an empty string."""
         for i, layout in enumerate(candidate.layouts[len(self.plain) :]):
             got = self.outputs[i, layout].array
-            error = _largest_difference(got, self.wanted[i, layout])
+            error = _largest_difference(got, self.wanted[i, layout], self.bench.chunk)
             tolerance = max(TOLERANCE[candidate.precision], TOLERANCE[got.dtype.name])
             if math.isnan(error):
                 return "wrong result: NaN, or not written"
@@ -115,27 +117,26 @@ def _pool() -> Array:
     return np.random.default_rng(0).standard_normal(POOL, np.float32)
 
 
-def _normal(spec: Spec, seed: int) -> Array:
+def _normal(pool: Array, spec: Spec, seed: int) -> Array:
     """Return random numbers: those of the pool, from a place that the seed says."""
-    pool = np.roll(_pool(), seed % POOL).astype(spec.dtype)
-    return np.resize(pool, spec.shape)
+    return np.resize(np.roll(pool, seed % POOL).astype(spec.dtype), spec.shape)
 
 
-def _chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield pieces of contiguous arrays of one size, in float32 or float64."""
+def _chunks(size: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield pieces of so many elements of contiguous arrays, in float32 or float64."""
     flat = [array.reshape(-1) for array in arrays]
     dtype = np.promote_types(flat[-1].dtype, np.float32)
-    for start in range(0, flat[0].size, CHUNK):
-        yield tuple(x[start : start + CHUNK].astype(dtype, copy=False) for x in flat)
+    for start in range(0, flat[0].size, size):
+        yield tuple(x[start : start + size].astype(dtype, copy=False) for x in flat)
 
 
-def _mean_square(array: Array) -> float:
-    total = sum(float(np.dot(x, x)) for (x,) in _chunks(array))
+def _mean_square(array: Array, chunk: int) -> float:
+    total = sum(float(np.dot(x, x)) for (x,) in _chunks(chunk, array))
     return total / max(array.size, 1)
 
 
-def _largest_difference(got: Array, wanted: Array) -> float:
+def _largest_difference(got: Array, wanted: Array, chunk: int) -> float:
     """Return the largest absolute difference of two arrays; NaN if there is one."""
     if not got.size:
         return 0.0
-    return float(np.max([np.abs(x - y).max() for x, y in _chunks(got, wanted)]))
+    return float(np.max([float(np.abs(x - y).max()) for x, y in _chunks(chunk, got, wanted)]))

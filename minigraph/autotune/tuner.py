@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem, Runner
+from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
 from minigraph.autotune.counters import count
 from minigraph.autotune.data import FILL, Block, Data
 from minigraph.autotune.measurement import Measurement, Table
@@ -37,7 +37,7 @@ def measure(
     for candidate in problem.candidates():
         if _over(deadline, clock):
             return None
-        trials.append(_Trial(candidate))
+        trials.append(_Trial(candidate, problem.workbench))
         trials[-1].check(data, clock)
     first = [trial.first for trial in trials if not trial.error]
     for trial in trials:
@@ -64,8 +64,9 @@ class _Trial:
     turns    how often it is timed after that
     """
 
-    def __init__(self, candidate: Candidate) -> None:
+    def __init__(self, candidate: Candidate, bench: Workbench) -> None:
         self.candidate = candidate
+        self.bench = bench
         self.error = "a reference implementation, never run" if candidate.reference else ""
         self.workspace = 0
         self.first = 0.0
@@ -90,12 +91,10 @@ class _Trial:
             block.bytes.fill(FILL)
         before = [block.checksum() for block in inputs]
         self._run = _bound(runner, inputs, outputs, data)
-        start = clock()
         try:
-            self._run()
+            self.first = self.bench.seconds(self._run, 1, clock)
         except Exception as error:
             self.error = _one_line(error)
-        self.first = clock() - start
         if before != [block.checksum() for block in inputs]:
             self.error = self.error or "wrote to its inputs or around them"
             data.restore()
@@ -119,14 +118,11 @@ class _Trial:
 
     def time(self, clock: Callable[[], float]) -> None:
         """Run it once more, or a group of times, and note how long that took."""
-        start = clock()
         try:
-            for _ in range(self._calls):
-                self._run()
+            self.samples.append(self.bench.seconds(self._run, self._calls, clock))
         except Exception as error:
             self.error = _one_line(error)
             self.turns = 0
-        self.samples.append((clock() - start) / self._calls)
 
     def measurement(self) -> Measurement:
         """Return what was found."""
