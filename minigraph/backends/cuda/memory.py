@@ -1,0 +1,33 @@
+"""Memory and streams of others, as CuPy's arrays and streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from minigraph.backends.cuda.cudnn import Tensor
+from minigraph.dtypes import Array, DType
+
+
+class _Stream:
+    """A stream in the terms of the protocol that libraries share."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
+
+
+def on_stream(address: int) -> Any:
+    """Return CuPy's stream for a stream's address; what CuPy does within it is enqueued there."""
+    return cupy.cuda.Stream.from_external(_Stream(address))
+
+
+def array_at(address: int, tensor: Tensor, dtype: DType) -> Array:
+    """Return the CuPy array at an address, which somebody else owns; it has no gaps."""
+    strides = tuple(step * dtype.itemsize for step in tensor.strides)
+    device = cupy.cuda.get_device_id()
+    memory = cupy.cuda.UnownedMemory(address, tensor.nbytes, None, device)
+    return cupy.ndarray(tensor.shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides)

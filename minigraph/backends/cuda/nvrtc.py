@@ -1,0 +1,69 @@
+"""NVRTC: a CUDA program in, machine code out.  It needs neither a driver nor a GPU."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from cuda.bindings import nvrtc
+
+from minigraph.errors import CompileError
+
+OPTIONS = (
+    "-std=c++17",
+    "--device-as-default-execution-space",  # so ops' C functions need no __device__
+    "--fmad=false",  # a product is fused with a sum only where the graph says fma
+    "--ftz=true",  # denormals are 0, as on the CPU
+    "--prec-div=true",
+    "--prec-sqrt=true",
+    "--disable-warnings",  # an op's C serves all types: it may ask whether an unsigned one is < 0
+)
+log = logging.getLogger(__name__)
+
+
+def version() -> str:
+    """Return NVRTC's version, on which machine code depends."""
+    return ".".join(map(str, _checked(nvrtc.nvrtcVersion())))
+
+
+def compile(text: str, arch: str) -> bytes:
+    """Return the machine code (cubin) of a program for an architecture, such as "sm_90".
+
+    Raises CompileError with the compiler's first error; all it said goes to the log.
+    """
+    (made,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"minigraph.cu", 0, [], []))
+    try:
+        options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={arch}")]
+        (result,) = nvrtc.nvrtcCompileProgram(made, len(options), options)
+        said = _text(made, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        message = said.rstrip(b"\0").decode(errors="replace").strip()
+        if message:
+            log.info("NVRTC, for %s:\n%s", arch, message)
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(f"NVRTC for {arch}: {_first_error(message) or _name(result)}")
+        return _text(made, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+    finally:
+        nvrtc.nvrtcDestroyProgram(made)
+
+
+def _text(made: Any, size_of: Any, get: Any) -> bytes:
+    (size,) = _checked(size_of(made))
+    room = b"\0" * size  # is written to in place
+    _checked(get(made, room))
+    return room
+
+
+def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what a call of NVRTC gives besides its result, which has to be success."""
+    result, *values = answer
+    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC: {_name(result)}")
+    return tuple(values)
+
+
+def _name(result: Any) -> str:
+    return nvrtc.nvrtcGetErrorString(result)[1].decode()
+
+
+def _first_error(message: str) -> str:
+    return next((line for line in message.splitlines() if "error" in line), "")

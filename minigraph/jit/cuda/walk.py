@@ -1,0 +1,196 @@
+"""A kernel as one thread sees it, and the words of its argument.
+
+A thread works on a *group*: a few neighbours along the innermost axis, which it loads at once.
+Where the innermost axis is reduced or nothing is, it walks from group to group along the loops;
+where the innermost axis is kept ("column") it stays in its columns and walks down the rows.  Lanes
+are no form of their own here: a block of channels is columns like any other.
+
+So a value's level is told by what changes while the thread walks: `UNIT` if it stays, `ROW` if it
+changes from row to row only, `ELEMENT` if the elements of a group differ too.  Values that stay but
+differ from column to column are *wide*.
+
+The argument holds, in words of 8 bytes: the addresses of the operands (inputs, then outputs) and of
+the scratch memory; the extents of the unit and the loop axes; the strides of each operand along
+them, in bytes; the constants; the options, which `geometry` gives.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from minigraph.jit.expression import takes_index
+from minigraph.jit.kernel import ELEMENT, ROW, UNIT, Kernel, Pattern
+from minigraph.jit.layout import Layout
+
+VECTOR = 16  # bytes that a thread loads at once
+LONGEST = 8  # elements of a group
+
+MAP_OPTIONS = ("vector", "groups")
+REDUCTION_OPTIONS = (
+    *("vector", "groups", "threads", "units", "share", "shares", "splits"),
+    *("stage", "join", "write"),
+)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What the text of a kernel depends on.
+
+    units, loops  how many axes of either kind it has
+    constants     how many stand in the argument
+    """
+
+    pattern: Pattern
+    units: int
+    loops: int
+    constants: int
+
+    @property
+    def column(self) -> bool:
+        return self.pattern.form == "column"
+
+    @property
+    def reduces(self) -> bool:
+        return bool(self.pattern.reductions)
+
+    @property
+    def innermost(self) -> int:
+        """The axis along which a thread's group lies."""
+        return self.units - 1 if self.column else self.units + self.loops - 1
+
+    @property
+    def rows(self) -> range:
+        """The axes along which a thread walks from row to row."""
+        return range(self.units, self.units + self.loops - (not self.column))
+
+    @functools.cached_property
+    def group(self) -> int:
+        """How many elements a thread loads at once; 1 where those of an operand lie apart."""
+        pairs = list(zip(self.pattern.accesses, self.pattern.dtypes, strict=True))
+        sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
+        if not sizes or any(access == "strided" for access, _ in pairs):
+            return 1
+        return min(LONGEST, VECTOR // min(sizes))
+
+    @functools.cached_property
+    def wide(self) -> frozenset[int]:
+        """The values that stay while a thread walks, but differ between its columns."""
+        found: set[int] = set()
+        for v, value in enumerate(self.pattern.values):
+            if not self.column or value.level != UNIT:
+                continue
+            beside = value.operand >= 0 and self.pattern.accesses[value.operand] != "fixed"
+            if beside or value.reduces or not found.isdisjoint(value.args):
+                found.add(v)
+        return frozenset(found)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return REDUCTION_OPTIONS if self.reduces else MAP_OPTIONS
+
+    # ------------------------------------------------------------ where the words stand
+
+    @property
+    def operands(self) -> int:
+        return len(self.pattern.dtypes)
+
+    @property
+    def scratch(self) -> str:
+        return f"w[{self.operands}]"
+
+    def extent(self, axis: int) -> str:
+        return f"w[{self.operands + 1 + axis}]"
+
+    def stride(self, k: int, axis: int) -> str:
+        axes = self.units + self.loops
+        return f"w[{self.operands + 1 + axes + k * axes + axis}]"
+
+    @property
+    def first_constant(self) -> int:
+        return self.operands + 1 + (self.operands + 1) * (self.units + self.loops)
+
+    def option(self, name: str) -> str:
+        return f"w[{self.first_constant + self.constants + self.options.index(name)}]"
+
+    @property
+    def words(self) -> int:
+        """How many words the argument has."""
+        return self.first_constant + self.constants + len(self.options)
+
+
+def walk(kernel: Kernel) -> tuple[Walk, Layout]:
+    """Return how threads walk over a kernel's axes, and these axes with no lanes among them."""
+    layout = _unlaned(kernel)
+    levels: list[int] = []
+    loose: list[bool] = []  # which values differ along the innermost axis
+    for value in kernel.pattern.values:
+        moves, beside = False, False
+        if value.operand >= 0:
+            moves = layout.moves(value.operand)
+            beside = bool(layout.innermost[value.operand])
+        elif value.reduces:
+            beside = layout.form == "column"
+        elif value.op is not None and takes_index(value.op):
+            moves = beside = True
+        else:
+            moves = any(levels[a] != UNIT for a in value.args)
+            beside = any(loose[a] for a in value.args)
+        levels.append(UNIT if not moves else ELEMENT if beside else ROW)
+        loose.append(beside)
+    values = zip(kernel.pattern.values, levels, strict=True)
+    pattern = replace(
+        kernel.pattern,
+        form=layout.form,
+        values=tuple(replace(value, level=level) for value, level in values),
+        accesses=layout.accesses,
+        lanes=1,
+        across=(False,) * len(kernel.pattern.dtypes),
+        rows=(),
+    )
+    made = Walk(pattern, len(layout.units), len(layout.loops), len(kernel.constants))
+    return made, layout
+
+
+def words(
+    walk: Walk,
+    layout: Layout,
+    constants: Sequence[int],
+    options: Sequence[int],
+    operands: Sequence[int],
+    scratch: int,
+) -> list[int]:
+    """Return the argument; `options` has all but the first, which depends on the addresses."""
+    axes = (*layout.units, *layout.loops)
+    strides = [steps[k] for k in range(walk.operands) for _, steps in axes]
+    extents = [n for n, _ in axes]
+    vector = _aligned(walk, layout, operands)
+    return [*operands, scratch, *extents, *strides, *constants, int(vector), *options]
+
+
+def _aligned(walk: Walk, layout: Layout, operands: Sequence[int]) -> bool:
+    """Whether each group of each operand begins where a vector of its elements may."""
+    axes = [*layout.units, *layout.loops]
+    del axes[walk.innermost]
+    for k, (access, size) in enumerate(zip(walk.pattern.accesses, layout.sizes, strict=True)):
+        unit = min(VECTOR, walk.group * size)
+        if access == "unit" and any(at % unit for at in (operands[k], *(s[k] for _, s in axes))):
+            return False
+    return True
+
+
+def _unlaned(kernel: Kernel) -> Layout:
+    layout = kernel.layout
+    if not kernel.pattern.reductions:
+        loops = layout.loops + (layout.lanes,) * (layout.form == "lane")
+        return replace(layout, form="map", units=(), loops=loops, lanes=_single(layout))
+    if layout.form != "lane":
+        return layout
+    units = (*layout.units, layout.lanes)
+    return replace(layout, form="column", units=units, lanes=_single(layout))
+
+
+def _single(layout: Layout) -> tuple[int, tuple[int, ...]]:
+    """An axis of length 1."""
+    return 1, (0,) * len(layout.sizes)

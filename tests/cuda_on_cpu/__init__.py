@@ -1,0 +1,65 @@
+"""Launches of CUDA kernels, run on the CPU: their text, built with g++ and cuda_on_cpu.h."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from minigraph.backends.cuda.launch import program
+
+HERE = Path(__file__).parent
+FLAGS = ["-std=c++20", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
+COMPILER = shutil.which("g++")
+MARGIN = 64  # bytes around an array in which nothing may be written
+
+
+def build(sources, folder, jobs=2):
+    """Return the kernels by name; compile them in as many runs of the compiler as `jobs`."""
+    sources = sorted(set(sources), key=lambda source: source.name)
+    runs = []
+    for j in range(min(jobs, len(sources))):
+        part = sources[j::jobs]
+        launchers = "\n".join(f"CUDA_ON_CPU({source.name})" for source in part)
+        text = '#include "cuda_on_cpu.h"\n' + program(part) + "\n" + launchers
+        (folder / f"part{j}.cpp").write_text(text)
+        command = [COMPILER, *FLAGS, f"-I{HERE}", "-shared", "-fPIC", f"part{j}.cpp"]
+        command += ["-o", f"part{j}.so"]
+        runs.append((part, subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE)))
+    kernels = {}
+    for j, (part, compiler) in enumerate(runs):
+        _, said = compiler.communicate()
+        assert not compiler.returncode, said.decode()[:2000]
+        library = ctypes.CDLL(str(folder / f"part{j}.so"))
+        for source in part:
+            kernels[source.name] = getattr(library, f"{source.name}_on_cpu")
+            kernels[source.name].restype = ctypes.c_char_p
+    return kernels
+
+
+def run(kernels, launches, inputs, outputs, scratch=0):
+    """Run launches in order on arrays, the outputs as they lie in memory."""
+    room = np.full(scratch + 64, 0xA5, np.uint8)
+    at = -(-room.ctypes.data // 64) * 64
+    addresses = [[x.ctypes.data for x in xs] for xs in (inputs, outputs)]
+    for launch in launches:
+        words = np.array(launch.words(*addresses, at), np.int64)
+        sizes = [(ctypes.c_uint * 3)(*size) for size in (launch.grid, launch.block)]
+        failed = kernels[launch.source.name](ctypes.c_void_p(words.ctypes.data), *sizes)
+        assert not failed, failed.decode()
+
+
+def room(shape, dtype):
+    """Return an array, aligned as device memory is, and a function that tells what is around it."""
+    dtype = np.dtype(dtype)
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    whole = np.full(nbytes + 2 * MARGIN + 64, 0xA5, np.uint8)
+    first = -(whole.ctypes.data + MARGIN) % 64 + MARGIN
+    inside = np.ndarray(shape, dtype, whole, first)
+
+    def untouched():
+        around = np.concatenate([whole[:first], whole[first + nbytes :]])
+        return bool((around == 0xA5).all())
+
+    return inside, untouched

@@ -1,0 +1,253 @@
+// CUDA kernels as C++20 on the CPU, for tests: blocks run one after the other, the threads of a
+// block are fibers that take turns, so that barriers and shuffles work wherever they stand.
+//
+//     #include "cuda_on_cpu.h"
+//     ... the kernels' text ...
+//     CUDA_ON_CPU(name)   const char *name_on_cpu(const name_args *, unsigned grid[3], block[3])
+//
+// The launcher returns "" or what went wrong: a barrier that not all threads reach never opens.
+// Dynamic shared memory is `extern __shared__ char mg_shared[];`.
+
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __forceinline__ inline
+#define __noinline__
+#define __restrict__
+#define __shared__ thread_local  // one thread runs all fibers, and blocks do not overlap
+#define __builtin_assume(condition) ((void)0)
+#define __isGlobal(pointer) true
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+inline thread_local char mg_shared[96 << 10];
+
+namespace cuda_on_cpu {
+
+struct Fiber {
+  ucontext_t context;
+  uint3 index;
+  unsigned lane, shuffles = 0;
+  bool done = false;
+};
+struct Warp {
+  unsigned size = 0, arrived = 0, generation = 0;
+  uint64_t slots[2][32];  // what lanes exchange: the next exchange may begin before all have read
+};
+
+constexpr size_t STACK = 64 << 10;
+inline std::vector<char> stacks;
+inline std::vector<Fiber> fibers;
+inline std::vector<Warp> warps;
+inline Fiber *current;
+inline ucontext_t scheduler;
+inline std::function<void()> kernel;
+inline uint3 block_index;
+inline dim3 block_size, grid_size;
+inline unsigned arrived, generation;
+inline bool moved;  // whether any thread got on in this round
+
+inline void wait() { swapcontext(&current->context, &scheduler); }
+
+template <typename Counter> void barrier(Counter &count, unsigned all, unsigned &passed) {
+  const unsigned mine = passed;
+  moved = true;
+  if (++count == all) {
+    count = 0;
+    passed++;
+  }
+  while (passed == mine) wait();
+  moved = true;
+}
+
+inline Warp &warp() { return warps[(current - fibers.data()) / 32]; }
+
+template <typename T> T exchange(T value, unsigned from) {
+  static_assert(sizeof(T) <= 8);
+  Warp &mine = warp();
+  uint64_t *slots = mine.slots[current->shuffles++ % 2];
+  std::memcpy(&slots[current->lane], &value, sizeof(T));
+  barrier(mine.arrived, mine.size, mine.generation);
+  T got;
+  std::memcpy(&got, &slots[from < mine.size ? from : current->lane], sizeof(T));
+  return got;
+}
+
+inline void enter() {
+  kernel();
+  current->done = moved = true;
+  wait();
+}
+
+inline void start(unsigned t) {
+  Fiber &fiber = fibers[t];
+  fiber.index = {t % block_size.x, t / block_size.x % block_size.y,
+                 t / (block_size.x * block_size.y)};
+  fiber.lane = t % 32;
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = stacks.data() + t * STACK;
+  fiber.context.uc_stack.ss_size = STACK;
+  makecontext(&fiber.context, enter, 0);
+}
+
+inline bool run_block() {
+  const unsigned threads = block_size.x * block_size.y * block_size.z;
+  stacks.resize(threads * STACK);
+  fibers.assign(threads, {});
+  warps.assign((threads + 31) / 32, {});
+  arrived = generation = 0;
+  for (unsigned t = 0; t < threads; t++) {
+    start(t);
+    warps[t / 32].size++;
+  }
+  for (unsigned running = threads; running;) {
+    moved = false;
+    running = 0;
+    for (Fiber &fiber : fibers) {
+      if (fiber.done) continue;
+      current = &fiber;
+      swapcontext(&scheduler, &fiber.context);
+      running += !fiber.done;
+    }
+    if (running && !moved) return false;
+  }
+  return true;
+}
+
+inline const char *launch(std::function<void()> call, const unsigned *grid, const unsigned *block) {
+  kernel = call;
+  grid_size = {grid[0], grid[1], grid[2]};
+  block_size = {block[0], block[1], block[2]};
+  for (unsigned z = 0; z < grid[2]; z++)
+    for (unsigned y = 0; y < grid[1]; y++)
+      for (unsigned x = 0; x < grid[0]; x++) {
+        block_index = {x, y, z};
+        if (!run_block()) return "some threads wait at a barrier that the others do not reach";
+      }
+  return "";
+}
+
+}  // namespace cuda_on_cpu
+
+#define threadIdx (cuda_on_cpu::current->index)
+#define blockIdx cuda_on_cpu::block_index
+#define blockDim cuda_on_cpu::block_size
+#define gridDim cuda_on_cpu::grid_size
+#define CUDA_ON_CPU(NAME)                                                                        \
+  extern "C" const char *NAME##_on_cpu(const NAME##_args *a, const unsigned *grid,               \
+                                       const unsigned *block) {                                  \
+    return cuda_on_cpu::launch([a] { NAME(*a); }, grid, block);                                  \
+  }
+
+// ---------------------------------------------------------------- barriers and exchanges
+
+inline void __syncthreads() {
+  using namespace cuda_on_cpu;
+  barrier(arrived, fibers.size(), generation);
+}
+inline void __syncwarp(unsigned = ~0u) {
+  auto &warp = cuda_on_cpu::warp();
+  cuda_on_cpu::barrier(warp.arrived, warp.size, warp.generation);
+}
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+// All lanes of a warp take part: masks of fewer are not looked at.
+template <typename T> T __shfl_sync(unsigned, T value, int source, int width = 32) {
+  const unsigned lane = cuda_on_cpu::current->lane;
+  return cuda_on_cpu::exchange(value, lane / width * width + source % width);
+}
+template <typename T> T __shfl_down_sync(unsigned, T value, unsigned by, int width = 32) {
+  const unsigned lane = cuda_on_cpu::current->lane;
+  return cuda_on_cpu::exchange(value, lane % width + by < unsigned(width) ? lane + by : lane);
+}
+template <typename T> T __shfl_up_sync(unsigned, T value, unsigned by, int width = 32) {
+  const unsigned lane = cuda_on_cpu::current->lane;
+  return cuda_on_cpu::exchange(value, lane % width >= by ? lane - by : lane);
+}
+template <typename T> T __shfl_xor_sync(unsigned, T value, int by, int width = 32) {
+  const unsigned lane = cuda_on_cpu::current->lane, from = lane ^ by;
+  return cuda_on_cpu::exchange(value, from / width <= lane / width ? from : lane);
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  const unsigned size = cuda_on_cpu::warp().size;
+  unsigned found = 0;
+  for (unsigned lane = 0; lane < size; lane++)
+    found |= unsigned(cuda_on_cpu::exchange(predicate != 0, lane)) << lane;
+  return found;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return !__ballot_sync(mask, !predicate); }
+
+// ---------------------------------------------------------------- atomics: fibers do not overlap
+
+template <typename T, typename F> T cuda_on_cpu_swap(T *at, F make) {
+  const T old = *at;
+  *at = make(old);
+  return old;
+}
+template <typename T> T atomicAdd(T *at, std::type_identity_t<T> x) {
+  return cuda_on_cpu_swap(at, [x](T old) { return old + x; });
+}
+template <typename T> T atomicMax(T *at, std::type_identity_t<T> x) {
+  return cuda_on_cpu_swap(at, [x](T old) { return std::max(old, x); });
+}
+template <typename T> T atomicMin(T *at, std::type_identity_t<T> x) {
+  return cuda_on_cpu_swap(at, [x](T old) { return std::min(old, x); });
+}
+template <typename T> T atomicOr(T *at, std::type_identity_t<T> x) {
+  return cuda_on_cpu_swap(at, [x](T old) { return old | x; });
+}
+template <typename T> T atomicExch(T *at, std::type_identity_t<T> x) {
+  return cuda_on_cpu_swap(at, [x](T) { return x; });
+}
+template <typename T>
+T atomicCAS(T *at, std::type_identity_t<T> expected, std::type_identity_t<T> x) {
+  return cuda_on_cpu_swap(at, [=](T old) { return old == expected ? x : old; });
+}
+
+// ---------------------------------------------------------------- types and bits
+
+#define CUDA_ON_CPU_VECTORS(T, NAME)                                                             \
+  struct alignas(2 * sizeof(T)) NAME##2 { T x, y; };                                             \
+  struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) NAME##4 { T x, y, z, w; };             \
+  inline NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                                     \
+  inline NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+CUDA_ON_CPU_VECTORS(float, float)
+CUDA_ON_CPU_VECTORS(double, double)
+CUDA_ON_CPU_VECTORS(int, int)
+CUDA_ON_CPU_VECTORS(unsigned, uint)
+
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
+inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
+template <typename T> T __ldg(const T *at) { return *at; }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+using std::max;
+using std::min;

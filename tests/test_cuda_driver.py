@@ -1,0 +1,173 @@
+"""The CUDA driver without a GPU: a stand-in for its Python bindings answers."""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+
+pytest.importorskip("cupy")
+pytest.importorskip("cuda.bindings.driver")
+from minigraph.backends.cuda import driver as driver_module
+from minigraph.backends.cuda.driver import Arguments, Driver
+
+
+class Bindings:
+    """A stand-in for `cuda.bindings.driver`: every call succeeds, but for what `answers` says."""
+
+    def __init__(self, **answers):
+        self.answers = {
+            "cuDeviceGetCount": (1,),
+            "cuDeviceGetName": (b"NVIDIA H200\0\0",),
+            "cuDriverGetVersion": (13020,),
+            "cuDeviceTotalMem": (1 << 30,),
+            "cuMemGetInfo": (3 << 20, 1 << 30),
+            "cuGetErrorString": (b"invalid argument",),
+            "cuStreamCreate": (7,),
+            **answers,
+        }
+        self.calls = []
+
+    def __getattr__(self, name):
+        if not name.startswith("cu"):
+            return getattr(REAL, name)
+
+        def function(*args):
+            self.calls.append((name, *args))
+            answer = self.answers.get(name, (9,))
+            if callable(answer):
+                answer = answer(*args)
+            return answer if isinstance(answer[0], REAL.CUresult) else (OK, *answer)
+
+        function.__name__ = name
+        return function
+
+
+REAL = driver_module.cuda
+OK = REAL.CUresult.CUDA_SUCCESS
+NOTHING = {"cuCtxPopCurrent": (OK,), "cuCtxPushCurrent": (OK,), "cuInit": (OK,)}
+
+
+@pytest.fixture
+def bindings(monkeypatch):
+    """Return a function that puts stand-ins with these answers in place."""
+
+    def put(**answers):
+        made = Bindings(**NOTHING, **answers)
+        monkeypatch.setattr(driver_module, "cuda", made)
+        return made
+
+    return put
+
+
+def test_a_device_is_described_when_it_is_opened(bindings):
+    bindings()
+    found = Driver()
+    assert (found.name, found.capability, found.arch) == ("NVIDIA H200", (9, 9), "sm_99")
+    assert (found.version, found.total) == ((13, 2), 1 << 30)
+
+
+def test_a_thread_has_its_own_device_back_after_a_call(bindings):
+    made = bindings()
+    opened = Driver()
+    made.calls.clear()
+    with pytest.raises(ZeroDivisionError), opened.current():
+        raise ZeroDivisionError
+    assert [c[0] for c in made.calls] == ["cuCtxPushCurrent", "cuCtxPopCurrent"]
+
+
+def test_a_kernel_gets_its_words_as_one_argument(bindings):
+    seen = []
+
+    def launch(*args):
+        words = ctypes.c_uint64.from_address(args[9]).value
+        seen.append((args[:9], bytes((ctypes.c_char * 24).from_address(words))))
+        return (OK,)
+
+    bindings(cuLaunchKernel=launch)
+    words = [1 << 63, -1, 5]
+    Driver().launch(11, (2, 3, 4), (32, 8, 1), 64, 7, Arguments(words))
+    expected = b"".join((w % (1 << 64)).to_bytes(8, "little") for w in words)
+    assert seen == [((11, 2, 3, 4, 32, 8, 1, 64, 7), expected)]
+
+
+def test_pinned_memory_is_given_back_with_the_last_array_that_shows_it(bindings):
+    memory = np.arange(100, dtype=np.uint8)
+    made = bindings(cuMemHostAlloc=(memory.ctypes.data,))
+    part = Driver().pinned(100)[10:20]
+    assert part.tolist() == [*range(10, 20)]
+    assert "cuMemFreeHost" not in [c[0] for c in made.calls]
+    del part
+    gc.collect()
+    assert made.calls[-1] == ("cuMemFreeHost", memory.ctypes.data)
+
+
+def failing(name):
+    return (getattr(REAL.CUresult, name),)
+
+
+@pytest.mark.parametrize(
+    ("answers", "ordinal", "message"),
+    [
+        ({"cuDeviceGetAttribute": (7,)}, 0, r"NVIDIA H200 has compute capability 7\.7; 8\.0 is"),
+        ({}, 2, "there is no device cuda:2; 1 were found"),
+        ({"cuDeviceGetCount": failing("CUDA_ERROR_NO_DEVICE")}, 0, "cuDeviceGetCount: CUDA_ERROR"),
+        (
+            {"cuDevicePrimaryCtxRetain": failing("CUDA_ERROR_OUT_OF_MEMORY")},
+            0,
+            r"out of memory on cuda:0 \(NVIDIA H200\): 3\.0 MiB of 1,024\.0 MiB are free",
+        ),
+    ],
+)
+def test_a_device_that_will_not_do_is_an_error_of_one_line(bindings, answers, ordinal, message):
+    bindings(**answers)
+    with pytest.raises(mg.DeviceError, match=message) as raised:
+        Driver(ordinal)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_error_has_the_drivers_name_and_words_for_it(bindings):
+    bindings(cuStreamSynchronize=failing("CUDA_ERROR_INVALID_VALUE"))
+    opened = Driver()
+    with pytest.raises(mg.DeviceError) as raised:
+        opened.synchronize(7)
+    expected = "cuStreamSynchronize: CUDA_ERROR_INVALID_VALUE (invalid argument)"
+    assert str(raised.value) == expected
+
+
+def test_out_of_memory_says_what_was_asked_for_and_what_is_free(bindings, monkeypatch):
+    bindings()
+    error = driver_module.cupy.cuda.memory.OutOfMemoryError
+
+    def alloc(nbytes):
+        raise error(nbytes, 0)
+
+    memory = SimpleNamespace(OutOfMemoryError=error)
+    pool = SimpleNamespace(
+        alloc=alloc, Device=lambda ordinal: contextlib.nullcontext(), memory=memory
+    )
+    monkeypatch.setattr(driver_module, "cupy", SimpleNamespace(cuda=pool))
+    with pytest.raises(mg.DeviceError, match=r"asked for 4\.0 MiB, 3\.0 MiB of 1,024\.0 MiB are"):
+        Driver().allocate(4 << 20)
+
+
+def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.delitem(sys.modules, "minigraph.backends.cuda.driver")
+    with pytest.raises(mg.DeviceError, match=r"pip install 'minigraph\[cuda\]'"):
+        importlib.import_module("minigraph.backends.cuda.driver")
+
+
+def test_a_missing_driver_is_an_error_of_one_line(bindings):
+    def absent(flags):
+        raise driver_module.DynamicLibNotFoundError("libcuda")
+
+    bindings().answers["cuInit"] = absent
+    with pytest.raises(mg.DeviceError, match="needs NVIDIA's driver"):
+        Driver()

@@ -1,0 +1,342 @@
+"""Running programs on a CUDA device: a stand-in for the driver writes down its calls."""
+
+import gc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.backends.reference import NumpyKernel
+from minigraph.graph import Graph
+from minigraph.lower import lower
+from minigraph.ops.elementwise import Elementwise
+from minigraph.program import Home
+
+pytest.importorskip("cupy")
+pytest.importorskip("cuda.bindings.driver")
+from cuda_stand_in import StandIn, on_device
+
+from minigraph.backends.cuda import one_hot
+from minigraph.backends.cuda.kernel import CudaKernel
+from minigraph.backends.cuda.launch import Launch
+from minigraph.backends.cuda.program import ALIGNMENT, CudaProgram
+from minigraph.backends.cuda.step import run_alone
+
+
+class Kernels:
+    """What `lower` takes for a device: each node is one launch of a kernel of its own.
+
+    by_numpy  ops that have none
+    idle      ops that take no launch
+    """
+
+    def __init__(self, driver, by_numpy=(), idle=()):
+        self.driver = driver
+        self.by_numpy = by_numpy
+        self.idle = idle
+
+    def kernel(self, node, strides, algorithm=""):
+        if node.op.name in self.by_numpy:
+            return NumpyKernel(node)
+        if node.op.name in self.idle:
+            return CudaKernel(node, [])
+        name = f"k{len(self.driver.kernels)}"
+        self.driver.kernels[name] = node
+        source = SimpleNamespace(name=name)
+        launch = Launch(source, (1, 1, 1), (32, 1, 1), 0, lambda i, o, scratch: [*i, *o])
+        written = one_hot.KERNELS.get(type(node.op))
+        range = written(node.op, node).range if written else None
+        inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()
+        return CudaKernel(node, [launch], inplace=inplace, range=range)
+
+
+def bind(inputs, outputs, updates=(), by_numpy=(), idle=(), bulk=True, **settings):
+    """Return a program that is ready to run."""
+    driver = StandIn(**settings)
+    graph = Graph(tuple(inputs), (*outputs, *(y for _, y in updates)))
+    parameters = [w for w, _ in updates]
+    kernels = Kernels(driver, by_numpy, idle)
+    lowered = lower(graph, len(outputs), parameters, kernels, lambda node, strides: None)
+    run = CudaProgram(lowered, driver, {name: name for name in driver.kernels}, bulk)
+    driver.log.clear()
+    return run
+
+
+def call(run, *inputs):
+    """Return the outputs of a call, and what the driver was asked for in it."""
+    run.driver.log.clear()
+    return [y.array for y in run(inputs)], list(run.driver.log)
+
+
+def example(**settings):
+    """y = tanh(x) + w, and w becomes w * 2; return w too."""
+    x = mg.input("x", (2, 3))
+    w = mg.Parameter(np.ones((2, 3), np.float32), name="w")
+    return bind([x], [ops.tanh(x) + w], [(w, w * 2)], **settings), w
+
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+NATIVE = ("launch", "launch_graph")
+
+
+def natives(log):
+    return [entry[0] for entry in log if entry[0] in NATIVE]
+
+
+def labels_example(labels, **settings):
+    """1 - one-hot labels, and w becomes w + 1; return w too."""
+    x = mg.input("x", (3,), "int64")
+    w = mg.Parameter(np.zeros(2, np.float32), name="w")
+    return bind([x], [1 - ops.one_hot(labels(x), 4, "float32")], [(w, w + 1)], **settings), w
+
+
+# ---------------------------------------------------------------- calls
+
+
+def test_each_call_computes_with_what_the_one_before_has_left():
+    run, w = example()
+    for i in range(5):
+        (y,), _ = call(run, X * i)
+        np.testing.assert_allclose(y, np.tanh(X * i) + 2.0**i, rtol=1e-6)
+    assert (w.numpy() == 32).all()
+
+
+def test_the_first_call_launches_kernels_and_later_ones_one_graph():
+    run, _ = example()
+    logs = [natives(call(run, X)[1]) for _ in range(4)]
+    assert logs == [["launch"] * 3, *[["launch_graph"]] * 3]
+    assert (run.launches, run.syncs) == (1, 0)
+
+
+def test_a_call_waits_for_nothing_but_the_batch_before_to_leave_pinned_memory():
+    run, _ = example()
+    call(run, X)
+    call(run, X)
+    assert call(run, X)[1] == [
+        ("record", "begun", "caller"),
+        ("wait", "compute", "begun"),
+        ("finish", "arrived"),
+        ("wait", "copies", "landed"),
+        ("upload", "copies"),
+        ("record", "arrived", "copies"),
+        ("wait", "compute", "arrived"),
+        ("copy", ALIGNMENT, "compute"),
+        ("record", "landed", "compute"),
+        ("launch_graph", "compute"),
+        ("copy", X.nbytes, "compute"),  # the result
+        ("copy", X.nbytes, "compute"),  # the parameter, which was read after w * 2
+        ("record", "done", "compute"),
+        ("wait", "caller", "done"),
+    ]
+
+
+def test_an_input_on_the_device_does_not_travel_by_way_of_the_host():
+    run, _ = example()
+    (y,), log = call(run, on_device(X))
+    np.testing.assert_allclose(y, np.tanh(X) + 1, rtol=1e-6)
+    assert "upload" not in [entry[0] for entry in log]
+
+
+def test_inputs_on_the_host_and_on_the_device_mix():
+    a, b, c = (mg.input(name, (3,)) for name in "abc")
+    run = bind([a, b, c], [a - b * c])
+    (y,), _ = call(run, X[0], on_device(X[1]), X[0] + 1)
+    np.testing.assert_allclose(y, X[0] - X[1] * (X[0] + 1), rtol=1e-6)
+
+
+def test_without_bulk_kernels_are_launched_one_by_one_and_nothing_is_synchronised():
+    run, _ = example(bulk=False)
+    for _ in range(3):
+        _, log = call(run, X)
+        assert natives(log) == ["launch"] * 3
+        assert not any(entry[0] == "synchronize" for entry in log)
+    assert (run.launches, run.driver.graphs) == (3, [])
+
+
+def test_a_parameter_lives_on_the_device_and_is_assigned_and_read_from_anywhere():
+    run, w = example()
+    uploads = []
+    for _ in range(3):
+        uploads.append(call(run, X)[1].count(("upload", "compute")))
+    w.assign(np.full((2, 3), 5, np.float32))
+    (y,), log = call(run, X)
+    np.testing.assert_allclose(y, np.tanh(X) + 5, rtol=1e-6)
+    assert (*uploads, log.count(("upload", "compute"))) == (0, 0, 0, 1)
+    assert (w.numpy() == 10).all()
+
+
+def test_two_functions_share_a_parameter_and_change_it_where_it_is():
+    x = mg.input("x", (3,))
+    w = mg.Parameter(np.ones(3, np.float32), name="w")
+    y = x * w
+    first, second = (bind([x], [y], [(w, w + y)]) for _ in range(2))
+    second.driver.held += first.driver.held
+    for i in range(6):
+        (found,), log = call((first, second)[i % 2], np.ones(3, np.float32))
+        assert (found == 2.0**i).all()
+        assert log.count(("copy", 12, "compute")) == 1  # the result
+
+
+def test_results_show_the_values_that_parameters_had_when_the_call_began():
+    w, v = (mg.Parameter(np.ones(3, np.float32), name=name) for name in "wv")
+    y = w * 3
+    run = bind([], [y, w], [(w, y), (v, ops.stack([w, w, w])[1, ::-1][0:3])])
+    for i in range(4):
+        (new, old), log = call(run)
+        assert (new == 3.0 ** (i + 1)).all() and (old == 3.0**i).all()
+        assert (w.numpy() == 3.0 ** (i + 1)).all() and (v.numpy() == 3.0**i).all()
+    assert natives(log) == ["launch_graph"]
+
+
+def test_a_result_that_is_a_view_is_returned_as_an_array_of_its_own():
+    x = mg.input("x", (2, 3))
+    run = bind([x], [ops.tanh(x).T, x[:, ::2]])
+    for scale in (1, 2, 3):
+        (y, z), _ = call(run, X * scale)
+        np.testing.assert_allclose(y, np.tanh(X * scale).T, rtol=1e-6)
+        np.testing.assert_array_equal(z, X[:, ::2] * scale)
+
+
+def test_a_profile_has_the_time_of_each_step_and_does_what_a_call_does():
+    run, w = example()
+    (y,), timings = run.profile([X])
+    assert [t.step for t in timings] == run.program.steps
+    assert {t.seconds for t in timings} == {0.5}
+    np.testing.assert_allclose(y.array, np.tanh(X) + 1, rtol=1e-6)
+    assert (w.numpy() == 2).all()
+
+
+def test_words_are_the_addresses_that_the_plan_gave():
+    x = mg.input("x", (64,))
+    run = bind([x], [ops.tanh(ops.exp(ops.tanh(x)) + ops.sin(x))])
+    call(run, np.zeros(64, np.float32))
+    arena = run.driver.held[0].ctypes.data
+    seen = 0
+    for step, words in zip(run.program.steps, run.driver.words, strict=True):
+        for view, word in zip((*step.inputs, *step.outputs), words, strict=True):
+            if view.buffer.home is Home.ARENA:
+                assert word == arena + view.buffer.offset + view.offset
+                seen += 1
+    assert seen == 8
+
+
+# ---------------------------------------------------------------- capture
+
+
+def test_a_capture_has_a_stream_of_its_own_and_garbage_is_left_alone_meanwhile():
+    run, _ = example()
+    call(run, X)
+    _, log = call(run, X)
+    assert [entry[:2] for entry in log if entry[0] in ("captured", "close_stream")] == [
+        *[("captured", "launch")] * 3,
+        ("close_stream", "private"),
+    ]
+    assert run.driver.collecting == [False, False]
+    assert gc.isenabled()
+
+
+def test_a_capture_that_fails_is_warned_of_and_kernels_are_launched_one_by_one():
+    run, _ = example(fail_in_capture=True)
+    call(run, X)
+    with pytest.warns(mg.MinigraphWarning, match="not while capturing") as warned:
+        (y,), log = call(run, X)
+    assert len(warned) == 1
+    assert natives(log) == ["launch"] * 3
+    np.testing.assert_allclose(y, np.tanh(X) + 2, rtol=1e-6)
+    assert ("close_stream", "private") in log and run.driver.capturing is None
+    assert natives(call(run, X)[1]) == ["launch"] * 3
+    assert run.launches == 3 and gc.isenabled()
+
+
+def test_what_a_function_held_is_given_back_with_it():
+    run, _ = example()
+    call(run, X)
+    call(run, X)
+    driver = run.driver
+    del run
+    gc.collect()
+    assert driver.log[-1] == ("forget", [0])
+
+
+# ---------------------------------------------------------------- what NumPy does, and refuses
+
+
+def test_a_step_without_a_kernel_is_done_by_numpy_between_two_graphs():
+    x = mg.input("x", (2, 3))
+    y = ops.tanh(ops.exp(ops.sin(x)))
+    run = bind([x], [y], by_numpy=("exp",))
+    for _ in range(3):
+        (found,), log = call(run, X)
+        np.testing.assert_allclose(found, np.tanh(np.exp(np.sin(X))), rtol=1e-6)
+    assert natives(log) == ["launch_graph"] * 2
+    assert (run.launches, run.syncs) == (2, 1)
+
+
+@pytest.mark.parametrize("place", [lambda x: x, on_device], ids=["host", "device"])
+def test_labels_that_are_inputs_are_refused_before_anything_runs(place):
+    run, w = labels_example(lambda x: x)
+    for _ in range(3):
+        (y,), _ = call(run, np.array([0, 3, 1]))
+        assert (y == 1 - np.eye(4)[[0, 3, 1]]).all()
+    with pytest.raises(mg.GraphError, match=r"one_hot: 4 is not in 0 \.\.\. 3 .*test_cuda_program"):
+        call(run, place(np.array([0, 4, 1])))
+    assert natives(run.driver.log) == []
+    assert (w.numpy() == 3).all()
+    assert run.syncs == 0
+
+
+def test_a_step_that_has_nothing_to_do_launches_nothing():
+    x = mg.input("x", (0, 3))
+    run = bind([x], [ops.sum(ops.tanh(x), 0)], idle=("tanh",))
+    for _ in range(3):
+        (y,), _ = call(run, np.zeros((0, 3), np.float32))
+        assert y.tolist() == [0, 0, 0]
+    assert (run.launches, run.syncs) == (1, 0)
+
+
+def test_labels_that_are_computed_are_refused_before_a_parameter_changes():
+    run, w = labels_example(lambda x: x + x)
+    for _ in range(3):
+        call(run, np.array([0, 1, 0]))
+    assert (run.launches, run.syncs) == (2, 1)
+    with pytest.raises(mg.GraphError, match=r"one_hot: 4 is not in 0 \.\.\. 3"):
+        call(run, np.array([0, 2, 1]))
+    assert (w.numpy() == 3).all()
+    (y,), _ = call(run, np.array([1, 0, 1]))  # and the flag is down again
+    assert (y == 1 - np.eye(4)[[2, 0, 2]]).all()
+
+
+@pytest.mark.parametrize("by_numpy", [(), ("one_hot",)], ids=["device", "numpy"])
+def test_a_step_runs_alone_on_arrays_of_the_host(by_numpy):
+    driver = StandIn()
+    x = mg.input("x", (3,), "int64")
+    graph = Graph((x,), (ops.one_hot(x, 4),))
+    kernels = Kernels(driver, by_numpy)
+    (step,) = lower(graph, 1, [], kernels, lambda node, strides: None).steps
+    views = (*step.inputs, *step.outputs)
+    memory = {v.buffer: np.zeros(v.buffer.nbytes, np.uint8) for v in views}
+    labels, result = (view.array(memory[view.buffer]) for view in views)
+    functions = {name: name for name in driver.kernels}
+    labels[...] = [0, 3, 1]
+    run_alone(step, memory, functions, driver)
+    assert (result == np.eye(4)[[0, 3, 1]]).all()
+    labels[1] = 4
+    with pytest.raises(mg.GraphError, match="one_hot"):
+        run_alone(step, memory, functions, driver)
+
+
+def test_memory_that_is_not_there_is_an_error_that_says_what_it_was_for():
+    driver = StandIn()
+
+    def full(nbytes):
+        raise mg.DeviceError(f"out of memory: asked for {nbytes} bytes")
+
+    driver.allocate = full
+    x = mg.input("x", (1024, 1024))
+    graph = Graph((x,), (ops.sum(ops.tanh(x)),))
+    lowered = lower(graph, 1, [], Kernels(driver), lambda node, strides: None)
+    expected = "asked for 4194304 bytes; the step has 4 MiB of intermediate results besides 4 MiB"
+    with pytest.raises(mg.DeviceError, match=expected):
+        CudaProgram(lowered, driver, {})

@@ -1,0 +1,531 @@
+"""Generated CUDA kernels without a GPU: NVRTC compiles them, and they run on the CPU.
+
+A case is a node with arrays for its inputs; the kernels of all cases are built together, once.
+"""
+
+import functools
+import itertools
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import cuda_on_cpu
+import ml_dtypes
+import numpy as np
+import pytest
+from samples import ELEMENTWISE, STRUCTURAL, accepts, draw, is_random, operand_dtypes
+from test_ops import assert_same, c_operands
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.backends.cuda import generated
+from minigraph.backends.cuda.launch import Launch, Source, program
+from minigraph.dtypes import as_dtype
+from minigraph.graph import Copy, Graph, Input, Node, Parameter, run, toposort
+from minigraph.jit.fused import Fused, Together, stand_ins
+from minigraph.ops.arithmetic import Add
+from minigraph.ops.cast import Astype
+from minigraph.ops.elementwise import kind
+from minigraph.ops.reduction import Max, Min, Prod, Sum
+from minigraph.passes.levels import optimize, pipeline
+from minigraph.spec import Spec
+
+pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+
+F32, BF16 = np.dtype("float32"), np.dtype(ml_dtypes.bfloat16)
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def array(*shape, dtype="float32", seed=0):
+    return draw(as_dtype(dtype), shape, -2, 2, seed)
+
+
+def aligned(x):
+    """A copy of x that begins where device memory does; views of it keep their strides."""
+    copy, _ = cuda_on_cpu.room(x.shape, x.dtype)
+    copy[...] = x
+    return copy
+
+
+class Case:
+    """A node, arrays for its inputs, and the launches that compute it."""
+
+    def __init__(self, op, *xs):
+        self.xs = xs
+        inputs = stand_ins([Spec(x.shape, x.dtype) for x in xs])
+        specs = op.infer(*(x.spec for x in inputs))
+        self.node = Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
+        self.made = generated.launches(self.node, [x.strides for x in xs])
+
+    @property
+    def wanted(self):
+        with np.errstate(all="ignore"):
+            made = run(self.node, *self.xs)
+        made = made if self.node.is_bundle else (made,)
+        return [np.asarray(y, spec.dtype) for y, spec in zip(made, self.node.specs, strict=True)]
+
+    def run(self, kernels, inplace=()):
+        """Return what the launches give; `inplace`: pairs of an input and what overwrites it."""
+        rooms = [cuda_on_cpu.room(spec.shape, spec.dtype) for spec in self.node.specs]
+        ys, xs = [y for y, _ in rooms], list(self.xs)
+        for k, i in inplace:
+            xs[k] = ys[i].view(xs[k].dtype).reshape(xs[k].shape)
+            xs[k][...] = self.xs[k]
+        cuda_on_cpu.run(kernels, self.made.launches, xs, ys, self.made.scratch)
+        assert all(untouched() for _, untouched in rooms)
+        return ys
+
+    def overwriting(self):
+        """Return pairs of an input and an output that may overwrite it, each in one pair only."""
+        found = {}
+        for k, outputs in enumerate(self.made.inplace):
+            free = [i for i in outputs if i not in found.values()]
+            if free and self.xs[k].flags.c_contiguous:
+                found[k] = free[0]
+        return list(found.items())
+
+    def check(self, kernels, same=None):
+        """The launches give what the node means, also where they overwrite what they may."""
+        same = same or functools.partial(assert_close, TOLERANCE)
+        wanted = self.wanted
+        for inplace in {(), tuple(self.overwriting())}:
+            for got, want in zip(self.run(kernels, inplace), wanted, strict=True):
+                same(got, want)
+
+
+def assert_close(tolerances, got, want):
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    if kind(want.dtype) != "f":
+        np.testing.assert_array_equal(got, want)
+        return
+    tolerance = tolerances[want.dtype.name]
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    scale = np.abs(want[finite]).max(initial=1e-30)
+    np.testing.assert_allclose(got[finite], want[finite], tolerance, tolerance * scale)
+
+
+CASES = {}
+
+
+def case(group, name, *args):
+    CASES[f"{group}: {name}"] = Case(*args)
+
+
+def of(group):
+    """Run a test on each case of a group."""
+    names = [name for name in CASES if name.startswith(f"{group}: ")]
+    assert names
+    return pytest.mark.parametrize("name", names)
+
+
+# ---------------------------------------------------------------- single ops
+
+for (name, op), dtype in itertools.product(
+    ELEMENTWISE.items(), ("float32", "float64", "int64", "uint8", "bool")
+):
+    if accepts(op, np.dtype(dtype)) and not is_random(op):
+        case("elementwise", f"{name} {dtype}", op, *c_operands(op, np.dtype(dtype)))
+for name, op in ELEMENTWISE.items():
+    if is_random(op):
+        numbers = [np.array(v, np.uint64) for v in (2**40 + 7, 2**33 + 5, 3)]
+        group = "random" if op.name == "random_uniform" else "elementwise"
+        case(group, name, op, *numbers)
+        case(group, f"{name} of odd length", type(op)((5, 333), op.dtype), *numbers)
+for dtype, names in ((BF16, ELEMENTWISE), (np.dtype("float16"), ("add", "exp", "where"))):
+    case("sixteen bits", f"to {dtype}", Astype(dtype), array(1000))
+    for name in names:
+        if accepts(op := ELEMENTWISE[name], dtype):
+            dtypes = operand_dtypes(op, dtype)
+            xs = [draw(d, (3, 77), *op.domain, seed) for seed, d in enumerate(dtypes)]
+            case("sixteen bits", f"{name} {dtype}", op, *xs)
+for name, (op, xs) in STRUCTURAL.items():
+    small = [x.astype(F32) if x.dtype == np.float64 else x for x in xs]
+    found = Case(op, *small)
+    if found.made is not None:
+        CASES[f"structural: {name}"] = found
+
+
+@of("elementwise")
+def test_an_op_agrees_with_numpy_at_special_values(name, kernels):
+    any_zero = CASES[name].node.op.name in ("maximum", "minimum", "clip")
+    CASES[name].check(kernels, functools.partial(assert_same, any_zero=any_zero))
+
+
+@of("sixteen bits")
+def test_an_op_computes_small_floats_in_float32(name, kernels):
+    CASES[name].check(kernels)
+
+
+@of("structural")
+def test_an_op_on_axes_agrees_with_numpy(name, kernels):
+    CASES[name].check(kernels)
+
+
+def test_the_ops_that_copy_and_combine_are_all_generated():
+    names = {CASES[name].node.op.name for name in CASES if name.startswith("structural")}
+    assert names >= {"sum", "prod", "max", "min", "pad", "concat", "copy", "reshape"}
+
+
+@of("random")
+def test_random_numbers_are_those_of_every_device(name, kernels):
+    CASES[name].check(kernels, np.testing.assert_array_equal)
+
+
+# ---------------------------------------------------------------- how operands lie in memory
+
+SHAPES = {
+    "equal": ((3, 4, 5), (3, 4, 5)),
+    "scalar": ((3, 4, 5), ()),
+    "row": ((3, 4, 5), (5,)),
+    "column": ((3, 4, 8), (4, 1)),
+    "channel": ((2, 3, 4, 4), (3, 1, 1)),
+    "outer product": ((7, 1), (1, 9)),
+    "both repeated": ((2, 1, 5, 1), (3, 1, 4)),
+    "one element": ((1, 1), (1,)),
+    "many blocks": ((40, 1001), (1001,)),
+}
+VIEWS = {
+    "transposed": lambda x: x.transpose(2, 0, 1),
+    "steps": lambda x: x[:, ::2, 1::3],
+    "reversed": lambda x: x[::-1, :, ::-1],
+    "one column": lambda x: x[:, :, 1:2],
+    "columns": lambda x: x[:, :, 4:8],
+    "columns that begin between vectors": lambda x: x[:, :, 1:5],
+    "rows": lambda x: x[:, 1:4],
+    "new axes": lambda x: x[None, :, None],
+}
+for name, shapes in SHAPES.items():
+    case("memory", name, Add(), *(aligned(array(*s, seed=i)) for i, s in enumerate(shapes)))
+for (name, view), dtype in itertools.product(VIEWS.items(), ("float32", "float64", "int8")):
+    x = view(aligned(array(4, 6, 8, dtype=dtype)))
+    case("memory", f"{name} {dtype}", Add(), x, array(*x.shape, dtype=dtype, seed=1))
+    case("memory", f"{name} {dtype} copied", Copy(), x)
+    case("memory", f"{name} {dtype} summed over rows", Sum((0,)), x)
+    case("memory", f"{name} {dtype} summed over columns", Sum((x.ndim - 1,)), x)
+for shape, axes in (((192, 256), (1, 0)), ((8, 32, 8, 16), (3, 2, 1, 0))):
+    x = aligned(array(*shape)).transpose(axes)
+    case("memory", f"tiles of {shape}", Add(), x, array(*x.shape, seed=1))
+
+
+@of("memory")
+def test_operands_are_read_where_they_lie(name, kernels):
+    CASES[name].check(kernels)
+
+
+def test_extents_and_strides_are_arguments_of_a_kernel():
+    found = [Case(Add(), array(*shape), array(shape[-1])) for shape in ((2, 5), (7, 9), (3, 4, 6))]
+    assert len({c.made.launches[0].source for c in found}) == 1
+
+
+def test_vectors_are_read_where_every_row_begins_at_one():
+    x, wide = aligned(array(1024)), aligned(array(6, 8))
+    views = [(x, 1), (x[4:], 1), (x[1:], 0), (x[2:], 0), (x[4:1023], 1)]
+    views += [(wide[:, :4], 1), (wide[:, 4:], 1), (wide[:, 1:5], 0), (wide[1:, :3], 0)]
+    views += [(aligned(array(6, 7))[:, :4], 0), (aligned(array(6, 7, dtype="float64"))[:, :4], 0)]
+    for view, vector in views:
+        (launch,) = Case(Copy(), view).made.launches
+        *_, flag, _ = launch.words([view.ctypes.data], [64], 0)
+        assert flag == vector
+
+
+# ---------------------------------------------------------------- reductions
+
+AXES = [axes for n in (1, 2, 3, 4) for axes in itertools.combinations(range(4), n)]
+for axes in AXES:
+    x = aligned(array(3, 5, 4, 70))
+    case("reduction", f"{axes}", Sum(axes), x)
+    case("reduction", f"{axes} transposed", Sum(axes), x.transpose(3, 1, 0, 2))
+for op, dtype in itertools.product(
+    (Sum, Prod, Max, Min), ("float64", "float16", "int8", "int32", "uint8", "bool")
+):
+    for axis in (0, 1):
+        case("reduction", f"{op.name} {dtype} {axis}", op((axis,)), array(6, 67, dtype=dtype))
+LONG = [
+    *[((200_001,), (0,)), ((2, 90_001), (1,)), ((40_000, 3), (0,)), ((30_000, 7, 2), (0, 2))],
+    *[((9, 9001), (0,)), ((5000, 130), (0,)), ((1000, 33), (1,)), ((3, 64, 1024), (0, 2))],
+]
+for (shape, axes), op in itertools.product(LONG, (Sum, Max)):
+    case("reduction", f"{op.name} of {shape} over {axes}", op(axes), aligned(array(*shape)))
+for op, place in itertools.product((Sum, Max, Min), (0, 33, 99)):
+    for value in (np.nan, np.inf, -np.inf):
+        x = array(100, 3)
+        x[place, 1] = value
+        for axis, v in enumerate((x, x.T.copy())):
+            case("reduction", f"{op.name} of {value} at {place}, {axis}", op((axis,)), v)
+MILLION = np.random.default_rng(0).random(1 << 20, dtype=np.float32)
+for size, shape in itertools.product((1 << 12, 1 << 20), ((-1,), (-1, 8), (64, -1))):
+    x = aligned(MILLION[:size].reshape(shape))
+    case("accuracy", f"{x.shape}", Sum((0,) if shape != (64, -1) else (1,)), x)
+
+
+LARGE_FIRST = np.ones(1 << 22, F32)  # beside which floats lose the others, one by one
+LARGE_FIRST[0] = 1 << 24
+case("one block", "sum", Together((Sum((0,)),) * 2, (1, 1)), *[aligned(LARGE_FIRST)] * 2)
+
+
+@of("reduction")
+def test_reductions_agree_with_numpy(name, kernels):
+    CASES[name].check(kernels)
+
+
+def test_a_thread_adds_floats_over_short_stretches_only(kernels):
+    for y in CASES["one block: sum"].run(kernels):
+        np.testing.assert_allclose(y, LARGE_FIRST.sum(dtype=np.float64), 1e-5)
+
+
+@of("accuracy")
+def test_the_error_of_a_sum_does_not_grow_with_its_length(name, kernels):
+    (y,) = CASES[name].run(kernels)
+    exact = CASES[name].xs[0].sum(CASES[name].node.op.axes, np.float64, keepdims=True)
+    assert np.abs(y - exact).max() < 1e-6 * exact.max()
+
+
+def launches(name):
+    return CASES[name].made.launches
+
+
+def test_long_reductions_are_split_and_others_are_not():
+    assert len(launches("reduction: sum of (200001,) over (0,)")) == 2
+    assert len(launches("reduction: sum of (40000, 3) over (0,)")) == 2
+    assert len(launches("reduction: sum of (1000, 33) over (1,)")) == 1
+
+
+# ---------------------------------------------------------------- several ops in one kernel
+
+SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, 3.4e38, -2.5]
+
+
+def by_hand(x, axis):
+    e = ops.exp(x - ops.max(x, axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def batch_norm(x):
+    channels = x.shape[1]
+    running = [np.zeros(channels, F32), np.ones(channels, F32)]
+    weights = [mg.input(name, (channels,)) for name in ("weight", "bias")]
+    y = ops.relu(ops.batch_norm(x, *running, *weights, training=True))
+    return (y, *mg.grad((y * y).sum(), [x, *weights]))
+
+
+def layer_norm(x):
+    y = ops.layer_norm(x, x.shape[1:])
+    return y, *mg.grad((y * y * y).sum(), [x])
+
+
+def long_chain(x):
+    for i in range(6):
+        x = ops.tanh(x * (i + 0.5) + 1)
+    return x
+
+
+FUNCTIONS = {
+    "chain": long_chain,
+    "several results": lambda x: (ops.exp(x), ops.exp(x) * x + 1, (ops.exp(x) * x).sum(1)),
+    "softmax": lambda x: by_hand(x, 1) * 2,
+    "softmax of columns": lambda x: by_hand(x, 0) + 1,
+    "logsumexp": lambda x: ops.logsumexp(x, 1) - 1,
+    "layer norm": layer_norm,
+    "variance": lambda x: (ops.var(x, 1) + 1, ops.var(x) + 1),
+    "columns": lambda x: ((x * x).sum(0) * 2 + 1, x.max(0) - x.min(0)),
+    "outer sum": lambda x: x.mean(1, keepdims=True) * 2 + ops.abs(x),
+    "dropout": lambda x: ops.dropout(x, 0.5) * 2 + 1,
+    "float16": lambda x: (x.astype("float16") * 3 + x.astype("float16")).astype("float32") + x,
+    "bool": lambda x: ops.where(x * 2 > 0.5, x, 0) + 1,
+}
+ROWS = [(1, 31), (5, 33), (3, 4097), (40, 1000), (9, 80_000), (700, 2)]
+IMAGES = [(2, 8, 5, 5), (16, 8, 64, 64), (2, 3, 7, 9)]
+
+
+def units(ys, value=None):
+    """Return each generated kernel of a graph at level 3, with what reaches its inputs."""
+    inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
+    before = Graph(inputs, tuple(ys))
+    graph = optimize(before, pipeline(3, False, 2))[-1][0]
+    values = {x: x.numpy() for x in graph if isinstance(x, Parameter)}
+    for i, x in enumerate(graph.inputs):
+        given = value is not None and x.shape == value.shape
+        values[x] = value if given else array(*x.shape, dtype=x.dtype, seed=i)
+    for node in graph:
+        if node in values:
+            continue
+        xs = [values[x] for x in node.inputs]
+        with np.errstate(all="ignore"):
+            values[node] = run(node, *xs)
+        if isinstance(node.op, Fused | Together):
+            yield Case(node.op, *xs)
+
+
+def functions(group, name, ys, value=None):
+    for i, found in enumerate(units(ys, value)):
+        CASES[f"{group}: {name}, kernel {i}"] = found
+
+
+def listed(ys):
+    return ys if isinstance(ys, tuple) else (ys,)
+
+
+for (name, build), shape in itertools.product(FUNCTIONS.items(), ROWS):
+    functions("fused", f"{name} {shape}", listed(build(mg.input("x", shape))))
+for shape in IMAGES:
+    functions("fused", f"batch norm {shape}", batch_norm(mg.input("x", shape)))
+blocks = mg.input("x", (2, 4, 5, 5, 16))
+centred = blocks - ops.mean(blocks, (0, 2, 3), keepdims=True)
+functions("fused", "lanes", ((blocks * blocks).sum((0, 2, 3)), ops.exp(centred) + 1))
+special = np.resize(np.array(SPECIAL, F32), (16, 40))
+special[8:] = array(8, 40)
+for i, number in enumerate(SPECIAL[:5]):
+    special[8 + i, 3 * i] = number
+for name, build in FUNCTIONS.items():
+    functions("special", name, listed(build(mg.input("x", special.shape))), special)
+
+
+@of("fused")
+def test_a_fused_kernel_agrees_with_numpy(name, kernels):
+    CASES[name].check(kernels)
+
+
+@of("special")
+def test_special_values_pass_through_a_fused_kernel(name, kernels):
+    CASES[name].check(kernels)
+
+
+def test_every_kernel_that_fusion_makes_has_a_cuda_text():
+    assert all(found.made is not None for found in CASES.values())
+
+
+def test_each_stage_of_what_is_split_is_a_launch_of_the_same_text():
+    """A maximum, a sum, what is made of them: and what joins the splits of the first two."""
+    made = launches("fused: softmax (9, 80000), kernel 0")
+    assert len(made) == 5
+    assert len({launch.source for launch in made}) == 1
+    assert len(launches("fused: softmax (40, 1000), kernel 0")) == 1
+
+
+# ---------------------------------------------------------------- several kernels in one launch
+
+
+def updates(layers):
+    """Adam's, of weights of different lengths."""
+    nn.manual_seed(0)
+    net = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(layers)))
+    x = mg.input("x", (4, layers[0]))
+    return tuple(optim.Adam(net.parameters()).minimize((net(x) ** 2).mean()).values())
+
+
+functions("together", "adam", updates((7, 33, 100, 3)))
+vectors = [mg.input(f"x{i}", (n,)) for i, n in enumerate((1, 1000, 4097))]
+functions("together", "several texts", [f(x) for x in vectors for f in (ops.exp, ops.negative)])
+many = [mg.input(f"x{i}", (i + 1,)) for i in range(400)]
+functions("together", "more than an argument holds", list(map(ops.exp, many)))
+
+
+@of("together")
+def test_kernels_together_agree_with_numpy(name, kernels):
+    CASES[name].check(kernels)
+
+
+def test_kernels_together_are_one_launch_unless_their_words_are_too_many():
+    parts = {}
+    for name, found in CASES.items():
+        if isinstance(found.node.op, Together):
+            parts[name] = len(found.node.op.ops)
+            split = name.startswith("together: more than an argument holds")
+            assert len(found.made.launches) == 1 + split
+    assert parts["together: adam, kernel 3"] == 3
+    assert max(parts.values()) == 400
+
+
+# ---------------------------------------------------------------- compiling
+
+
+def sources():
+    """All texts, each once."""
+    found = (launch.source for c in CASES.values() for launch in c.made.launches)
+    return sorted(set(found), key=lambda source: source.name)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    return cuda_on_cpu.build(sources(), tmp_path_factory.mktemp("cuda"))
+
+
+def test_an_argument_has_the_words_that_its_kernel_declares():
+    many = [64] * 1000
+    for found in CASES.values():
+        for launch in found.made.launches:
+            (declared,) = re.findall(r"NAME_args { long long w\[(\d+)\]", launch.source.text)
+            assert len(launch.words(many, many, 64)) == int(declared) <= 32764 // 8
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_every_kernel_compiles_with_nvrtc(arch):
+    nvrtc = pytest.importorskip("minigraph.backends.cuda.nvrtc", exc_type=ImportError)
+    every = sources()
+    with ThreadPoolExecutor(2) as pool:
+        parts = pool.map(lambda part: nvrtc.compile(program(part), arch), (every[::2], every[1::2]))
+    assert all(cubin.startswith(b"\x7fELF") for cubin in parts)
+
+
+def test_a_compile_error_is_one_line_that_says_where():
+    nvrtc = pytest.importorskip("minigraph.backends.cuda.nvrtc", exc_type=ImportError)
+    with pytest.raises(mg.CompileError, match=r"^NVRTC for sm_90: minigraph.cu\(2\): error: .*$"):
+        nvrtc.compile("int one;\nint two = three;\n", "sm_90")
+    with pytest.raises(mg.CompileError, match="invalid value for --gpu-architecture"):
+        nvrtc.compile("", "sm_1")
+
+
+# ---------------------------------------------------------------- what runs them here
+
+TALK = """
+struct NAME_args { long long w[1]; };
+extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
+  int *y = (int *)a.w[0] + threadIdx.x * 6;
+  const int t = threadIdx.x;
+  __shared__ int mirror[96];
+  mirror[95 - t] = t;
+  __syncthreads();
+  y[0] = mirror[t];
+  y[1] = __shfl_sync(~0u, t, 3, 8);
+  y[2] = __shfl_down_sync(~0u, t, 5);
+  y[3] = __shfl_xor_sync(~0u, t, 16);
+  y[4] = __popc(__ballot_sync(~0u, t % 3 == 0));
+  y[5] = t < 64 ? atomicAdd(&mirror[0], 1) - 95 : -1;
+}
+"""
+ALONE = """
+struct NAME_args { long long w[1]; };
+extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
+  if (threadIdx.x % 2) __syncthreads();
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory):
+    def launch(text):
+        source = Source(text)
+        kernels = cuda_on_cpu.build([source], tmp_path_factory.mktemp("talk"))
+        y = np.zeros((96, 6), np.int32)
+        made = Launch(source, (1, 1, 1), (96, 1, 1), 0, lambda _, ys, scratch: [ys[0]])
+        cuda_on_cpu.run(kernels, [made], [], [y])
+        return y.T
+
+    return launch
+
+
+def test_threads_talk_as_those_of_a_device_do(talk):
+    t = np.arange(96)
+    mirrored, one_of_eight, down, across, thirds, order = talk(TALK)
+    np.testing.assert_array_equal(mirrored, 95 - t)
+    np.testing.assert_array_equal(one_of_eight, t // 8 * 8 + 3)
+    np.testing.assert_array_equal(down, np.where(t % 32 < 27, t + 5, t))
+    np.testing.assert_array_equal(across, t ^ 16)
+    np.testing.assert_array_equal(thirds, np.repeat([11, 11, 10], 32))
+    np.testing.assert_array_equal(np.sort(order[:64]), t[:64])
+
+
+def test_a_barrier_that_not_all_threads_reach_is_an_error(talk):
+    with pytest.raises(AssertionError, match="barrier"):
+        talk(ALONE)

@@ -1,0 +1,246 @@
+"""cuDNN's graphs say what the nodes are: what, of which shapes, lying how, and what follows.
+
+No device is needed: a graph can be built and looked at without one.
+"""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cudnn")
+pytest.importorskip("cupy")
+
+import cudnn
+from heavy_nodes import convolution, laid_out, product, strides
+
+from minigraph.backends.cuda import heavy
+from minigraph.backends.cuda.cudnn import (
+    TYPES,
+    Normalization,
+    Problem,
+    Tensor,
+    build,
+    channels_last,
+    contiguous,
+)
+from minigraph.graph import input
+from minigraph.ops.activation import Relu
+from minigraph.ops.conv import Conv2d
+from minigraph.ops.epilogue import Activated
+from minigraph.ops.matmul import Matmul
+from minigraph.spec import Spec
+
+# ---------------------------------------------------------------- the networks' convolutions
+
+
+def alexnet():
+    """The convolutions of AlexNet: channels in and out, height, window, stride, padding."""
+    yield from [(3, 64, 224, 11, 4, 2), (64, 192, 27, 5, 1, 2), (192, 384, 13, 3, 1, 1)]
+    yield from [(384, 256, 13, 3, 1, 1), (256, 256, 13, 3, 1, 1)]
+
+
+def resnet(blocks, bottleneck):
+    yield 3, 64, 224, 7, 2, 3
+    channels, size = 64, 56
+    for stage, count in enumerate(blocks):
+        width = 64 << stage
+        out = 4 * width if bottleneck else width
+        for block in range(count):
+            stride = 2 if stage and not block else 1
+            if bottleneck:
+                yield channels, width, size, 1, 1, 0
+                yield width, width, size, 3, stride, 1
+                yield width, out, size // stride, 1, 1, 0
+            else:
+                yield channels, width, size, 3, stride, 1
+                yield width, width, size // stride, 3, 1, 1
+            if stride > 1 or channels != out:
+                yield channels, out, size, 1, stride, 0
+            channels, size = out, size // stride
+
+
+NETWORKS = {
+    "alexnet": (256, [*alexnet()]),
+    "resnet18": (128, [*resnet((2, 2, 2, 2), False)]),
+    "resnet50": (128, [*resnet((3, 4, 6, 3), True)]),
+}
+
+
+def described(graph, uid):
+    tensor = graph.built.find_tensor(uid)
+    assert not tensor.is_virtual
+    return Tensor(
+        tuple(tensor.dim),
+        tuple(tensor.stride),
+        next(name for name, found in TYPES.items() if found == tensor.data_type),
+    )
+
+
+def operands_of(graph):
+    """What the graph itself says of its inputs and its results."""
+    uids = (*graph.inputs, *graph.outputs)
+    assert len({*uids, *graph.constants}) == len(uids) + len(graph.constants)
+    return [described(graph, uid) for uid in uids]
+
+
+def operations_of(graph):
+    return [node.params.get("mode") or node.node_type.name for node in graph.built.nodes]
+
+
+def test_the_networks_have_as_many_convolutions_as_is_known():
+    counts = {name: len(shapes) for name, (_, shapes) in NETWORKS.items()}
+    assert counts == {"alexnet": 5, "resnet18": 20, "resnet50": 53}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_convolution_of_a_network_is_a_graph_in_each_direction(name, last, dtype):
+    step = {"float32": 4, "bfloat16": 8}[dtype]
+    lie = channels_last if last else contiguous
+    batch, shapes = NETWORKS[name]
+    for shape in dict.fromkeys(shapes):
+        for node in convolution(batch, *shape, dtype):
+            kind, roles = heavy.ROLES[type(node.op)]
+            plain = [*(x.shape for x in node.inputs), node.shape]
+            lanes = [s[1] if last and r != "w" else 1 for s, r in zip(plain, roles, strict=True)]
+            laid = laid_out(node, tuple(lanes)) if last else node
+            (way,) = heavy.ways(laid, strides(laid), False)
+            graph = build(way.problem)
+            assert operations_of(graph) == [f"CONV_{kind.upper()}"]
+            wide = [
+                lie(
+                    (s[0], math.ceil(s[1] / step) * step, *s[2:]) if last and r != "y" else s, dtype
+                )
+                for s, r in zip(plain, roles, strict=True)
+            ]
+            assert operands_of(graph) == wide
+            attributes = graph.built.nodes[0].params
+            conv = node.op if kind == "fprop" else node.op.conv
+            assert attributes["stride"] == [*conv.stride]
+            assert attributes["padding"] == [*conv.padding]
+            # The op's own shape rule, of what cuDNN is told.
+            x, w, y = (wide[roles.index(role)] for role in "xwy")
+            assert y.shape == conv.infer(*(Spec(t.shape) for t in (x, w))).shape
+
+
+def test_what_lies_as_cudnn_reads_it_is_not_copied():
+    point = convolution(8, 64, 128, 14, 1, 1, 0, "float32")[0]
+    nhwc = laid_out(point, (64, 1, 128))
+    first = convolution(8, 3, 64, 14, 3, 1, 1, "float32")[0]
+    given = [
+        [t.lies_as(u) for t, u in zip(way.inputs, way.problem.inputs, strict=True)]
+        for node in (point, nhwc, first, laid_out(first, (1, 1, 64)))
+        for way in heavy.ways(node, strides(node), False)
+    ]
+    assert given == [[True, True], [True, True], [True, True], [False, False]]
+
+
+# ---------------------------------------------------------------- what follows a product
+
+
+def test_epilogues_are_in_the_graph_in_their_order():
+    x, w, y = (channels_last(s) for s in ((2, 8, 5, 5), (16, 8, 1, 1), (2, 16, 5, 5)))
+    bias = channels_last((1, 16, 1, 1))
+    graph = build(Problem("fprop", (x, w, bias, y), y, bias=True, residual=True, relu=True))
+    assert operations_of(graph) == ["CONV_FPROP", "bias", "add", "cmp_le", "binary_select"]
+    assert operands_of(graph) == [x, w, bias, y, y]
+    *_, select = graph.built.nodes
+    zero, kept, mask = (select.inputs[f"IN_{i}"] for i in range(3))
+    assert graph.constants[zero.uid] == 0
+    # 0 is chosen where y <= 0 holds, which for NaN it does not.
+    assert kept.is_virtual
+    assert mask.data_type == cudnn.data_type.BOOLEAN
+
+
+def test_a_bias_and_a_relu_are_done_by_cudnn_or_afterwards():
+    x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
+    node = Activated(Conv2d(), Relu())(x, w, b)
+    fused, unfused = heavy.ways(node, strides(node), False)
+    assert (fused.label, unfused.label) == ("", "unfused ")
+    assert (fused.problem.bias, fused.problem.relu, fused.bias, fused.relu) == (1, 1, None, False)
+    assert not unfused.problem.fused
+    assert (unfused.bias, unfused.relu) == (channels_last((1, 16, 1, 1)), True)
+
+
+def test_groups_are_channels_over_channels_of_the_weights():
+    x, w = input("x", (2, 12, 5, 5)), input("w", (6, 2, 3, 3))
+    node = laid_out(Conv2d(groups=6)(x, w), (12, 1, 6))
+    (way,) = heavy.ways(node, strides(node), False)
+    assert [t.shape for t in operands_of(build(way.problem))] == [
+        (2, 12, 5, 5),
+        (6, 2, 3, 3),
+        (2, 6, 3, 3),
+    ]
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_normalisation_has_a_graph_forward_and_backward(residual):
+    x = channels_last((4, 16, 7, 7), "bfloat16")
+    forward = Normalization(x, 1e-5, residual)
+    graph = build(forward)
+    vectors = [forward.vector] * 4
+    rest = [x] if residual else []
+    mask = [forward.mask] if residual else []
+    assert operands_of(graph) == [x, *vectors, *rest, x, *vectors, *mask]
+    added = ["add", "relu", "cmp_gt"] if residual else ["relu"]
+    assert operations_of(graph) == ["BATCHNORM", *added]
+    assert [float(c[0]) for c in graph.constants.values()][:2] == [np.float32(1e-5), 1.0]
+    graph = build(dataclasses.replace(forward, backward=True))
+    assert operands_of(graph) == [
+        x,
+        x,
+        *vectors[:3],
+        *(mask or vectors[:1]),
+        x,
+        *vectors[:2],
+        *rest,
+    ]
+    undone = ["scale"] if residual else ["BATCHNORM_INFERENCE", "relu_backward"]
+    assert operations_of(graph) == [*undone, "BATCHNORM_BWD"]
+
+
+# ---------------------------------------------------------------- matrix products
+
+
+def test_a_product_of_matrices_is_a_batch_of_one():
+    (fused, *_) = heavy.ways(*product("rows", "columns", bias=True, dtype="bfloat16"), False)
+    graph = build(fused.problem)
+    assert operations_of(graph) == ["MATMUL", "bias"]
+    assert operands_of(graph) == [
+        Tensor((1, 3, 5), (15, 5, 1), "bfloat16"),
+        Tensor((1, 5, 7), (35, 1, 5), "bfloat16"),
+        Tensor((1, 1, 7), (7, 7, 1), "bfloat16"),
+        Tensor((1, 3, 7), (21, 7, 1), "bfloat16"),
+    ]
+
+
+def test_batches_have_their_axes_and_broadcast():
+    node = Matmul()(input("x", (2, 1, 3, 5)), input("y", (4, 5, 7)))
+    (way,) = heavy.ways(node, strides(node), False)
+    x, y, z = operands_of(build(way.problem))
+    assert (x.shape, y.shape, z.shape) == ((2, 1, 3, 5), (1, 4, 5, 7), (2, 4, 3, 7))
+    assert y.strides == (140, 35, 7, 1)
+
+
+def test_a_product_is_a_convolution_of_pixels_unless_both_are_transposed():
+    kinds = {
+        orders: [way.problem.kind for way in heavy.ways(*product(*orders), False)]
+        for orders in itertools.product(("rows", "columns"), repeat=2)
+    }
+    assert kinds == {
+        ("rows", "columns"): ["matmul", "fprop"],
+        ("rows", "rows"): ["matmul", "dgrad"],
+        ("columns", "rows"): ["matmul", "wgrad"],
+        ("columns", "columns"): ["matmul"],
+    }
+
+
+def test_other_views_are_for_somebody_else_to_copy():
+    node = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
+    (way, *_) = heavy.ways(node, [(40, 4), (28, 4)], False)
+    assert way.strided == (False, True)
+    assert way.inputs[0] == contiguous((1, 4, 5))

@@ -1,0 +1,383 @@
+"""cuDNN's plans have names and properties; kernels copy what lies amiss; every way is right.
+
+No device is needed: engines are made up, and NumPy does their work.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cudnn")
+pytest.importorskip("cupy")
+
+import cudnn
+from heavy_nodes import convolution, laid_out, product, strides
+
+from minigraph.autotune.candidate import Host
+from minigraph.autotune.policy import Policy
+from minigraph.autotune.tuner import measure
+from minigraph.backends.cuda import heavy, plans, reference, tunable
+from minigraph.backends.cuda.cudnn import Problem, build, channels_last
+from minigraph.errors import GraphError
+from minigraph.graph import input
+from minigraph.ops.activation import Relu
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.epilogue import Activated
+from minigraph.ops.layout import Reorder
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.shape import permute_dims
+
+# ---------------------------------------------------------------- plans
+
+
+def test_names_of_plans_are_read_as_they_are_written():
+    for engine, knobs in [(0, {}), (12, {"TILE_SIZE": 3}), (7, {"B": -1, "A_2": 40})]:
+        name = plans.plan_name(engine, knobs)
+        assert plans.parse(name) == (engine, knobs)
+        assert plans.plan_name(engine, dict(reversed(knobs.items()))) == name
+    assert plans.plan_name(7, {"B": 1, "A": 2}) == "engine 7 knobs {A: 2, B: 1}"
+    for odd in ("", "engine", "engine x knobs {}", "engine 1 knobs {A}", "engine 1 knobs {A: 1, }"):
+        with pytest.raises(GraphError, match="is not the name of a cuDNN plan"):
+            plans.parse(odd)
+
+
+@dataclasses.dataclass
+class Engine:
+    number: int
+    notes: tuple = ()
+    workspace: int = 0
+    works: bool = True
+    knobs: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def choice(self):
+        return self.number, {cudnn.knob_type.__members__[k]: v for k, v in self.knobs.items()}
+
+
+class Device:
+    """Stands in for the frontend's graphs on a device that has some engines; NumPy computes."""
+
+    def __init__(self, engines, real):
+        self.engines = engines
+        self.problem = real.problem
+        self.uids = (*real.inputs, *real.outputs)
+        self.listed = []
+        self.barred = set()
+        self.built = []
+
+    def validate(self):
+        """Nothing is wrong."""
+
+    build_operation_graph = validate
+
+    def create_execution_plans(self, modes):
+        assert [mode.name for mode in modes] == ["A", "B", "FALLBACK"]
+        self.listed += self.engines
+
+    def create_execution_plan(self, number, knobs):
+        found = [e for e in self.engines if e.choice == (number, knobs)]
+        if not found:
+            raise RuntimeError("no such\nengine")
+        self.listed += found
+
+    def get_execution_plan_count(self):
+        return len(self.listed)
+
+    def get_engine_and_knobs_at_index(self, index):
+        return self.listed[index].choice
+
+    def deselect_numeric_notes(self, notes):
+        assert self.listed, "the frontend forgets what is left out before there are plans"
+        self.barred |= {note.name for note in notes}
+
+    def check_support(self):
+        if all(self.barred.intersection(engine.notes) for engine in self.listed):
+            raise cudnn.cudnnGraphNotSupportedError("nothing is left")
+
+    def build_plan_at_index(self, index):
+        engine = self.listed[index]
+        if self.barred.intersection(engine.notes) or not engine.works:
+            raise RuntimeError("deselected, or not to be had")
+        self.built.append(engine.number)
+
+    def get_workspace_size_plan_at_index(self, index):
+        return self.listed[index].workspace
+
+    def execute_plan_at_index(self, addresses, workspace, index, handle):
+        assert self.listed[index].number in self.built
+        assert workspace % 64 == 0
+        tensors = (*self.problem.inputs, self.problem.output)
+        *inputs, output = (
+            host_array(addresses[uid], tensor, np.dtype(tensor.dtype))
+            for uid, tensor in zip(self.uids, tensors, strict=True)
+        )
+        output[...] = computed(self.problem, *(x.astype(np.float64) for x in inputs))
+
+
+def host_array(address, tensor, dtype):
+    memory = (ctypes.c_char * tensor.nbytes).from_address(address)
+    steps = [step * dtype.itemsize for step in tensor.strides]
+    return np.ndarray(tensor.shape, dtype, memory, 0, steps)
+
+
+def computed(problem, first, second, *rest):
+    conv = Conv2d(problem.stride, problem.padding, problem.dilation)
+    match problem.kind:
+        case "fprop":
+            conv = dataclasses.replace(conv, groups=first.shape[1] // second.shape[1])
+            y = conv.forward(first, second)
+        case "dgrad":
+            conv = dataclasses.replace(conv, groups=problem.output.shape[1] // second.shape[1])
+            y = Conv2dBackwardData(conv, problem.output.shape).forward(first, second)
+        case "wgrad":
+            conv = dataclasses.replace(conv, groups=second.shape[1] // problem.output.shape[1])
+            y = Conv2dBackwardWeights(conv, problem.output.shape).forward(first, second)
+        case _:
+            y = first @ second
+    for added in rest:
+        y = y + added
+    return np.maximum(y, 0) if problem.relu else y
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Return a function that sets the engines of the device."""
+    engines = []
+
+    def fake(problem, handle=None):
+        real = build(problem)
+        return dataclasses.replace(real, built=Device(engines, real))
+
+    monkeypatch.setattr(plans, "build", fake)
+    monkeypatch.setattr(heavy, "build", fake)
+
+    def have(*found):
+        engines[:] = found
+        return fake
+
+    return have
+
+
+SQUARE = channels_last((8, 8, 1, 1))
+PLAIN = Problem("fprop", (SQUARE, SQUARE), SQUARE)
+ENGINES = (
+    Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 2}),
+    Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 3}),
+    Engine(2, ("NONDETERMINISTIC",)),
+    Engine(3, workspace=1000),
+    Engine(4, ("DOWN_CONVERT_INPUTS",)),
+    Engine(5, works=False),
+    Engine(6, knobs={"NOT_SET": 1}),  # a knob that the frontend does not know
+    Engine(20_400),  # one of the frontend's own
+    Engine(7),
+)
+
+
+def facts(graph):
+    return {
+        plan.name: (plan.deterministic, plan.precision) for plan in plans.plans(graph, handle=None)
+    }
+
+
+def test_plans_tell_how_they_compute_and_what_is_less_than_asked_for_is_no_plan(device):
+    fake = device(*ENGINES)
+    exact = {
+        "engine 2 knobs {}": (False, "float32"),
+        "engine 3 knobs {}": (True, "float32"),
+        "engine 5 knobs {}": (True, "float32"),
+        "engine 7 knobs {}": (True, "float32"),
+    }
+    tiles = [f"engine 1 knobs {{TILE_SIZE: {n}}}" for n in (2, 3)]
+    assert facts(fake(PLAIN)) == exact
+    found = facts(fake(dataclasses.replace(PLAIN, tf32=True)))
+    assert found == {**dict.fromkeys(tiles, (True, "tf32")), **exact}
+    small = channels_last((8, 8, 1, 1), "bfloat16")
+    found = facts(fake(Problem("fprop", (small, small), small)))
+    assert {precision for _, precision in found.values()} == {"bfloat16"}
+    assert [*found][:2] == tiles
+
+
+def test_a_problem_that_cudnn_turns_down_has_no_plans(device, monkeypatch):
+    def refuse(self):
+        raise cudnn.cudnnGraphNotSupportedError("no")
+
+    monkeypatch.setattr(Device, "validate", refuse)
+    assert facts(device(*ENGINES)(PLAIN)) == {}
+
+
+def test_the_first_plan_that_works_and_is_allowed_is_taken(device):
+    fake = device(*ENGINES)
+
+    def chosen(problem=PLAIN, **policy):
+        found = plans.first(plans.plans(fake(problem), None), Policy(**policy))
+        return found and found.name
+
+    assert chosen() == "engine 2 knobs {}"
+    assert chosen(deterministic=True) == "engine 3 knobs {}"
+    assert chosen(deterministic=True, workspace_limit=999) == "engine 7 knobs {}"
+    tf32 = dataclasses.replace(PLAIN, tf32=True)
+    assert chosen(tf32, precision="tf32") == "engine 1 knobs {TILE_SIZE: 2}"
+    device(Engine(5, works=False))
+    assert chosen() is None
+
+
+def test_a_plan_is_had_again_by_its_name_unless_it_computes_in_less(device):
+    device(*ENGINES)
+    name = "engine 1 knobs {TILE_SIZE: 3}"
+    again = plans.replay(dataclasses.replace(PLAIN, tf32=True), None, name)
+    assert (again.name, again.index, again.graph.built.built) == (name, 0, [1])
+    for missing in (name, "engine 9 knobs {}", "engine 5 knobs {}", "engine 1 knobs {ODD: 1}"):
+        with pytest.raises(GraphError, match=r"^cuDNN has no engine .*$"):
+            plans.replay(PLAIN, None, missing)
+
+
+# ---------------------------------------------------------------- kernels and their tuning
+
+
+@pytest.fixture
+def host(device, monkeypatch):
+    """Let kernels run on NumPy arrays; return what sets the engines."""
+
+    def run(kernel, inputs, outputs, scratch):
+        kernel.enqueue(
+            [x.ctypes.data for x in inputs],
+            [y.ctypes.data for y in outputs],
+            scratch.ctypes.data,
+            0,
+        )
+
+    monkeypatch.setattr(heavy, "array_at", host_array)
+    monkeypatch.setattr(heavy, "on_stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(cudnn, "set_stream", lambda handle, stream: None)
+    monkeypatch.setattr(heavy.CudnnKernel, "run", run)
+    return device
+
+
+def tuner(tf32=False, generated=None):
+    return tunable.Tuner(None, Host(), tf32, generated)
+
+
+def conv_nodes(dtype):
+    def operands(*shapes):
+        return [input(f"x{i}", shape, dtype) for i, shape in enumerate(shapes)]
+
+    odd = Conv2d((2, 1), (1, 2), (2, 1))
+    x, w = operands((2, 3, 9, 8), (5, 3, 3, 2))
+    y = odd(x, w)
+    yield y
+    yield Conv2dBackwardWeights(odd, w.shape)(input("dy", y.shape, dtype), x)
+    yield Conv2dBackwardData(odd, x.shape)(input("dy", y.shape, dtype), w)
+    grouped = Conv2d(padding=(1, 1), groups=2)
+    x, w, b = operands((2, 12, 5, 4), (8, 6, 3, 3), (8,))
+    yield grouped(x, w, b)
+    yield Conv2dBackwardWeights(grouped, w.shape)(input("dy", (2, 8, 5, 4), dtype), x)
+    yield Activated(Conv2d(), Relu())(*operands((2, 6, 4, 4), (8, 6, 1, 1), (8,)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
+    host(Engine(1, workspace=100), Engine(2, ("NONDETERMINISTIC",)))
+    for node in conv_nodes(dtype):
+        found = tuner().tunable(node, strides(node))
+        table = measure(found.problem, None)
+        assert not [m for m in table.measurements if m.error], found.problem.subject
+        images = {m.layouts for m in table.measurements}
+        few = node.inputs[0].shape[1] == 3 or node.inputs[1].shape[1:2] == (3,)
+        assert len(images) == (3 if few else 2)
+        assert found.layouts in images
+        assert {m.deterministic for m in table.measurements} == {True, False}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "orders", [*itertools.product(["rows", "columns"], repeat=2)], ids="-".join
+)
+def test_every_way_to_multiply_is_right(host, orders, bias):
+    host(Engine(1))
+    node, steps = product(*orders, bias)
+    table = measure(tuner().tunable(node, steps).problem, None)
+    assert not [m for m in table.measurements if m.error]
+    convolutions = [m for m in table.measurements if "convolution" in m.name]
+    assert bool(convolutions) == (orders != ("columns", "columns"))
+
+
+def test_what_is_allowed_is_part_of_the_subject(host):
+    node, steps = product("rows", "columns")
+    exact, loose = (tuner(tf32).tunable(node, steps).problem for tf32 in (False, True))
+    assert exact.subject == "matmul of rows and columns float32[3, 5] float32[5, 7]"
+    assert loose.subject == f"{exact.subject}, tf32"
+
+
+def test_a_kernel_is_the_candidate_of_that_name_or_else_the_first_that_works(host):
+    host(Engine(5, works=False), Engine(3, workspace=100), Engine(7))
+    node, steps = product("rows", "columns", bias=True)
+
+    def name(algorithm, **policy):
+        return heavy.kernel(node, steps, None, False, Policy(**policy), algorithm).name
+
+    assert name("") == "cudnn engine 3 knobs {}"
+    assert name("unfused convolution engine 7 knobs {}") == (
+        "cudnn unfused convolution engine 7 knobs {}"
+    )
+    assert name("engine 5 knobs {}", workspace_limit=0) == "cudnn engine 7 knobs {}"
+    host()
+    assert heavy.kernel(node, steps, None, False, Policy()) is None
+
+
+def test_scratch_holds_the_workspace_and_what_is_copied(host):
+    host(Engine(1, workspace=100))
+    first = laid_out(convolution(2, 3, 8, 4, 3, 1, 1, "float32")[0], (1, 1, 8))
+    kernel = heavy.kernel(first, strides(first), None, False, Policy())
+    assert kernel.scratch == 256 + 4 * (2 * 4 * 4 * 4) + 8 * 4 * 3 * 3 * 4 + 128
+    assert kernel.scratch % heavy.ALIGNMENT == 0
+    assert (kernel.strided, kernel.inplace) == ((False, False), ((), ()))
+
+
+def test_reorders_are_measured_in_both_directions_with_the_kernel_that_there_is():
+    class Generated:
+        scratch = 0
+
+        def __init__(self, node):
+            self.op = node.op
+
+        def run(self, inputs, outputs, scratch):
+            outputs[0][...] = self.op.forward(inputs[0])
+
+    node = Reorder(1)(input("x", (2, 1, 4, 5, 3)))
+    found = tuner(generated=Generated).tunable(node, strides(node))
+    assert found.layouts == ()
+    table = measure(found.problem, None)
+    assert [(m.layouts, m.error) for m in table.measurements] == [
+        (("nchw", "nhwc"), ""),
+        (("nhwc", "nchw"), ""),
+    ]
+
+
+def test_nodes_that_cudnn_has_no_problem_for_are_not_tunable():
+    wide = input("x", (4, 5), "float64")
+    empty = input("x", (0, 5))
+    for node in (Matmul()(wide, permute_dims(wide, (1, 0))), Matmul()(empty, input("y", (5, 2)))):
+        assert tuner().tunable(node, strides(node)) is None
+    assert tuner().tunable(Relu()(empty), [(20, 4)]) is None
+    odd = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
+    assert tuner().tunable(odd, [(40, 4), (28, 4)]) is None
+
+
+# ---------------------------------------------------------------- what candidates are compared with
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_device_s_reference_is_the_ops_meaning(groups):
+    rng = np.random.default_rng(0)
+    conv = Conv2d((2, 3), (2, 1), (1, 2), groups)
+    x, w = rng.standard_normal((2, 6, 9, 11)), rng.standard_normal((9, 6 // groups, 3, 2))
+    y = conv.forward(x, w)
+    dy = rng.standard_normal(y.shape)
+    data, weights = Conv2dBackwardData(conv, x.shape), Conv2dBackwardWeights(conv, w.shape)
+    np.testing.assert_allclose(reference.convolution(conv, x, w), y)
+    np.testing.assert_allclose(reference.data_gradient(data, dy, w), data.forward(dy, w))
+    np.testing.assert_allclose(reference.weights_gradient(weights, dy, x), weights.forward(dy, x))

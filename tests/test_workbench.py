@@ -1,0 +1,66 @@
+"""Candidates are measured where their problem says, with its arrays and by its clock."""
+
+import numpy as np
+
+from minigraph.autotune.candidate import Candidate, Host, Problem
+from minigraph.autotune.tuner import measure
+from minigraph.spec import Spec
+
+
+class Elsewhere(np.ndarray):
+    """An array of another library."""
+
+
+class Bench(Host):
+    chunk = 3
+
+    def __init__(self):
+        self.brought = []
+        self.calls = []
+
+    def empty(self, nbytes):
+        return super().empty(nbytes).view(Elsewhere)
+
+    def put(self, array):
+        self.brought.append(array.size)
+        return array.view(Elsewhere)
+
+    def seconds(self, run, calls, clock):
+        self.calls.append(calls)
+        run()
+        return 2e-4
+
+
+class Double:
+    scratch = 8
+
+    def __init__(self, wrong=0.0):
+        self.wrong = wrong
+
+    def run(self, inputs, outputs, scratch):
+        assert all(type(x) is Elsewhere for x in (*inputs, *outputs, scratch))
+        outputs[0][...] = inputs[0] * np.float32(2)
+        outputs[0][-1] += np.float32(self.wrong)  # alone in the last chunk
+
+
+def test_arrays_and_times_are_those_of_the_workbench():
+    bench = Bench()
+    spec = Spec((10,))
+    runners = {"right": Double(), "wrong": Double(1.0)}
+    problem = Problem(
+        "cudnn",
+        "double",
+        (spec,),
+        (spec,),
+        lambda x: (2 * x,),
+        lambda x, layout: x.copy(),
+        lambda: [Candidate(name, ("a", "a"), lambda r=r: r) for name, r in runners.items()],
+        1.0,
+        bench,
+    )
+    right, wrong = measure(problem, None, clock=lambda: 0.0).measurements
+    assert (right.seconds, right.rounds, right.error) == (2e-4, 7, "")
+    assert "wrong result: off by 1" in wrong.error
+    # Each is checked by one run; groups of short runs take as long as the longest of the short.
+    assert bench.calls == [1, 1, *[3] * 7]
+    assert len(bench.brought) == 1, "random numbers are brought once"
