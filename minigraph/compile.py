@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,12 +13,10 @@ from typing import Any
 
 from minigraph import cache, fingerprint
 from minigraph import options as settings
-from minigraph.autotune.policy import Policy
 from minigraph.autotune.session import Session
-from minigraph.backends.cpu import CpuBackend
-from minigraph.backends.reference import ReferenceBackend
+from minigraph.backends.opening import check_device, open_backend, policy_of
 from minigraph.dtypes import can_cast
-from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError, warn_once
+from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import Compiled, Function
 from minigraph.graph import Graph, Input, Node, Parameter, as_node
 from minigraph.lower import lower
@@ -202,7 +199,8 @@ AS_WRITTEN = {
 def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:
     """Return a graph compiler for a device.
 
-    device   "cpu", or "reference" (every op in NumPy); default `MINIGRAPH_DEVICE`, else "cpu"
+    device   "cpu", "cuda" or "cuda:1", or "reference" (every op in NumPy); default
+             `MINIGRAPH_DEVICE`, else "cpu"
     options  names and values, as `set_option` takes them
 
     >>> cg = comp_graph(options={"graph_opt_level": 3})
@@ -212,33 +210,13 @@ def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = No
     return CompGraph(device, options)
 
 
-def check_device(device: str) -> str:
-    """Return the device's name; DeviceError for one that does not exist here."""
-    if device in ("cpu", "reference"):
-        return device
-    if isinstance(device, str) and re.fullmatch(r"cuda(:\d+)?", device):
-        raise DeviceError(f"device {device!r}: this version of minigraph has no CUDA backend yet")
-    raise DeviceError(f'there is no device {device!r}; use "cpu" or "reference"')
-
-
-def open_backend(device: str, values: Mapping[str, Any], on_disk: bool = True) -> Backend:
-    """Return the backend for a device; `on_disk` says whether it may keep kernels there."""
-    if device == "reference":
-        return ReferenceBackend()
-    return CpuBackend(settings.num_threads(values["num_threads"]), values["bulk"], on_disk)
-
-
 def open_tuning(backend: Backend, values: Mapping[str, Any], loaded: Mapping[str, Entry]) -> Tuning:
     """Return what chooses algorithms for one compile, which may know entries of loaded files."""
-    policy = Policy(
-        values["autotune.workspace_limit"], values["autotune.deterministic"], values["precision"]
-    )
     folder = settings.cache_folder()
     store = measurements(folder) if folder and values["autotune"] != "off" else None
-    environment = backend.environment("onednn")
-    session = Session(
-        values["autotune"], policy, values["autotune.budget"], environment, store, loaded
-    )
+    environment = backend.environment(backend.tuning)
+    policy, budget = policy_of(values), values["autotune.budget"]
+    session = Session(values["autotune"], policy, budget, environment, store, loaded)
     return Tuning(backend, session)
 
 

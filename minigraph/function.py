@@ -15,7 +15,7 @@ import numpy as np
 
 from minigraph import cache
 from minigraph.drawing import to_dot, to_html
-from minigraph.dtypes import Array, as_array
+from minigraph.dtypes import Array, as_array, can_cast
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.graph import Constant, Input, Item, Node, Variable
 from minigraph.jit.fused import Fused, Together
@@ -53,7 +53,8 @@ class Compiled:
 class Function:
     """What `comp_graph().compile` returns: call it with an array for each input.
 
-    Inputs are given in order or by name.  The results are NumPy arrays that belong to the caller.
+    Inputs are given in order or by name: NumPy arrays, or anything with `__array__` or DLPack.  The
+    results, which belong to the caller, are NumPy arrays, on a CUDA device CuPy arrays.
     Calls from several threads wait for each other; different functions run at the same time.
 
     calls  how often it has been called: the step that random ops count by.  Setting it makes the
@@ -131,7 +132,7 @@ class Function:
                 and value.flags.carray
             )
             if not usable:
-                values[i] = _as_input(self._inputs[i], value)
+                values[i] = _as_input(self._inputs[i], value, self._backend)
         return values
 
     def _in_order(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -196,7 +197,7 @@ class Function:
             seconds=dict(self._compiled.seconds),
             fingerprint=self._compiled.covered["fingerprint"],
             options=dict(self._options),
-            ineffective=ineffective(self._options),
+            ineffective=ineffective(self._options, self._backend.device),
             passes=list(self._compiled.passes),
             kernels=[_generated(s) for s in program.steps if isinstance(s.node.op, GENERATED)],
             stops=[stop for record in self._compiled.passes for stop in record.stops],
@@ -280,10 +281,19 @@ def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     return next(i for i, x in enumerate(inputs) if x is node)
 
 
-def _as_input(node: Node, value: Any) -> Array:
-    """Return `value` as a contiguous array of the input's dtype; errors say what it takes."""
+def _as_input(node: Node, value: Any, backend: Backend) -> Array:
+    """Return `value` as a contiguous array of the input's dtype; errors say what it takes.
+
+    The array is in the memory of the device if the value is.
+    """
+    here_already = backend.array(value)
     try:
-        array = as_array(value, node.dtype)
+        if here_already is None:
+            array = as_array(value, node.dtype)
+        elif can_cast(here_already.dtype, node.dtype):
+            array = here_already.astype(node.dtype, copy=False)
+        else:
+            raise DTypeError(f"{here_already.dtype} does not cast by the same_kind rule")
     except DTypeError as error:
         raise DTypeError(f"input {node.name} takes {node.spec}: {error} {here()}") from None
     if array.shape != node.shape:
@@ -291,4 +301,6 @@ def _as_input(node: Node, value: Any) -> Array:
             f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; "
             f"a function has fixed shapes, so compile another one for this shape"
         )
+    if here_already is not None:
+        return array if array.flags.c_contiguous else array.copy(order="C")
     return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])

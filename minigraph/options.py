@@ -35,7 +35,7 @@ class Option:
     minimum: float = 0
     maximum: float = math.inf
     optional: bool = False  # None is a value too
-    pending: str = ""  # what is missing before values other than `inert` have an effect
+    elsewhere: str = ""  # why values other than `inert` have no effect but on CUDA devices
     inert: tuple[Any, ...] = ()
 
     @property
@@ -139,7 +139,7 @@ OPTIONS: dict[str, Option] = {
             "float32",
             "what CUDA may use inside float32 convolutions and products",
             choices=("float32", "tf32"),
-            pending="there is no CUDA backend yet",
+            elsewhere="only CUDA devices compute in tf32",
             inert=("float32",),
         ),
         Option(
@@ -147,7 +147,7 @@ OPTIONS: dict[str, Option] = {
             "off",
             "CUDA: compute in the small type, keep float32 parameters and statistics",
             choices=("off", "bfloat16", "float16"),
-            pending="there is no CUDA backend yet",
+            elsewhere="only CUDA devices compute in small types",
             inert=("off",),
         ),
         Option("seed", 0, "of the random ops", kind=int, maximum=2**64 - 1),
@@ -201,12 +201,12 @@ def from_environment() -> dict[str, Any]:
     return values
 
 
-def ineffective(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options whose value asks for what does not exist yet, each with the reason."""
+def ineffective(values: Mapping[str, Any], device: str) -> dict[str, str]:
+    """Return the options whose value asks for what the device does not do, with the reasons."""
     return {
-        name: option.pending
+        name: option.elsewhere
         for name, option in OPTIONS.items()
-        if option.pending and values[name] not in option.inert
+        if option.elsewhere and values[name] not in option.inert and not device.startswith("cuda")
     }
 
 
@@ -254,12 +254,14 @@ def cache_folder() -> Path | None:
     return base / "minigraph" if base.is_absolute() else None
 
 
-JIT_BACKENDS = ("c", "halide", "none")
+JIT_BACKENDS = ("c", "halide", "nvrtc", "none")
 
 
 def jit_backend() -> str:
-    """Return `MINIGRAPH_JIT_BACKEND`: what compiles fused kernels on the CPU, "c" by default."""
-    text = os.environ.get("MINIGRAPH_JIT_BACKEND") or JIT_BACKENDS[0]
+    """Return `MINIGRAPH_JIT_BACKEND`: what compiles fused kernels; "" leaves it to the device."""
+    text = os.environ.get("MINIGRAPH_JIT_BACKEND") or ""
+    if not text:
+        return ""
     if text not in JIT_BACKENDS:
         allowed = ", ".join(map(repr, JIT_BACKENDS))
         raise OptionError(f"MINIGRAPH_JIT_BACKEND does not take {text!r}; allowed: {allowed}")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -146,6 +146,8 @@ class Backend(Protocol):
     device: str
     versions: Mapping[str, str]  # of the libraries that it uses
     why_no_jit: str  # why kernels cannot be generated; empty if they can
+    tuning: str  # the kind of cache entries that measurements of its algorithms are
+    channels_last: bool  # whether normalisations are fast with the channels last
 
     @property
     def block(self) -> int:
@@ -159,6 +161,9 @@ class Backend(Protocol):
 
         algorithm  the name of a measured candidate; without one the device decides
         """
+
+    def array(self, value: Any) -> Array | None:
+        """Return a value that is in the memory of the device already, as its array; else None."""
 
     def bind(self, program: Program) -> Executor:
         """Return the program with memory of its own, ready to run."""

@@ -75,11 +75,12 @@ class VerifiedFunction(Function):
         except GraphError as error:
             raise CompileError(f"{self._title}, which computes what it refuses: {error}") from None
         after = self._state()
-        doubts = _differences(expected, dict(enumerate([*results, *after])), self._strict)
+        found = dict(enumerate([*map(_on_host, results), *after]))
+        doubts = _differences(expected, found, self._strict)
         if doubts:
             self._restore(before)
             self.calls -= 1
-            self._judge(values, doubts)
+            self._judge(list(map(_on_host, values)), doubts)
             self._restore(after)
             self.calls += 1
         return results
@@ -87,7 +88,8 @@ class VerifiedFunction(Function):
     def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
         """Return the results of level 0, and of the parameters the new values, which they have."""
         self._written.calls, self._written.seed = self.calls, self.seed
-        return dict(enumerate([*self._written(*values), *self._state()]))
+        results = map(_on_host, self._written(*values))
+        return dict(enumerate([*results, *self._state()]))
 
     def _state(self) -> list[Array]:
         return [p.numpy() for p in self._updates]
@@ -297,6 +299,11 @@ def _wrong_node(
         for at, difference in _unexplained(some, runs).items():
             return (*pairs[at], difference)
     return None
+
+
+def _on_host(array: Array) -> Array:
+    """Return an array in the memory of the host: CuPy's have a method for that."""
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:

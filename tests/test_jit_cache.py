@@ -52,6 +52,7 @@ def new_process(monkeypatch):
     def forget():
         for name in ("_addresses", "_loaded"):
             monkeypatch.setattr(compiler, name, {})
+        monkeypatch.setattr(compiler, "_temporary", [])
         for function in CACHED:
             function.cache_clear()
         monkeypatch.setattr("minigraph.errors._warned", set())
@@ -563,12 +564,14 @@ def test_a_folder_to_work_in_that_cannot_be_made_leaves_kernels_to_numpy(cache, 
 
 def test_the_jit_backend_is_one_of_the_table(monkeypatch):
     monkeypatch.delenv("MINIGRAPH_JIT_BACKEND", raising=False)
-    assert options.jit_backend() == "c"
+    assert options.jit_backend() == ""
     for name in ("c", "halide", "none"):
         monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", name)
         assert options.jit_backend() == name
     monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", "gcc")
-    with pytest.raises(mg.OptionError, match=r"MINIGRAPH_JIT_BACKEND.*'c', 'halide', 'none'"):
+    with pytest.raises(
+        mg.OptionError, match=r"MINIGRAPH_JIT_BACKEND.*'c', 'halide', 'nvrtc', 'none'"
+    ):
         options.jit_backend()
 
 

@@ -345,7 +345,7 @@ def test_report_has_the_options_that_were_compiled_with():
     assert expected["seed"] == 5
 
 
-PENDING = [option for option in options.OPTIONS.values() if option.pending]
+PENDING = [option for option in options.OPTIONS.values() if option.elsewhere]
 
 
 @pytest.mark.parametrize("option", PENDING, ids=[option.name for option in PENDING])
@@ -356,8 +356,8 @@ def test_report_says_which_options_have_no_effect_yet(option):
         if value in option.inert:
             assert option.name not in told
         else:
-            assert told[option.name] == option.pending
-            assert f"{option.name}: {option.pending}" in str(function.report())
+            assert told[option.name] == option.elsewhere
+            assert f"{option.name}: {option.elsewhere}" in str(function.report())
 
 
 def test_setting_an_option_does_not_change_a_function_that_was_compiled():

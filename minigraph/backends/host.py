@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class Runner(Protocol):
 
 class HostBackend(ABC):
     """What devices have in common whose memory is the host's."""
+
+    channels_last = False
+
+    def array(self, value: Any) -> None:
+        return None
 
     @abstractmethod
     def runner(self, program: Program, memory: Memory) -> Runner:

@@ -82,6 +82,7 @@ class ReferenceBackend(HostBackend):
     """Device "reference": slow, and what every other device is compared with."""
 
     device = "reference"
+    tuning = ""
     why_no_jit = ""
     versions: Mapping[str, str] = {}
     block = 1

@@ -8,6 +8,7 @@ from minigraph.graph import Graph, Item, Node, Op, in_place_of
 from minigraph.jit.domain import Unfit
 from minigraph.jit.fused import meaning
 from minigraph.jit.kernel import specialise
+from minigraph.jit.layout import BLOCKS
 from minigraph.passes.notes import Notes
 from minigraph.spec import Spec
 
@@ -16,7 +17,8 @@ def take_apart(graph: Graph, notes: Notes) -> Graph:
     """Replace composed ops, such as a batch norm, by simpler ones.
 
     Only those that one kernel can compute also when nothing joins it: taken apart, another one
-    would run over memory more often than its own kernel does.
+    would run over memory more often than its own kernel does.  Normalisations with the channels
+    last have none.
     """
     new: dict[Node, tuple[Node, ...]] = {}
     for node in graph:
@@ -25,7 +27,7 @@ def take_apart(graph: Graph, notes: Notes) -> Graph:
             parts = new[node.inputs[0]]
             whole = len(parts) == 1  # the bundle, as it is
             new[node] = (node.replace(inputs) if whole else parts[node.op.index],)
-        elif node.op.composed and _is_one_kernel(node.op, tuple(x.spec for x in node.inputs)):
+        elif node.op.composed and _comes_apart(node.op, tuple(x.spec for x in node.inputs)):
             with in_place_of(node):
                 new[node] = node.op.expand(*inputs)
             notes.fired[node.op.name] += 1
@@ -35,7 +37,11 @@ def take_apart(graph: Graph, notes: Notes) -> Graph:
 
 
 @functools.lru_cache(1024)
-def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
+def _comes_apart(op: Op, inputs: tuple[Spec, ...]) -> bool:
+    shapes = [x.shape for x in inputs]
+    last = {shape[1] for shape in shapes if len(shape) == 2}  # of vectors that go with images
+    if len(shapes[0]) == 5 and last and last.isdisjoint(BLOCKS):
+        return True
     try:
         specialise(meaning(op, inputs), [x.strides for x in inputs])
     except Unfit:

@@ -38,6 +38,10 @@ class Costs(Protocol):
     def block(self) -> int:
         """The lanes of the blocked layout; 1 where there is none."""
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether normalisations are fast with the channels last."""
+
     def measure(self, nodes: Sequence[Node]) -> None:
         """Find the times of convolutions and reorders."""
 
@@ -81,7 +85,7 @@ class _Choices:
         self.regions = regions
         self.convolutions = convolutions
         self.costs = costs
-        self.lanes = [region.lanes(costs.block) for region in regions.all]
+        self.lanes = [r.lanes(costs.block, costs.channels_last) for r in regions.all]
         costs.measure(convolutions)
         crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]

@@ -54,7 +54,7 @@ class Region:
 
     arriving     images from outside that its ops read
     leaving      its values that ops outside read
-    normalised   whether it has a normalisation, for which channels last has no fast kernel
+    normalised   whether it has a normalisation, which may have no fast kernel for channels last
     """
 
     channels: int
@@ -62,12 +62,15 @@ class Region:
     leaving: dict[Node, None] = field(default_factory=dict)
     normalised: bool = False
 
-    def lanes(self, block: int) -> list[int]:
-        """Return the lanes that its images may have: first 1, which is nchw."""
+    def lanes(self, block: int, normalises_last: bool) -> list[int]:
+        """Return the lanes that its images may have: first 1, which is nchw.
+
+        normalises_last  whether normalisations are fast with the channels last
+        """
         found = [1]
         if block > 1 and self.channels % block == 0:
             found.append(block)
-        if not self.normalised and self.channels not in found:
+        if (normalises_last or not self.normalised) and self.channels not in found:
             found.append(self.channels)
         return found
 

@@ -21,6 +21,7 @@ from minigraph.version import __version__
 JIT_BACKENDS = {
     "none": "MINIGRAPH_JIT_BACKEND is none",
     "halide": "MINIGRAPH_JIT_BACKEND is halide, which this version does not have",
+    "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
 }
 
 
@@ -33,6 +34,7 @@ class CpuBackend(HostBackend):
     """
 
     device = "cpu"
+    tuning = "onednn"
 
     def __init__(self, threads: int, bulk: bool, on_disk: bool = True) -> None:
         self.threads = threads
@@ -44,7 +46,7 @@ class CpuBackend(HostBackend):
             "compiler": compiler.version(),
         }
         self.why_no_jit = ""
-        if options.jit_backend() != "c":
+        if options.jit_backend() not in ("", "c"):
             self.why_no_jit = JIT_BACKENDS[options.jit_backend()]
         elif compiler.compiler() is None:
             self.why_no_jit = "there is no C compiler"

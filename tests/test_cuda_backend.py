@@ -1,0 +1,150 @@
+"""Device "cuda" as a whole, without one: its kernels run on the CPU, in the order that it asks for.
+
+What has no kernel here, cuDNN's part, is done by NumPy between two graphs.
+"""
+
+import ctypes
+import itertools
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+
+pytest.importorskip("cupy")
+pytest.importorskip("cuda.bindings.driver")
+pytest.importorskip("cudnn")
+from cuda_stand_in import StandIn
+
+from minigraph.backends.cuda import backend, compiler, heavy
+
+pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+
+
+class Device(StandIn):
+    """A stand-in whose kernels are those that were generated, built with g++."""
+
+    name, version, arch = "a stand-in", (13, 0), "sm_90"
+
+    def launch(self, function, grid, block, shared, stream, arguments):
+        def run():
+            sizes = [(ctypes.c_uint * 3)(*size) for size in (grid, block)]
+            words = ctypes.c_void_p(arguments.words.ctypes.data)
+            failed = self.kernels[function](words, *sizes)
+            assert not failed, failed.decode()
+
+        self._do(stream, run, "launch", function)
+
+
+@pytest.fixture
+def device(monkeypatch, tmp_path):
+    made = Device()
+    folders = (tmp_path / str(i) for i in itertools.count())
+
+    def load(sources, driver, on_disk):
+        missing = [s for s in sources if s.name not in driver.kernels]
+        if missing:
+            folder = next(folders)
+            folder.mkdir()
+            driver.kernels |= cuda_on_cpu.build(missing, folder)
+        return {source.name: source.name for source in sources}
+
+    monkeypatch.setattr(backend, "opened", lambda ordinal: (made, None))
+    monkeypatch.setattr(backend, "CudaWorkbench", lambda stream: None)
+    monkeypatch.setattr(backend.cudnn, "backend_version", lambda: 92800)
+    monkeypatch.setattr(heavy, "product_of", lambda node: None)
+    monkeypatch.setattr(compiler, "load", load)
+    return made
+
+
+def network():
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+    rng = np.random.default_rng(0)
+    for name, parameter in net.named_parameters():
+        size = np.prod(parameter.shape[1:])
+        value = rng.normal(size=parameter.shape) / size**0.5
+        parameter.assign(value.astype(np.float32) if "running" not in name else parameter.numpy())
+    return net
+
+
+def trained(name, level, steps=3):
+    """Return the losses of some steps and the parameters after them."""
+    net = network()
+    x, labels = mg.input("x", (4, 3, 8, 8)), mg.input("labels", (4,), "int64")
+    loss = ops.cross_entropy(net(x), labels)
+    adam = optim.Adam(net.parameters(), lr=1e-2)
+    updates = {**adam.minimize(loss), **net.updates()}
+    cg = mg.comp_graph(name, {"graph_opt_level": level, "autotune": "off"})
+    step = cg.compile([x, labels], loss, updates=updates)
+    rng = np.random.default_rng(1)
+    batch = rng.normal(size=x.shape).astype(np.float32), rng.integers(0, 10, 4)
+    losses = [step(*batch) for _ in range(steps)]
+    values = [getattr(value, "array", value) for value in losses]
+    return np.array(values), [p.numpy() for p in net.parameters()], step
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_a_network_trains_as_on_the_cpu(device, level):
+    losses, parameters, step = trained("cuda", level)
+    expected, wanted, _ = trained("cpu", level)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+    for found, value in zip(parameters, wanted, strict=True):
+        assert np.abs(found - value).mean() < 1e-3
+    assert step.report().device == "cuda:0"
+
+
+def test_elementwise_steps_are_one_graph_and_nothing_waits(device):
+    x = mg.input("x", (16, 64))
+    w = mg.Parameter(np.ones((64,), np.float32), "w")
+    y = ops.softmax(x * w + 1) * ops.tanh(x)
+    cg = mg.comp_graph("cuda", {"graph_opt_level": 3})
+    step = cg.compile([x], y, updates={w: w * 0.5})
+    assert (step.report().launches, step.report().syncs) == (1, 0)
+    value = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
+    cpu = mg.comp_graph("cpu").compile([x], y, updates={w: w * 0.5})
+    for _ in range(3):  # launched one by one, captured, and launched as a graph
+        before = w.numpy()
+        found = step(value).array
+        w.assign(before)
+        np.testing.assert_allclose(found, cpu(value), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(w.numpy(), np.full(64, 0.125, np.float32))
+
+
+def test_random_numbers_are_those_of_the_cpu(device):
+    x = mg.input("x", (8, 33))
+    y = ops.dropout(x, 0.5) + ops.random_uniform((8, 33))
+    value = np.ones((8, 33), np.float32)
+    found = [mg.comp_graph(name, {"seed": 3}).compile([x], y) for name in ("cuda", "cpu")]
+    for _ in range(2):
+        one, two = (step(value) for step in found)
+        np.testing.assert_array_equal(one.array, two)
+
+
+def test_a_negative_level_compares_on_the_device(device):
+    x = mg.input("x", (4, 8))
+    w = mg.Parameter(np.ones((8,), np.float32), "w")
+    cg = mg.comp_graph("cuda", {"graph_opt_level": -3})
+    step = cg.compile([x], ops.softmax(x * w), updates={w: w + 1})
+    for _ in range(2):
+        step(np.ones((4, 8), np.float32))
+    np.testing.assert_array_equal(w.numpy(), np.full(8, 3, np.float32))
+
+
+def test_functions_on_both_devices_see_the_value_that_a_parameter_has(device):
+    w = mg.Parameter(np.zeros(3, np.float32), "w")
+    both = [mg.comp_graph(n).compile([], w * 1, updates={w: w + 1}) for n in ("cuda", "cpu")]
+    for _ in range(3):
+        for step in both:
+            step()
+    np.testing.assert_array_equal(w.numpy(), np.full(3, 6, np.float32))
