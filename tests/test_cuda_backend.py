@@ -9,6 +9,8 @@ import itertools
 import cuda_on_cpu
 import numpy as np
 import pytest
+from random_graphs import RandomGraph
+from test_levels import Meaning
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -102,6 +104,14 @@ def test_a_network_trains_as_on_the_cpu(device, level):
     for found, value in zip(parameters, wanted, strict=True):
         assert np.abs(found - value).mean() < 1e-3
     assert step.report().device == "cuda:0"
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_random_graphs_compute_their_meaning(device, level):
+    meaning = Meaning([RandomGraph(seed) for seed in range(24)])
+    found = meaning.call("cuda", {"graph_opt_level": level})
+    found = [getattr(value, "array", value) for value in found]
+    meaning.check(found, f"at level {level}")
 
 
 def test_elementwise_steps_are_one_graph_and_nothing_waits(device):
