@@ -1,6 +1,6 @@
-"""The command line: what is kept on disk, and what minigraph finds on this machine.
+"""The command line: what is kept on disk, what minigraph finds on this machine, and how fast it is.
 
-Compiles and measures nothing.
+Compiles and measures nothing itself.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from minigraph import options as settings
 from minigraph.autotune.measurement import merge
 from minigraph.backends.cpu import compiler, onednn
+from minigraph.bench import command as bench
 from minigraph.errors import CacheError, GraphError
 from minigraph.fingerprint import processor
 from minigraph.store import KINDS, Binaries, Entry, Measurements, binaries, file
@@ -82,6 +83,10 @@ def _parser() -> _Parser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     about = "versions, processor, libraries and settings"
     commands.add_parser("info", parents=[answers], help=about).set_defaults(run=_info)
+    about = "how fast the levels are, beside each other, PyTorch and JAX"
+    speed = commands.add_parser("bench", parents=[answers], help=about, description=about)
+    bench.add_arguments(speed)
+    speed.set_defaults(run=_bench)
     cache = commands.add_parser("cache", help="what is kept on disk between processes")
     of_cache = cache.add_subparsers(required=True, metavar="COMMAND")
     for name, run, takes, about in (
@@ -131,6 +136,10 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _bench(asked: argparse.Namespace) -> Answer:
+    return Answer(*bench.run(asked))
 
 
 # ---------------------------------------------------------------- what is kept

@@ -19,9 +19,18 @@ MODULES = [m.name for m in FOUND if not m.name.endswith("__main__")]  # that one
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")]
 
 
+OPTIONAL = ("backends.cuda.", "bench.jax_peer", "bench.torch_peer", "bench.plot")  # libraries
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_are_right(name):
-    failed, _ = doctest.testmod(importlib.import_module(name), verbose=False)
+    try:
+        module = importlib.import_module(name)
+    except (ImportError, minigraph.DeviceError) as error:
+        if not name.removeprefix("minigraph.").startswith(OPTIONAL):
+            raise
+        pytest.skip(str(error))
+    failed, _ = doctest.testmod(module, verbose=False)
     assert not failed
 
 

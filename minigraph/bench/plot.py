@@ -1,0 +1,129 @@
+"""The plots of a run, as SVG: `python -m minigraph.bench.plot DIR` draws from its results.
+
+Colours are of middle brightness on no background, so the plots can be read in light and dark.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import pyplot
+
+from minigraph.bench.bound import GIGA, bound
+from minigraph.bench.results import Results, read
+
+GREY = "#808080"
+COLOURS = ("#4c8fd0", "#e08a3c", "#4ba66a", "#c76b9b", "#9077c9", "#b5973a", "#4aa8a8", "#c9605c")
+KERNELS = 8  # shown by name, the others together
+STYLE = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), GREY),
+    **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), GREY),
+    "svg.hashsalt": "minigraph",  # the same results, the same file
+    "svg.fonttype": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+def draw(results: Results, folder: Path) -> None:
+    """Write the plots for which there are figures."""
+    with matplotlib.rc_context(STYLE):
+        for name, make in (("levels", _levels), ("roofline", _roofline), ("kernels", _kernels)):
+            figure = make(results)
+            if figure is not None:
+                metadata = {"Date": None}
+                figure.savefig(folder / f"{name}.svg", transparent=True, metadata=metadata)
+                pyplot.close(figure)
+
+
+def _levels(results: Results) -> Any:
+    """Draw a bar for each level and peer: speed over that of level 0, or of what comes first."""
+    cases = [case for case in results.cases.values() if case.measured]
+    if not cases:
+        return None
+    names = list(dict.fromkeys(name for case in cases for name in case.measured))
+    figure, axes = pyplot.subplots(figsize=(8, 0.3 * len(cases) * (len(names) + 1) + 1.5))
+    height = 0.8 / len(names)
+    for i, name in enumerate(names):
+        for j, case in enumerate(cases):
+            if name in case.measured:
+                first = next(iter(case.measured.values()))
+                side = case.measured[name]
+                speed = first.median / side.median
+                label = name if all(name not in c.measured for c in cases[:j]) else None
+                at = j + (i - (len(names) - 1) / 2) * height
+                colour = COLOURS[i % len(COLOURS)]
+                axes.barh(at, speed, 0.9 * height, color=colour, label=label)
+                scatter = speed * side.spread / 2
+                axes.errorbar(speed, at, xerr=scatter, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(cases)), [case.title for case in cases])
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)
+    axes.axvline(1, color=GREY, linewidth=0.8)
+    axes.set_xlabel(f"speed over {next(iter(cases[0].measured))}")
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _roofline(results: Results) -> Any:
+    """Draw what each case reaches at its highest level below what the machine can do."""
+    points = []
+    for case in results.cases.values():
+        limit, levels = bound(case), case.levels()
+        if limit is not None and levels:
+            # An expression has no convolution or product: each element counts as one operation.
+            flops = limit.flops or limit.bytes // 4
+            points.append((case.title, flops, limit, levels[max(levels)].median))
+    if not points:
+        return None
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    peak = max(limit.peak for _, _, limit, _ in points)
+    bandwidth = max(limit.bandwidth for _, _, limit, _ in points)
+    intensities = [flops / limit.bytes for _, flops, limit, _ in points]
+    low, high = min(intensities) / 2, max(*intensities, peak / bandwidth) * 4
+    steps = [low * (high / low) ** (i / 100) for i in range(101)]
+    roof = [min(peak, bandwidth * step) / GIGA for step in steps]
+    axes.loglog(steps, roof, color=GREY, linewidth=1)
+    for i, (title, flops, limit, seconds) in enumerate(points):
+        colour, rate = COLOURS[i % len(COLOURS)], flops / seconds / GIGA
+        axes.loglog([flops / limit.bytes], [rate], "o", color=colour, label=title)
+    axes.set_xlabel("operations a byte")
+    axes.set_ylabel("GFLOP/s")
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _kernels(results: Results) -> Any:
+    """Draw the time by kernel of each network at its highest level."""
+    cases = [case for case in results.cases.values() if case.images and case.levels()]
+    shown = [(case.title, case.levels()[max(case.levels())].kernels) for case in cases]
+    shown = [(title, kernels) for title, kernels in shown if kernels]
+    if not shown:
+        return None
+    rows = math.ceil(len(shown) / 2)
+    figure, grid = pyplot.subplots(rows, 2, figsize=(11, 2.6 * rows), squeeze=False)
+    for axes, (title, kernels) in zip(grid.flat, shown, strict=False):
+        longest = sorted(kernels.items(), key=lambda item: -item[1])
+        names = [name if len(name) < 44 else f"{name[:41]}..." for name, _ in longest[:KERNELS]]
+        values = [1e3 * seconds for _, seconds in longest]
+        names += ["others"] * (len(values) > KERNELS)
+        values = values[:KERNELS] + [sum(values[KERNELS:])] * (len(values) > KERNELS)
+        axes.barh(range(len(names)), values, color=COLOURS[0])
+        axes.set_yticks(range(len(names)), names, fontsize=7)
+        axes.invert_yaxis()
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("ms")
+    for axes in grid.flat[len(shown) :]:
+        axes.remove()
+    return figure
+
+
+if __name__ == "__main__":
+    matplotlib.use("svg")
+    draw(read(Path(sys.argv[1])), Path(sys.argv[1]))
