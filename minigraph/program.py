@@ -19,6 +19,7 @@ from minigraph.report import Algorithm
 from minigraph.spec import Shape, Spec
 from minigraph.store import Entry
 
+NUMPY = "numpy"  # the algorithm that is always there
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
@@ -159,7 +160,7 @@ class Backend(Protocol):
     def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
         """Return the kernel for `node`, whose inputs have these strides in bytes.
 
-        algorithm  the name of a measured candidate; without one the device decides
+        algorithm  the name of a measured candidate, or NUMPY; without one the device decides
         """
 
     def array(self, value: Any) -> Array | None:

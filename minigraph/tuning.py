@@ -15,7 +15,7 @@ from minigraph.autotune.session import Session
 from minigraph.errors import warn_once
 from minigraph.graph import Node
 from minigraph.ops.layout import is_image_layout, lanes_of
-from minigraph.program import Backend, Tunable
+from minigraph.program import NUMPY, Backend, Tunable
 from minigraph.report import Algorithm
 from minigraph.spec import Shape
 
@@ -89,12 +89,14 @@ class Tuning:
         )
         fitting = [m for m in table.measurements if m.layouts == tunable.layouts] if table else []
         chosen = self._chosen(fitting, node)
+        # Where all have failed, or none is allowed, the library's heuristic has nothing to offer.
+        without = NUMPY if fitting and not chosen else ""
         return Algorithm(
             op=node.op.name,
             result=", ".join(map(str, node.specs)),
             line=str(node.source),
             subject=tunable.problem.subject,
-            name=chosen.name if chosen else "",
+            name=chosen.name if chosen else without,
             layout=" ".join(tunable.layouts),
             seconds=chosen.seconds if chosen else None,
             workspace=chosen.workspace if chosen else None,

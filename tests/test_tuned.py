@@ -228,7 +228,8 @@ def test_determinism_changes_the_choice_of_the_next_compile_and_of_no_earlier_on
     after = compiled(deterministic=True)
     assert not chosen & choices(after)
     assert choices(before) == chosen
-    assert (work()[0], origins(after)) == (0, {"stored"})
+    # Of products a processor may have one implementation only: then NumPy is left.
+    assert work()[0] == 0 and origins(after) <= {"stored", "heuristic"}
 
 
 # ---------------------------------------------------------------- algorithms that fail

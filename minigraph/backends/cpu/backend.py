@@ -13,7 +13,7 @@ from minigraph.backends.reference import Interpreter, NumpyKernel
 from minigraph.fingerprint import processor
 from minigraph.graph import Node, in_place_of
 from minigraph.ops.epilogue import Activated
-from minigraph.program import Kernel, Memory, Program, Tunable
+from minigraph.program import NUMPY, Kernel, Memory, Program, Tunable
 from minigraph.spec import Shape
 from minigraph.store import Entry
 from minigraph.version import __version__
@@ -65,7 +65,7 @@ class CpuBackend(HostBackend):
         found: Kernel | None = None
         if isinstance(node.op, Activated):
             found = self._activated(node, strides, algorithm)
-        elif self.library:
+        elif self.library and algorithm != NUMPY:
             found = heavy.kernel(node, strides, self.threads, algorithm)
         if found is None and compiler.compiler():
             found = generated.kernel(node, strides, self.threads)
@@ -91,8 +91,12 @@ class CpuBackend(HostBackend):
 
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "onednn" and self.library:
-            libraries = {"minigraph": __version__, "onednn": self.library.version}
-            return {**libraries, "processor": processor()}
+            return {
+                "minigraph": __version__,
+                "onednn": self.library.version,
+                "instructions": hex(self.library.instructions),
+                "processor": processor(),
+            }
         return compiler.toolchain() if kind == "jit" and compiler.compiler() else {}
 
     def kernels(self, program: Program) -> list[Entry]:

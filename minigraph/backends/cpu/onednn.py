@@ -50,6 +50,7 @@ _FORMAT_ANY = 1
 _FORMAT_BLOCKED = {8: 102, 16: 78}  # aBcd8b and aBcd16b
 _DTYPES = {"float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 MAX_NDIM = 12
+AVX512 = 0x27  # dnnl_cpu_isa_avx512_core, whose bits those of every wider one include
 F32 = np.dtype(np.float32)
 
 
@@ -74,6 +75,11 @@ class Library:
     def version(self) -> str:
         self.dnnl.dnnl_version.restype = POINTER(c_int)
         return ".".join(str(self.dnnl.dnnl_version()[i]) for i in range(3))
+
+    @property
+    def instructions(self) -> int:
+        """The instruction sets that it uses, as bits; ONEDNN_MAX_CPU_ISA may take some away."""
+        return int(self.dnnl.dnnl_get_effective_cpu_isa())
 
     def call(self, name: str, *args: Any) -> None:
         """Call a function; Unimplemented if it says so, GraphError for any other failure."""
@@ -114,8 +120,7 @@ def loaded() -> Library:
 @functools.cache
 def block() -> int:
     """Return how many channels lie side by side in the blocked layouts of this processor."""
-    wide = 0x27  # dnnl_cpu_isa_avx512_core, whose bits those of every wider one include
-    return 16 if loaded().dnnl.dnnl_get_effective_cpu_isa() & wide == wide else 8
+    return 16 if loaded().instructions & AVX512 == AVX512 else 8
 
 
 def dims(values: Iterable[int]) -> Any:

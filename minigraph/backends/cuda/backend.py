@@ -22,7 +22,7 @@ from minigraph.dtypes import Array
 from minigraph.errors import DeviceError
 from minigraph.graph import Node
 from minigraph.ops.layout import Reorder
-from minigraph.program import Executor, Kernel, Memory, Program, Step, Tunable
+from minigraph.program import NUMPY, Executor, Kernel, Memory, Program, Step, Tunable
 from minigraph.spec import Shape
 from minigraph.store import Entry
 from minigraph.version import __version__
@@ -84,7 +84,7 @@ class CudaBackend:
         return self._tuner.tunable(node, strides)
 
     def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
-        if heavy.product_of(node) is not None:
+        if heavy.product_of(node) is not None and algorithm != NUMPY:
             with self.driver.current():
                 found = heavy.kernel(node, strides, self.handle, self.tf32, self.policy, algorithm)
             if found is not None:
