@@ -263,3 +263,13 @@ def test_random_masks_are_the_same_in_every_layout():
         cg = mg.comp_graph(options={"autotune": tune, "graph_opt_level": 2})
         steps.append(cg.compile(X, model)(data(2, 16, 6, 6)))
     np.testing.assert_allclose(*steps, rtol=1e-4, atol=1e-5)
+
+
+def test_small_floats_are_laid_out_where_they_were_measured():
+    x = mg.input("x", (2, 16, 6, 6), "float16")
+    w, v = (mg.Parameter(weights(*s).numpy().astype("float16")) for s in ((32, 16), (16, 32)))
+    graph = graph_of([ops.conv2d(ops.relu(ops.conv2d(x, w)), v)], x)
+    new, _ = laid_out(graph, blocked_wins)
+    assert count(new, LaidOut) == 2
+    (found,), (expected,) = (g(data(2, 16, 6, 6).astype("float16")) for g in (new, graph))
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)

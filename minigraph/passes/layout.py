@@ -24,10 +24,13 @@ from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import BroadcastTo, reshape
 from minigraph.passes.notes import Notes
 from minigraph.passes.region import CONVOLUTIONS, NORMALISATIONS, POOLINGS, Regions
-from minigraph.spec import Shape
+from minigraph.spec import Shape, Spec
 
 CLEARLY = 0.98  # of the time without reorders that it may take with them to be worth it
 
+NUMPY = 10.0  # times as long as a library NumPy takes to reorder
+
+F32 = np.dtype(np.float32)
 Lanes = tuple[int, ...]
 
 
@@ -89,10 +92,11 @@ class _Choices:
         costs.measure(convolutions)
         crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]
-        moved = {x.shape: Reorder(1)(input("x", x.shape)) for x in images}
+        specs = {x.spec for x in images} | {Spec(x.shape, F32) for x in images}
+        moved = {spec: Reorder(1)(input("x", spec.shape, spec.dtype)) for spec in specs}
         if any(map(costs.seconds, convolutions)):
-            costs.measure(list(moved.values()))
-        self.reorders = {shape: costs.seconds(node) for shape, node in moved.items()}
+            costs.measure([moved[spec] for spec in sorted(specs, key=str)])
+        self.reorders = {spec: costs.seconds(node) for spec, node in moved.items()}
 
     def best(self) -> tuple[list[int], dict[Node, tuple[int, int]]]:
         """Return an option for each region, and the lanes of the images of each convolution."""
@@ -147,10 +151,11 @@ class _Choices:
     def _moved(self, image: Node, source: int, target: int) -> float:
         if source == target:
             return 0.0
-        # What was not measured is not done.
-        seconds = self.reorders[image.shape].get((source, target), np.inf)
-        # NumPy moves what oneDNN has no type for.
-        return seconds if image.dtype == np.float32 else 10 * seconds
+        own = self.reorders[image.spec].get((source, target))
+        if own is not None:
+            return own
+        # What the library has no type for NumPy moves; what was not measured at all is not done.
+        return NUMPY * self.reorders[Spec(image.shape, F32)].get((source, target), np.inf)
 
     def _fastest(self, node: Node, a: int, b: int) -> tuple[float, tuple[int, int]]:
         """The time of a convolution between images with these lanes, and the lanes it works in."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from minigraph.graph import Graph, Item, Node, Op
 from minigraph.jit.expression import takes_index
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -114,7 +112,7 @@ class Regions:
 
     def _join(self, node: Node) -> None:
         if type(node.op) in CONVOLUTIONS:
-            if node.dtype == np.float32 and not isinstance(node.op, Conv2dBackwardWeights):
+            if not isinstance(node.op, Conv2dBackwardWeights):
                 self._parent[node] = node
             return
         if node.is_bundle or node.ndim != 4:
