@@ -1,0 +1,69 @@
+"""The CUDA text of training steps as the benchmarks run them is what NVRTC takes."""
+
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.bench import networks
+from minigraph.bench.cases import EXPRESSIONS, NETWORKS
+from minigraph.bench.ours import Residual
+
+pytest.importorskip("cupy")
+pytest.importorskip("cuda.bindings.driver")
+pytest.importorskip("cudnn")
+from cuda_stand_in import StandIn
+
+from minigraph.backends.cuda import backend, compiler, nvrtc
+from minigraph.backends.cuda.launch import program
+
+ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
+
+
+@pytest.fixture(scope="module")
+def sources():
+    """All kernels that the networks and expressions of the benchmarks ask for, by name."""
+    found = {}
+    device = StandIn()
+    device.name, device.version, device.arch = "a stand-in", (13, 0), "sm_90"
+
+    def load(wanted, driver, on_disk):
+        found.update((source.name, source) for source in wanted)
+        return {source.name: 0 for source in wanted}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "opened", lambda ordinal: (device, None))
+        patch.setattr(backend, "CudaWorkbench", lambda stream: None)
+        patch.setattr(backend.cudnn, "backend_version", lambda: 92800)
+        patch.setattr(backend.heavy, "product_of", lambda node: None)
+        patch.setattr(compiler, "load", load)
+        for level in (0, 3):
+            options = {"graph_opt_level": level, "autotune": "off"}
+            for expression in EXPRESSIONS.values():
+                inputs = [mg.input(f"x{i}", s) for i, s in enumerate(expression.shapes)]
+                compile(options, inputs, expression.formula(ops, *inputs))
+            for name in ("mlp", "alexnet", "resnet50"):
+                train(options, name)
+        train({"graph_opt_level": 3, "autotune": "off", "amp": "bfloat16"}, "resnet50")
+    return list(found.values())
+
+
+def compile(options, inputs, outputs, updates=None):
+    mg.comp_graph("cuda", options).compile(inputs, outputs, updates)
+
+
+def train(options, name):
+    net = networks.module(nn, NETWORKS[name].layers, Residual)
+    shape = (2, 1, 28, 28) if name == "mlp" else (2, 3, 64, 64)
+    x, labels = mg.input("x", shape), mg.input("labels", (2,), "int64")
+    loss = ops.cross_entropy(net(x), labels)
+    updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
+    compile(options, [x, labels], loss, updates)
+
+
+def test_few_kernels_serve_all_networks(sources):
+    assert 30 < len(sources) < 300
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_kernel_compiles(sources, arch):
+    assert nvrtc.compile(program(sources), arch).startswith(b"\x7fELF")
