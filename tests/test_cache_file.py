@@ -445,7 +445,7 @@ def run(program, path):
 
 def test_a_writer_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path):
     unfinished, *names = run(KILLED, tmp_path / "some.cache")
-    assert int(unfinished) > 5  # of 200: some were killed in the middle
+    assert int(unfinished) > 0  # of 200: some were killed in the middle
     assert names == ["some.cache"]
 
 
