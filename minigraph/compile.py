@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -100,13 +100,17 @@ class CompGraph:
             graph = number_streams(graph)
         task = Task(graph, inputs, len(results), single, list(new))
         backend = open_backend(self.device, values, optimize is not False)
-        covered = fingerprint.fields(graph, self.device, values, backend.versions)
+
+        @functools.cache
+        def covered() -> Mapping[str, str]:
+            return fingerprint.fields(graph, self.device, values, backend.versions)
+
         if optimize is False or cache_dir is None:
             return self._function(task, backend, values, covered, seconds, self._loaded)
-        path = cache.file_of(cache_dir, covered["fingerprint"])
-        known = {**self._loaded, **cache.load_from_folder(path, covered, backend).entries}
+        path = cache.file_of(cache_dir, covered()["fingerprint"])
+        known = {**self._loaded, **cache.load_from_folder(path, covered(), backend).entries}
         function = self._function(task, backend, values, covered, seconds, known)
-        cache.save_to_folder(path, covered, function.cache_entries())
+        cache.save_to_folder(path, covered(), function.cache_entries())
         return function
 
     def load_cache(self, path: str | os.PathLike[str], type: str = "all") -> cache.Loaded:
@@ -127,7 +131,7 @@ class CompGraph:
         task: Task,
         backend: Backend,
         values: Mapping[str, Any],
-        covered: Mapping[str, str],
+        covered: Callable[[], Mapping[str, str]],
         seconds: dict[str, float],
         loaded: Mapping[str, Entry],
     ) -> Function:

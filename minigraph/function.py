@@ -33,7 +33,7 @@ from minigraph.tuning import Tuning
 class Compiled:
     """What a function is made of.
 
-    covered  what its fingerprint covers, in words, and the fingerprint
+    covered  returns what its fingerprint covers, in words, and the fingerprint
     seconds  that each stage of compiling took
     lowered  returns the program, with the algorithms that are best so far
     tuning   what has chosen them
@@ -43,7 +43,7 @@ class Compiled:
     single: bool
     backend: Backend
     options: Mapping[str, Any]
-    covered: Mapping[str, str]
+    covered: Callable[[], Mapping[str, str]]
     seconds: dict[str, float]
     passes: list[PassRecord]
     lowered: Callable[[], Program]
@@ -195,7 +195,7 @@ class Function:
             launches=self._executor.launches,
             syncs=self._executor.syncs,
             seconds=dict(self._compiled.seconds),
-            fingerprint=self._compiled.covered["fingerprint"],
+            fingerprint=self._compiled.covered()["fingerprint"],
             options=dict(self._options),
             ineffective=ineffective(self._options, self._backend.device),
             passes=list(self._compiled.passes),
@@ -223,7 +223,7 @@ class Function:
 
         `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
         """
-        cache.save(path, type, self._compiled.covered, self.cache_entries())
+        cache.save(path, type, self._compiled.covered(), self.cache_entries())
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""
