@@ -87,14 +87,14 @@ class _Choices:
     def __init__(self, regions: Regions, convolutions: Sequence[Node], costs: Costs) -> None:
         self.regions = regions
         self.convolutions = convolutions
-        self.costs = costs
         self.lanes = [r.lanes(costs.block, costs.channels_last) for r in regions.all]
         costs.measure(convolutions)
+        self.times = {node: costs.seconds(node) for node in convolutions}
         crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]
         specs = {x.spec for x in images} | {Spec(x.shape, F32) for x in images}
         moved = {spec: Reorder(1)(input("x", spec.shape, spec.dtype)) for spec in specs}
-        if any(map(costs.seconds, convolutions)):
+        if any(self.times.values()):
             costs.measure([moved[spec] for spec in sorted(specs, key=str)])
         self.reorders = {spec: costs.seconds(node) for spec, node in moved.items()}
 
@@ -162,7 +162,7 @@ class _Choices:
         first, second = images_of(node)
         written = second is node
         ways = {}
-        for (p, q), seconds in (self.costs.seconds(node) or {(1, 1): 0.0}).items():
+        for (p, q), seconds in (self.times[node] or {(1, 1): 0.0}).items():
             there = self._moved(first, a, p)
             there += self._moved(second, q, b) if written else self._moved(second, b, q)
             ways[p, q] = seconds + there
