@@ -250,7 +250,7 @@ def host(device, monkeypatch):
             0,
         )
 
-    monkeypatch.setattr(heavy, "array_at", host_array)
+    monkeypatch.setattr(heavy, "_array", host_array)
     monkeypatch.setattr(heavy, "on_stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(cudnn, "set_stream", lambda handle, stream: None)
     monkeypatch.setattr(heavy.CudnnKernel, "run", run)

@@ -23,6 +23,8 @@ try:
     import cupy
     from cuda.bindings import driver as cuda
     from cuda.pathfinder import DynamicLibNotFoundError
+
+    from minigraph.backends.cuda.memory import array_at, on_stream
 except ImportError as error:
     raise DeviceError(
         f"CUDA needs packages that are missing ({error}): pip install 'minigraph[cuda]'"
@@ -48,16 +50,6 @@ class DeviceMemory:
     def __init__(self, pointer: Any) -> None:
         self._pointer = pointer
         self.address = int(pointer.ptr)
-
-
-class _Stream:
-    """A stream in the terms of the protocol that libraries share."""
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.address
 
 
 class Driver:
@@ -197,14 +189,8 @@ class Driver:
 
     def gather(self, to: int, source: int, spec: Spec, strides: Shape, stream: int) -> None:
         """Copy an array that is not contiguous to one that is."""
-        with cupy.cuda.Stream.from_external(_Stream(stream)):
-            self._at(to, spec, spec.strides)[...] = self._at(source, spec, strides)
-
-    def _at(self, address: int, spec: Spec, strides: Shape) -> Array:
-        """Return the CuPy array whose first element is at an address."""
-        memory = cupy.cuda.UnownedMemory(address, spec.nbytes, None, self.ordinal)
-        pointer = cupy.cuda.MemoryPointer(memory, 0)
-        return cupy.ndarray(spec.shape, spec.dtype, pointer, strides)
+        with on_stream(stream):
+            array_at(to, spec, spec.strides)[...] = array_at(source, spec, strides)
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         """Set bytes to zero."""

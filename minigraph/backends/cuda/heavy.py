@@ -325,9 +325,9 @@ class CudnnKernel:
                 _copy(_bits(places[last], way.problem.output), _bits(own[last], way.output))
             if way.bias is None and not way.relu:
                 return
-            y = array_at(own[last], way.output, as_dtype(way.output.dtype))
+            y = _array(own[last], way.output, as_dtype(way.output.dtype))
             if way.bias is not None:
-                bias = array_at(inputs[2], way.bias, as_dtype(way.bias.dtype))
+                bias = _array(inputs[2], way.bias, as_dtype(way.bias.dtype))
                 np.add(y, bias, out=y)
             if way.relu:
                 np.maximum(y, 0, out=y)
@@ -347,4 +347,11 @@ def _copy(source: Array, target: Array) -> None:
 
 def _bits(address: int, tensor: Tensor) -> Array:
     """A tensor as whole numbers, which are copied in every dtype alike."""
-    return array_at(address, tensor, BITS[ITEMSIZE[tensor.dtype]])
+    return _array(address, tensor, BITS[ITEMSIZE[tensor.dtype]])
+
+
+def _array(address: int, tensor: Tensor, dtype: DType) -> Array:
+    """A tensor as an array of a type of its size."""
+    return array_at(
+        address, Spec(tensor.shape, dtype), tuple(step * dtype.itemsize for step in tensor.strides)
+    )

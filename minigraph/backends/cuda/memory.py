@@ -6,8 +6,8 @@ from typing import Any
 
 import cupy
 
-from minigraph.backends.cuda.cudnn import Tensor
-from minigraph.dtypes import Array, DType
+from minigraph.dtypes import Array
+from minigraph.spec import Shape, Spec
 
 
 class _Stream:
@@ -25,9 +25,7 @@ def on_stream(address: int) -> Any:
     return cupy.cuda.Stream.from_external(_Stream(address))
 
 
-def array_at(address: int, tensor: Tensor, dtype: DType) -> Array:
-    """Return the CuPy array at an address, which somebody else owns; it has no gaps."""
-    strides = tuple(step * dtype.itemsize for step in tensor.strides)
-    device = cupy.cuda.get_device_id()
-    memory = cupy.cuda.UnownedMemory(address, tensor.nbytes, None, device)
-    return cupy.ndarray(tensor.shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+def array_at(address: int, spec: Spec, strides: Shape) -> Array:
+    """Return the CuPy array at an address on the current device, which somebody else owns."""
+    memory = cupy.cuda.UnownedMemory(address, spec.nbytes, None, cupy.cuda.get_device_id())
+    return cupy.ndarray(spec.shape, spec.dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
