@@ -11,7 +11,7 @@ from minigraph.jit.counters import Stats
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 from minigraph.backends.cuda import compiler, generated
-from minigraph.backends.cuda.launch import Source
+from minigraph.jit.source import Source
 
 
 class Driver:

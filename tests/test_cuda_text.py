@@ -18,10 +18,11 @@ from test_ops import assert_same, c_operands
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.backends.cuda import generated
-from minigraph.backends.cuda.launch import Launch, Source, program
+from minigraph.backends.cuda.launch import Launch, program
 from minigraph.dtypes import as_dtype
 from minigraph.graph import Copy, Graph, Input, Node, Parameter, run, toposort
 from minigraph.jit.fused import Fused, Together, stand_ins
+from minigraph.jit.source import Source
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.cast import Astype
 from minigraph.ops.elementwise import kind

@@ -18,8 +18,8 @@ import pytest
 import minigraph as mg
 from minigraph import options
 from minigraph.backends.cpu import compiler, processes
-from minigraph.backends.cpu.compiler import Source
 from minigraph.jit.counters import Stats, count
+from minigraph.jit.source import Source
 from minigraph.store import Binaries
 
 GCC = compiler.compiler()

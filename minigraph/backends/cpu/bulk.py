@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.backends.cpu import compiler
-from minigraph.backends.cpu.compiler import Source
 from minigraph.backends.cpu.native import NativeKernel, SequenceKernel, TogetherKernel
 from minigraph.backends.cpu.onednn import OneDnnKernel
 from minigraph.backends.reference import NumpyKernel, changing_memory, run_step
 from minigraph.dtypes import Array
 from minigraph.errors import GraphError
+from minigraph.jit.source import Source
 from minigraph.program import Kernel, KernelFailed, Memory, Program, Step, Timing, View
 
 # Denormals are flushed to zero while a program runs: they would make a trained network tens of

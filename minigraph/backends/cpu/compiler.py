@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
-import hashlib
 import heapq
 import logging
 import shutil
@@ -28,6 +27,7 @@ from minigraph.errors import warn_once
 from minigraph.fingerprint import processor
 from minigraph.jit.counters import count
 from minigraph.jit.prelude import PRELUDE, vector_math
+from minigraph.jit.source import Source, digest
 from minigraph.store import Binaries, Entry
 
 FLAGS = (
@@ -44,22 +44,6 @@ FLAGS = (
 )
 SECONDS = 120.0  # that one run of the compiler may take
 WORTH_A_RUN = 4000  # characters of kernels, which take as long as the headers of a unit
-
-
-@dataclass(frozen=True)
-class Source:
-    """A kernel's text, in which its name is written NAME, and the functions that it calls."""
-
-    text: str
-    support: tuple[str, ...] = ()
-
-    @functools.cached_property
-    def name(self) -> str:
-        return f"mg_{_digest(*self.support, self.text)[:16]}"
-
-
-def _digest(*texts: str) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 # ---------------------------------------------------------------- the compiler
@@ -104,14 +88,14 @@ def toolchain() -> Mapping[str, str]:
         "version": version(),
         "flags": " ".join([*FLAGS, *_libraries()]),
         "processor": processor(),  # -march=native
-        "prelude": _digest(PRELUDE),
-        "vector math": _digest(vector_math()),
+        "prelude": digest(PRELUDE),
+        "vector math": digest(vector_math()),
     }
 
 
 def _key(source: Source) -> dict[str, str]:
     """Return all that a kernel's machine code depends on."""
-    return {**toolchain(), "support": _digest(*source.support), "text": _digest(source.text)}
+    return {**toolchain(), **source.digests}
 
 
 # ---------------------------------------------------------------- looking for kernels
@@ -224,12 +208,12 @@ class Unit:
     @functools.cached_property
     def text(self) -> str:
         support = dict.fromkeys(part for s in self.sources for part in s.support)
-        bodies = [s.text.replace("NAME", s.name) for s in self.sources]
+        bodies = [s.kernel for s in self.sources]
         return "\n".join([PRELUDE, vector_math(), *support, *bodies])
 
     @functools.cached_property
     def name(self) -> str:
-        return f"mg_unit_{_digest(self.text)[:16]}"
+        return f"mg_unit_{digest(self.text)[:16]}"
 
 
 def split(sources: Sequence[Source], at_most: int) -> list[Unit]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from minigraph.backends.cpu import argmax, normalization, one_hot, pooling
-from minigraph.backends.cpu.compiler import Source
 from minigraph.backends.cpu.native import (
     Call,
     NativeKernel,
@@ -25,6 +24,7 @@ from minigraph.jit.expression import c_type, literal
 from minigraph.jit.fused import Fused, Together, meaning
 from minigraph.jit.kernel import Kernel, specialise
 from minigraph.jit.small_float import SMALL_FLOATS
+from minigraph.jit.source import Source
 from minigraph.jit.text import text
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from minigraph.backends.cpu.compiler import Source
 from minigraph.backends.reference import NumpyKernel
 from minigraph.dtypes import Array
 from minigraph.graph import Node
+from minigraph.jit.source import Source
 from minigraph.program import Kernel
 
 Place = tuple[int, int]  # slot and offset in bytes
@@ -62,7 +62,7 @@ class NativeKernel:
     @property
     def sources(self) -> Sequence[tuple[str, str]]:
         found = dict.fromkeys(call.source for call in self.calls)
-        return [(s.name, s.text.replace("NAME", s.name)) for s in found]
+        return [(s.name, s.kernel) for s in found]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute in NumPy: where the compiler failed."""

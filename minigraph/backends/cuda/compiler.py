@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from minigraph import options as settings
 from minigraph.backends.cuda import nvrtc
 from minigraph.backends.cuda.driver import Driver
-from minigraph.backends.cuda.launch import Source, program
+from minigraph.backends.cuda.launch import program
 from minigraph.jit.counters import count
 from minigraph.jit.cuda.prelude import PRELUDE
+from minigraph.jit.source import Source, digest
 from minigraph.store import Binaries, Entry
 
 WORTH_A_RUN = 20_000  # characters of kernels, which take longer than the start of a compilation
@@ -29,7 +29,7 @@ def environment(arch: str) -> dict[str, str]:
         "nvrtc": nvrtc.version(),
         "options": " ".join(nvrtc.OPTIONS),
         "arch": arch,
-        "prelude": _digest(PRELUDE),
+        "prelude": digest(PRELUDE),
     }
 
 
@@ -107,9 +107,4 @@ def _store() -> Binaries | None:
 
 
 def _key(source: Source, arch: str) -> dict[str, str]:
-    own = {"support": _digest(*source.support), "text": _digest(source.text)}
-    return {**environment(arch), **own}
-
-
-def _digest(*texts: str) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return {**environment(arch), **source.digests}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.backends.cuda.launch import Launch, Source
+from minigraph.backends.cuda.launch import Launch
 from minigraph.graph import Copy, Node, Op
 from minigraph.jit.cuda.geometry import MOST_BLOCKS, Geometry, Run, geometry
 from minigraph.jit.cuda.text import text, together
@@ -20,6 +20,7 @@ from minigraph.jit.expression import c_type, literal
 from minigraph.jit.fused import Fused, Together, meaning
 from minigraph.jit.kernel import Kernel, specialise
 from minigraph.jit.layout import Layout
+from minigraph.jit.source import Source
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import Concat, Pad, Reshape

@@ -11,32 +11,13 @@ serves every use of it, and a launch needs no more than the bytes of its words.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minigraph.jit.cuda.prelude import PRELUDE
+from minigraph.jit.source import Source
 
 Dim3 = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Source:
-    """A kernel's text, in which its name is written NAME, and the functions that it calls."""
-
-    text: str
-    support: tuple[str, ...] = ()
-
-    @functools.cached_property
-    def name(self) -> str:
-        whole = "\n".join([*self.support, self.text])
-        return f"mg_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
-
-    @property
-    def kernel(self) -> str:
-        """The kernel's text under its name."""
-        return self.text.replace("NAME", self.name)
 
 
 def program(sources: Sequence[Source]) -> str:

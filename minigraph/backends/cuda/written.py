@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from minigraph.backends.cuda.launch import Launch, Source
+from minigraph.backends.cuda.launch import Launch
 from minigraph.dtypes import DType
 from minigraph.graph import Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
+from minigraph.jit.source import Source
 
 WARP, THREADS = 32, 256
 MOST_BLOCKS = 1 << 16  # a block that is done goes on with what lies a whole grid further
