@@ -18,6 +18,7 @@ class StandIn:
     """A driver whose device is the host; `log` has the calls, and `words` those of the launches."""
 
     compute, copies, device = "compute", "copies", "cuda:0"
+    name, version, arch = "a stand-in", (13, 0), "sm_90"
 
     def __init__(self, fail_in_capture=False):
         self.log = []
@@ -122,6 +123,17 @@ class StandIn:
 
     def __getattr__(self, name):
         return lambda *args: self.log.append((name, *args))
+
+
+def open_instead(patch, device, load):
+    """Let minigraph open a stand-in: without cuDNN, and with `load` for its compiler."""
+    from minigraph.backends.cuda import backend, compiler, heavy
+
+    patch.setattr(backend, "opened", lambda ordinal: (device, None))
+    patch.setattr(backend, "CudaWorkbench", lambda stream: None)
+    patch.setattr(backend.cudnn, "backend_version", lambda: 92800)
+    patch.setattr(heavy, "product_of", lambda node: None)
+    patch.setattr(compiler, "load", load)
 
 
 def on_host(address, spec):

@@ -18,17 +18,13 @@ from minigraph import nn, ops, optim
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
-from cuda_stand_in import StandIn
-
-from minigraph.backends.cuda import backend, compiler, heavy
+from cuda_stand_in import StandIn, open_instead
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
 
 
 class Device(StandIn):
     """A stand-in whose kernels are those that were generated, built with g++."""
-
-    name, version, arch = "a stand-in", (13, 0), "sm_90"
 
     def launch(self, function, grid, block, shared, stream, arguments):
         def run():
@@ -53,11 +49,7 @@ def device(monkeypatch, tmp_path):
             driver.kernels |= cuda_on_cpu.build(missing, folder)
         return {source.name: source.name for source in sources}
 
-    monkeypatch.setattr(backend, "opened", lambda ordinal: (made, None))
-    monkeypatch.setattr(backend, "CudaWorkbench", lambda stream: None)
-    monkeypatch.setattr(backend.cudnn, "backend_version", lambda: 92800)
-    monkeypatch.setattr(heavy, "product_of", lambda node: None)
-    monkeypatch.setattr(compiler, "load", load)
+    open_instead(monkeypatch, made, load)
     return made
 
 

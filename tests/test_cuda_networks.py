@@ -11,9 +11,9 @@ from minigraph.bench.ours import Residual
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
-from cuda_stand_in import StandIn
+from cuda_stand_in import StandIn, open_instead
 
-from minigraph.backends.cuda import backend, compiler, nvrtc
+from minigraph.backends.cuda import nvrtc
 from minigraph.backends.cuda.launch import program
 
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
@@ -23,19 +23,13 @@ ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
 def sources():
     """All kernels that the networks and expressions of the benchmarks ask for, by name."""
     found = {}
-    device = StandIn()
-    device.name, device.version, device.arch = "a stand-in", (13, 0), "sm_90"
 
     def load(wanted, driver, on_disk):
         found.update((source.name, source) for source in wanted)
         return {source.name: 0 for source in wanted}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "opened", lambda ordinal: (device, None))
-        patch.setattr(backend, "CudaWorkbench", lambda stream: None)
-        patch.setattr(backend.cudnn, "backend_version", lambda: 92800)
-        patch.setattr(backend.heavy, "product_of", lambda node: None)
-        patch.setattr(compiler, "load", load)
+        open_instead(patch, StandIn(), load)
         for level in (0, 3):
             options = {"graph_opt_level": level, "autotune": "off"}
             for expression in EXPRESSIONS.values():

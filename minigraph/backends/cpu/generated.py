@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from minigraph.backends.cpu.native import (
     cache_bytes,
     threads_for,
 )
+from minigraph.backends.placement import placements
 from minigraph.graph import Copy, Node, Op
 from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import c_type, literal
@@ -133,17 +133,8 @@ def _part(call: Call, ins: slice, outs: slice) -> Call:
 
 def _parts(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
     """A concatenation or padding: copies into parts of the output."""
-    calls: list[Call] = []
-    steps = node.spec.strides
-    if isinstance(node.op, Pad):
-        calls.append(_fill(node, threads))
-        to = tuple(s * (i + 1) for s, i in zip(steps, node.op.interior, strict=True))
-        offset = sum(s * low for s, low in zip(steps, node.op.low, strict=True))
-        targets = [(to, offset)]
-    else:
-        assert isinstance(node.op, Concat)
-        sizes = [steps[node.op.axis] * x.shape[node.op.axis] for x in node.inputs]
-        targets = [(steps, offset) for offset in itertools.accumulate(sizes[:-1], initial=0)]
+    calls = [_fill(node, threads)] if isinstance(node.op, Pad) else []
+    targets = placements(node)
     for i, (x, s, target) in enumerate(zip(node.inputs, strides, targets, strict=True)):
         found = _call(Copy(), [x.spec], [s], threads, target)
         if found is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minigraph.backends.cuda.launch import Launch
+from minigraph.backends.placement import placements
 from minigraph.graph import Copy, Node, Op
 from minigraph.jit.cuda.geometry import MOST_BLOCKS, Geometry, Run, geometry
 from minigraph.jit.cuda.text import text, together
@@ -180,16 +181,8 @@ def _gathered(node: Node, strides: Sequence[Shape]) -> Launches | None:
 
 def _copies(node: Node, strides: Sequence[Shape]) -> Launches | None:
     """A concatenation or padding: copies into parts of the output."""
-    steps = node.spec.strides
-    filled: list[Launch] = []
-    if isinstance(node.op, Pad):
-        filled.append(_fill(node))
-        to = tuple(s * (i + 1) for s, i in zip(steps, node.op.interior, strict=True))
-        targets = [(to, sum(s * low for s, low in zip(steps, node.op.low, strict=True)))]
-    else:
-        assert isinstance(node.op, Concat)
-        sizes = [steps[node.op.axis] * x.shape[node.op.axis] for x in node.inputs]
-        targets = [(steps, offset) for offset in itertools.accumulate(sizes[:-1], initial=0)]
+    filled = [_fill(node)] if isinstance(node.op, Pad) else []
+    targets = placements(node)
     parts: list[_Part] = []
     for i, (x, s, target) in enumerate(zip(node.inputs, strides, targets, strict=True)):
         if not x.size:
