@@ -271,10 +271,18 @@ def test_a_hopeless_candidate_is_run_once_wherever_it_stands(clock):
 def test_a_candidate_is_timed_more_often_the_shorter_it_is(clock):
     (seconds, rounds, runs), *others = timed(clock, 2e-5, 0.005, 0.025, 0.4)
     assert (seconds, rounds, runs) == (pytest.approx(2e-5), 7, 1 + 7 * 25)
-    assert [r for _, r, _ in timed(clock, 0.005, 0.011)] == [7, 5]
+    assert [r for _, r, _ in timed(clock, 0.0095, 0.0101)] == [6, 5]
     assert timed(clock, 0.1) == [(pytest.approx(0.1), 3, 4)]
     assert timed(clock, 0.4) == [(pytest.approx(0.4), 2, 2)]
     assert [runs for *_, runs in others] == [1, 1, 1]
+
+
+def test_a_candidate_is_timed_no_more_once_it_has_lost(clock):
+    # Their first runs are those that are checked: 1.5 times after one timed run, 1.25 after two.
+    assert [r for _, r, _ in timed(clock, 0.009, 0.014, 0.012, 0.0103)] == [6, 1, 2, 4]
+    # A pause of the machine is not theirs: the shortest run counts.
+    paused = (0.0091, 0.09)
+    assert [r for _, r, _ in timed(clock, 0.009, paused)] == [6, 6]
 
 
 def test_the_time_is_the_median_and_the_spread_that_of_the_middle_half(clock):

@@ -36,13 +36,27 @@ class Block:
         self.bytes.fill(FILL)
         self.array = self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
 
+    def clear(self, nbytes: int) -> None:
+        """Make NaN of the first `nbytes` of the array, and a guard of what is next to them."""
+        self.bytes[: GUARD + nbytes + GUARD].fill(FILL)
+
     def intact(self, nbytes: int) -> bool:
-        """Return whether nobody has written around the first `nbytes` of the array."""
-        before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :]
+        """Return whether nobody has written next to the first `nbytes` of the array."""
+        before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :][:GUARD]
         return bool((before == FILL).all() and (after == FILL).all())
 
-    def checksum(self) -> int:
-        """Return a sum of all bytes, guards included: it shows any write that changes one word."""
+    def write(self, values: Array) -> None:
+        """Set the array and, around it, the guards."""
+        self.bytes.fill(FILL)
+        self.array[...] = values
+        self._sum = self._checksum()
+
+    def changed(self) -> bool:
+        """Return whether somebody has written to the array or its guards since `write`."""
+        return self._checksum() != self._sum
+
+    def _checksum(self) -> int:
+        """Return a sum of all bytes: it shows any write that changes one word."""
         return int(self.bytes.view(np.uint64).sum())
 
 
@@ -78,7 +92,7 @@ class Data:
             if key not in self.inputs:
                 lying = self.problem.arrange(self.plain[key[0]], key[1])
                 self.inputs[key] = Block(self.bench, lying.shape, lying.dtype)
-                self.inputs[key].array[...] = lying
+                self.inputs[key].write(lying)
         for key in results:
             if key not in self.outputs:
                 lying = self.problem.arrange(self.reference[key[0]], key[1])
@@ -95,8 +109,7 @@ class Data:
     def restore(self) -> None:
         """Write the inputs again."""
         for (i, layout), block in self.inputs.items():
-            block.bytes.fill(FILL)
-            block.array[...] = self.problem.arrange(self.plain[i], layout)
+            block.write(self.problem.arrange(self.plain[i], layout))
 
     def wrong(self, candidate: Candidate) -> str:
         """Return what is wrong with the results that a candidate has left, or an empty string."""

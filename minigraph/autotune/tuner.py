@@ -11,7 +11,7 @@ import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
 from minigraph.autotune.counters import count
-from minigraph.autotune.data import FILL, Block, Data
+from minigraph.autotune.data import Block, Data
 from minigraph.autotune.measurement import Measurement, Table
 
 HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
@@ -21,6 +21,9 @@ LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts
 ENOUGH = 0.06  # seconds of timing after which 3 rounds do
 ROUNDS = (3, 7)
 TICK = 1e-7  # seconds: no run is shorter
+# Who is slower than the fastest by this share after one timed run, or an nth of it after n, has
+# lost.  More runs would only tell by how much.
+SLACK = 0.5
 
 
 def measure(
@@ -30,7 +33,7 @@ def measure(
 
     Each runs once on random data and is compared with the meaning of the problem in float32 (or
     float64).  Those that were right and not hopelessly slow take turns, so that a machine that
-    is busy for a while is so for all of them.
+    is busy for a while is so for all of them, until they have lost.
     """
     trials = []
     data = Data(problem)
@@ -43,8 +46,9 @@ def measure(
     for trial in trials:
         trial.plan(min(first, default=0.0))
     for turn in range(ROUNDS[1]):
+        best = min((t.shortest for t in trials if not t.error), default=0.0)
         for trial in trials:
-            if turn < trial.turns:
+            if turn < trial.turns and not trial.has_lost(best):
                 if _over(deadline, clock):
                     return None
                 trial.time(clock)
@@ -87,15 +91,15 @@ class _Trial:
         except Exception as error:  # of whatever library it is
             self.error = _one_line(error)
             return
-        for block in (*outputs, data.scratch):
-            block.bytes.fill(FILL)
-        before = [block.checksum() for block in inputs]
+        for block in outputs:
+            block.clear(block.array.nbytes)
+        data.scratch.clear(self.workspace)
         self._run = _bound(runner, inputs, outputs, data)
         try:
             self.first = self.bench.seconds(self._run, 1, clock)
         except Exception as error:
             self.error = _one_line(error)
-        if before != [block.checksum() for block in inputs]:
+        if any(block.changed() for block in inputs):
             self.error = self.error or "wrote to its inputs or around them"
             data.restore()
         whole = all(block.intact(block.array.nbytes) for block in outputs)
@@ -115,6 +119,16 @@ class _Trial:
         fewest, most = ROUNDS
         self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
         self._calls = math.ceil(SHORT / max(self.first, TICK))
+
+    def has_lost(self, best: float) -> bool:
+        """Return whether it is too far behind the shortest run of all to be timed again."""
+        n = len(self.samples)
+        return n > 0 and self.shortest > (1 + SLACK / n) * best
+
+    @property
+    def shortest(self) -> float:
+        """Seconds of the shortest run, the one that was checked included."""
+        return min(self.first, *self.samples) if self.samples else self.first
 
     def time(self, clock: Callable[[], float]) -> None:
         """Run it once more, or a group of times, and note how long that took."""
