@@ -16,6 +16,8 @@ double, so the error does not grow with the length.  Where there are fewer units
 loops are split, the partial results are kept, and one thread combines them in order: the same bits
 for the same number of threads.
 
+While a short unit's second run computes, it has memory bring what the next unit reads first.
+
 An output that does not fit the caches is streamed past them, which saves reading it first: a run
 over the loops that reduces nothing computes it piece by piece into a buffer that does.
 """
@@ -41,6 +43,7 @@ from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ELEMENT, ROW, STRETCH, UNIT, Pattern
 
 LANES = 32
+AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
 
 
 def text(pattern: Pattern) -> str:
@@ -70,7 +73,7 @@ static {long} NAME_fold{v}({short} *lane, {long} total) {{
 def _unit(pattern: Pattern, reductions: list[int]) -> str:
     """The function that computes one unit, a split of it, or (split -1) what the splits make."""
     count = len(pattern.dtypes)
-    body = bases(pattern, "pitch - 1")
+    body = bases(pattern, "pitch - 1") + _next_unit(pattern)
     for v in reductions:
         _, long = accumulators(pattern, pattern.values[v])
         body.append(f"{long} total{v} = {identity(pattern, pattern.values[v])};")
@@ -102,6 +105,41 @@ def _once(pattern: Pattern, stage: int) -> list[str]:
         if store.per_unit and pattern.values[store.value].stage == stage:
             # Where splits share a unit, an input that this overwrites may still be read.
             made.append(f"if (splits == 1 || split < 0) *p{k} = v{store.value};")
+    return made
+
+
+def _fetched(pattern: Pattern) -> list[int]:
+    """The inputs of which a unit's second run fetches what the next unit reads first.
+
+    A unit's first run waits for memory; its later ones find everything in the caches, and memory
+    would be idle.
+    """
+    if pattern.stages == 1:
+        return []
+    return [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
+
+
+def _next_unit(pattern: Pattern) -> list[str]:
+    """Statements for where those inputs lie in the next unit, and whether to fetch them."""
+    inputs, count = _fetched(pattern), len(pattern.dtypes)
+    if not inputs:
+        return []
+    size = sum(pattern.dtypes[k].itemsize for k in inputs)
+    return [
+        f"const int fetch = {size} * length <= {AHEAD};",
+        f"int64_t next[{count}];",
+        f"mg_place(a, {count}, unit + 1, next);",  # after the last one: the first
+        *(f"const char *const next{k} = slots[operand[{k} * pitch]] + next[{k}];" for k in inputs),
+    ]
+
+
+def _fetch(pattern: Pattern, stage: int, index: str, count: str) -> list[str]:
+    """Statements that fetch so many elements of the next unit, from `index` of this row on."""
+    made = []
+    for k in _fetched(pattern) if stage == 1 else ():
+        size = pattern.dtypes[k].itemsize
+        begin = f"next{k} + at[{k}] + (col + {index}) * {size}"
+        made.append(f"if (fetch) mg_fetch({begin}, ({count}) * {size});")
     return made
 
 
@@ -169,6 +207,7 @@ def _combined(pattern: Pattern, stage: int, values: list[int], folds: list[str])
         f"  const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
         "  int64_t j = first;",
         f"  for (; j + {LANES} <= last; j += {LANES}) {{",
+        *(f"    {line}" for line in _fetch(pattern, stage, "j", str(LANES))),
         "    #pragma GCC ivdep",
         f"    for (int64_t k = 0; k < {LANES}; k++) {{",
         *(f"      {line}" for line in body),
@@ -194,6 +233,7 @@ def _mapped(pattern: Pattern, stage: int, values: list[int], streams: list[int])
         body.append(f"{to} = v{pattern.source(k)};")
     if not streams:
         return [
+            *_fetch(pattern, stage, "0", "n"),
             "#pragma GCC ivdep",
             "for (int64_t j = 0; j < n; j++) {",
             *(f"  {line}" for line in body),
@@ -204,6 +244,7 @@ def _mapped(pattern: Pattern, stage: int, values: list[int], streams: list[int])
         f"for (int64_t first = 0; first < n; first += {PIECE}) {{",
         *(f"  {held[k]} piece{k}[{PIECE}];" for k in streams),
         f"  const int64_t last = stream && n - first > {PIECE} ? first + {PIECE} : n;",
+        *(f"  {line}" for line in _fetch(pattern, stage, "first", "last - first")),
         *(f"  {held[k]} *out{k} = stream ? piece{k} - first : p{k};" for k in streams),
         "  #pragma GCC ivdep",
         "  for (int64_t j = first; j < last; j++) {",

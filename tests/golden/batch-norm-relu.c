@@ -39,6 +39,10 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   char *const base2 = slots[operand[2 * pitch]] + place[2];
   const float *p2 = (const float *)(base2);
   char *const base3 = slots[operand[3 * pitch]] + place[3];
+  const int fetch = 4 * length <= 131072;
+  int64_t next[4];
+  mg_place(a, 4, unit + 1, next);
+  const char *const next0 = slots[operand[0 * pitch]] + next[0];
   double total2 = 0;
   double total7 = 0;
   const float v0 = *p1;
@@ -96,6 +100,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
         for (; j + 32 <= last; j += 32) {
+          if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (32) * 4);
           #pragma GCC ivdep
           for (int64_t k = 0; k < 32; k++) {
             const float v1 = p0[j + k];

@@ -35,6 +35,10 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   mg_place(a, 2, unit, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
   char *const base1 = slots[operand[1 * pitch]] + place[1];
+  const int fetch = 4 * length <= 131072;
+  int64_t next[2];
+  mg_place(a, 2, unit + 1, next);
+  const char *const next0 = slots[operand[0 * pitch]] + next[0];
   float total1 = -INFINITY;
   double total4 = 0;
   float row3[length];
@@ -87,6 +91,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
         for (; j + 32 <= last; j += 32) {
+          if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (32) * 4);
           #pragma GCC ivdep
           for (int64_t k = 0; k < 32; k++) {
             const float v0 = p0[j + k];
