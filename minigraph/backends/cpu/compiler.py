@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minigraph import options as settings
-from minigraph.backends.cpu import processes
+from minigraph.backends.cpu import openmp, processes
 from minigraph.errors import warn_once
 from minigraph.fingerprint import processor
 from minigraph.jit.counters import count
@@ -192,6 +192,7 @@ def export_kernels(sources: Sequence[Source]) -> list[Entry]:
 
 def _function(path: Path, name: str) -> int:
     """Return the address of a function in a shared object; OSError, AttributeError if it fails."""
+    openmp.library()  # before the kernels load it
     library = _loaded.get(path) or _loaded.setdefault(path, ctypes.CDLL(str(path)))
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minigraph.backends.cpu import openmp
 from minigraph.dtypes import Array, DType
 from minigraph.errors import GraphError, warn_once
 from minigraph.program import KernelFailed
@@ -96,8 +97,8 @@ def library() -> Library | None:
     roots = [sys.prefix, site.getuserbase()]
     paths = [path for root in roots if (path := Path(root, "lib", "libdnnl.so.3")).exists()]
     try:
+        gomp = openmp.library()
         dnnl = ctypes.CDLL(str(paths[0]) if paths else "libdnnl.so.3")
-        gomp = ctypes.CDLL("libgomp.so.1")
     except OSError as error:
         warn_once(
             f"oneDNN is missing ({error}); convolutions and products run in NumPy, many times "
