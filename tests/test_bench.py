@@ -1,22 +1,25 @@
-"""`minigraph bench`: what it measures, what it survives, and what its tables say."""
+"""`minigraph bench`: what it measures, and what it survives."""
 
 import importlib.util
 import json
+import math
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import minigraph as mg
 from minigraph import cli, nn
-from minigraph.bench import command, documents, measure, networks, ours
-from minigraph.bench.bound import ARITHMETIC, COPIES, bound
+from minigraph.bench import command, cost, losses, measure, networks, ours
+from minigraph.bench import plan as plans
 from minigraph.bench.cases import NAMES, NETWORKS, case
-from minigraph.bench.page import page, terminal
-from minigraph.bench.results import CaseResult, Results, SideResult, begin, differ, read
-from minigraph.bench.table import SAME, tables
+from minigraph.bench.page import terminal
+from minigraph.bench.process import Worker
+from minigraph.bench.results import SideResult, read
+from minigraph.bench.scale import scale
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,7 +47,8 @@ def test_a_run_keeps_every_sample_of_every_side(out):
         assert side.kernels
         if sys.platform == "linux":
             assert side.peak > 1 << 20
-    assert set(mlp.machine) == {*COPIES, *ARITHMETIC}
+    work = {name: (step.bytes, step.flops) for name, step in mlp.machine.items()}
+    assert work == scale("cpu").work
     assert found.versions["minigraph"] == mg.__version__
     assert found.options["quick"] and found.options["levels"] == [0, 3]
 
@@ -60,7 +64,7 @@ def test_the_pages_made_again_from_the_results_are_the_same(out, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--models nonsense", "--levels 4", "--peers tensorflow", "--repeats 0", "--threads two"],
+    ["--models nonsense", "--levels 4", "--peers tensorflow", "--precision int8", "--repeats 0"],
 )
 def test_arguments_that_do_not_fit_are_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
@@ -76,6 +80,14 @@ def test_a_folder_without_results_is_one_line(tmp_path, capsys):
     (tmp_path / "results.json").write_text('{"cases": {"abc": 3}}')
     assert cli.main(["bench", "--render", str(tmp_path)]) == 1
     assert "holds no results" in capsys.readouterr().err
+
+
+def test_a_precision_that_the_cpu_does_not_have_is_one_line(tmp_path, capsys):
+    arguments = ["--device", "cpu", "--precision", "tf32", "--out", str(tmp_path / "out")]
+    assert cli.main(["bench", *arguments]) == 1
+    said = capsys.readouterr().err
+    assert "--precision tf32 takes --device cuda" in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def planned(*arguments):
@@ -101,10 +113,10 @@ def say(what):
 say({"first": 0.5})
 times = iter(json.loads(sys.argv[1]))
 for line in sys.stdin:
-    if line == "end\\n":
+    if line == "details\\n":
         say({"peak": 1 << 30})
-        break
-    took = next(times, 0.25)
+        continue
+    took = json.loads(sys.argv[2]) if line == "losses\\n" else next(times, 0.25)
     if took == "exit":
         sys.exit("no more of it")
     elif took == "kill":
@@ -112,22 +124,27 @@ for line in sys.stdin:
     elif took == "error":
         say({"error": "MemoryError: too much"})
     else:
-        say({"step": took})
+        say({"losses" if line == "losses\\n" else "step": took})
 """
 
 
-def scripted(*times):
+def scripted(*times, losses=()):
     """The command of a worker that says it took these times, then a quarter of a second."""
-    return [sys.executable, "-S", "-c", SCRIPT, json.dumps(times)]
+    return [sys.executable, "-S", "-c", SCRIPT, json.dumps(times), json.dumps(losses)]
+
+
+def silent(what, seconds):
+    """Show no progress."""
 
 
 @pytest.fixture
 def run(monkeypatch):
     """A function that runs a benchmark whose workers are scripted."""
 
-    def run(commands, progress=lambda what, seconds: None, models=("abc",)):
-        plan = planned("--quick", "--device", "cpu", "--models", ",".join(models))
-        monkeypatch.setattr(measure, "sides", lambda plan, model, missing: commands)
+    def run(commands, progress=silent, models=("abc",), flags=("--quick",)):
+        plan = planned(*flags, "--device", "cpu", "--models", ",".join(models))
+        for module in (measure, cost):
+            monkeypatch.setattr(module, "sides", lambda plan, model, missing: commands)
         return measure.run(plan, {}, progress)
 
     return run
@@ -160,11 +177,10 @@ def test_a_worker_that_does_not_start_is_a_line_and_not_the_end(run):
 
 def test_a_case_that_cannot_be_run_is_said_in_the_words_of_its_error(tmp_path):
     plan = planned("--quick", "--device", "cpu")
-    commands = measure.sides(plan, "mlp", [])
-    commands = {"level 0": [*commands["level 0"][:-1], '{"case": "nothing"}']}
-    found = CaseResult("nothing", 0, 1, 0)
-    measure.measure(found, commands, plan, tmp_path / "mlp", lambda what, seconds: None)
-    assert found.sides["level 0"].error.startswith("TypeError: ")
+    command = plans.sides(plan, "mlp", ())["level 0"]
+    measurement = measure.Measurement(plan, "mlp", silent)
+    measurement.run({"level 0": [*command[:-1], '{"case": "nothing"}']}, tmp_path / "mlp")
+    assert measurement.found.sides["level 0"].error.startswith("TypeError: ")
 
 
 def test_ctrl_c_keeps_what_was_measured(run):
@@ -184,142 +200,175 @@ def test_ctrl_c_keeps_what_was_measured(run):
 
 
 def test_peers_that_are_not_installed_are_named(run, monkeypatch):
-    monkeypatch.setattr(measure, "find_spec", lambda name: None)
-    assert run({"level 0": scripted()}).missing == ["torch", "jax"]
-    plan = planned("--device", "cpu")
-    monkeypatch.undo()
-    assert list(measure.sides(plan, "abc", ["torch", "jax"])) == [
+    monkeypatch.setattr(plans, "find_spec", lambda name: None)
+    absent = run({"level 0": scripted()}).missing
+    assert absent == {"torch": "is not installed", "jax": "is not installed"}
+    assert list(plans.sides(planned("--device", "cpu"), "abc", absent)) == [
         "machine",
         *(f"level {level}" for level in (0, 1, 2, 3)),
     ]
-    assert "torch, channels last" in measure.sides(plan, "mlp", [])
-    assert "torch, channels last" not in measure.sides(plan, "abc", [])
-    found = results({"level 0": [1.0] * 4})
-    found.missing = ["jax"]
-    assert "jax is not installed, so it is not compared with." in terminal(found)
 
 
-# ---------------------------------------------------------------- the tables
+def test_an_expression_has_no_channels_and_nothing_to_tune():
+    plan = planned("--device", "cpu", "--untuned", "--levels", "0,2,3", "--peers", "torch")
+    of_expression, of_network = (plans.sides(plan, name, ()).keys() for name in ("abc", "mlp"))
+    assert list(of_expression) == ["machine", "level 0", "level 2", "level 3", "torch"]
+    assert of_network - of_expression == {
+        "level 2, untuned",
+        "level 3, untuned",
+        "torch, channels last",
+    }
 
 
-def results(samples, title="a * b * c", published=None, **more):
-    """Return results of one case with these samples of its sides."""
-    found = begin({"threads": 2})
-    sides = {name: SideResult(seconds) for name, seconds in samples.items()}
-    found.cases["abc"] = CaseResult(title, 0, 8 << 30, 0, published or {}, sides, **more)
-    return found
+# ---------------------------------------------------------------- precision
 
 
-QUIET, LOUD = [1.0, 1.01, 0.99, 1.0, 1.0], [1.0, 1.4, 0.6, 1.2, 0.7]
+def on_cuda():
+    """A plan for a GPU, made where there may be none."""
+    return replace(planned("--device", "cpu"), device="cuda", precision="bfloat16")
 
 
-def scaled(samples, by):
-    return [by * seconds for seconds in samples]
+def test_jax_is_left_out_where_it_has_no_such_precision(monkeypatch):
+    monkeypatch.setattr(plans, "find_spec", lambda name: name)
+    small = on_cuda()
+    assert plans.missing(small) == {"jax": "is not measured in bfloat16"}
+    assert plans.missing(replace(small, precision="tf32")) == {}
+    commands = plans.sides(small, "mlp", plans.missing(small))
+    assert "jax" not in commands and "torch" in commands
+    assert all(json.loads(command[-1])["precision"] == "bfloat16" for command in commands.values())
 
 
-def test_levels_stand_beside_the_figures_that_were_published():
-    samples = {"level 0": QUIET, "level 1": scaled(QUIET, 0.999), "level 3": scaled(QUIET, 0.5)}
-    table = tables(results(samples, published={"3": 1.5}))["levels"]
-    assert table.rows == [["a * b * c", "1000.0 ms", SAME, "200% (150%)"]]
-    assert table.markdown()[-1] == rf"| a \* b \* c | 1000.0 ms | {SAME} | 200% (150%) |"
+@pytest.mark.parametrize(
+    ("setting", "precision", "options"),
+    [
+        ("3", "float32", {"graph_opt_level": 3}),
+        ("3", "tf32", {"graph_opt_level": 3, "precision": "tf32"}),
+        ("2, untuned", "float16", {"graph_opt_level": 2, "amp": "float16", "autotune": "off"}),
+    ],
+)
+def test_precision_and_tuning_are_options_of_a_side(monkeypatch, setting, precision, options):
+    def comp_graph(device, options):
+        asked.append(options)
+        raise StopIteration  # all has been asked
+
+    asked = []
+    task = replace(on_cuda().task("mlp", setting), precision=precision)
+    monkeypatch.setattr(mg, "comp_graph", comp_graph)
+    with pytest.raises(StopIteration):
+        ours.make(task)
+    shared = {"num_threads": task.threads, "autotune.budget": task.budget}
+    assert asked == [{**shared, **options}]
 
 
-def test_a_level_that_failed_leaves_the_others():
-    found = results({"level 0": [], "level 3": QUIET})
-    found.cases["abc"].sides["level 0"].error = "ended with status 1: why"
-    made = tables(found)
-    assert made["levels"].rows == [["a * b * c", "-"]]
-    assert [row[2] for row in made["sides"].rows] == ["failed", "1000.0 ms"]
-    assert made["sides"].notes == ["a * b * c, level 0: ended with status 1: why"]
+def test_small_types_halve_what_layers_write_and_not_the_parameters():
+    full, small = (case("resnet50", precision=name) for name in ("tf32", "bfloat16"))
+    parameters = 24 * SIZES["resnet50"]
+    assert small.bytes - parameters == (full.bytes - parameters) / 2 > 0
 
 
-def test_the_fastest_peer_counts():
-    samples = {"level 2": QUIET, "level 3": scaled(QUIET, 0.5)}
-    samples |= {"torch": scaled(QUIET, 3), "torch, channels last": QUIET, "jax": scaled(QUIET, 2)}
-    (row,) = tables(results(samples))["peers"].rows
-    assert row[1:] == ["500.0 ms (level 3)", "torch, channels last", "1000.0 ms", "2.00"]
+# ---------------------------------------------------------------- the scale
 
 
-@pytest.mark.parametrize("slower", [1.1, 1.3])
-def test_a_spread_larger_than_the_difference_is_no_difference(slower):
-    found = results({"level 3": LOUD, "torch": scaled(LOUD, slower)})
-    assert tables(found)["peers"].rows[0][-1] == f"{SAME} ({slower:.2f})"
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("abc", "a * b * c, 256M floats"),
+        ("softmax", "softmax, 16384 x 16384"),
+        ("alexnet", "AlexNet, batch 256, 224 x 224"),
+        ("resnet50", "ResNet-50, batch 128, 224 x 224"),
+        ("mlp", "MLP 784-128-10, batch 32"),
+    ],
+)
+def test_a_gpu_gets_larger_cases(name, title):
+    assert case(name, device="cuda:1").title == title
+    assert case(name).bytes <= case(name, device="cuda").bytes
 
 
-def test_one_turn_shows_no_difference():
-    assert not differ(SideResult([1.0]), SideResult([5.0]))
+def test_the_probe_keeps_a_gpu_busy():
+    """On an H200, which copies 4.3 TB and computes up to 800 TFLOP a second."""
+    work = scale("cuda").work.values()
+    assert all(4e-4 < bytes / 4.3e12 + flops / 8e14 < 0.1 for bytes, flops in work)
 
 
-def test_a_noisy_machine_is_said_to_be_noisy():
-    noisy, quiet = results({"level 0": LOUD}), results({"level 0": QUIET})
-    assert any("noisy" in line for line in terminal(noisy))
-    assert not any("noisy" in line for line in terminal(quiet))
+def test_a_turn_on_a_gpu_is_expected_to_take_a_moment():
+    plan = on_cuda()
+    assert all(cost.turn_cost(plan, plan.task(name, "").subject) < 0.5 for name in NAMES)
 
 
-def test_the_bound_is_the_slower_of_moving_and_computing():
-    machine = {"copy": [1.0, 0.5, 0.4], "copy by NumPy": [1.0], "product": [1.0]}
-    found = results({"level 3": QUIET}, machine=machine)
-    abc = found.cases["abc"]
-    limit = bound(abc)
-    assert limit.of_memory and limit.bandwidth == 2 * COPIES["copy"]
-    assert limit.seconds == pytest.approx(abc.bytes / limit.bandwidth)
-    abc.bytes, abc.flops = 1, 3 * ARITHMETIC["product"]
-    limit = bound(abc)
-    assert not limit.of_memory and limit.seconds == pytest.approx(3)
-    assert tables(found)["bound"].rows[0][1:3] == ["300% (level 3)", "3000.0 ms"]
+def test_the_bar_ends_where_it_was_to_end(run):
+    said = []
+    commands = {"level 3": scripted(losses=[1.0]), "torch": scripted(losses=[1.0])}
+    flags = ("--repeats", "2")
+    run(commands, lambda what, seconds: said.append(seconds), ("abc", "mlp"), flags)
+    expected = cost.cost(planned(*flags, "--device", "cpu", "--models", "abc,mlp"))
+    assert sum(said) == pytest.approx(expected)
 
 
-def test_without_the_machine_there_is_no_bound():
-    found = results({"level 3": QUIET})
-    assert bound(found.cases["abc"]) is None
-    assert tables(found)["bound"].rows == [["a * b * c", *"----"]]
+# ---------------------------------------------------------------- the losses
 
 
-def test_results_are_read_back_as_they_were_written(tmp_path):
-    found = results({"level 0": QUIET, "torch": LOUD}, published={"3": 1.5})
-    found.cases["abc"].sides["torch"].error = "gone"
-    found.write(tmp_path)
-    assert read(tmp_path) == found
-    assert page(read(tmp_path), ["levels.svg"]) == page(found, ["levels.svg"])
+def test_losses_of_the_highest_level_and_of_pytorch_are_kept(run):
+    names = ("level 0", "level 3", "level 3, untuned", "torch", "torch, channels last")
+    commands = {name: scripted(losses=[float(i)]) for i, name in enumerate(names)}
+    sides = run(commands, models=("mlp",), flags=("--repeats", "2")).cases["mlp"].sides
+    kept = {name: side.losses for name, side in sides.items() if side.losses}
+    assert kept == {"level 3": [1.0], "torch": [3.0]}
 
 
-def test_nothing_measured_is_a_page_too():
-    assert "minigraph bench" in page(begin({}), [])
-    assert isinstance(begin({}), Results)
+@pytest.mark.parametrize(
+    ("model", "flags", "names"),
+    [
+        ("mlp", ["--quick"], ["level 3", "torch"]),
+        ("abc", ["--repeats", "2"], ["level 3", "torch"]),
+        ("mlp", ["--repeats", "2"], ["level 3", "jax"]),
+        ("mlp", ["--repeats", "2"], ["level 3, untuned", "torch"]),
+    ],
+)
+def test_no_losses_without_time_training_or_either_side(model, flags, names):
+    assert plans.followed(planned(*flags, "--device", "cpu"), model, names) == []
 
 
-# ---------------------------------------------------------------- the documents
+def test_losses_that_fail_harm_nothing_else(run):
+    commands = {"level 3": scripted(losses="kill"), "torch": scripted(losses=[2.0])}
+    found = run(commands, models=("mlp",), flags=("--repeats", "2"))
+    mine, theirs = found.cases["mlp"].sides.values()
+    assert "out of memory" in mine.lost and not mine.error and not mine.losses
+    assert len(mine.seconds) == 2 and mine.peak == 1 << 30
+    assert theirs.losses == [2.0] and not theirs.lost
+    assert any("level 3: was killed" in line for line in terminal(found))
 
 
-@pytest.fixture
-def document(tmp_path):
-    """A document with the place of a table, and the results for it."""
-    results({"level 0": QUIET, "level 3": scaled(QUIET, 0.5)}).write(tmp_path / "cpu")
-    path = tmp_path / "README.md"
-    path.write_text("before\n\n<!-- bench: cpu/levels -->\nold\n<!-- end -->\n\nafter\n")
-    return path
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_the_first_losses_are_those_of_pytorch():
+    plan = planned("--device", "cpu", "--batch-size", "4", "--threads", "1")
+    commands = plans.sides(plan, "mlp", ())
+    found = []
+    for name in ("level 3", "torch"):
+        worker = Worker(commands[name], os.environ)
+        found.append(worker.ask("losses")["losses"])
+        worker.kill()
+    mine, theirs = found
+    assert len(mine) == losses.STEPS and mine[-1] < 0.9 * mine[0]
+    assert losses.difference(mine, theirs) < 1e-3
 
 
-def check(document, *flags):
-    return documents.main([*flags, "--results", str(document.parent), str(document)])
+def test_first_values_follow_from_name_and_shape():
+    weight = losses.initial("0.weight", (64, 3, 11, 11))
+    assert (weight == losses.initial("0.weight", (64, 3, 11, 11))).all()
+    assert (weight != losses.initial("3.weight", (64, 3, 11, 11))).any()
+    assert weight.std() == pytest.approx((3 * 3 * 11 * 11) ** -0.5, rel=0.05)
+    assert set(losses.initial("1.weight", (5,))) == {1} and not losses.initial("1.bias", (5,)).any()
 
 
-def test_tables_of_a_document_come_from_the_results(document, capsys):
-    assert check(document, "--check") == 1
-    assert "old" in document.read_text()
-    assert "out of date" in capsys.readouterr().err
-    assert check(document) == 0
-    text = document.read_text()
-    assert text.startswith("before\n\n<!-- bench: cpu/levels -->\n| ") and "200%" in text
-    assert text.endswith("|\n<!-- end -->\n\nafter\n") and "old" not in text
-    assert check(document, "--check") == 0
+def test_libraries_differ_by_their_largest_distance_over_the_loss():
+    assert losses.difference([1.0, 2.2, 4.0], [1.0, 2.0, 4.2]) == pytest.approx(0.1)
+    assert math.isnan(losses.difference([1.0, math.nan, 1.0], [1.0, 1.0, 1.0]))
 
 
-@pytest.mark.parametrize("name", ["cpu/nothing", "gpu/levels"])
-def test_a_table_that_does_not_exist_is_one_line(document, name, capsys):
-    document.write_text(f"<!-- bench: {name} -->\n<!-- end -->\n")
-    assert check(document, "--check") == 1
-    assert capsys.readouterr().err.count("\n") == 1
+def test_dropout_is_left_out_of_the_losses():
+    subject = losses.alike(case("alexnet"))
+    assert len(subject.layers) == len(NETWORKS["alexnet"].layers) - 2
+    assert networks.parameters(subject.layers) == SIZES["alexnet"]
 
 
 # ---------------------------------------------------------------- the networks

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
 from minigraph.bench.results import CaseResult
 
 GIGA = 1e9
-# What one step of the probe moves (bytes) or computes (operations).
-COPIED, MATRIX = 1 << 24, 1536
-IMAGES, CHANNELS, PIXELS = 8, 128, 28
-COPIES = dict.fromkeys(("copy", "copy by NumPy"), 8 * COPIED)
-ARITHMETIC = {
-    "product": 2 * MATRIX**3,
-    "product by NumPy": 2 * MATRIX**3,
-    "convolution": 2 * IMAGES * (CHANNELS * PIXELS * 3) ** 2,
-}
 
 
 @dataclass(frozen=True)
@@ -48,9 +38,9 @@ class Bound:
 
 def bound(case: CaseResult) -> Bound | None:
     """Return the bound of a case; None if the machine was not measured beside it."""
-    rates = {name: statistics.median(seconds) for name, seconds in case.machine.items() if seconds}
-    copies = [amount / rates[name] for name, amount in COPIES.items() if name in rates]
-    arithmetic = [amount / rates[name] for name, amount in ARITHMETIC.items() if name in rates]
+    steps = [step for step in case.machine.values() if step.seconds]
+    copies = [step.bytes / step.median for step in steps if step.bytes]
+    arithmetic = [step.flops / step.median for step in steps if step.flops]
     if not copies or not arithmetic:
         return None
     return Bound(max(copies), max(arithmetic), case.bytes, case.flops)

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from minigraph.bench import networks
 from minigraph.bench.networks import Layers, Shape
+from minigraph.bench.precision import PRECISIONS, USUAL
+from minigraph.bench.scale import SCALES, Scale, scale
 from minigraph.data import Synthetic
 
 Array = npt.NDArray[Any]
-LENGTH = 1 << 24
 BATCHES = 2  # of different images, shown in turn
 LEARNING_RATE = 1e-4
 # What MegBrain's documentation gives for its levels, as speed over that of level 0.
@@ -49,7 +50,10 @@ class Expression:
 
 @dataclass(frozen=True)
 class Training:
-    """One step of training a network with Adam and cross entropy, in float32."""
+    """One step of training a network with Adam and cross entropy.
+
+    width  bytes of a number of what a convolution or product gives; parameters are float32
+    """
 
     title: str
     layers: Layers
@@ -57,6 +61,7 @@ class Training:
     images: int  # a step
     classes: int
     published: Published
+    width: int
 
     @property
     def flops(self) -> int:
@@ -64,7 +69,7 @@ class Training:
 
     @property
     def bytes(self) -> int:
-        return networks.training_bytes(self.layers, self.shape, self.images)
+        return networks.training_bytes(self.layers, self.shape, self.images, self.width)
 
     def data(self) -> list[tuple[Array, Array]]:
         """Return batches of images with a pattern for each class, and of labels."""
@@ -80,54 +85,66 @@ class Training:
 
 Case = Expression | Training
 
-THREE = ((LENGTH,),) * 3
-FLOATS = f"{LENGTH >> 20}M floats"
-EXPRESSIONS = {
-    "abc": Expression(
-        f"a * b * c, {FLOATS}", lambda xp, a, b, c: a * b * c, THREE, {2: 1.0, 3: 1.5}
-    ),
-    "abplusc": Expression(
-        f"a * b + c, {FLOATS}", lambda xp, a, b, c: a * b + c, THREE, {2: 1.5, 3: 1.5}
-    ),
-    "chain": Expression(
-        f"12 ops with exp and tanh, {FLOATS}",
-        lambda xp, a, b, c: (
-            xp.tanh(a * b + c) * xp.exp(-xp.abs(a - c)) / (1 + a * a) + xp.maximum(b, c) * 0.5
+
+def expressions(sizes: Scale) -> dict[str, Expression]:
+    """Return the expressions on arrays of these sizes, by name."""
+    three, floats = ((sizes.floats,),) * 3, f"{sizes.floats >> 20}M floats"
+    n = sizes.square
+    return {
+        "abc": Expression(
+            f"a * b * c, {floats}", lambda xp, a, b, c: a * b * c, three, {2: 1.0, 3: 1.5}
         ),
-        THREE,
-        {},
-    ),
-    "softmax": Expression(
-        "softmax, 4096 x 4096", lambda xp, x: xp.softmax(x, -1), ((4096, 4096),), {}
-    ),
-}
+        "abplusc": Expression(
+            f"a * b + c, {floats}", lambda xp, a, b, c: a * b + c, three, {2: 1.5, 3: 1.5}
+        ),
+        "chain": Expression(
+            f"12 ops with exp and tanh, {floats}",
+            lambda xp, a, b, c: (
+                xp.tanh(a * b + c) * xp.exp(-xp.abs(a - c)) / (1 + a * a) + xp.maximum(b, c) * 0.5
+            ),
+            three,
+            {},
+        ),
+        "softmax": Expression(
+            f"softmax, {n} x {n}", lambda xp, x: xp.softmax(x, -1), ((n, n),), {}
+        ),
+    }
+
+
+EXPRESSIONS = expressions(SCALES["cpu"])
 
 
 @dataclass(frozen=True)
 class Network:
     title: str
     layers: Layers
-    batch: int
-    quick_batch: int
     published: Published
 
 
 NETWORKS = {
-    "mlp": Network("MLP 784-128-10", networks.mlp(), 32, 32, {}),
-    "alexnet": Network("AlexNet", networks.alexnet(), 32, 8, {2: 1.03, 3: 1.14}),
-    "resnet18": Network("ResNet-18", networks.resnet((2, 2, 2, 2), False), 16, 4, {}),
-    "resnet50": Network("ResNet-50", networks.resnet((3, 4, 6, 3), True), 8, 2, {2: 1.22, 3: 1.24}),
+    "mlp": Network("MLP 784-128-10", networks.mlp(), {}),
+    "alexnet": Network("AlexNet", networks.alexnet(), {2: 1.03, 3: 1.14}),
+    "resnet18": Network("ResNet-18", networks.resnet((2, 2, 2, 2), False), {}),
+    "resnet50": Network("ResNet-50", networks.resnet((3, 4, 6, 3), True), {2: 1.22, 3: 1.24}),
 }
 NAMES = (*EXPRESSIONS, *NETWORKS)
 
 
-def case(name: str, batch_size: int | None = None, quick: bool = False) -> Case:
+def case(
+    name: str,
+    batch_size: int | None = None,
+    quick: bool = False,
+    device: str = "cpu",
+    precision: str = USUAL,
+) -> Case:
     """Return the case called `name`; a quick one has smaller images, and fewer of them."""
+    sizes = scale(device)
     if name in EXPRESSIONS:
-        return EXPRESSIONS[name]
+        return expressions(sizes)[name]
     network = NETWORKS[name]
-    batch = batch_size or (network.quick_batch if quick else network.batch)
+    batch = batch_size or (sizes.quick if quick else sizes.batches)[name]
     side = 64 if quick else 224
     shape, classes = ((1, 28, 28), 10) if name == "mlp" else ((3, side, side), 1000)
     title = f"{network.title}, batch {batch}" + ("" if name == "mlp" else f", {side} x {side}")
-    return Training(title, network.layers, shape, batch, classes, network.published)
+    width = PRECISIONS[precision].width
+    return Training(title, network.layers, shape, batch, classes, network.published, width)

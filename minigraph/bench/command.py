@@ -15,14 +15,16 @@ from tqdm import tqdm
 import minigraph as mg
 from minigraph.bench import measure, results
 from minigraph.bench.cases import NAMES
-from minigraph.bench.measure import PEERS, Plan
+from minigraph.bench.cost import cost
 from minigraph.bench.page import page, terminal
-from minigraph.bench.results import Results
+from minigraph.bench.plan import PEERS, Plan
+from minigraph.bench.precision import PRECISIONS, USUAL
+from minigraph.bench.results import LEVELS, Results
+from minigraph.errors import OptionError
 from minigraph.options import num_threads
 
 PAGE = "README.md"  # which is shown where its folder is
 PLOTS = ("levels.svg", "roofline.svg", "kernels.svg")
-LEVELS = (0, 1, 2, 3)
 INTERRUPTED = 130  # as of a program that Ctrl-C ended
 # Two minutes of all but the starts of PyTorch's compiled steps, on two cores.
 QUICK: dict[str, Any] = {"repeats": 5, "warmup": 2, "limit": 3.0, "budget": 3.0, "twice": False}
@@ -39,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models, peers = _names(NAMES), _names(PEERS)
     add("--models", type=models, metavar="A,B", help=f"of {', '.join(NAMES)}")
     add("--levels", type=_levels, default=LEVELS, metavar="0,3", help="default: 0,1,2,3")
+    add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
+    add("--untuned", action="store_true", help="networks without measured algorithms, too")
     add("--batch-size", type=_count, metavar="N", help="images a step of every network")
     about = f"of {', '.join(PEERS)}, or none (default: all; --quick: {', '.join(QUICK_PEERS)})"
     add("--peers", type=peers, metavar="A,B", help=about)
@@ -77,9 +81,9 @@ def run(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
         found = results.read(asked.render)
         files = render(found, asked.render)
         return found.data(), [f"{asked.render / name} is written" for name in files], 0
+    plan = planned(asked)
     if asked.out:
         asked.out.mkdir(parents=True, exist_ok=True)  # before minutes are spent
-    plan = planned(asked)
     found = measured(plan, asked.quick)
     lines = terminal(found)
     if asked.out:
@@ -89,7 +93,12 @@ def run(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
 
 
 def planned(asked: argparse.Namespace) -> Plan:
-    """Return what is to be measured."""
+    """Return what is to be measured; OptionError if the device cannot do it."""
+    device = mg.comp_graph(asked.device).device
+    if device == "cpu" and asked.precision != USUAL:
+        raise OptionError(
+            f"--precision {asked.precision} takes --device cuda; a CPU computes in {USUAL}"
+        )
     defaults = {**(QUICK if asked.quick else FULL)}
     if asked.repeats:
         defaults["repeats"] = asked.repeats
@@ -99,10 +108,12 @@ def planned(asked: argparse.Namespace) -> Plan:
         models=models if asked.models is None else asked.models,
         levels=asked.levels,
         peers=peers if asked.peers is None else asked.peers,
-        device=mg.comp_graph(asked.device).device,
+        device=device,
         threads=num_threads(asked.threads),
         batch_size=asked.batch_size,
         quick=asked.quick,
+        precision=asked.precision,
+        untuned=asked.untuned,
         **defaults,
     )
 
@@ -112,7 +123,9 @@ def measured(plan: Plan, quick: bool) -> Results:
     options = {
         "device": plan.device,
         "threads": plan.threads,
+        "precision": plan.precision,
         "levels": list(plan.levels),
+        "untuned": plan.untuned,
         "peers": list(plan.peers),
         "repeats": plan.repeats,
         "batch size": plan.batch_size or "by model",
@@ -120,7 +133,7 @@ def measured(plan: Plan, quick: bool) -> Results:
         "quick": quick,
     }
     form = "{l_bar}{bar}| {elapsed}, about {remaining} left"
-    with tqdm(total=measure.cost(plan), bar_format=form, leave=False) as bar:
+    with tqdm(total=cost(plan), bar_format=form, leave=False) as bar:
         expected = [0.0]
 
         def progress(what: str, seconds: float) -> None:

@@ -2,7 +2,8 @@
 
     python -m minigraph.bench.documents [--check] [--results DIR] [FILE ...]
 
-What lies between `<!-- bench: RUN/TABLE -->` and `<!-- end -->` becomes that table of DIR/RUN.
+What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
+run in DIR/RUN.  Only the table `runs` takes several.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results, read
-from minigraph.bench.table import tables
+from minigraph.bench.runs import runs
+from minigraph.bench.summary import tables
 from minigraph.errors import GraphError
 
 FILES = ("README.md", "docs/performance.md")
 RESULTS = "benchmarks/results"
-MARKED = re.compile(r"(<!-- bench: (\S+) -->\n).*?(<!-- end -->)", re.S)
+MARKED = re.compile(r"(<!-- bench: (.*?) -->\n).*?(<!-- end -->)", re.S)
 
 
 def filled(text: str, folder: Path) -> str:
@@ -27,22 +30,30 @@ def filled(text: str, folder: Path) -> str:
     known: dict[str, Results] = {}
 
     def table(match: re.Match[str]) -> str:
-        run, _, name = match[2].partition("/")
-        if run not in known:
-            known[run] = read(folder / run)
-        return f"{match[1]}{_part(known[run], name)}\n{match[3]}"
+        names, _, name = match[2].partition(" ")
+        if not name:
+            raise GraphError(f"<!-- bench: {match[2]} --> names no RUN[,RUN...] TABLE")
+        several = names.split(",")
+        known.update({run: read(folder / run) for run in several if run not in known})
+        lines = _lines([known[run] for run in several], name)
+        return "\n".join([match[1].rstrip("\n"), *lines, match[3]])
 
     return MARKED.sub(table, text)
 
 
-def _part(results: Results, name: str) -> str:
+def _lines(results: Sequence[Results], name: str) -> list[str]:
     """Return a table as Markdown; "about" is the machine and the versions instead."""
-    found = tables(results)
+    if name == "runs":
+        return runs(results).markdown()
+    if len(results) > 1:
+        raise GraphError(f"{name!r} is of one run; of several there is the table runs")
+    (only,) = results
     if name == "about":
-        return "\n".join(f"* {line}" for line in [*about(results), *remarks(results)])
+        return [f"* {line}" for line in [*about(only), *remarks(only)]]
+    found = tables(only)
     if name not in found:
-        raise GraphError(f"there is no table {name!r}; use about, {', '.join(found)}")
-    return "\n".join(found[name].markdown())
+        raise GraphError(f"there is no table {name!r}; use about, runs, {', '.join(found)}")
+    return found[name].markdown()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from jax import numpy as jnp
 from minigraph.bench import networks
 from minigraph.bench.cases import LEARNING_RATE, Expression, Training
 from minigraph.bench.networks import Layer, Layers
+from minigraph.bench.precision import PRECISIONS
 from minigraph.bench.worker import Side, Task, serve
 
 FUNCTIONS = SimpleNamespace(
@@ -26,6 +27,7 @@ FUNCTIONS = SimpleNamespace(
 
 def make(task: Task) -> Side:
     """Jit the case."""
+    jax.config.update("jax_default_matmul_precision", PRECISIONS[task.precision].jax)
     subject = task.subject
     step = _expression(subject) if isinstance(subject, Expression) else _training(subject)
 

@@ -152,6 +152,11 @@ def _module(nn: Any, layer: Layer, residual: Callable[[Any, Any], Any]) -> Any:
             return residual(module(nn, body, residual), module(nn, shortcut, residual))
 
 
+def without_dropout(layers: Layers) -> Layers:
+    """Return layers less their dropout, which no block has, so that two libraries agree."""
+    return tuple(layer for layer in layers if not isinstance(layer, Dropout))
+
+
 # ---------------------------------------------------------------- their arithmetic
 
 
@@ -218,15 +223,15 @@ def _terms(layer: Conv | Linear) -> int:
     return layer.inputs * (layer.kernel**2 if isinstance(layer, Conv) else 1)
 
 
-def training_bytes(layers: Layers, shape: Shape, batch: int) -> int:
-    """Return what one training step with Adam has to move at least, in float32.
+def training_bytes(layers: Layers, shape: Shape, batch: int, width: int = 4) -> int:
+    """Return what one training step with Adam has to move at least.
 
-    The result of each convolution and product is written once and read once; a parameter and its
-    two moments are read and written.
+    The result of each convolution and product, `width` bytes a number, is written once and read
+    once; a parameter and its two moments are read and written, in float32.
     """
     results = sum(
         math.prod(after)
         for layer, _, after in walk(layers, shape)
         if isinstance(layer, Conv | Linear)
     )
-    return 4 * (2 * batch * results + 6 * parameters(layers))
+    return 2 * width * batch * results + 4 * 6 * parameters(layers)

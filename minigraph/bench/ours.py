@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.bench.cases import LEARNING_RATE, Expression
+from minigraph.bench import losses
+from minigraph.bench.cases import LEARNING_RATE, Expression, Training
 from minigraph.bench.networks import module
+from minigraph.bench.precision import PRECISIONS
+from minigraph.bench.results import UNTUNED
 from minigraph.bench.worker import Side, Task, serve
 
 
@@ -24,38 +27,60 @@ class Residual(nn.Module):
 
 
 def make(task: Task) -> Side:
-    """Compile the case."""
-    subject = task.subject
-    batches: Iterator[Sequence[Any]]
-    options = {"graph_opt_level": int(task.setting), "num_threads": task.threads}
-    cg = mg.comp_graph(task.device, {**options, "autotune.budget": task.budget})
+    """Compile the case; its setting is a level, which may be untuned."""
+    subject, level = task.subject, task.setting.removesuffix(UNTUNED)
+    options: dict[str, Any] = {"graph_opt_level": int(level), "num_threads": task.threads}
+    options |= {"autotune.budget": task.budget, **PRECISIONS[task.precision].options}
+    if level != task.setting:
+        options["autotune"] = "off"
+    cg = mg.comp_graph(task.device, options)
     if isinstance(subject, Expression):
-        inputs = [mg.input(f"x{i}", shape) for i, shape in enumerate(subject.shapes)]
-        call = cg.compile(inputs, subject.formula(ops, *inputs))
-        batches = cycle([subject.data()])
+        call, arguments = _expression(cg, subject)
     else:
-        net = module(nn, subject.layers, Residual)
-        x = mg.input("x", (subject.images, *subject.shape))
-        labels = mg.input("labels", (subject.images,), "int64")
-        loss = ops.cross_entropy(net(x), labels)
-        adam = optim.Adam(net.parameters(), lr=LEARNING_RATE)
-        call = cg.compile([x, labels], loss, {**adam.minimize(loss), **net.updates()})
-        batches = cycle(subject.data())
-    on_gpu = task.device != "cpu"
+        call, arguments = _training(cg, subject, module(nn, subject.layers, Residual))
     last: list[Any] = [None]  # a caller's result lives until the next
 
     def step() -> None:
-        last[0] = call(*next(batches))
-        if on_gpu:
+        last[0] = call(*arguments())
+        if task.device != "cpu":
             last[0].device.synchronize()
 
     def details() -> dict[str, Any]:
-        found: dict[str, Any] = {"kernels": _by_kernel(call.profile(*next(batches)))}
-        if on_gpu:
+        found: dict[str, Any] = {"kernels": _by_kernel(call.profile(*arguments()))}
+        if task.device != "cpu":
             found["peak"] = call.report().memory.peak_bytes
         return found
 
-    return Side({"step": step}, details)
+    def first_losses() -> list[float]:
+        assert isinstance(subject, Training)
+        same = losses.alike(subject)
+        net = module(nn, same.layers, Residual)
+        for name, parameter in net.named_parameters():
+            parameter.assign(losses.initial(name, parameter.shape))
+        call, arguments = _training(cg, same, net)
+        return losses.first_losses(lambda: float(call(*arguments())))
+
+    return Side({"step": step}, details, first_losses)
+
+
+Arguments = Callable[[], tuple[Any, ...]]  # of the next call
+
+
+def _expression(cg: Any, subject: Expression) -> tuple[Any, Arguments]:
+    # Parameters, as they are on the device: an input is copied there in each call.
+    arrays = [mg.Parameter(array) for array in subject.data()]
+    return cg.compile([], subject.formula(ops, *arrays)), lambda: ()
+
+
+def _training(cg: Any, subject: Training, net: nn.Module) -> tuple[Any, Arguments]:
+    x = mg.input("x", (subject.images, *subject.shape))
+    labels = mg.input("labels", (subject.images,), "int64")
+    loss = ops.cross_entropy(net(x), labels)
+    adam = optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    call = cg.compile([x, labels], loss, {**adam.minimize(loss), **net.updates()})
+    brought = cg.compile([x], x)  # to the device, before any step counts
+    batches = cycle([(brought(images), labels) for images, labels in subject.data()])
+    return call, lambda: next(batches)
 
 
 def _by_kernel(profile: mg.profile.Profile) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minigraph.bench.results import NOISY, Results
-from minigraph.bench.table import tables
+from minigraph.bench.summary import tables
 
 
 def remarks(results: Results) -> list[str]:
@@ -21,7 +21,8 @@ def remarks(results: Results) -> list[str]:
             f"The machine was noisy: half of the sides have a spread above {results.spread:.0%} "
             f"(up to {NOISY:.0%} is usual); trust only large differences."
         )
-    found += [f"{name} is not installed, so it is not compared with." for name in results.missing]
+    for name, why in results.missing.items():
+        found.append(f"{name} {why}, so it is not compared with.")
     if results.interrupted:
         found.append("Interrupted: this is what was measured until then.")
     return found

@@ -13,19 +13,25 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.bench.bound import CHANNELS, COPIED, IMAGES, MATRIX, PIXELS
+from minigraph.bench.precision import PRECISIONS
+from minigraph.bench.scale import Scale, scale
 from minigraph.bench.worker import Side, Task, serve
 
 
 def make(task: Task) -> Side:
-    """Compile the steps."""
-    rng = np.random.default_rng(0)
-    options = {"graph_opt_level": 3, "num_threads": task.threads, "autotune.budget": task.budget}
+    """Compile the steps, named as in `Scale.work`."""
+    rng, sizes = np.random.default_rng(0), scale(task.device)
+    options: dict[str, Any] = {"graph_opt_level": 3, "num_threads": task.threads}
+    options |= {"autotune.budget": task.budget, **PRECISIONS[task.precision].options}
     cg = mg.comp_graph(task.device, options)
 
     def compiled(make: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], None]:
         data = [mg.Parameter(rng.random(shape, dtype=np.float32)) for shape in shapes]
-        call = cg.compile([], make(*data))
+        result = make(*data)
+        # It stays in the device's memory: what a caller gets may be a copy of it.  One number that
+        # is returned tells when the step has ended.
+        target = mg.Parameter(np.zeros(result.shape, np.float32))
+        call = cg.compile([], data[0][(0,) * data[0].ndim], {target: result})
         last: list[Any] = [None]
 
         def step() -> None:
@@ -35,23 +41,26 @@ def make(task: Task) -> Side:
 
         return step
 
-    images = (IMAGES, CHANNELS, PIXELS, PIXELS)
+    channels = sizes.channels
+    images = (sizes.images, channels, sizes.pixels, sizes.pixels)
     steps = {
-        "copy": compiled(lambda x: -x, (COPIED,)),  # the cheapest op that moves an array
-        "product": compiled(lambda a, b: a @ b, *[(MATRIX, MATRIX)] * 2),
+        "copy": compiled(lambda x: -x, (sizes.copied,)),  # the cheapest op that moves an array
+        "product": compiled(lambda a, b: a @ b, *[(sizes.matrix, sizes.matrix)] * 2),
         "convolution": compiled(
-            lambda x, w: ops.conv2d(x, w, padding=1), images, (CHANNELS, CHANNELS, 3, 3)
+            lambda x, w: ops.conv2d(x, w, padding=1), images, (channels, channels, 3, 3)
         ),
     }
     if task.device == "cpu":
-        steps |= _by_numpy(rng, task.threads)
+        steps |= _by_numpy(rng, sizes, task.threads)
     return Side(steps)
 
 
-def _by_numpy(rng: np.random.Generator, threads: int) -> dict[str, Callable[[], None]]:
-    source = rng.random(COPIED, dtype=np.float32)
+def _by_numpy(
+    rng: np.random.Generator, sizes: Scale, threads: int
+) -> dict[str, Callable[[], None]]:
+    source = rng.random(sizes.copied, dtype=np.float32)
     target = np.empty_like(source)
-    a, b = (rng.random((MATRIX, MATRIX), dtype=np.float32) for _ in range(2))
+    a, b = (rng.random((sizes.matrix, sizes.matrix), dtype=np.float32) for _ in range(2))
     c = np.empty_like(a)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
     pool = ThreadPoolExecutor(threads)

@@ -24,6 +24,9 @@ from minigraph.version import __version__
 FILE = "results.json"
 PACKAGES = ("torch", "jax")
 NOISY = 0.15
+LEVELS = (0, 1, 2, 3)
+UNTUNED = ", untuned"  # what the name of a level's side ends with
+EAGER = "torch"  # the side whose losses ours are compared with
 
 
 @dataclass
@@ -37,6 +40,8 @@ class SideResult:
     peak     bytes of memory
     kernels  seconds of one call by kernel
     error    what ended it early; empty if nothing did
+    losses   of the first steps, of the sides that were asked for them
+    lost     why there are none, though it was asked; empty if there are
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -46,6 +51,8 @@ class SideResult:
     peak: int | None = None
     kernels: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    losses: list[float] = field(default_factory=list)
+    lost: str = ""
 
     @property
     def median(self) -> float:
@@ -77,13 +84,31 @@ def differ(a: SideResult, b: SideResult) -> bool:
 
 
 @dataclass
+class ProbeResult:
+    """What one step of the probe gave.
+
+    bytes    that it moves
+    flops    operations that it computes
+    seconds  of a step, one for each turn
+    """
+
+    bytes: int
+    flops: int
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass
 class CaseResult:
     """What one case gave.
 
     images     in a step; 0 for an expression
     published  MegBrain's speed over its level 0, by level
-    sides      by name: "level 3", "torch", "torch.compile, channels last"
-    machine    seconds of each turn of what bounds everything, by name; see `bound`
+    sides      by name: "level 3", "level 3, untuned", "torch.compile, channels last"
+    machine    what bounds everything, by name; see `bound`
     """
 
     title: str
@@ -92,16 +117,23 @@ class CaseResult:
     flops: int
     published: dict[str, float] = field(default_factory=dict)
     sides: dict[str, SideResult] = field(default_factory=dict)
-    machine: dict[str, list[float]] = field(default_factory=dict)
+    machine: dict[str, ProbeResult] = field(default_factory=dict)
 
     @property
     def measured(self) -> dict[str, SideResult]:
         return {name: side for name, side in self.sides.items() if side.seconds}
 
     def levels(self) -> dict[int, SideResult]:
-        """Return minigraph's sides that were measured, by level."""
-        ours = {n: side for n, side in self.measured.items() if n.startswith("level ")}
-        return {int(name.removeprefix("level ")): ours[name] for name in sorted(ours)}
+        """Return minigraph's tuned sides that were measured, by level."""
+        return self._levels("")
+
+    def untuned(self) -> dict[int, SideResult]:
+        """Return minigraph's untuned sides that were measured, by level."""
+        return self._levels(UNTUNED)
+
+    def _levels(self, suffix: str) -> dict[int, SideResult]:
+        found = {level: self.measured.get(f"level {level}{suffix}") for level in LEVELS}
+        return {level: side for level, side in found.items() if side is not None}
 
     def best_peer(self) -> tuple[str, SideResult] | None:
         """Return the fastest side that is not minigraph's; None if there is none."""
@@ -114,14 +146,14 @@ class Results:
     """One run of the benchmark.
 
     options  as asked for on the command line
-    missing  libraries of peers that were asked for and are not installed
+    missing  libraries of peers that were asked for and not measured, with the reason
     """
 
     date: str
     machine: dict[str, Any]
     versions: dict[str, str]
     options: dict[str, Any]
-    missing: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     cases: dict[str, CaseResult] = field(default_factory=dict)
 
@@ -184,4 +216,5 @@ def read(folder: Path) -> Results:
 
 def _case(data: dict[str, Any]) -> CaseResult:
     sides = {name: SideResult(**side) for name, side in data.pop("sides").items()}
-    return CaseResult(**data, sides=sides)
+    machine = {name: ProbeResult(**step) for name, step in data.pop("machine").items()}
+    return CaseResult(**data, sides=sides, machine=machine)

@@ -1,8 +1,8 @@
 """The worker: a process that runs one side of one case, a turn at each request.
 
 It is given a `Task` as JSON and answers in lines of JSON: first how long the first call took, then
-to each line `turn` the seconds of a step by name, to `end` what else it knows.  What goes wrong is
-an answer too.
+to each line `turn` the seconds of a step by name, to `details` what else it knows of the steps, to
+`losses` those of the first steps of training.  What goes wrong is an answer too.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class Task:
     threads: int
     batch_size: int | None
     quick: bool
+    precision: str
     budget: float
 
     @property
     def subject(self) -> Case:
-        return case(self.case, self.batch_size, self.quick)
+        return case(self.case, self.batch_size, self.quick, self.device, self.precision)
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,12 @@ class Side:
 
     steps    each runs to its end, results included
     details  what there is to know afterwards, by name
+    losses   of the first steps of a training that begins anew; see `losses`
     """
 
     steps: Mapping[str, Callable[[], None]]
     details: Callable[[], dict[str, Any]] = field(default=dict)
+    losses: Callable[[], list[float]] = field(default=list)
 
 
 def serve(make: Callable[[Task], Side]) -> None:
@@ -72,11 +75,14 @@ def serve(make: Callable[[Task], Side]) -> None:
             step()
         say({"first": time.perf_counter() - start})
         for line in sys.stdin:
-            if line.strip() == "end":
-                say({"peak": peak_memory(), **side.details()})
-                return
-            time.sleep(PAUSE)
-            say({name: steady(step) for name, step in side.steps.items()})
+            match line.strip():
+                case "details":
+                    say({"peak": peak_memory(), **side.details()})
+                case "losses":
+                    say({"losses": side.losses()})
+                case _:
+                    time.sleep(PAUSE)
+                    say({name: steady(step) for name, step in side.steps.items()})
     except Exception as error:  # a worker's failure is a line in the table
         words = " ".join(str(error).split())
         say({"error": f"{type(error).__name__}: {words}"[:300]})

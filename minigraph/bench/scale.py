@@ -1,0 +1,82 @@
+"""The sizes of what is measured, by kind of device: what keeps a CPU busy a GPU hardly notices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What fits a kind of device.
+
+    floats   of each array of an expression
+    square   rows, and columns, of what softmax takes
+    batches  images a step of each network
+    quick    the same in a quick run
+    copied   floats that the probe copies
+    matrix   rows, and columns, of the matrices that it multiplies
+    images   of this many `channels` and `pixels` x `pixels` that it convolves
+    speed    operations a second, roughly; it tells the progress bar how long a turn takes
+    starts   seconds of a side's start, roughly, and of one that PyTorch compiles
+    """
+
+    floats: int
+    square: int
+    batches: Mapping[str, int]
+    quick: Mapping[str, int]
+    copied: int
+    matrix: int
+    images: int
+    channels: int
+    pixels: int
+    speed: float
+    starts: tuple[float, float]
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The bytes that each step of the probe moves and the operations that it computes."""
+        copied, product = 8 * self.copied, 2 * self.matrix**3
+        convolution = 2 * self.images * (self.channels * self.pixels * 3) ** 2
+        return {
+            **dict.fromkeys(("copy", "copy by NumPy"), (copied, 0)),
+            **dict.fromkeys(("product", "product by NumPy"), (0, product)),
+            "convolution": (0, convolution),
+        }
+
+
+SCALES = {
+    "cpu": Scale(
+        floats=1 << 24,
+        square=1 << 12,
+        batches={"mlp": 32, "alexnet": 32, "resnet18": 16, "resnet50": 8},
+        quick={"mlp": 32, "alexnet": 8, "resnet18": 4, "resnet50": 2},
+        copied=1 << 24,
+        matrix=1536,
+        images=8,
+        channels=128,
+        pixels=28,
+        speed=1e11,
+        starts=(4, 20),
+    ),
+    # Each step of the probe takes at least a millisecond where 4 TB and 800 TFLOP a second are
+    # reached; casting its operands to 16 bits is then a tenth of it or less.
+    "cuda": Scale(
+        floats=1 << 28,
+        square=1 << 14,
+        batches={"mlp": 32, "alexnet": 256, "resnet18": 256, "resnet50": 128},
+        quick={"mlp": 32, "alexnet": 64, "resnet18": 32, "resnet50": 16},
+        copied=1 << 28,
+        matrix=1 << 14,
+        images=256,
+        channels=512,
+        pixels=28,
+        speed=2e13,
+        starts=(15, 60),
+    ),
+}
+
+
+def scale(device: str) -> Scale:
+    """Return the sizes for a device, of which "cuda:1" is as "cuda"."""
+    return SCALES[device.partition(":")[0]]
