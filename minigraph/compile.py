@@ -141,7 +141,9 @@ class CompGraph:
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else tuning
         amp = values["amp"] if backend.device.startswith("cuda") else "off"
-        passes = pipeline(abs(level), values["graph_opt.fast_math"], jit, amp, costs)
+        passes = pipeline(
+            abs(level), values["graph_opt.fast_math"], jit, amp, costs, backend.gathering
+        )
 
         def optimized() -> list[tuple[Graph, PassRecord]]:
             with timed(seconds, "optimize"), collector_paused():

@@ -141,6 +141,19 @@ class Executor(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Gathering:
+    """How large updates may be that run together in one launch; the defaults suit a processor.
+
+    operand  bytes of each operand: one that is larger takes longer than a launch, and is better
+             read at once, while it may still be in the cache
+    waiting  bytes of the gradients of all of them, which are kept until the last one is there
+    """
+
+    operand: int = 64 << 10
+    waiting: int = 1 << 20
+
+
 class Backend(Protocol):
     """A device: what computes there, and with which settings it was opened."""
 
@@ -149,6 +162,7 @@ class Backend(Protocol):
     why_no_jit: str  # why kernels cannot be generated; empty if they can
     tuning: str  # the kind of cache entries that measurements of its algorithms are
     channels_last: bool  # whether normalisations are fast with the channels last
+    gathering: Gathering  # which updates are small here
 
     @property
     def block(self) -> int:

@@ -42,7 +42,7 @@ def sources():
 
 
 def compile(options, inputs, outputs, updates=None):
-    mg.comp_graph("cuda", options).compile(inputs, outputs, updates)
+    return mg.comp_graph("cuda", options).compile(inputs, outputs, updates)
 
 
 def train(options, name):
@@ -51,11 +51,28 @@ def train(options, name):
     x, labels = mg.input("x", shape), mg.input("labels", (2,), "int64")
     loss = ops.cross_entropy(net(x), labels)
     updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
-    compile(options, [x, labels], loss, updates)
+    return compile(options, [x, labels], loss, updates)
 
 
 def test_few_kernels_serve_all_networks(sources):
     assert 30 < len(sources) < 300
+
+
+def adam(step):
+    """Return of how many parameters each generated kernel does the update."""
+    counts = (kernel.ops.count("sqrt") for kernel in step.report().kernels)
+    return sorted(count for count in counts if count)
+
+
+def test_all_updates_of_a_network_but_those_of_large_weights_are_gathered(monkeypatch):
+    """ResNet-50 has 161 parameters, three of 9 MiB; AlexNet 16, of which five sum a gradient."""
+    open_instead(
+        monkeypatch, StandIn(), lambda sources, driver, on_disk: {s.name: 0 for s in sources}
+    )
+    options = {"graph_opt_level": 3, "autotune": "off"}
+    assert adam(train(options, "resnet50")) == [1, 1, 1, 158]
+    assert adam(train({**options, "amp": "bfloat16"}, "resnet50")) == [1, 1, 1, 158]
+    assert adam(train(options, "alexnet")) == [1] * 8 + [8]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -28,6 +28,7 @@ from minigraph.ops.cast import Astype
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Max, Min, Prod, Sum
 from minigraph.passes.levels import optimize, pipeline
+from minigraph.program import Gathering
 from minigraph.spec import Spec
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
@@ -262,7 +263,9 @@ for size, shape in itertools.product((1 << 12, 1 << 20), ((-1,), (-1, 8), (64, -
 
 LARGE_FIRST = np.ones(1 << 22, F32)  # beside which floats lose the others, one by one
 LARGE_FIRST[0] = 1 << 24
-case("one block", "sum", Together((Sum((0,)),) * 2, (1, 1)), *[aligned(LARGE_FIRST)] * 2)
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr("minigraph.jit.cuda.geometry.BUSY", 1)  # so that one block does it all
+    case("one block", "sum", Sum((0,)), aligned(LARGE_FIRST))
 
 
 @of("reduction")
@@ -271,8 +274,10 @@ def test_reductions_agree_with_numpy(name, kernels):
 
 
 def test_a_thread_adds_floats_over_short_stretches_only(kernels):
-    for y in CASES["one block: sum"].run(kernels):
-        np.testing.assert_allclose(y, LARGE_FIRST.sum(dtype=np.float64), 1e-5)
+    (launch,) = launches("one block: sum")
+    assert launch.grid == (1, 1, 1)
+    (y,) = CASES["one block: sum"].run(kernels)
+    np.testing.assert_allclose(y, LARGE_FIRST.sum(dtype=np.float64), 1e-5)
 
 
 @of("accuracy")
@@ -339,11 +344,14 @@ ROWS = [(1, 31), (5, 33), (3, 4097), (40, 1000), (9, 80_000), (700, 2)]
 IMAGES = [(2, 8, 5, 5), (16, 8, 64, 64), (2, 3, 7, 9)]
 
 
+LIMITS = Gathering(8 << 20, 512 << 20)
+
+
 def units(ys, value=None):
     """Return each generated kernel of a graph at level 3, with what reaches its inputs."""
     inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
     before = Graph(inputs, tuple(ys))
-    graph = optimize(before, pipeline(3, False, 2))[-1][0]
+    graph = optimize(before, pipeline(3, False, 2, limits=LIMITS))[-1][0]
     values = {x: x.numpy() for x in graph if isinstance(x, Parameter)}
     for i, x in enumerate(graph.inputs):
         given = value is not None and x.shape == value.shape
@@ -415,9 +423,23 @@ def updates(layers):
     return tuple(optim.Adam(net.parameters()).minimize((net(x) ** 2).mean()).values())
 
 
+def updates_of_vectors(sizes):
+    """Adam's of parameters of these lengths, whose gradients are given."""
+    pairs = [
+        (mg.Parameter(array(n), f"w{i}"), mg.input(f"g{i}", (n,))) for i, n in enumerate(sizes)
+    ]
+    loss = mg.ops.sum(sum((w * g).sum() for w, g in pairs))
+    return tuple(optim.Adam([w for w, _ in pairs]).minimize(loss).values())
+
+
+# As those of a residual network: most are vectors, a few are long, some end between vectors.
+LENGTHS = [*(64 << i % 4 for i in range(100)), *(4095 + i for i in range(58)), 300_001, 1 << 21]
 functions("together", "adam", updates((7, 33, 100, 3)))
+functions("together", "adam of 160", updates_of_vectors(LENGTHS))
 vectors = [mg.input(f"x{i}", (n,)) for i, n in enumerate((1, 1000, 4097))]
 functions("together", "several texts", [f(x) for x in vectors for f in (ops.exp, ops.negative)])
+long = mg.input("long", (1 << 18,))
+functions("together", "a long sum", [long.sum() * 2 + 1, *map(ops.exp, vectors)])
 many = [mg.input(f"x{i}", (i + 1,)) for i in range(400)]
 functions("together", "more than an argument holds", list(map(ops.exp, many)))
 
@@ -427,15 +449,42 @@ def test_kernels_together_agree_with_numpy(name, kernels):
     CASES[name].check(kernels)
 
 
+def gathered(name):
+    """Return how many kernels of a case run together, and their launches."""
+    (found,) = (
+        c
+        for full, c in CASES.items()
+        if full.startswith(f"together: {name}, kernel") and isinstance(c.node.op, Together)
+    )
+    return len(found.node.op.ops), found.made.launches
+
+
+def grids(name):
+    count, made = gathered(name)
+    return count, [launch.grid[0] for launch in made]
+
+
 def test_kernels_together_are_one_launch_unless_their_words_are_too_many():
-    parts = {}
-    for name, found in CASES.items():
-        if isinstance(found.node.op, Together):
-            parts[name] = len(found.node.op.ops)
-            split = name.startswith("together: more than an argument holds")
-            assert len(found.made.launches) == 1 + split
-    assert parts["together: adam, kernel 3"] == 3
-    assert max(parts.values()) == 400
+    assert grids("several texts") == (6, [1 + 1 + 5 + 1 + 1 + 5])
+    for name, count in (("adam of 160", 160), ("more than an argument holds", 400)):
+        parts, made = gathered(name)
+        assert (parts, len(made)) == (count, 2)
+
+
+def test_the_blocks_of_a_launch_are_shared_out_by_what_each_kernel_has_to_do():
+    """A block has 256 threads, and each of them four floats."""
+    blocks = []
+    for launch in gathered("adam of 160")[1]:
+        (count,) = re.findall(r"mg_member\(a.w, (\d+), ", launch.source.text)
+        table = launch.words([64] * 2000, [64] * 2000, 64)[: int(count) + 1]
+        assert table[0] == 0 and table[-1] == launch.grid[0]
+        blocks += np.diff(table).tolist()
+    assert sorted(blocks) == sorted(-(-n // 1024) for n in LENGTHS)
+
+
+def test_a_sum_that_many_blocks_share_has_launches_of_its_own():
+    split, joined, others = grids("a long sum")[1]
+    assert split > 30 and joined == 1 and others == 1 + 1 + 5
 
 
 # ---------------------------------------------------------------- compiling

@@ -11,9 +11,10 @@ from minigraph.jit.fused import Fused, Together
 from minigraph.jit.kernel import specialise
 from minigraph.passes.expansion import take_apart
 from minigraph.passes.fusion import fuse_elementwise, fuse_kernels
-from minigraph.passes.gathering import SMALL, TOTAL, gather_updates
+from minigraph.passes.gathering import gather_updates
 from minigraph.passes.group import MAX_NODES, MAX_READS
 from minigraph.passes.notes import Notes
+from minigraph.program import Gathering
 
 A, B, C = (mg.input(name, (16, 32)) for name in "abc")
 ROW, COLUMN = mg.input("row", (32,)), mg.input("column", (16, 1))
@@ -397,10 +398,19 @@ def test_what_would_keep_its_inputs_longer_is_computed_at_once():
 # ---------------------------------------------------------------- gathering
 
 
-def gathered(*ys):
+LIMITS = Gathering()
+
+
+def gather(graph, limits=LIMITS):
+    """The graph, and how many updates were gathered."""
+    notes = Notes()
+    return gather_updates(graph, notes, limits), notes.fired["together"]
+
+
+def gathered(*ys, limits=LIMITS):
     """How many launches of how many parts become of updates."""
-    graph, _ = run(gather_updates, of(*ys))
-    again, fired = run(gather_updates, graph)
+    graph, _ = gather(of(*ys), limits)
+    again, fired = gather(graph, limits)
     assert str(again) == str(graph) and not fired
     return [len(node.op.ops) for node in graph if isinstance(node.op, Together)]
 
@@ -418,8 +428,9 @@ def test_what_is_read_is_not_gathered():
 
 
 def test_what_is_large_has_a_launch_of_its_own():
-    large = mg.input("large", (SMALL // 4 + 1,))
+    large = mg.input("large", (LIMITS.operand // 4 + 1,))
     assert gathered(large + 1, large * 2, A + 1) == []
+    assert gathered(large + 1, large * 2, A + 1, limits=Gathering(LIMITS.operand + 4)) == [3]
     assert gathered(large[1:] + 1, large[:-1] + 2) == [2]
 
 
@@ -428,15 +439,16 @@ def test_what_would_wait_with_much_has_a_launch_of_its_own():
     graph, _ = run(fuse_kernels, of(*sums))
     assert gathered(*graph.outputs) == []
     assert gathered(*(ops.negative(ops.exp(x).sum(0)) for x in (A, B))) == [2]
-    few = TOTAL // A.spec.nbytes
-    graph, fired = run(gather_updates, of(*((A @ W) * i for i in range(few + 9))))
-    assert fired["together"] == few
+    few = LIMITS.waiting // A.spec.nbytes
+    products = of(*((A @ W) * i for i in range(few + 9)))
+    assert gather(products)[1] == few
+    assert gather(products, Gathering(waiting=LIMITS.waiting * 2))[1] == few + 9
 
 
 def test_gathered_kernels_keep_their_several_results():
     e, f = ops.exp(A), ops.exp(ROW)
     before = of(e, e * B + 1, f, f + 1)
-    graph, _ = run(lambda g, notes: gather_updates(fuse_kernels(g, notes), notes), before)
+    graph, _ = gather(run(fuse_kernels, before)[0])
     (launch,) = (node for node in graph if isinstance(node.op, Together))
     assert [part.name for part in launch.op.ops] == ["fused", "fused"]
     xs = [values(x.dtype, x.shape) for x in before.inputs]

@@ -17,6 +17,7 @@ from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
 from minigraph.jit.text import text
 from minigraph.passes.levels import optimize, pipeline
+from minigraph.program import Gathering
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -31,7 +32,7 @@ def check(name, found, request):
 
 def at_level(graph, level):
     """Return the graph as a level leaves it."""
-    stages = optimize(graph, pipeline(level, False, 2 if level == 3 else 0))
+    stages = optimize(graph, pipeline(level, False, 2 if level == 3 else 0, limits=Gathering()))
     return stages[-1][0] if stages else graph
 
 

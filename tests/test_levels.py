@@ -18,6 +18,7 @@ from minigraph.graph import Graph, as_node
 from minigraph.noise import explained, noisy
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
+from minigraph.program import Gathering
 
 COUNT, CHUNK = 5000, 100
 COMPILED = 400  # of these with NumPy's kernels; a pass shows its mistakes without
@@ -106,7 +107,7 @@ def same(x, y):
 
 @pytest.mark.parametrize("first", range(0, COUNT, CHUNK))
 def test_every_pass_keeps_the_meaning(first):
-    passes = pipeline(3, fast_math=False, jit=2)
+    passes = pipeline(3, fast_math=False, jit=2, limits=Gathering())
     exact = len(pipeline(1, fast_math=False))  # passes after these may group a sum otherwise
     for seed in range(first, first + CHUNK):
         meaning = Meaning([RandomGraph(seed)])

@@ -11,7 +11,7 @@ import numpy as np
 
 from minigraph.dtypes import Array
 from minigraph.graph import Constant, Graph, Parameter
-from minigraph.program import Buffer, Executor, Home, Memory, Program, Step, Timing, View
+from minigraph.program import Buffer, Executor, Gathering, Home, Memory, Program, Step, Timing, View
 from minigraph.spec import Spec, aligned_empty
 
 BYTE = np.dtype(np.uint8)
@@ -38,6 +38,7 @@ class HostBackend(ABC):
     """What devices have in common whose memory is the host's."""
 
     channels_last = False
+    gathering = Gathering()
 
     def array(self, value: Any) -> None:
         return None

@@ -2,7 +2,7 @@
 
 An optimizer's update of a batch norm's 64 weights takes less time than starting its kernel on
 several threads does; a network has hundreds of such vectors (Apex and MXNet gather them into
-"multi-tensor" kernels).
+"multi-tensor" kernels).  What is small depends on the device: see `Gathering`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from minigraph.graph import Graph, Item, Node, in_place_of
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
 from minigraph.passes.notes import Notes
-
-SMALL = 64 << 10  # bytes of an operand
-TOTAL = 1 << 20  # bytes of what they read and wait with, gathered, until the last one is there
+from minigraph.program import Gathering
 
 
-def gather_updates(graph: Graph, notes: Notes) -> Graph:
+def gather_updates(graph: Graph, notes: Notes, limits: Gathering) -> Graph:
     """Let small kernels whose results go to the caller and to parameters only run together."""
-    gathered = _final(graph)
+    gathered = _final(graph, limits)
     if len(gathered) < 2:
         return graph
     inside = set(gathered)
@@ -40,7 +38,7 @@ def gather_updates(graph: Graph, notes: Notes) -> Graph:
     return Graph(graph.inputs, tuple(new[y] for y in graph.outputs))
 
 
-def _final(graph: Graph) -> list[Node]:
+def _final(graph: Graph, limits: Gathering) -> list[Node]:
     """Return the small kernels that nothing waits for, and that read no more than they make."""
     users = graph.users()
     found: list[Node] = []
@@ -51,8 +49,9 @@ def _final(graph: Graph) -> list[Node]:
         read = [user for user in users[node] if not isinstance(user.op, Item) or users[user]]
         sizes = [s.nbytes for s in (*node.specs, *(x.spec for x in node.inputs))]
         waits = sum(x.spec.nbytes for x in set(node.inputs) if x.inputs)
-        small = all(0 < size <= SMALL for size in sizes) and total + waits <= TOTAL
-        if not read and small and waits <= sum(s.nbytes for s in node.specs):
+        small = all(0 < size <= limits.operand for size in sizes)
+        room = total + waits <= limits.waiting
+        if not read and small and room and waits <= sum(s.nbytes for s in node.specs):
             found.append(node)
             total += waits
     return found

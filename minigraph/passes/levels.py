@@ -21,6 +21,7 @@ from minigraph.passes.mixed_precision import compute_small
 from minigraph.passes.notes import Notes
 from minigraph.passes.sharing import share_common
 from minigraph.passes.simplification import simplify
+from minigraph.program import Gathering
 from minigraph.report import PassRecord
 
 Pass = Callable[[Graph, Notes], Graph]
@@ -33,7 +34,7 @@ class Row(NamedTuple):
     level: int = 0
     jit: tuple[int, ...] = (0, 1, 2)
     fast_math: bool = False  # whether the option has to allow it
-    needs: str = ""  # an argument without which it does not run: "amp" or "costs"
+    needs: str = ""  # an argument without which it does not run: "amp", "costs" or "limits"
 
     def given(self, value: Any) -> Pass:
         """Return the pass with the argument that it needs."""
@@ -61,20 +62,26 @@ TABLE = (
     Row(fuse_fma, 2),
     Row(fuse_elementwise, jit=(1,)),
     Row(fuse_kernels, jit=(2,)),
-    Row(gather_updates, jit=(1, 2)),
+    Row(gather_updates, jit=(1, 2), needs="limits"),
     Row(fuse_activation, 2),
 )
 
 
 def pipeline(
-    level: int, fast_math: bool, jit: int = 0, amp: str = "off", costs: Costs | None = None
+    level: int,
+    fast_math: bool,
+    jit: int = 0,
+    amp: str = "off",
+    costs: Costs | None = None,
+    limits: Gathering | None = None,
 ) -> list[Pass]:
     """Return the passes for these settings, in order.
 
-    amp    the small type of `compute_small`, or "off"
-    costs  measured times, without which no layouts are chosen
+    amp     the small type of `compute_small`, or "off"
+    costs   measured times, without which no layouts are chosen
+    limits  of the updates that run together, without which each has a launch of its own
     """
-    given = {"amp": None if amp == "off" else amp, "costs": costs, "": True}
+    given = {"amp": None if amp == "off" else amp, "costs": costs, "limits": limits, "": True}
     rows = [
         row
         for row in TABLE

@@ -57,6 +57,10 @@ class _Part:
     outs: slice
     offset: int = 0
 
+    @functools.cached_property
+    def geometry(self) -> Geometry:
+        return geometry(self.walk, self.layout)
+
     def words(
         self, run: Run, inputs: Sequence[int], outputs: Sequence[int], scratch: int
     ) -> list[int]:
@@ -79,8 +83,7 @@ def launches(node: Node, strides: Sequence[Shape]) -> Launches | None:
     part = _part(op, specs, strides, 0, 0)
     if part is None:
         return None
-    found = geometry(part.walk, part.layout)
-    return Launches(_alone(part, found), found.scratch, part.kernel.inplace)
+    return Launches(_alone(part), part.geometry.scratch, part.kernel.inplace)
 
 
 @functools.lru_cache(4096)
@@ -116,18 +119,18 @@ def _part(
     return _Part(kernel, walked, layout, ins, outs, offset)
 
 
-def _alone(part: _Part, found: Geometry) -> list[Launch]:
+def _alone(part: _Part) -> list[Launch]:
     """The launches of one kernel."""
     support, whole = text(part.walk)
     source = Source(whole, support)
     return [
         Launch(source, (run.blocks, 1, 1), (THREADS, 1, 1), 0, functools.partial(part.words, run))
-        for run in found.runs
+        for run in part.geometry.runs
     ]
 
 
 def _together(parts: Sequence[_Part]) -> list[Launch]:
-    """As few launches as hold independent kernels."""
+    """As few launches as hold independent kernels, each of which takes one."""
     made: list[Launch] = []
     waiting: list[_Part] = []
     size = 1
@@ -143,10 +146,10 @@ def _together(parts: Sequence[_Part]) -> list[Launch]:
 def _launch(parts: Sequence[_Part]) -> Launch:
     """One launch of independent kernels, those of one text side by side."""
     if len(parts) == 1:
-        return _alone(parts[0], geometry(parts[0].walk, parts[0].layout, split=False))[0]
+        return _alone(parts[0])[0]
     groups = [list(same) for _, same in itertools.groupby(parts, lambda part: text(part.walk))]
     support, whole = together([same[0].walk for same in groups], [*map(len, groups)])
-    runs = [geometry(part.walk, part.layout, split=False).runs[0] for part in parts]
+    runs = [part.geometry.runs[0] for part in parts]
     blocks = list(itertools.accumulate((run.blocks for run in runs), initial=0))
 
     def arguments(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
@@ -160,7 +163,7 @@ def _launch(parts: Sequence[_Part]) -> Launch:
 
 
 def _gathered(node: Node, strides: Sequence[Shape]) -> Launches | None:
-    """Independent small ops."""
+    """Independent small ops; one whose sums are split over many blocks has launches of its own."""
     assert isinstance(node.op, Together)
     parts: list[_Part] = []
     inplace: list[tuple[int, ...]] = []
@@ -173,7 +176,10 @@ def _gathered(node: Node, strides: Sequence[Shape]) -> Launches | None:
         parts.append(part)
         inplace += [tuple(first_out + i for i in outs) for outs in part.kernel.inplace]
         first_in, first_out = last, part.outs.stop
-    return Launches(_together(parts), 0, inplace)
+    split = [part for part in parts if len(part.geometry.runs) > 1]
+    whole = _together([part for part in parts if len(part.geometry.runs) == 1])
+    made = [*itertools.chain.from_iterable(map(_alone, split)), *whole]
+    return Launches(made, max((part.geometry.scratch for part in split), default=0), inplace)
 
 
 # ---------------------------------------------------------------- ops made of copies

@@ -30,18 +30,15 @@ class Geometry:
     scratch: int = 0
 
 
-def geometry(walk: Walk, layout: Layout, split: bool = True) -> Geometry:
-    """Return how a kernel is run.
-
-    split  whether it may take several launches
-    """
+def geometry(walk: Walk, layout: Layout) -> Geometry:
+    """Return how a kernel is run."""
     if not walk.reduces:
         groups = layout.length // _extent(walk, layout) * -(-_extent(walk, layout) // walk.group)
         blocks = -(-groups // THREADS)
         return Geometry((Run(min(blocks, MOST_BLOCKS), (groups,)),))
     side, groups, blocks = _sides(walk, layout)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
-    splits = min(-(-BUSY // blocks), groups // (walkers * LONG)) if split else 1
+    splits = min(-(-BUSY // blocks), groups // (walkers * LONG))
     if splits <= walk.pattern.stages:  # each stage more takes two launches more
         whole = (groups, side, layout.count, groups, 1, 1, -1, False, True)
         return Geometry((Run(blocks, tuple(map(int, whole))),))
