@@ -365,6 +365,8 @@ def test_nodes_that_cudnn_has_no_problem_for_are_not_tunable():
     assert tuner().tunable(Relu()(empty), [(20, 4)]) is None
     odd = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
     assert tuner().tunable(odd, [(40, 4), (28, 4)]) is None
+    blocks = laid_out(convolution(2, 8, 8, 4, 3, 1, 1, "float32")[0], (4, 1, 4))
+    assert tuner().tunable(blocks, strides(blocks)) is None
 
 
 # ---------------------------------------------------------------- what candidates are compared with

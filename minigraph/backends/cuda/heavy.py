@@ -107,6 +107,10 @@ def product_of(node: Node) -> Product | None:
         return None
     specs = (*(x.spec for x in node.inputs), node.spec)
     fits = all(s.size and s.dtype == node.dtype for s in specs)
+    # Lanes are all the channels or none: blocks of some of them are nothing to cuDNN.
+    fits &= all(
+        n == 1 or s.shape[1] == 1 for n, s in zip(lanes, (*specs[:2], node.spec), strict=True)
+    )
     return Product(op, lanes, relu) if fits and node.dtype.name in FLOATS else None
 
 
