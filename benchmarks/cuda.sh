@@ -1,12 +1,50 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: the tests on the device, then the speed tables.
+# What needs a GPU: the tests on the device, then the speed tables, part by part.
 #
-#   benchmarks/cuda.sh [FOLDER]     (default benchmarks/results/h200)
+#   benchmarks/cuda.sh [-o FOLDER] [-t SECONDS] [PART...] [-- OPTION...]
+#
+# FOLDER   where results go; without it benchmarks/results/h200
+# SECONDS  that a part, or a file of tests, may take; without it all ends within eight minutes
+# PART     tests, float32, tf32 or bfloat16; without one all of them
+# OPTION   of `minigraph bench`, in the place of what it gets here: -- --models resnet50
+#
+# What takes too long is interrupted, writes what it has, and leaves the others their time.
+#
+# Eight minutes hold the tests and the expressions.  A network takes about ten in each precision:
+# every side starts in two processes, level 3 tunes for up to two minutes in either, and
+# torch.compile's max-autotune takes one to two in each of two memory layouts.  So its tables are
+# made one by one: benchmarks/cuda.sh -t 1300 tf32.  With -- --peers torch it is half of that.
 #
 # Wheels in a folder .whl beside the project are installed first, for machines without a network.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-out=${1:-benchmarks/results/h200}
+
+out=benchmarks/results/h200
+seconds=
+while getopts o:t: option; do
+  case $option in
+    o) out=$OPTARG ;;
+    t) seconds=$OPTARG ;;
+    *) exit 2 ;;
+  esac
+done
+shift $((OPTIND - 1))
+parts=()
+while [[ ${1:--} != -* ]]; do
+  parts+=("$1")
+  shift
+done
+[ "${1:-}" = -- ] && shift
+[ ${#parts[@]} -gt 0 ] || parts=(tests float32 tf32 bfloat16)
+for part in "${parts[@]}"; do
+  case $part in
+    tests | float32 | tf32 | bfloat16) ;;
+    *)
+      echo "there is no part $part; use tests, float32, tf32 or bfloat16" >&2
+      exit 2
+      ;;
+  esac
+done
 mkdir -p "$out"
 
 if [ -d .whl ]; then
@@ -16,12 +54,55 @@ fi
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export MINIGRAPH_CACHE_DIR=${MINIGRAPH_CACHE_DIR:-/tmp/minigraph-cache}
 
+failed=0
+ends=()
+
+# Run a command for a number of seconds at most: run NAME SECONDS COMMAND...
+run() {
+  local name=$1 limit=${seconds:-$2} begun=$SECONDS
+  shift 2
+  # The interrupt is for this process alone, not for those that it has started: it is what pytest
+  # and the bench end in good order for.  No pipe: what is left behind would keep it open.
+  timeout --foreground --signal=INT --kill-after=20 "$limit" "$@" >"$out/$name.txt" 2>&1
+  local status=$? said=done
+  tail -n 60 "$out/$name.txt"
+  case $status in
+    0) ;;
+    124 | 137) said="stopped after $limit s" ;;
+    *) said="failed with status $status" ;;
+  esac
+  [ "$status" = 0 ] || failed=1
+  ends+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - begun)) "$said")")
+}
+
+# A process for each file: a kernel that goes astray spoils the device for the rest of its process.
+tests() {
+  run "test_cuda_device$1" "$2" \
+    python3 -m pytest -m cuda -q --tb=short --maxfail=50 "tests/test_cuda_device$1.py"
+}
+
+bench() {
+  local precision=$1 limit=$2 models=$3
+  shift 3
+  run "$precision" "$limit" python3 -m minigraph bench --device cuda --precision "$precision" \
+    --models "$models" --levels 0,3 --peers torch,torch.compile --repeats 7 \
+    --out "$out/$precision" "$@"
+}
+
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
   tee "$out/device.csv"
-python3 -m minigraph info --json >"$out/info.json"
-python3 -m pytest -m cuda -q --tb=short tests/test_cuda_device.py 2>&1 | tee "$out/tests.txt"
-tested=$?
-python3 -m minigraph bench --device cuda --models abc,abplusc,chain,softmax,alexnet,resnet50 \
-  --peers torch,torch.compile --out "$out"
-benched=$?
-exit $((tested || benched))
+timeout 60 python3 -m minigraph info --json >"$out/info.json"
+for part in "${parts[@]}"; do
+  case $part in
+    tests)
+      tests "" 120
+      tests _tuning 50
+      tests _training 60
+      ;;
+    float32) bench float32 110 abc,abplusc,chain,softmax,alexnet,resnet50 "$@" ;;
+    *) bench "$part" 50 alexnet,resnet50 "$@" ;;
+  esac
+done
+printf '\n'
+printf '%s\n' "${ends[@]}" | tee "$out/ends.txt"
+exit $failed

@@ -1,0 +1,92 @@
+"""What the tests share that need a GPU."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+
+
+def require():
+    """Skip the tests of a module where there is no device."""
+    try:
+        mg.comp_graph("cuda")
+    except mg.DeviceError as error:
+        pytest.skip(str(error))
+
+
+def on_host(array):
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def close(found, expected, tolerance):
+    """Equal to a tolerance of the largest element; infinities and NaN at the same places."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    if expected.dtype.kind in "iub":
+        np.testing.assert_array_equal(found, expected)
+        return
+    wide, wanted = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(wide[~finite], wanted[~finite])
+    if finite.any():
+        limit = tolerance * max(np.abs(wanted[finite]).max(), 1e-30)
+        assert np.abs(wide[finite] - wanted[finite]).max() <= limit
+
+
+# ---------------------------------------------------------------- a network to train
+
+
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        return ops.relu(self.norm(self.conv(x)) + x)
+
+
+def network(dropout=0.0):
+    """Return a small residual network with weights that are the same every time."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1, bias=False),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        Block(32),
+        Block(32),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(128, 10),
+    )
+    rng = np.random.default_rng(0)
+    for name, parameter in net.named_parameters():
+        if parameter.ndim > 1:
+            scale = (2 / np.prod(parameter.shape[1:])) ** 0.5
+            parameter.assign((rng.normal(size=parameter.shape) * scale).astype(np.float32))
+        elif name.endswith("bias"):
+            parameter.assign(np.zeros(parameter.shape, np.float32))
+    return net
+
+
+def batch():
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(16, 3, 16, 16)).astype(np.float32), rng.integers(0, 10, 16)
+
+
+def training(device, dropout=0.0, **options):
+    """Return a step of training; options of the autotuner are named without "autotune."."""
+    net = network(dropout)
+    x, labels = mg.input("x", (16, 3, 16, 16)), mg.input("labels", (16,), "int64")
+    loss = ops.cross_entropy(net(x), labels)
+    updates = {**optim.Adam(net.parameters(), lr=1e-4).minimize(loss), **net.updates()}
+    tuner = ("budget", "deterministic", "workspace_limit")
+    named = {f"autotune.{n}" if n in tuner else n: value for n, value in options.items()}
+    return mg.comp_graph(device, named).compile([x, labels], loss, updates=updates)
+
+
+def losses(device, steps=20, **options):
+    """Return the losses of some steps of training, and the step."""
+    step = training(device, **options)
+    return np.array([float(on_host(step(*batch()))) for _ in range(steps)]), step

@@ -1,0 +1,110 @@
+"""Training on a GPU: `pytest -m cuda`.  Skipped where there is none."""
+
+import gc
+
+import numpy as np
+import pytest
+import test_examples
+from cuda_device import batch, losses, require, training
+
+pytestmark = pytest.mark.cuda
+LEVELS = [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device():
+    require()
+
+
+@pytest.fixture(scope="module")
+def of_the_cpu():
+    """The losses of 20 steps."""
+    return losses("cpu", graph_opt_level=0)[0]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_losses_follow_those_of_the_cpu(level, of_the_cpu):
+    found, step = losses("cuda", graph_opt_level=level, autotune="off")
+    np.testing.assert_allclose(found, of_the_cpu, rtol=1e-3)
+    assert (step.report().launches, step.report().syncs) == (1, 0)
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_losses_of_a_tuned_step_follow_those_of_the_cpu(level, of_the_cpu):
+    found, step = losses("cuda", graph_opt_level=level, autotune="tune", budget=15.0)
+    np.testing.assert_allclose(found, of_the_cpu, rtol=1e-3)
+    assert (step.report().launches, step.report().syncs) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [({"precision": "tf32"}, 1e-2), ({"amp": "bfloat16"}, 5e-2), ({"amp": "float16"}, 2e-2)],
+)
+def test_small_types_lead_to_nearly_the_same_losses(options, tolerance, of_the_cpu):
+    found, step = losses("cuda", graph_opt_level=3, autotune="off", **options)
+    np.testing.assert_allclose(found, of_the_cpu, rtol=tolerance)
+    assert (step.report().launches, step.report().syncs) == (1, 0)
+
+
+def test_dropout_drops_what_it_drops_on_the_cpu():
+    expected, _ = losses("cpu", dropout=0.5, graph_opt_level=0)
+    found, _ = losses("cuda", dropout=0.5, graph_opt_level=3, autotune="off")
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_a_negative_level_finds_no_difference():
+    losses("cuda", steps=3, graph_opt_level=-3, autotune="off")
+
+
+def test_without_a_graph_the_numbers_are_the_same():
+    one, _ = losses("cuda", graph_opt_level=3, autotune="off")
+    other, step = losses("cuda", graph_opt_level=3, autotune="off", bulk=False)
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert step.report().launches > 1
+
+
+def test_a_profile_tells_of_every_step_and_trains():
+    step = training("cuda", graph_opt_level=3, autotune="off")
+    first = step.profile(*batch())
+    assert len(first.kernels) == len(step.report().steps)
+    assert all(kernel.seconds > 0 for kernel in first.kernels)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_hundred_steps_take_no_more_memory_than_three(level):
+    driver = pytest.importorskip("minigraph.backends.cuda.backend").opened(0)[0]
+    cupy = pytest.importorskip("cupy")
+    step = training("cuda", graph_opt_level=level, autotune="off")
+
+    def held():
+        gc.collect()
+        with driver.current():
+            return cupy.get_default_memory_pool().used_bytes(), driver.free_bytes()
+
+    for _ in range(3):
+        step(*batch())
+    used, free = held()
+    for _ in range(100):
+        step(*batch())
+    after, left = held()
+    assert after <= used
+    assert left >= free - (1 << 20)
+
+
+# ---------------------------------------------------------------- the networks of the examples
+
+EXAMPLES = {
+    "alexnet": (
+        lambda n: test_examples.ALEXNET.AlexNet(n, dropout=0.0),
+        test_examples.torch_alexnet,
+        3e-5,
+    ),
+    "resnet18": (test_examples.RESNET.resnet18, test_examples.torch_resnet18, 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_losses_of_the_examples_follow_pytorchs(name, monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_DEVICE", "cuda")
+    monkeypatch.setenv("MINIGRAPH_OPTIONS", "graph_opt_level=3;autotune=off")
+    test_examples.test_from_the_same_weights_the_losses_follow_pytorchs(*EXAMPLES[name])

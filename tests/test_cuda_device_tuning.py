@@ -1,0 +1,180 @@
+"""Tuning and caches on a GPU: `pytest -m cuda`.  Skipped where there is none."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_device import batch, losses, on_host, require, training
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.autotune import session
+from minigraph.compile import measurements
+
+pytestmark = pytest.mark.cuda
+BUDGET = 60.0  # seconds: all candidates are to be measured
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device():
+    require()
+
+
+def begin(patch, folder):
+    """Make this process forget what it has measured, as if it had just begun."""
+    patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
+    patch.setattr(session, "_unkept", {})
+    measurements.cache_clear()
+    mg.autotune.reset_stats()
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A cache folder in which all of the network is measured, and the report on that."""
+    folder = tmp_path_factory.mktemp("tuned")
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch, folder)
+        report = training("cuda", graph_opt_level=3, budget=BUDGET).report()
+    return folder, report
+
+
+@pytest.fixture
+def folder(tuned, monkeypatch):
+    """The same, of a process that begins."""
+    begin(monkeypatch, tuned[0])
+
+
+def algorithms(**options):
+    """Return what is chosen for the network, of which nothing is measured."""
+    step = training("cuda", **{"graph_opt_level": 3, "autotune": "frozen", **options})
+    assert mg.autotune.stats().measurements == 0
+    return step.report().algorithms
+
+
+def measured(algorithm):
+    """Return what was measured of the algorithm that was chosen."""
+    (found,) = (
+        m
+        for m in algorithm.candidates
+        if m.name == algorithm.name and " ".join(m.layouts) == algorithm.layout
+    )
+    return found
+
+
+def test_each_convolution_and_product_has_candidates_of_which_a_fast_one_is_chosen(tuned):
+    directions = {a.op for a in tuned[1].algorithms}
+    assert {"conv2d", "conv2d_backward_data", "conv2d_backward_weights", "matmul"} <= directions
+    for algorithm in tuned[1].algorithms:
+        assert algorithm.origin == "measured", algorithm
+        timed = [m for m in algorithm.candidates if m.seconds is not None]
+        assert len(timed) > 1, algorithm
+        chosen = measured(algorithm)
+        assert chosen.seconds == algorithm.seconds and not chosen.error
+        same = [m for m in timed if m.layouts == chosen.layouts and m.precision == "float32"]
+        fastest = min(m.seconds for m in same if not m.error)
+        doubt = min(max(0.03, *(m.spread for m in same)), 0.5)
+        assert algorithm.seconds * (1 - doubt) <= fastest, algorithm
+
+
+def test_what_cudnn_offers_computes_what_it_should_or_says_in_a_line_why_not(tuned):
+    every = {
+        (a.subject, m.name, m.layouts): m for a in tuned[1].algorithms for m in a.candidates
+    }.values()
+    assert all("\n" not in m.error for m in every)
+    wrong = [m for m in every if "wrong result" in m.error or "wrote" in m.error]
+    assert len(wrong) <= len(every) / 20, wrong
+    assert {m.precision for m in every} == {"float32"}
+
+
+def test_images_lie_with_the_channels_last_where_that_was_measured_too(tuned):
+    convolutions = [a for a in tuned[1].algorithms if a.op == "conv2d"]
+    layouts = {m.layouts for a in convolutions for m in a.candidates if not m.error}
+    assert {layout[0] for layout in layouts} == {"nchw", "nhwc"}
+
+
+def test_what_is_measured_is_found_again_and_frozen(folder):
+    assert {a.origin for a in algorithms()} == {"stored"}
+    x, w = mg.input("x", (7, 24)), mg.Parameter(np.ones((24, 40), np.float32))
+    with pytest.raises(mg.CacheError, match=r"nothing is measured for cudnn matmul of rows"):
+        mg.comp_graph("cuda", {"graph_opt_level": 3, "autotune": "frozen"}).compile([x], x @ w)
+
+
+def test_heuristics_stand_in_for_what_is_not_measured(monkeypatch, tmp_path):
+    begin(monkeypatch, tmp_path)
+    assert {a.origin for a in algorithms(autotune="cached")} == {"heuristic"}
+    assert {a.origin for a in algorithms(autotune="tune", budget=0.0)} == {"heuristic"}
+
+
+@pytest.mark.filterwarnings("ignore:no algorithm for .* keeps the limit")
+def test_a_limit_on_the_workspace_is_kept_and_measures_nothing(folder):
+    for limit in (0, 1 << 20):
+        for algorithm in algorithms(workspace_limit=limit):
+            chosen, least = measured(algorithm), algorithm.candidates
+            within = [m for m in least if m.layouts == chosen.layouts and m.seconds and not m.error]
+            assert chosen.workspace <= max(limit, min(m.workspace for m in within))
+
+
+def test_what_is_deterministic_gives_the_same_bits_every_run(folder):
+    assert all(measured(a).deterministic for a in algorithms(deterministic=True))
+    options = {"graph_opt_level": 3, "autotune": "frozen", "deterministic": True}
+    one, other = (losses("cuda", steps=5, **options)[0] for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_lower_precision_is_measured_for_itself(folder):
+    exact = {a.subject for a in algorithms()}
+    step = training("cuda", graph_opt_level=3, autotune="cached", precision="tf32")
+    loose = {a.subject for a in step.report().algorithms}
+    assert loose.isdisjoint(exact) and all(subject.endswith(", tf32") for subject in loose)
+
+
+def test_measurements_travel_in_a_file(folder, monkeypatch, tmp_path):
+    path = tmp_path / "network.cache"
+    training("cuda", graph_opt_level=3, autotune="frozen").save_cache(path, "cudnn")
+    begin(monkeypatch, tmp_path / "elsewhere")
+    cg = mg.comp_graph("cuda", {"graph_opt_level": 3, "autotune": "cached"})
+    loaded = cg.load_cache(path, "cudnn")
+    assert loaded.accepted > 0 and not loaded.rejected
+    x = mg.input("x", (16, 128))
+    w = mg.Parameter(np.ones((10, 128), np.float32))
+    y = ops.linear(x, w, mg.Parameter(np.zeros(10, np.float32)))
+    (algorithm,) = cg.compile([x], y).report().algorithms
+    assert algorithm.origin == "loaded file"
+
+
+SECOND = """
+import json
+import minigraph as mg
+from cuda_device import losses
+found, step = losses("cuda", steps=2, graph_opt_level=3, budget=%r)
+stats = mg.autotune.stats().measurements, mg.jit.stats().compilations, mg.jit.stats().disk_hits
+print(json.dumps([*stats, *found]))
+"""
+
+
+def test_a_second_process_tunes_and_compiles_nothing(tmp_path):
+    env = {**os.environ, "MINIGRAPH_CACHE_DIR": str(tmp_path)}
+    path = [str(Path(__file__).parent), *filter(None, [env.get("PYTHONPATH")])]
+    env["PYTHONPATH"] = os.pathsep.join(path)
+    command = [sys.executable, "-c", SECOND % BUDGET]
+    first, second = (
+        json.loads(
+            subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+        )
+        for _ in range(2)
+    )
+    assert first[0] > 0 and first[1] > 0 and first[2] == 0
+    assert second[:2] == [0, 0] and second[2] > 0
+    np.testing.assert_allclose(second[3:], first[3:], rtol=1e-3)
+
+
+def test_a_tuned_function_agrees_with_one_that_is_not(folder):
+    results = [
+        on_host(training("cuda", graph_opt_level=level, autotune=autotune)(*batch()))
+        for level, autotune in ((3, "frozen"), (0, "off"))
+    ]
+    np.testing.assert_allclose(*results, rtol=1e-4)
