@@ -4,16 +4,17 @@
 #   benchmarks/cuda.sh [-o FOLDER] [-t SECONDS] [PART...] [-- OPTION...]
 #
 # FOLDER   where results go; without it benchmarks/results/h200
-# SECONDS  that a part, or a file of tests, may take; without it all ends within eight minutes
-# PART     tests, float32, tf32 or bfloat16; without one all of them
+# SECONDS  that a part, or a file of tests, may take, in the place of what it has here
+# PART     tests, expressions, and networks in float32, tf32 or bfloat16; without one the first two
 # OPTION   of `minigraph bench`, in the place of what it gets here: -- --models resnet50
 #
-# What takes too long is interrupted, writes what it has, and leaves the others their time.
+# Each of these fits into eight minutes:
 #
-# Eight minutes hold the tests and the expressions.  A network takes about ten in each precision:
-# every side starts in two processes, level 3 tunes for up to two minutes in either, and
-# torch.compile's max-autotune takes one to two in each of two memory layouts.  So its tables are
-# made one by one: benchmarks/cuda.sh -t 1300 tf32.  With -- --peers torch it is half of that.
+#   benchmarks/cuda.sh
+#   benchmarks/cuda.sh float32       and so tf32, bfloat16
+#
+# PyTorch's max-autotune takes one to three minutes of them for each network, which is why every side
+# starts only once.  What takes too long is interrupted, and what it has measured is kept.
 #
 # Wheels in a folder .whl beside the project are installed first, for machines without a network.
 set -uo pipefail
@@ -35,12 +36,12 @@ while [[ ${1:--} != -* ]]; do
   shift
 done
 [ "${1:-}" = -- ] && shift
-[ ${#parts[@]} -gt 0 ] || parts=(tests float32 tf32 bfloat16)
+[ ${#parts[@]} -gt 0 ] || parts=(tests expressions)
 for part in "${parts[@]}"; do
   case $part in
-    tests | float32 | tf32 | bfloat16) ;;
+    tests | expressions | float32 | tf32 | bfloat16) ;;
     *)
-      echo "there is no part $part; use tests, float32, tf32 or bfloat16" >&2
+      echo "there is no part $part; use tests, expressions, float32, tf32 or bfloat16" >&2
       exit 2
       ;;
   esac
@@ -81,12 +82,13 @@ tests() {
     python3 -m pytest -m cuda -q --tb=short --maxfail=50 "tests/test_cuda_device$1.py"
 }
 
+# Measure networks or expressions: bench PART PRECISION SECONDS MODELS [OPTION...]
 bench() {
-  local precision=$1 limit=$2 models=$3
-  shift 3
-  run "$precision" "$limit" python3 -m minigraph bench --device cuda --precision "$precision" \
-    --models "$models" --levels 0,3 --peers torch,torch.compile --repeats 7 \
-    --out "$out/$precision" "$@"
+  local part=$1 precision=$2 limit=$3 models=$4
+  shift 4
+  run "$part" "$limit" python3 -m minigraph bench --device cuda --precision "$precision" \
+    --models "$models" --levels 0,3 --peers torch,torch.compile --repeats 7 --once --budget 30 \
+    --out "$out/$part" "$@"
 }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
@@ -95,12 +97,12 @@ timeout 60 python3 -m minigraph info --json >"$out/info.json"
 for part in "${parts[@]}"; do
   case $part in
     tests)
-      tests "" 120
-      tests _tuning 50
-      tests _training 60
+      tests "" 150
+      tests _tuning 60
+      tests _training 90
       ;;
-    float32) bench float32 110 abc,abplusc,chain,softmax,alexnet,resnet50 "$@" ;;
-    *) bench "$part" 50 alexnet,resnet50 "$@" ;;
+    expressions) bench expressions float32 150 abc,abplusc,chain,softmax "$@" ;;
+    *) bench "$part" "$part" 450 alexnet,resnet50 "$@" ;;
   esac
 done
 printf '\n'

@@ -102,6 +102,9 @@ def test_all_is_measured_unless_less_is_asked_for(monkeypatch):
     less = planned("--quick", "--models", "abc,mlp", "--peers", "jax", "--threads", "1")
     assert (less.models, less.peers, less.threads) == (("abc", "mlp"), ("jax",), 1)
     assert less.budget < plan.budget and less.repeats < plan.repeats
+    short = planned("--device", "cpu", "--budget", "7", "--once")
+    assert (short.budget, short.twice) == (7.0, False)
+    assert plan.twice
 
 
 # ---------------------------------------------------------------- the sides
@@ -236,6 +239,13 @@ def test_jax_is_left_out_where_it_has_no_such_precision(monkeypatch):
     commands = plans.sides(small, "mlp", plans.missing(small))
     assert "jax" not in commands and "torch" in commands
     assert all(json.loads(command[-1])["precision"] == "bfloat16" for command in commands.values())
+
+
+def test_on_a_gpu_networks_are_compiled_by_pytorch_in_one_memory_format():
+    sides = plans.sides(on_cuda(), "resnet50", ())
+    assert "torch.compile, channels last" in sides and "torch.compile" not in sides
+    assert {"torch", "torch, channels last"} <= sides.keys()
+    assert "torch.compile" in plans.sides(on_cuda(), "abc", ())
 
 
 @pytest.mark.parametrize(

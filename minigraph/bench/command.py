@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--models", type=models, metavar="A,B", help=f"of {', '.join(NAMES)}")
     add("--levels", type=_levels, default=LEVELS, metavar="0,3", help="default: 0,1,2,3")
     add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
+    add("--budget", type=_count, metavar="S", help="seconds of tuning a compile, at most")
+    add("--once", action="store_true", help="one process a side: no warm first calls")
     add("--untuned", action="store_true", help="networks without measured algorithms, too")
     add("--batch-size", type=_count, metavar="N", help="images a step of every network")
     about = f"of {', '.join(PEERS)}, or none (default: all; --quick: {', '.join(QUICK_PEERS)})"
@@ -102,6 +104,10 @@ def planned(asked: argparse.Namespace) -> Plan:
     defaults = {**(QUICK if asked.quick else FULL)}
     if asked.repeats:
         defaults["repeats"] = asked.repeats
+    if asked.budget:
+        defaults["budget"] = float(asked.budget)
+    if asked.once:
+        defaults["twice"] = False
     models = QUICK_MODELS if asked.quick else NAMES
     peers = QUICK_PEERS if asked.quick else tuple(PEERS)
     return Plan(

@@ -13,6 +13,7 @@ from minigraph.bench.precision import PRECISIONS
 from minigraph.bench.results import EAGER, LEVELS, UNTUNED
 from minigraph.bench.worker import Task
 
+LAST = "channels last"
 MACHINE = "machine"  # the side that is none: the probe
 TUNED = 2  # the least level that measures algorithms
 
@@ -24,17 +25,27 @@ class Peer:
     file        of this package, which runs it
     settings    of its sides
     precisions  in which it is compared with
+    on_cuda     its settings for networks there, where a start may take minutes; empty: all
     """
 
     library: str
     file: str
     settings: Sequence[str]
     precisions: Collection[str] = tuple(PRECISIONS)
+    on_cuda: Sequence[str] = ()
+
+    def sides(self, model: str, device: str) -> Sequence[str]:
+        """Return the settings in which it runs a case."""
+        if model not in NETWORKS:  # an expression has no channels
+            return [setting for setting in self.settings if LAST not in setting]
+        return (device != "cpu" and self.on_cuda) or self.settings
 
 
 PEERS = {
-    "torch": Peer("torch", "torch_peer", ("", "channels last")),
-    "torch.compile": Peer("torch", "torch_peer", ("compiled", "compiled, channels last")),
+    "torch": Peer("torch", "torch_peer", ("", LAST)),
+    "torch.compile": Peer(
+        *("torch", "torch_peer", ("compiled", f"compiled, {LAST}")), on_cuda=(f"compiled, {LAST}",)
+    ),
     "jax": Peer("jax", "jax_peer", ("",), [name for name, p in PRECISIONS.items() if p.jax]),
 }
 
@@ -106,11 +117,8 @@ def sides(plan: Plan, model: str, missing: Collection[str]) -> dict[str, list[st
         peer = PEERS[name]
         if peer.library in missing:
             continue
-        for setting in peer.settings:
-            layout = "channels last" in setting
-            if not layout or model in NETWORKS:  # an expression has no channels
-                side = f"{name}, channels last" if layout else name
-                found[side] = command(peer.file, setting)
+        for setting in peer.sides(model, plan.device):
+            found[f"{name}, {LAST}" if LAST in setting else name] = command(peer.file, setting)
     return found
 
 
