@@ -18,6 +18,7 @@ class StandIn:
     """A driver whose device is the host; `log` has the calls, and `words` those of the launches."""
 
     compute, copies, device = "compute", "copies", "cuda:0"
+    ordinal = 0
     name, version, arch = "a stand-in", (13, 0), "sm_90"
 
     def __init__(self, fail_in_capture=False):
@@ -38,6 +39,7 @@ class StandIn:
         return "caller"
 
     def allocate(self, nbytes):
+        self.log.append(("allocate", nbytes))
         self.held.append(np.zeros(nbytes, np.uint8))
         return SimpleNamespace(address=self.held[-1].ctypes.data)
 
@@ -46,7 +48,7 @@ class StandIn:
 
     def event(self, timing=False):
         self.events += 1
-        return ["begun", "arrived", "landed", "done"][self.events - 1] if self.events < 5 else ""
+        return ["arrived", "landed", "begun", "done"][self.events - 1] if self.events < 5 else ""
 
     def stream(self):
         return "private"
@@ -80,7 +82,8 @@ class StandIn:
         self._do(stream, lambda: ctypes.memmove(to, source, nbytes), "copy", nbytes)
 
     def array(self, spec):
-        return on_device(np.zeros(spec.shape, spec.dtype))
+        self.log.append(("array", spec.nbytes))
+        return DeviceArray(np.zeros(spec.shape, spec.dtype))
 
     def gather(self, to, source, spec, strides, stream):
         interface = {"data": (source, True), "typestr": spec.dtype.str, "version": 3}
@@ -131,6 +134,7 @@ def open_instead(patch, device, load):
 
     patch.setattr(backend, "opened", lambda ordinal: (device, None))
     patch.setattr(backend, "CudaWorkbench", lambda stream: None)
+    patch.setattr(backend, "cupy", SimpleNamespace(ndarray=DeviceArray))
     patch.setattr(backend.cudnn, "backend_version", lambda: 92800)
     patch.setattr(heavy, "product_of", lambda node: None)
     patch.setattr(compiler, "load", load)
@@ -141,7 +145,19 @@ def on_host(address, spec):
     return np.frombuffer(memory, spec.dtype).reshape(spec.shape)
 
 
-def on_device(array):
-    """An array as CuPy has it, as far as it is looked at."""
-    pointer = SimpleNamespace(ptr=array.ctypes.data)
-    return SimpleNamespace(data=pointer, array=array, get=lambda: array)
+class DeviceArray:
+    """An array as CuPy has it, as far as it is looked at; `array` is what it holds."""
+
+    def __init__(self, array, ordinal=0):
+        self.array = array
+        self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=ordinal)
+        self.shape, self.dtype, self.flags = array.shape, array.dtype, array.flags
+
+    def get(self):
+        return self.array
+
+    def astype(self, dtype, copy):
+        return self if self.dtype == dtype else DeviceArray(self.array.astype(dtype))
+
+    def copy(self, order):
+        return DeviceArray(self.array.copy(order))

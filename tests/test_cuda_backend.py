@@ -18,7 +18,9 @@ from minigraph import nn, ops, optim
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
-from cuda_stand_in import StandIn, open_instead
+from cuda_stand_in import DeviceArray, StandIn, open_instead
+
+from minigraph.backends.cuda import binding
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
 
@@ -104,6 +106,32 @@ def test_random_graphs_compute_their_meaning(device, level):
     found = meaning.call("cuda", {"graph_opt_level": level})
     found = [getattr(value, "array", value) for value in found]
     meaning.check(found, f"at level {level}")
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_random_graphs_compute_their_meaning_where_the_arrays_are(device, monkeypatch, level):
+    monkeypatch.setattr(binding, "LAUNCHING", 0)
+    meaning = Meaning([RandomGraph(seed) for seed in range(24)])
+    meaning.arrays = [DeviceArray(np.array(x)) for x in meaning.arrays]
+    found = meaning.call("cuda", {"graph_opt_level": level})
+    found = [getattr(value, "array", value) for value in found]
+    meaning.check(found, f"at level {level}")
+
+
+def test_a_large_function_reads_and_writes_arrays_of_the_device_that_are_contiguous(device):
+    shape = (512, 4096)
+    x, y = (mg.input(name, shape) for name in "xy")
+    step = mg.comp_graph("cuda", {"graph_opt_level": 3}).compile([x, y], ops.tanh(x) * y)
+    rows = np.random.default_rng(0).normal(size=shape[::-1]).astype(np.float32)
+    turned, straight = DeviceArray(rows.T), DeviceArray(np.ascontiguousarray(rows.T))
+    for first, second in ((straight, straight), (turned, straight), (straight, rows.T)):
+        device.log.clear()
+        np.testing.assert_allclose(
+            step(first, second).array, np.tanh(rows.T) * rows.T, rtol=1e-5, atol=1e-6
+        )
+        copies = [entry for entry in device.log if entry[0] == "copy"]
+        assert len(copies) == isinstance(second, np.ndarray)  # from its landing place
+    assert step.report().launches == 1 and device.graphs == []
 
 
 def test_elementwise_steps_are_one_graph_and_nothing_waits(device):

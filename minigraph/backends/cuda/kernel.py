@@ -22,6 +22,9 @@ from minigraph.graph import Copy, Node, input
 from minigraph.ops.layout import Reorder, unpacked
 from minigraph.spec import Shape
 
+# Bytes: the widest loads of our kernels, and what cuDNN is told that addresses are multiples of.
+READABLE = 16
+
 WRITTEN: Kernels = {
     **argmax.KERNELS,
     **normalization.KERNELS,
@@ -40,6 +43,7 @@ class CudaKernel:
     """
 
     name = "cuda"
+    alignment = 1  # the words of a launch say whether vectors can be read
 
     def __init__(
         self,

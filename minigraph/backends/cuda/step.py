@@ -11,11 +11,18 @@ from minigraph.backends.cuda.kernel import CudaKernel, LibraryKernel
 from minigraph.backends.cuda.launch import Launch
 from minigraph.backends.reference import run_step
 from minigraph.errors import GraphError
-from minigraph.program import Buffer, Memory, Step
+from minigraph.program import Buffer, Kernel, Memory, Step
 
 Call = Callable[[int], None]  # enqueues a part of a step on a stream
 Places = Mapping[Buffer, int]  # addresses in device memory
 FREE_SHARED = 48 << 10  # bytes of shared memory that a kernel needs no leave for
+
+
+def launches_of(kernel: Kernel) -> int | None:
+    """Return how many calls enqueue a step with this kernel; None if it is none of the device."""
+    if isinstance(kernel, CudaKernel):
+        return len(kernel.launches)
+    return 1 if isinstance(kernel, LibraryKernel) else None
 
 
 def calls_of(
