@@ -10,6 +10,7 @@ import numpy as np
 from minigraph.autotune.candidate import Candidate, Problem
 from minigraph.backends.cpu import heavy, onednn
 from minigraph.backends.cpu.onednn import F32, OneDnnKernel, Way
+from minigraph.backends.operand import BIAS, FEW_CHANNELS, MATRIX, TRANSPOSED, WEIGHTS, order
 from minigraph.dtypes import Array
 from minigraph.graph import Node, Op, input
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -17,9 +18,6 @@ from minigraph.ops.layout import LaidOut, Reorder, lanes_of, layout_name, pack, 
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Tunable
 from minigraph.spec import Shape, Spec
-
-FEW_CHANNELS = 4  # as the first convolution of a network reads
-WEIGHTS, BIAS, MATRIX, TRANSPOSED = "oihw", "vector", "rows", "columns"
 
 
 def tunable(node: Node, strides: Sequence[Shape], threads: int) -> Tunable | None:
@@ -43,7 +41,8 @@ def tunable(node: Node, strides: Sequence[Shape], threads: int) -> Tunable | Non
         layouts = ()
         candidates = partial(_reorders, ys[0], threads)
     elif isinstance(op, Matmul):
-        layouts = (*(_order(x.spec, s) for x, s in zip(node.inputs, strides, strict=True)), MATRIX)
+        lying = zip(node.inputs, strides, strict=True)
+        layouts = (*(order(x.shape, s, F32.itemsize) for x, s in lying), MATRIX)
         if not all(layouts):
             return None
         about += f" of {' and '.join(layouts[:-1])}"
@@ -169,12 +168,3 @@ def _matmuls(
     node: Node, strides: Sequence[Shape], layouts: Sequence[str], threads: int
 ) -> list[Candidate]:
     return list(_made(node, strides, layouts, threads))
-
-
-def _order(x: Spec, strides: Shape) -> str:
-    """Return how a matrix, or a batch of them, lies in memory; empty if neither way."""
-    if tuple(strides) == x.strides:
-        return MATRIX if len(x.shape) > 1 else BIAS
-    *outer, rows, columns = range(len(x.shape))
-    turned = Spec(tuple(x.shape[i] for i in (*outer, columns, rows)), x.dtype).strides
-    return TRANSPOSED if tuple(strides) == tuple(turned[i] for i in (*outer, columns, rows)) else ""

@@ -29,6 +29,7 @@ from minigraph.backends.cuda.cudnn import (
 )
 from minigraph.backends.cuda.memory import array_at, on_stream
 from minigraph.backends.cuda.plans import Plan, first, plans, replay
+from minigraph.backends.operand import MATRIX, TRANSPOSED, order
 from minigraph.dtypes import Array, DType, as_dtype
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op
@@ -171,22 +172,6 @@ def _wider(shape: Shape, dtype: str) -> Shape:
 # ---------------------------------------------------------------- matrix products
 
 
-def order(shape: Shape, strides: Shape, itemsize: int) -> str:
-    """Return which axis of matrices, or of batches of them, is innermost in memory without gaps.
-
-    "rows", "columns", or an empty string if neither is.
-    """
-    *outer, m, n = range(len(shape))
-    for name, axes in (("rows", (*outer, m, n)), ("columns", (*outer, n, m))):
-        step, dense = itemsize, True
-        for axis in reversed(axes):
-            dense &= shape[axis] == 1 or strides[axis] == step
-            step *= shape[axis]
-        if dense:
-            return name
-    return ""
-
-
 def _matmul(node: Node, strides: Sequence[Shape], relu: bool, tf32: bool) -> Way:
     rank = max(3, node.ndim)
     specs = [x.spec for x in node.inputs]
@@ -222,9 +207,9 @@ def _as_convolution(way: Way) -> list[Way]:
     (m, k), n, dtype = x.shape[1:], y.shape[2], problem.dtype
     x_order, y_order = (order(t.shape, t.strides, 1) for t in (x, y))
     shapes = {
-        ("rows", "columns"): ("fprop", (m, k), (n, k)),
-        ("rows", "rows"): ("dgrad", (m, k), (k, n)),
-        ("columns", "rows"): ("wgrad", (k, m), (k, n)),
+        (MATRIX, TRANSPOSED): ("fprop", (m, k), (n, k)),
+        (MATRIX, MATRIX): ("dgrad", (m, k), (k, n)),
+        (TRANSPOSED, MATRIX): ("wgrad", (k, m), (k, n)),
     }
     if (x_order, y_order) not in shapes:
         return []

@@ -13,6 +13,7 @@ from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
 from minigraph.backends.cuda import heavy, reference
 from minigraph.backends.cuda.heavy import ROLES, CudnnKernel, Way
 from minigraph.backends.cuda.plans import Plan
+from minigraph.backends.operand import BIAS, FEW_CHANNELS, MATRIX, TRANSPOSED, WEIGHTS, order
 from minigraph.dtypes import Array
 from minigraph.graph import Node, Op, input
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -21,9 +22,6 @@ from minigraph.ops.layout import LaidOut, Reorder, lanes_of, layout_name, packed
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Tunable
 from minigraph.spec import Shape, Spec
-
-FEW_CHANNELS = 4  # as the first convolution of a network reads
-WEIGHTS, BIAS, MATRIX, TRANSPOSED = "oihw", "vector", "rows", "columns"
 
 
 class Tuner:
@@ -211,9 +209,7 @@ def _convolution_layouts(
 
 def _matrix_layouts(node: Node, strides: Sequence[Shape]) -> tuple[str, ...]:
     itemsize = node.dtype.itemsize
-    matrices = (
-        heavy.order(x.shape, s, itemsize) for x, s in zip(node.inputs[:2], strides, strict=False)
-    )
+    matrices = (order(x.shape, s, itemsize) for x, s in zip(node.inputs[:2], strides, strict=False))
     return *matrices, *(BIAS for _ in node.inputs[2:]), MATRIX
 
 
