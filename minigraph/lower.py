@@ -151,11 +151,12 @@ class _Lowering:
 
     def step(self, node: Node) -> None:
         views = [self.views[x][0] for x in node.inputs]
-        strides = [v.strides for v in views]
-        algorithm = self.choose(node, strides)
-        kernel = self.backend.kernel(node, strides, algorithm.name if algorithm else "")
-        if algorithm and not algorithm.name:
-            algorithm = replace(algorithm, name=_algorithm(kernel))
+        algorithm, kernel = self.chosen(node, views)
+        astray = [i for i, view in enumerate(views) if view.offset % kernel.alignment]
+        if astray:
+            for i in astray:
+                views[i] = self.contiguous(node.inputs[i], views[i])
+            algorithm, kernel = self.chosen(node, views)  # for other strides, perhaps
         for i, view in enumerate(views):
             if not (kernel.strided[i] or view.contiguous):
                 views[i] = self.contiguous(node.inputs[i], view)
@@ -165,6 +166,15 @@ class _Lowering:
         )
         self.emit(node, kernel, tuple(views), outputs, algorithm)
         self.views[node] = outputs
+
+    def chosen(self, node: Node, views: Sequence[View]) -> tuple[Algorithm | None, Kernel]:
+        """Return what computes a node of such inputs, and how that was decided."""
+        strides = [view.strides for view in views]
+        algorithm = self.choose(node, strides)
+        kernel = self.backend.kernel(node, strides, algorithm.name if algorithm else "")
+        if algorithm and not algorithm.name:
+            algorithm = replace(algorithm, name=_algorithm(kernel))
+        return algorithm, kernel
 
     def value(self, node: Node) -> View:
         """Return where the new value of a parameter is: not in a parameter, which may change."""

@@ -70,11 +70,12 @@ class View:
 class Kernel(Protocol):
     """One way to compute the results of one node.
 
-    name     what computes it, for reports: "numpy", "c", "onednn jit:avx2", ...
-    scratch  bytes of memory that it needs while it runs
-    strided  which of its inputs may be views that are not contiguous
-    inplace  for each input which outputs may overwrite it
-    refuses  whether the values of its inputs may not fit, such as a label out of range
+    name       what computes it, for reports: "numpy", "c", "onednn jit:avx2", ...
+    scratch    bytes of memory that it needs while it runs
+    strided    which of its inputs may be views that are not contiguous
+    inplace    for each input which outputs may overwrite it
+    refuses    whether the values of its inputs may not fit, such as a label out of range
+    alignment  bytes, at a multiple of which its inputs have to begin in their buffers
     """
 
     name: str
@@ -82,6 +83,7 @@ class Kernel(Protocol):
     strided: Sequence[bool]
     inplace: Sequence[Sequence[int]]
     refuses: bool
+    alignment: int
 
     @property
     def sources(self) -> Sequence[tuple[str, str]]:

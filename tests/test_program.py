@@ -389,6 +389,33 @@ def test_a_view_makes_no_step(device, view):
     np.testing.assert_array_equal(function(value), Graph((x,), (view(x + 1) + 1,))(value)[0])
 
 
+class Picky(ReferenceBackend):
+    """A device whose products read memory from a multiple of 16 bytes on only."""
+
+    def kernel(self, node, strides, algorithm=""):
+        made = super().kernel(node, strides, algorithm)
+        if node.op.name == "matmul":
+            made.alignment = 16
+            made.strided = (True, True)
+            made.seen = strides
+        return made
+
+
+def test_a_view_is_copied_for_a_kernel_that_cannot_read_from_where_it_begins():
+    x, y = mg.input("x", (6, 5)), mg.input("y", (5, 4))
+
+    def steps(a):
+        return lower(Graph((x, y), (a @ y,)), 1, [], Picky(), lambda node, strides: None).steps
+
+    assert [step.node.op.name for step in steps(x)] == ["matmul"]
+    copied = x[1:]  # rows of 20 bytes
+    copy, product = steps(copied)
+    assert (copy.node.op.name, product.inputs[0].offset) == ("copy", 0)
+    assert product.kernel.seen[0] == (20, 4)
+    for offset, names in ((4, ["matmul"]), (1, ["copy", "matmul"])):
+        assert [step.node.op.name for step in steps(x[offset:])] == names
+
+
 def test_a_view_alone_makes_no_step(device):
     x, w = mg.input("x", (4, 6)), mg.Parameter(np.ones((4, 6), "float32"))
     assert lowered(device, [x.T, w[1:], x[::-1].T], [x]).steps == []

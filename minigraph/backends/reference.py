@@ -22,6 +22,7 @@ class NumpyKernel:
     sources: Sequence[tuple[str, str]] = ()
     scratch = 0
     refuses = True
+    alignment = 1
 
     def __init__(self, node: Node) -> None:
         self.node = node

@@ -42,6 +42,7 @@ class NativeKernel:
     """One or a few calls of C functions."""
 
     name = "c"
+    alignment = 1
 
     def __init__(
         self,
@@ -92,6 +93,7 @@ class SequenceKernel:
         self.name = f"{first.name} + {then.name}"
         self.sources = [*first.sources, *then.sources]
         self.scratch = max(first.scratch, then.scratch)
+        self.alignment = max(first.alignment, then.alignment)
         self.strided = first.strided
         self.inplace = first.inplace
         self.refuses = first.refuses or then.refuses

@@ -356,6 +356,7 @@ class OneDnnKernel:
     """
 
     refuses = False
+    alignment = 1
     sources: Sequence[tuple[str, str]] = ()
 
     def __init__(self, way: Way, inputs: int, threads: int) -> None:

@@ -27,6 +27,7 @@ from minigraph.backends.cuda.cudnn import (
     channels_last,
     contiguous,
 )
+from minigraph.backends.cuda.kernel import READABLE
 from minigraph.backends.cuda.memory import array_at, on_stream
 from minigraph.backends.cuda.plans import Plan, first, plans, replay
 from minigraph.backends.operand import MATRIX, TRANSPOSED, order
@@ -268,6 +269,7 @@ class CudnnKernel:
     """
 
     refuses = False
+    alignment = READABLE
     sources: Sequence[tuple[str, str]] = ()
 
     def __init__(self, way: Way, plan: Plan, handle: Any) -> None:
