@@ -280,6 +280,10 @@ def test_a_candidate_is_timed_more_often_the_shorter_it_is(clock):
 def test_a_candidate_is_timed_no_more_once_it_has_lost(clock):
     # Their first runs are those that are checked: 1.5 times after one timed run, 1.25 after two.
     assert [r for _, r, _ in timed(clock, 0.009, 0.014, 0.012, 0.0103)] == [6, 1, 2, 4]
+    # The times of other layouts are wanted too: a whole network may be faster with them.
+    one, other = candidate("a", Twice(clock, 0.009)), candidate("b", Twice(clock, 0.014))
+    both = problem(one, dataclasses.replace(other, layouts=("ba", "ba")))
+    assert [m.rounds for m in measure(both, None, clock).measurements] == [6, 4]
     # A pause of the machine is not theirs: the shortest run counts.
     paused = (0.0091, 0.09)
     assert [r for _, r, _ in timed(clock, 0.009, paused)] == [6, 6]

@@ -21,8 +21,8 @@ LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts
 ENOUGH = 0.06  # seconds of timing after which 3 rounds do
 ROUNDS = (3, 7)
 TICK = 1e-7  # seconds: no run is shorter
-# Who is slower than the fastest by this share after one timed run, or an nth of it after n, has
-# lost.  More runs would only tell by how much.
+# Who is slower than the fastest in the same layouts by this share after one timed run, or an nth of
+# it after n, has lost.  More runs would only tell by how much.
 SLACK = 0.5
 
 
@@ -46,9 +46,13 @@ def measure(
     for trial in trials:
         trial.plan(min(first, default=0.0))
     for turn in range(ROUNDS[1]):
-        best = min((t.shortest for t in trials if not t.error), default=0.0)
+        best: dict[tuple[str, ...], float] = {}
         for trial in trials:
-            if turn < trial.turns and not trial.has_lost(best):
+            if not trial.error:
+                layouts = trial.candidate.layouts
+                best[layouts] = min(trial.shortest, best.get(layouts, math.inf))
+        for trial in trials:
+            if turn < trial.turns and not trial.has_lost(best[trial.candidate.layouts]):
                 if _over(deadline, clock):
                     return None
                 trial.time(clock)
@@ -121,7 +125,7 @@ class _Trial:
         self._calls = math.ceil(SHORT / max(self.first, TICK))
 
     def has_lost(self, best: float) -> bool:
-        """Return whether it is too far behind the shortest run of all to be timed again."""
+        """Return whether it is too far behind the shortest run of its layouts to go on."""
         n = len(self.samples)
         return n > 0 and self.shortest > (1 + SLACK / n) * best
 
