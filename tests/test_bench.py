@@ -144,11 +144,11 @@ def silent(what, seconds):
 def run(monkeypatch):
     """A function that runs a benchmark whose workers are scripted."""
 
-    def run(commands, progress=silent, models=("abc",), flags=("--quick",)):
+    def run(commands, progress=silent, models=("abc",), flags=("--quick",), keep=lambda _: None):
         plan = planned(*flags, "--device", "cpu", "--models", ",".join(models))
         for module in (measure, cost):
             monkeypatch.setattr(module, "sides", lambda plan, model, missing: commands)
-        return measure.run(plan, {}, progress)
+        return measure.run(plan, {}, progress, keep)
 
     return run
 
@@ -200,6 +200,24 @@ def test_ctrl_c_keeps_what_was_measured(run):
     sides = found.cases["abc"].sides
     assert (len(sides["level 0"].seconds), len(sides["torch"].seconds)) == (1, 0)
     assert any("Interrupted" in line for line in terminal(found))
+
+
+def test_what_is_measured_is_kept_after_each_case(run):
+    kept = []
+    run(
+        {"level 0": scripted()},
+        models=("abc", "mlp"),
+        keep=lambda found: kept.append([*found.cases]),
+    )
+    assert kept == [["abc"], ["abc", "mlp"]]
+
+
+def test_every_other_round_is_in_reverse(run):
+    said = []
+    commands = {name: scripted() for name in ("level 0", "level 3", "torch")}
+    run(commands, lambda what, seconds: said.append(what.rpartition(" ")[2]))
+    turns = said[3:9]  # after the starts
+    assert turns == ["0", "3", "torch", "torch", "3", "0"]
 
 
 def test_peers_that_are_not_installed_are_named(run, monkeypatch):

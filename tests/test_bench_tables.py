@@ -264,3 +264,11 @@ def test_a_table_of_a_document_may_be_of_several_runs(document):
     document.write_text("<!-- bench: again,cpu runs -->\n<!-- end -->\n")
     assert check(document) == 0
     assert r"| a \* b \* c | 3.00 (3.00, -) | - |" in document.read_text()
+
+
+def test_a_table_without_an_end_takes_nothing_with_it(document, capsys):
+    text = f"<!-- bench: cpu levels -->\nkept\n\n{document.read_text()}"
+    document.write_text(text)
+    assert check(document) == 1
+    assert document.read_text() == text
+    assert "has no <!-- end -->" in capsys.readouterr().err

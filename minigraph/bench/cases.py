@@ -98,7 +98,7 @@ def expressions(sizes: Scale) -> dict[str, Expression]:
             f"a * b + c, {floats}", lambda xp, a, b, c: a * b + c, three, {2: 1.5, 3: 1.5}
         ),
         "chain": Expression(
-            f"12 ops with exp and tanh, {floats}",
+            f"14 ops with exp and tanh, {floats}",
             lambda xp, a, b, c: (
                 xp.tanh(a * b + c) * xp.exp(-xp.abs(a - c)) / (1 + a * a) + xp.maximum(b, c) * 0.5
             ),

@@ -86,10 +86,11 @@ def run(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     plan = planned(asked)
     if asked.out:
         asked.out.mkdir(parents=True, exist_ok=True)  # before minutes are spent
-    found = measured(plan, asked.quick)
-    lines = terminal(found)
+    found = measured(plan, asked.quick, asked.out)
     if asked.out:
         found.write(asked.out)
+    lines = terminal(found)
+    if asked.out:
         lines += ["", f"{', '.join([results.FILE, *render(found, asked.out)])} in {asked.out}"]
     return found.data(), lines, INTERRUPTED if found.interrupted else 0
 
@@ -124,8 +125,11 @@ def planned(asked: argparse.Namespace) -> Plan:
     )
 
 
-def measured(plan: Plan, quick: bool) -> Results:
-    """Measure, with a bar that says how much time is left."""
+def measured(plan: Plan, quick: bool, folder: Path | None) -> Results:
+    """Measure, with a bar that says how much time is left.
+
+    folder  where results are written after each case
+    """
     options = {
         "device": plan.device,
         "threads": plan.threads,
@@ -148,7 +152,11 @@ def measured(plan: Plan, quick: bool) -> Results:
             bar.refresh()
             expected[0] = seconds
 
-        return measure.run(plan, options, progress)
+        def keep(found: Results) -> None:
+            if folder:
+                found.write(folder)
+
+        return measure.run(plan, options, progress, keep)
 
 
 def render(found: Results, folder: Path) -> list[str]:

@@ -22,7 +22,8 @@ from minigraph.errors import GraphError
 
 FILES = ("README.md", "docs/performance.md")
 RESULTS = "benchmarks/results"
-MARKED = re.compile(r"(<!-- bench: (.*?) -->\n).*?(<!-- end -->)", re.S)
+BEGIN = "<!-- bench: "
+MARKED = re.compile(rf"({BEGIN}(.*?) -->\n)(?:(?!{BEGIN}).)*?(<!-- end -->)", re.S)
 
 
 def filled(text: str, folder: Path) -> str:
@@ -38,7 +39,10 @@ def filled(text: str, folder: Path) -> str:
         lines = _lines([known[run] for run in several], name)
         return "\n".join([match[1].rstrip("\n"), *lines, match[3]])
 
-    return MARKED.sub(table, text)
+    made, count = MARKED.subn(table, text)
+    if count < text.count(BEGIN):
+        raise GraphError(f"a table that begins with {BEGIN}... --> has no <!-- end -->")
+    return made
 
 
 def _lines(results: Sequence[Results], name: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 The machine's speed drifts, so figures are compared within one run only, and every round gives each
 side one turn.  A process of its own keeps one side's threads, allocator and libraries from the
-others'.
+others'.  Some libraries' threads go on looking for work after a turn, at the cost of whose turn is
+next: every other round is in reverse, so that it is not always the same side.
 """
 
 from __future__ import annotations
@@ -28,16 +29,23 @@ LEAST = 3  # turns, however long they take
 Progress = Callable[[str, float], None]  # what is done now, the seconds it was to take
 
 
-def run(plan: Plan, options: dict[str, Any], progress: Progress) -> Results:
-    """Measure; Ctrl-C ends it early and loses nothing."""
+def run(
+    plan: Plan, options: dict[str, Any], progress: Progress, keep: Callable[[Results], None]
+) -> Results:
+    """Measure; Ctrl-C ends it early and loses nothing.
+
+    keep  is given the results so far after each case: hours are lost to a full disk otherwise
+    """
     results = begin(options)
     results.missing = missing(plan)
     try:
-        with tempfile.TemporaryDirectory(prefix="minigraph-bench-") as folder:
+        caches = tempfile.TemporaryDirectory(prefix="minigraph-bench-", ignore_cleanup_errors=True)
+        with caches as folder:
             for model in plan.models:
                 measurement = Measurement(plan, model, progress)
                 results.cases[model] = measurement.found
                 measurement.run(sides(plan, model, results.missing), Path(folder, model))
+                keep(results)
     except KeyboardInterrupt:
         results.interrupted = True
     return results
@@ -120,7 +128,7 @@ class Measurement:
             if late and i - plan.warmup >= LEAST:
                 self._say("done", cost * len(workers))
                 continue
-            for name, worker in list(workers.items()):
+            for name, worker in list(workers.items())[:: -1 if i % 2 else 1]:
                 self._say(name, cost)
                 with self._failing(name):
                     took = worker.ask("turn")
@@ -182,6 +190,7 @@ def _environment(plan: Plan, folder: Path) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if name != "MINIGRAPH_OPTIONS"},
         **dict.fromkeys(caches, str(folder)),
         **dict.fromkeys(threads, str(plan.threads)),
+        "OPENBLAS_THREAD_TIMEOUT": "4",  # 2 ** 4 cycles, not 2 ** 28, for which others would wait
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PLATFORMS": plan.device.partition(":")[0],
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # else JAX takes most of a GPU that all share

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -15,6 +16,8 @@ from minigraph.bench.networks import module
 from minigraph.bench.precision import PRECISIONS
 from minigraph.bench.results import UNTUNED
 from minigraph.bench.worker import Side, Task, serve
+
+PROFILES = 5  # of which each kernel's time is the median
 
 
 class Residual(nn.Module):
@@ -46,7 +49,8 @@ def make(task: Task) -> Side:
             last[0].device.synchronize()
 
     def details() -> dict[str, Any]:
-        found: dict[str, Any] = {"kernels": _by_kernel(call.profile(*arguments()))}
+        profiles = [call.profile(*arguments()) for _ in range(PROFILES)]
+        found: dict[str, Any] = {"kernels": _by_kernel(profiles)}
         if task.device != "cpu":
             found["peak"] = call.report().memory.peak_bytes
         return found
@@ -83,12 +87,17 @@ def _training(cg: Any, subject: Training, net: nn.Module) -> tuple[Any, Argument
     return call, lambda: next(batches)
 
 
-def _by_kernel(profile: mg.profile.Profile) -> dict[str, float]:
-    """Return the seconds of each kind of kernel, the longest first."""
-    spent = Counter[str]()
-    for k in profile.kernels:
-        spent[f"{k.name}: {k.kernel}" if k.kernel else k.name] += k.seconds  # type: ignore[assignment]
-    return dict(spent.most_common())
+def _by_kernel(profiles: Sequence[mg.profile.Profile]) -> dict[str, float]:
+    """Return the seconds of each kind of kernel, medians of the profiles, the longest first."""
+    spent: dict[str, list[float]] = {}
+    for profile in profiles:
+        once = Counter[str]()
+        for k in profile.kernels:
+            once[f"{k.name}: {k.kernel}" if k.kernel else k.name] += k.seconds  # type: ignore[assignment]
+        for name, seconds in once.items():
+            spent.setdefault(name, []).append(seconds)
+    medians = {name: statistics.median(seconds) for name, seconds in spent.items()}
+    return dict(sorted(medians.items(), key=lambda item: -item[1]))
 
 
 if __name__ == "__main__":

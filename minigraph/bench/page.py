@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from minigraph.bench.results import NOISY, Results
 from minigraph.bench.summary import tables
@@ -61,6 +62,6 @@ def page(results: Results, plots: Sequence[str]) -> str:
             parts += [f"## {table.title}", table.about, "\n".join(table.markdown())]
     if plots:
         parts += ["## Plots", *(f"![{name.partition('.')[0]}]({name})" for name in plots)]
-    else:
+    elif not find_spec("matplotlib"):
         parts.append("There are no plots: matplotlib is not installed (`minigraph[bench]`).")
     return "\n\n".join(parts) + "\n"

@@ -17,7 +17,10 @@ from minigraph.bench.bound import GIGA, bound
 from minigraph.bench.results import Results, read
 
 GREY = "#808080"
-COLOURS = ("#4c8fd0", "#e08a3c", "#4ba66a", "#c76b9b", "#9077c9", "#b5973a", "#4aa8a8", "#c9605c")
+COLOURS = (
+    *("#4c8fd0", "#e08a3c", "#4ba66a", "#c76b9b", "#9077c9", "#b5973a", "#4aa8a8", "#c9605c"),
+    *("#7f9f3f", "#a0785a", "#8a8fa8", "#d070d0"),
+)
 KERNELS = 8  # shown by name, the others together
 STYLE = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), GREY),
@@ -94,7 +97,7 @@ def _roofline(results: Results) -> Any:
         colour, rate = COLOURS[i % len(COLOURS)], flops / seconds / GIGA
         axes.loglog([flops / limit.bytes], [rate], "o", color=colour, label=title)
     axes.set_xlabel("operations a byte")
-    axes.set_ylabel("GFLOP/s")
+    axes.set_ylabel("GFLOP/s (of expressions: elements moved)")
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 

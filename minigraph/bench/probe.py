@@ -51,27 +51,21 @@ def make(task: Task) -> Side:
         ),
     }
     if task.device == "cpu":
-        steps |= _by_numpy(rng, sizes, task.threads)
+        steps["copy by NumPy"] = _by_numpy(rng, sizes, task.threads)
     return Side(steps)
 
 
-def _by_numpy(
-    rng: np.random.Generator, sizes: Scale, threads: int
-) -> dict[str, Callable[[], None]]:
+def _by_numpy(rng: np.random.Generator, sizes: Scale, threads: int) -> Callable[[], None]:
+    """Return a copy of an array on several threads."""
     source = rng.random(sizes.copied, dtype=np.float32)
     target = np.empty_like(source)
-    a, b = (rng.random((sizes.matrix, sizes.matrix), dtype=np.float32) for _ in range(2))
-    c = np.empty_like(a)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
     pool = ThreadPoolExecutor(threads)
 
     def copy() -> None:
         list(pool.map(lambda pair: np.copyto(*pair), parts))
 
-    def product() -> None:
-        np.matmul(a, b, out=c)
-
-    return {"copy by NumPy": copy, "product by NumPy": product}
+    return copy
 
 
 if __name__ == "__main__":

@@ -137,7 +137,8 @@ class CaseResult:
 
     def best_peer(self) -> tuple[str, SideResult] | None:
         """Return the fastest side that is not minigraph's; None if there is none."""
-        peers = [(n, side) for n, side in self.measured.items() if not n.startswith("level ")]
+        measured = self.measured.items()
+        peers = [(n, s) for n, s in measured if not n.startswith("level ") and not s.error]
         return min(peers, key=lambda peer: peer[1].median, default=None)
 
 

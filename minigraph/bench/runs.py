@@ -83,7 +83,7 @@ def _sides(case: CaseResult, peer: str) -> list[SideResult]:
 
 
 def _over(ours: float | None, theirs: Sequence[float | None]) -> Figure | None:
-    """Return ours over the least of theirs; None if one of them is not known."""
+    """Return ours over the least of theirs that is known; None if there are none."""
     least = min((value for value in theirs if value), default=None)
     return Figure(ours / least) if ours and least else None
 

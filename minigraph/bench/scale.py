@@ -40,7 +40,7 @@ class Scale:
         convolution = 2 * self.images * (self.channels * self.pixels * 3) ** 2
         return {
             **dict.fromkeys(("copy", "copy by NumPy"), (copied, 0)),
-            **dict.fromkeys(("product", "product by NumPy"), (0, product)),
+            "product": (0, product),
             "convolution": (0, convolution),
         }
 

@@ -71,10 +71,20 @@ def _peers(results: Results) -> Table:
         ratio = f"{peer.median / levels[level].median:.2f}"
         times = ratio if differ(levels[level], peer) else f"{SAME} ({ratio})"
         rows.append([*row, name, milliseconds(peer.median), times])
-    about = "How many times as fast the highest level is as the fastest peer."
+    about = (
+        "How many times as fast the highest level is as the fastest peer. Of expressions the peers "
+        "allocate their results anew in each call, as they always do; minigraph takes memory that "
+        "the caller has let go of, and fresh pages cost more than the arithmetic."
+    )
     missing = [f"{name} {why}." for name, why in results.missing.items()]
+    failed = [
+        f"Left out of {case.title}: {name}, which failed."
+        for case in results.cases.values()
+        for name, side in case.sides.items()
+        if side.error and not name.startswith("level ")
+    ]
     header = ["", "minigraph", "best peer", "its time", "times as fast"]
-    return Table("Peers", " ".join([about, *missing]), header, rows)
+    return Table("Peers", about, header, rows, [*missing, *failed])
 
 
 def _bounds(results: Results) -> Table:
@@ -158,8 +168,9 @@ def _sides(results: Results) -> Table:
                 notes.append(f"{case.title}, {name}: {side.error}")
     about = (
         "Time of a step: the median of so many turns, and the distance between their quartiles "
-        "over it. First calls begin with an imported library and include compiling and tuning: "
-        "with nothing on disk (cold), and in a second process (warm). PyTorch's channels last "
+        "over it. First calls begin with an imported library and include making the data and the "
+        "weights, compiling and tuning: with nothing on disk (cold), and in a second process "
+        "(warm). On a CPU the peak memory is that of the whole process. PyTorch's channels last "
         "come with its fused Adam."
     )
     header = ["", "side", "a step", "spread", "turns", "images/s", "cold", "warm", "peak memory"]

@@ -29,6 +29,8 @@ def make(task: Task) -> Side:
     """Build the case; its setting may hold "compiled" and "channels last" (with a fused Adam)."""
     torch.set_num_threads(task.threads)
     torch.set_flush_denormal(True)
+    if task.device != "cpu":
+        torch.cuda.set_device(task.device)
     best = "channels last" in task.setting
     torch.backends.cudnn.benchmark = best
     torch.backends.cuda.matmul.allow_tf32 = task.precision == "tf32"
