@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,7 +192,8 @@ def export_kernels(sources: Sequence[Source]) -> list[Entry]:
 
 def _function(path: Path, name: str) -> int:
     """Return the address of a function in a shared object; OSError, AttributeError if it fails."""
-    openmp.library()  # before the kernels load it
+    with suppress(OSError):  # another compiler's kernels need another OpenMP
+        openmp.library()  # before the kernels load it
     library = _loaded.get(path) or _loaded.setdefault(path, ctypes.CDLL(str(path)))
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 

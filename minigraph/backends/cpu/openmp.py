@@ -26,4 +26,4 @@ def library() -> ctypes.CDLL:
         return ctypes.CDLL("libgomp.so.1")
     finally:
         if not said:
-            del os.environ[SETTING]
+            os.environ.pop(SETTING, None)  # another thread may have been here too
