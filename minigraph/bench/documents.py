@@ -23,7 +23,7 @@ from minigraph.errors import GraphError
 FILES = ("README.md", "docs/performance.md")
 RESULTS = "benchmarks/results"
 BEGIN = "<!-- bench: "
-MARKED = re.compile(rf"({BEGIN}(.*?) -->\n)(?:(?!{BEGIN}).)*?(<!-- end -->)", re.S)
+MARKED = re.compile(rf"({BEGIN}([^\n]*?) -->\n)(?:(?!{BEGIN}).)*?(<!-- end -->)", re.S)
 
 
 def filled(text: str, folder: Path) -> str:
