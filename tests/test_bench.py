@@ -340,7 +340,7 @@ def test_losses_of_the_highest_level_and_of_pytorch_are_kept(run):
     commands = {name: scripted(losses=[float(i)]) for i, name in enumerate(names)}
     sides = run(commands, models=("mlp",), flags=("--repeats", "2")).cases["mlp"].sides
     kept = {name: side.losses for name, side in sides.items() if side.losses}
-    assert kept == {"level 3": [1.0], "torch": [3.0]}
+    assert kept == {"level 3": [1.0], "torch": [3.0], "torch, channels last": [4.0]}
 
 
 @pytest.mark.parametrize(

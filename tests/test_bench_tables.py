@@ -142,14 +142,16 @@ def test_what_tuning_gives_stands_beside_what_there_is_without():
 
 
 def test_losses_stand_beside_those_of_pytorch():
-    found = results({"level 0": QUIET, "level 3": QUIET, "torch": QUIET})
+    other = "torch, channels last"
+    found = results({"level 0": QUIET, "level 3": QUIET, "torch": QUIET, other: QUIET})
     assert tables(found)["losses"].rows == []
     sides = found.cases["abc"].sides
     sides["level 3"].losses, sides["torch"].losses = [2.0, 1.5, 1.0], [2.0, 1.2, 1.0]
     table = tables(found)["losses"]
-    assert table.rows == [
-        ["a * b * c", "level 3", "2.0000", "1.0000", "2.0000", "1.0000", "2.5e-01"]
-    ]
+    row = ["a * b * c", "level 3", "2.0000", "1.0000", "2.0000", "1.0000", "2.5e-01"]
+    assert table.rows == [[*row, "-"]]
+    sides[other].losses = [2.0, 1.2, 1.5]
+    assert tables(found)["losses"].rows == [[*row, "5.0e-01"]]
     assert "in float32" in table.about
     found.options["precision"] = "tf32"
     assert "in tf32" in tables(found)["losses"].about
@@ -160,7 +162,7 @@ def test_losses_that_are_not_there_are_explained():
     sides = found.cases["abc"].sides
     sides["level 3"].losses, sides["torch"].lost = [2.0, 1.0], "was killed"
     table = tables(found)["losses"]
-    assert table.rows == [["a * b * c", "level 3", "2.0000", "1.0000", "-", "-", "-"]]
+    assert table.rows == [["a * b * c", "level 3", "2.0000", "1.0000", *"----"]]
     assert table.notes == ["a * b * c, torch: was killed"]
 
 

@@ -10,10 +10,9 @@ from importlib.util import find_spec
 
 from minigraph.bench.cases import NETWORKS
 from minigraph.bench.precision import PRECISIONS
-from minigraph.bench.results import EAGER, LEVELS, UNTUNED
+from minigraph.bench.results import EAGER, LAST, LEVELS, OTHER, UNTUNED
 from minigraph.bench.worker import Task
 
-LAST = "channels last"
 MACHINE = "machine"  # the side that is none: the probe
 TUNED = 2  # the least level that measures algorithms
 
@@ -123,8 +122,8 @@ def sides(plan: Plan, model: str, missing: Collection[str]) -> dict[str, list[st
 
 
 def followed(plan: Plan, model: str, names: Collection[str]) -> list[str]:
-    """Return those of the sides whose losses are compared: the highest level, and PyTorch."""
+    """Return those of the sides whose losses are compared: the highest level, and PyTorch's."""
     levels = [name for level in LEVELS if (name := f"level {level}") in names]
     if plan.quick or model not in NETWORKS or not levels or EAGER not in names:
         return []
-    return [levels[-1], EAGER]
+    return [levels[-1], EAGER, *([OTHER] if OTHER in names else [])]

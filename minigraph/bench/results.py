@@ -26,7 +26,9 @@ PACKAGES = ("torch", "jax")
 NOISY = 0.15
 LEVELS = (0, 1, 2, 3)
 UNTUNED = ", untuned"  # what the name of a level's side ends with
+LAST = "channels last"
 EAGER = "torch"  # the side whose losses ours are compared with
+OTHER = f"{EAGER}, {LAST}"  # the same library, for how far apart losses are that should be equal
 
 
 @dataclass

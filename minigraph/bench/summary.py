@@ -8,7 +8,7 @@ from __future__ import annotations
 from minigraph.bench.bound import bound
 from minigraph.bench.losses import STEPS, difference
 from minigraph.bench.precision import USUAL
-from minigraph.bench.results import EAGER, CaseResult, Results, SideResult, differ
+from minigraph.bench.results import EAGER, OTHER, CaseResult, Results, SideResult, differ
 from minigraph.bench.table import NOTHING, SAME, Table, milliseconds
 
 
@@ -141,18 +141,22 @@ def _losses(results: Results) -> Table:
         asked = {name: side for name, side in case.sides.items() if side.losses or side.lost}
         if not asked:
             continue
-        level = next((name for name in asked if name != EAGER), NOTHING)
-        both = [asked[name].losses if name in asked else [] for name in (level, EAGER)]
-        ends = [f"{losses[i]:.4f}" if losses else NOTHING for losses in both for i in (0, -1)]
-        apart = f"{difference(*both):.1e}" if all(both) else NOTHING
-        rows.append([case.title, level, *ends, apart])
+        level = next((name for name in asked if name not in (EAGER, OTHER)), NOTHING)
+        ours, theirs, again = (
+            asked[name].losses if name in asked else [] for name in (level, EAGER, OTHER)
+        )
+        ends = [f"{x[i]:.4f}" if x else NOTHING for x in (ours, theirs) for i in (0, -1)]
+        apart = [f"{difference(x, theirs):.1e}" if x and theirs else NOTHING for x in (ours, again)]
+        rows.append([case.title, level, *ends, *apart])
         notes += [f"{case.title}, {name}: {s.lost}" for name, s in asked.items() if s.lost]
     about = (
         f"The first and the last of the losses of {STEPS} training steps, of minigraph and of "
-        "PyTorch, and the largest difference of one over PyTorch's: from the same parameters, on "
-        f"the same batches, without dropout, in {results.options.get('precision', USUAL)}."
+        "PyTorch, and the largest difference over PyTorch's: from the same parameters, on the same "
+        f"batches, without dropout, in {results.options.get('precision', USUAL)}. Beside it how "
+        "far PyTorch is from itself with the channels last."
     )
-    header = ["", "", "first", "last", "PyTorch's first", "PyTorch's last", "largest difference"]
+    header = ["", "", "first", "last", "PyTorch's first", "PyTorch's last"]
+    header += ["largest difference", "PyTorch's own"]
     return Table("Losses", about, header, rows, notes)
 
 
