@@ -17,7 +17,7 @@ from minigraph.backends.reference import NumpyKernel
 class StandIn:
     """A driver whose device is the host; `log` has the calls, and `words` those of the launches."""
 
-    compute, copies, device = "compute", "copies", "cuda:0"
+    compute, copies, measuring, device = "compute", "copies", "measuring", "cuda:0"
     ordinal = 0
     name, version, arch = "a stand-in", (13, 0), "sm_90"
 
@@ -133,7 +133,7 @@ def open_instead(patch, device, load):
     from minigraph.backends.cuda import backend, compiler, heavy
 
     patch.setattr(backend, "opened", lambda ordinal: (device, None))
-    patch.setattr(backend, "CudaWorkbench", lambda stream: None)
+    patch.setattr(backend, "CudaWorkbench", lambda ordinal, stream: None)
     patch.setattr(backend, "cupy", SimpleNamespace(ndarray=DeviceArray))
     patch.setattr(backend.cudnn, "backend_version", lambda: 92800)
     patch.setattr(heavy, "product_of", lambda node: None)

@@ -153,8 +153,35 @@ def test_out_of_memory_says_what_was_asked_for_and_what_is_free(bindings, monkey
         alloc=alloc, Device=lambda ordinal: contextlib.nullcontext(), memory=memory
     )
     monkeypatch.setattr(driver_module, "cupy", SimpleNamespace(cuda=pool))
+    monkeypatch.setattr(driver_module, "on_stream", lambda address: contextlib.nullcontext())
     with pytest.raises(mg.DeviceError, match=r"asked for 4\.0 MiB, 3\.0 MiB of 1,024\.0 MiB are"):
         Driver().allocate(4 << 20)
+
+
+def test_memory_is_for_work_on_the_compute_stream(bindings, monkeypatch):
+    """CuPy's pool gives it again to the stream it was taken on, which alone knows its last use."""
+    bindings(cuStreamCreate=lambda *args: (next(streams),))
+    streams = iter(range(7, 17))
+    inside = []
+
+    @contextlib.contextmanager
+    def on_stream(address):
+        inside.append(address)
+        yield
+        inside.pop()
+
+    def alloc(nbytes):
+        return SimpleNamespace(ptr=100 * inside[-1])
+
+    errors = driver_module.cupy.cuda.memory
+    pool = SimpleNamespace(
+        alloc=alloc, Device=lambda ordinal: contextlib.nullcontext(), memory=errors
+    )
+    monkeypatch.setattr(driver_module, "cupy", SimpleNamespace(cuda=pool))
+    monkeypatch.setattr(driver_module, "on_stream", on_stream)
+    opened = Driver()
+    assert len({opened.compute, opened.copies, opened.measuring}) == 3
+    assert opened.allocate(4).address == 100 * opened.compute
 
 
 def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch):

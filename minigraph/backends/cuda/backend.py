@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,9 +41,17 @@ except ImportError as error:
 GATHERING = Gathering(operand=8 << 20, waiting=512 << 20)
 
 
-@functools.cache
+_opening = threading.Lock()
+
+
 def opened(ordinal: int) -> tuple[Driver, Any]:
     """Return a device, which is opened once a process, and cuDNN's handle for it."""
+    with _opening:  # a cache alone would let two threads open it at once
+        return _opened(ordinal)
+
+
+@functools.cache
+def _opened(ordinal: int) -> tuple[Driver, Any]:
     driver = Driver(ordinal)
     try:
         with driver.current():
@@ -77,7 +86,7 @@ class CudaBackend:
         self.why_no_jit = ""
         if options.jit_backend() not in ("", "nvrtc"):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
-        workbench = CudaWorkbench(self.driver.compute)
+        workbench = CudaWorkbench(ordinal, self.driver.measuring)
         self._tuner = Tuner(self.handle, workbench, self.tf32, self._runner)
         self.versions: Mapping[str, str] = {
             "gpu": self.driver.name,

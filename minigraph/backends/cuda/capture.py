@@ -22,7 +22,7 @@ def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
     try:
         for calls in parts:
             graphs.append(_captured(calls, stream, driver))
-    except Exception:
+    except BaseException:
         driver.forget(graphs, [])
         raise
     finally:
@@ -37,7 +37,7 @@ def _captured(calls: Sequence[Call], stream: int, driver: Driver) -> int:
     try:
         for call in calls:
             call(stream)
-    except Exception:
+    except BaseException:
         with contextlib.suppress(DeviceError):  # of the capture that is now invalid
             driver.close_graph(driver.end_capture(stream))
         raise

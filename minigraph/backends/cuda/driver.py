@@ -99,9 +99,9 @@ class Driver:
         self.total: int = self._call(cuda.cuDeviceTotalMem, device)
         self._context = self._call(cuda.cuDevicePrimaryCtxRetain, device)
         # Modules and the context stay until the process ends, as CuPy's do.  All functions of a
-        # device share two streams, so one sees the parameters that another has updated.
+        # device share their streams, so one sees the parameters that another has updated.
         with self.current():
-            self.compute, self.copies = self.stream(), self.stream()
+            self.compute, self.copies, self.measuring = (self.stream() for _ in range(3))
 
     @property
     def arch(self) -> str:
@@ -147,9 +147,12 @@ class Driver:
         )
 
     def allocate(self, nbytes: int) -> DeviceMemory:
-        """Return memory of the device; its content is arbitrary."""
+        """Return memory of the device for work on `compute`; its content is arbitrary.
+
+        The pool gives it to nobody who would not come after that work.
+        """
         try:
-            with cupy.cuda.Device(self.ordinal):
+            with cupy.cuda.Device(self.ordinal), on_stream(self.compute):
                 return DeviceMemory(cupy.cuda.alloc(max(nbytes, 1)))
         except cupy.cuda.memory.OutOfMemoryError:
             raise self._out_of_memory(nbytes) from None

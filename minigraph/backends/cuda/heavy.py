@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,6 +43,9 @@ from minigraph.ops.matmul import Matmul
 from minigraph.spec import Shape, Spec
 
 ALIGNMENT = 256  # bytes: what cuDNN may expect of memory
+# All functions of a device share a handle, which works on the stream that was set last: between
+# that and the plan nobody else may come.
+_handle_in_use = threading.Lock()
 VECTOR = 16  # bytes that a pixel's channels have to fill for the widest loads
 BITS: dict[int, DType] = {2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 # The kind, and what the two inputs and the result are: images before and behind, and weights.
@@ -176,22 +180,27 @@ def _wider(shape: Shape, dtype: str) -> Shape:
 def _matmul(node: Node, strides: Sequence[Shape], relu: bool, tf32: bool) -> Way:
     rank = max(3, node.ndim)
     specs = [x.spec for x in node.inputs]
-    first, second = (
-        bool(order(x.shape, s, x.dtype.itemsize)) for x, s in zip(specs[:2], strides, strict=False)
-    )
+    orders = [order(x.shape, s, x.dtype.itemsize) for x, s in zip(specs[:2], strides, strict=False)]
     inputs = (
-        _matrix(specs[0], strides[0] if first else specs[0].strides, rank),
-        _matrix(specs[1], strides[1] if second else specs[1].strides, rank),
-        *(_matrix(bias, bias.strides, rank) for bias in specs[2:]),
+        *(_matrix(x, rank, how == TRANSPOSED) for x, how in zip(specs[:2], orders, strict=True)),
+        *(_matrix(bias, rank) for bias in specs[2:]),
     )
-    output = _matrix(node.spec, node.spec.strides, rank)
+    output = _matrix(node.spec, rank)
     problem = Problem("matmul", inputs, output, bias=len(specs) > 2, relu=relu, tf32=tf32)
-    return Way("", problem, inputs, output, (first, second))
+    return Way("", problem, inputs, output, (bool(orders[0]), bool(orders[1])))
 
 
-def _matrix(x: Spec, strides: Shape, rank: int) -> Tensor:
-    """Matrices, or a vector, with so many axes."""
+def _matrix(x: Spec, rank: int, transposed: bool = False) -> Tensor:
+    """Matrices, or a vector, with so many axes, without gaps in memory.
+
+    A view's own stride along an axis of one element may be anything, and says nothing.
+    """
     lead = (1,) * (rank - len(x.shape))
+    strides = x.strides
+    if transposed:
+        *outer, m, n = x.shape
+        *steps, row, column = Spec((*outer, n, m), x.dtype).strides
+        strides = (*steps, column, row)
     steps = [step // x.dtype.itemsize for step in strides]
     return Tensor((*lead, *x.shape), (*(x.size for _ in lead), *steps), x.dtype.name)
 
@@ -288,6 +297,7 @@ class CudnnKernel:
             if not given.lies_as(taken):
                 self._copied[i] = self.scratch
                 self.scratch += _round_up(taken.nbytes)
+        self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute CuPy arrays, on CuPy's current stream."""
@@ -304,9 +314,10 @@ class CudnnKernel:
         way, graph = self.way, self.plan.graph
         last = len(way.inputs)
         own = [*inputs[:last], outputs[0]]
+        scratch = _round_up(scratch)
         places = [scratch + self._copied[i] if i in self._copied else x for i, x in enumerate(own)]
-        cudnn.set_stream(self.handle, stream)
-        with on_stream(stream):
+        with _handle_in_use, on_stream(stream):
+            cudnn.set_stream(self.handle, stream)
             for i in self._copied.keys() - {last}:
                 given, taken = way.inputs[i], way.problem.inputs[i]
                 _copy(_bits(own[i], given), _bits(places[i], taken))

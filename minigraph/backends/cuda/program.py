@@ -6,7 +6,8 @@ Where large arrays make that cost more than a graph saves (`binding`), they are 
 where they are, and every call launches its kernels one by one.
 
 All this happens on the stream `compute`.  It waits for what the caller's own stream has had to do,
-which then waits for the results, so nobody has to wait on the host.
+which then waits for the results, so nobody has to wait on the host, but for integers that have to
+be in range where they are computed or come on the device.
 """
 
 from __future__ import annotations
@@ -73,8 +74,6 @@ class CudaProgram:
         self._written = {b for b in self._moving if b.home is Home.OUTPUT}
         self.bulk = bulk and not self._moving
         with driver.current():
-            # The pool gives memory that the caller's stream may still be using.
-            driver.synchronize(driver.current_stream())
             self._arena, self._places = _allocate_arena(program, driver)
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
             self._places |= self._staging.places
@@ -161,14 +160,15 @@ class CudaProgram:
 
     def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
         driver, compute = self.driver, self.driver.compute
-        with driver.current():
+        with driver.current(), contextlib.ExitStack() as stack:
+            events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
+            stack.callback(driver.forget, [], events)
+            begin, *rest = events
+            pairs = [*zip(rest[::2], rest[1::2], strict=True)]
             with self._run(inputs) as run:
                 driver.synchronize(compute)
                 start = time.perf_counter()
-                events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
-                begin, *rest = events
                 driver.record(begin, compute)
-                pairs = [*zip(rest[::2], rest[1::2], strict=True)]
                 for step, (before, after) in zip(self.program.steps, pairs, strict=True):
                     driver.record(before, compute)
                     self._enqueue(step, run.bound)
@@ -179,7 +179,6 @@ class CudaProgram:
                 Timing(step, start + driver.seconds(begin, before), driver.seconds(before, after))
                 for step, (before, after) in zip(self.program.steps, pairs, strict=True)
             ]
-            driver.forget([], events)
         return run.outputs, timings
 
     @contextlib.contextmanager
@@ -202,6 +201,9 @@ class CudaProgram:
                 self._check_given(inputs, caller)
                 for parameter in self._parameters:
                     copy_of(parameter, driver)
+                # Before any of them is written: the call may end in the middle.
+                for parameter in self.program.changed:
+                    parameter.state.written(driver.device)
                 for step in self._flagged:
                     driver.clear(self._flag[step], 4, compute)
                 run = Run(outputs, self._take(inputs, outputs))
@@ -244,8 +246,6 @@ class CudaProgram:
                 self._copy(array.data.ptr, view, places)
         for parameter, view in self.program.updates:
             self._copy(copy_of(parameter, driver).address, view, places)
-        for parameter in self.program.changed:
-            parameter.state.written(driver.device)
 
     def _copy(self, to: int, view: View, places: Places) -> None:
         """Copy what a view shows to contiguous memory."""

@@ -33,8 +33,8 @@ class Staging:
     def _make_room(self, buffers: Sequence[Buffer]) -> None:
         offsets = [*itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)]
         # Inputs lie in pinned memory and in the landing place as they lie in theirs.
-        self._memory = self._driver.allocate(2 * offsets[-1])
-        self._pinned = self._driver.pinned(offsets[-1])
+        memory, pinned = self._driver.allocate(2 * offsets[-1]), self._driver.pinned(offsets[-1])
+        self._memory, self._pinned = memory, pinned
         self._base, self._landing = self._memory.address, self._memory.address + offsets[-1]
         self._offsets = dict(zip(buffers, offsets, strict=False))
         self.places = {b: self._base + offset for b, offset in self._offsets.items()}
@@ -44,9 +44,7 @@ class Staging:
         driver, compute, copies = self._driver, self._driver.compute, self._driver.copies
         new = [buffer for buffer in inputs if buffer not in self.places]
         if new:
-            # The room there is may be in use, and what the pool gives instead by the caller's
-            # stream, for which `compute` waits.
-            driver.synchronize(compute)
+            driver.synchronize(compute)  # the room there is may be in use
             self._make_room([*self.places, *new])
         pieces = []
         for buffer, array in inputs.items():

@@ -13,7 +13,7 @@ CHUNK = 1 << 28  # elements that are compared at once
 
 
 class CudaWorkbench:
-    """The workbench of a device, with the address of a stream to run on.
+    """The workbench of a device, with the address of a stream that nobody else runs on.
 
     A run is timed as it will be used, as part of a CUDA graph, so that what Python does in between
     does not count.  A candidate that cannot be captured is of no use in a step and fails here.
@@ -21,19 +21,22 @@ class CudaWorkbench:
 
     chunk = CHUNK
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, ordinal: int, stream: int) -> None:
+        self.device = cupy.cuda.Device(ordinal)
         self.stream = on_stream(stream)
 
     def empty(self, nbytes: int) -> Array:
-        return cupy.empty(nbytes, cupy.uint8)
+        with self.device:
+            return cupy.empty(nbytes, cupy.uint8)
 
     def put(self, array: Array) -> Array:
-        return cupy.asarray(array)
+        with self.device:
+            return cupy.asarray(array)
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         stream = self.stream
         cupy.cuda.get_current_stream().synchronize()  # arrays may have been written on another
-        with stream:
+        with self.device, stream:
             run()  # kernels are loaded when they first run
             stream.synchronize()
             stream.begin_capture()
