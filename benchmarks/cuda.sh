@@ -97,11 +97,11 @@ timeout 60 python3 -m minigraph info --json >"$out/info.json"
 for part in "${parts[@]}"; do
   case $part in
     tests)
-      tests "" 150
-      tests _tuning 60
+      tests "" 170
+      tests _tuning 110
       tests _training 90
       ;;
-    expressions) bench expressions float32 150 abc,abplusc,chain,softmax "$@" ;;
+    expressions) bench expressions float32 100 abc,abplusc,chain,softmax "$@" ;;
     *) bench "$part" "$part" 450 alexnet,resnet50 "$@" ;;
   esac
 done

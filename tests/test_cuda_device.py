@@ -297,7 +297,7 @@ def test_what_is_dropped_is_what_the_cpu_drops_and_has_no_gradient():
 def test_random_graphs_compute_their_meaning_at_every_level(level):
     for first in range(0, 90, 30):
         meaning = Meaning([RandomGraph(seed) for seed in range(first, first + 30)])
-        found = meaning.call("cuda", {"graph_opt_level": level})
+        found = meaning.call("cuda", {"graph_opt_level": level, "autotune": "off"})
         meaning.check(list(map(on_host, found)), f"on the GPU at level {level}")
 
 
@@ -313,6 +313,40 @@ def test_arrays_of_cupy_come_in_and_go_out_without_the_host():
     assert isinstance(first, cupy.ndarray)
     np.testing.assert_array_equal(first.get(), np.arange(1000, dtype=np.float32) * 2 + 1)
     np.testing.assert_array_equal(second.get(), first.get() + 2)
+
+
+def test_large_arrays_are_read_and_written_where_they_are():
+    cupy = pytest.importorskip("cupy")
+    x = mg.input("x", (1 << 22,))
+    step = mg.comp_graph("cuda").compile([x], x * 2 + 1)
+    with cupy.cuda.Stream(non_blocking=True):
+        value = cupy.arange(1 << 22, dtype=cupy.float32)
+        first = step(value)
+        value *= 0  # after the step has read it
+        second = step(value)
+        third = step(cupy.arange((1 << 22) + 1, dtype=cupy.float32)[1:])  # not aligned
+    expected = np.arange(1 << 22, dtype=np.float32) * 2 + 1
+    np.testing.assert_array_equal(first.get(), expected)
+    np.testing.assert_array_equal(second.get(), expected * 0 + 1)
+    np.testing.assert_array_equal(third.get(), expected + 2)
+
+
+def test_a_product_reads_a_view_that_begins_anywhere():
+    x, w = mg.input("x", (6, 5)), mg.input("w", (5, 4))
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=shape).astype(np.float32) for shape in (x.shape, w.shape)]
+    found = mg.comp_graph("cuda", {"autotune": "off"}).compile([x, w], x[1:] @ w)(*values)
+    np.testing.assert_allclose(on_host(found), values[0][1:] @ values[1], rtol=1e-4, atol=1e-5)
+
+
+def test_labels_that_are_computed_are_looked_at_on_the_device():
+    given = mg.input("given", (3,), "int64")
+    step = mg.comp_graph("cuda").compile([given], ops.one_hot(given + given, 5))
+    expected = np.eye(5, dtype=np.int64)[[0, 4, 2]]
+    np.testing.assert_array_equal(on_host(step(np.array([0, 2, 1]))), expected)
+    with pytest.raises(mg.GraphError, match="6"):
+        step(np.array([0, 3, 1]))
+    np.testing.assert_array_equal(on_host(step(np.array([0, 2, 1]))), expected)
 
 
 def test_arrays_of_torch_come_in_and_go_out_without_the_host():
