@@ -20,11 +20,11 @@ pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
 
 from minigraph.backends.cuda import binding, one_hot
+from minigraph.backends.cuda.alignment import ALIGNMENT
 from minigraph.backends.cuda.kernel import CudaKernel
 from minigraph.backends.cuda.launch import Launch
 from minigraph.backends.cuda.parameter import copy_of
 from minigraph.backends.cuda.program import CudaProgram
-from minigraph.backends.cuda.staging import ALIGNMENT
 from minigraph.backends.cuda.step import run_alone
 
 

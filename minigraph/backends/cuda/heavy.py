@@ -19,6 +19,7 @@ import cupy
 import numpy as np
 
 from minigraph.autotune.policy import Policy
+from minigraph.backends.cuda.alignment import ALIGNMENT, READABLE, aligned
 from minigraph.backends.cuda.cudnn import (
     FLOATS,
     ITEMSIZE,
@@ -28,7 +29,6 @@ from minigraph.backends.cuda.cudnn import (
     channels_last,
     contiguous,
 )
-from minigraph.backends.cuda.kernel import READABLE
 from minigraph.backends.cuda.memory import array_at, on_stream
 from minigraph.backends.cuda.plans import Plan, first, plans, replay
 from minigraph.backends.operand import MATRIX, TRANSPOSED, order
@@ -42,7 +42,6 @@ from minigraph.ops.layout import LaidOut, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.spec import Shape, Spec
 
-ALIGNMENT = 256  # bytes: what cuDNN may expect of memory
 # All functions of a device share a handle, which works on the stream that was set last: between
 # that and the plan nobody else may come.
 _handle_in_use = threading.Lock()
@@ -292,11 +291,11 @@ class CudnnKernel:
         problem = way.problem
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
         self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets
-        self.scratch = _round_up(plan.workspace)
+        self.scratch = aligned(plan.workspace)
         for i, (given, taken) in enumerate(pairs):
             if not given.lies_as(taken):
                 self._copied[i] = self.scratch
-                self.scratch += _round_up(taken.nbytes)
+                self.scratch += aligned(taken.nbytes)
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
@@ -314,7 +313,7 @@ class CudnnKernel:
         way, graph = self.way, self.plan.graph
         last = len(way.inputs)
         own = [*inputs[:last], outputs[0]]
-        scratch = _round_up(scratch)
+        scratch = aligned(scratch)
         places = [scratch + self._copied[i] if i in self._copied else x for i, x in enumerate(own)]
         with _handle_in_use, on_stream(stream):
             cudnn.set_stream(self.handle, stream)
@@ -333,10 +332,6 @@ class CudnnKernel:
                 np.add(y, bias, out=y)
             if way.relu:
                 np.maximum(y, 0, out=y)
-
-
-def _round_up(nbytes: int) -> int:
-    return math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
 
 
 def _copy(source: Array, target: Array) -> None:

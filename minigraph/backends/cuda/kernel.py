@@ -22,9 +22,6 @@ from minigraph.graph import Copy, Node, input
 from minigraph.ops.layout import Reorder, unpacked
 from minigraph.spec import Shape
 
-# Bytes: the widest loads of our kernels, and what cuDNN is told that addresses are multiples of.
-READABLE = 16
-
 WRITTEN: Kernels = {
     **argmax.KERNELS,
     **normalization.KERNELS,

@@ -21,12 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minigraph.backends.cuda.alignment import READABLE, aligned
 from minigraph.backends.cuda.binding import Bound, bind, moving
 from minigraph.backends.cuda.capture import capture
 from minigraph.backends.cuda.driver import DeviceMemory, Driver
-from minigraph.backends.cuda.kernel import READABLE, CudaKernel
+from minigraph.backends.cuda.kernel import CudaKernel
 from minigraph.backends.cuda.parameter import copy_of
-from minigraph.backends.cuda.staging import Staging, aligned
+from minigraph.backends.cuda.staging import Staging
 from minigraph.backends.cuda.step import Places, interpret, launches_of
 from minigraph.dtypes import Array
 from minigraph.errors import DeviceError, GraphError, located, warn_once
@@ -72,7 +73,6 @@ class CudaProgram:
         self._flagged = [step for step in self._ranges if step not in self._given]
         self._moving = moving(program)
         self._written = {b for b in self._moving if b.home is Home.OUTPUT}
-        self.bulk = bulk and not self._moving
         with driver.current():
             self._arena, self._places = _allocate_arena(program, driver)
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
@@ -86,7 +86,8 @@ class CudaProgram:
             self._bound = bind(program, self._places, self._moving, self._flag, functions, driver)
             self._begun, self._done = events = [driver.event() for _ in range(2)]
         self._segments = self._split()
-        self.bulk = self.bulk and any(segment.enqueued for segment in self._segments)
+        graphs = any(segment.enqueued for segment in self._segments)
+        self.bulk = bulk and not self._moving and graphs
         self._warm = False
         self._graphs: list[int] = []  # of the segments that are enqueued, once captured
         weakref.finalize(self, driver.forget, self._graphs, events).atexit = False

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from minigraph.backends.cuda.alignment import aligned
 from minigraph.backends.cuda.driver import Driver
 from minigraph.dtypes import Array
 from minigraph.program import Buffer
-
-ALIGNMENT = 256  # bytes: what the device's own allocations begin at a multiple of
 
 
 class Staging:
@@ -68,8 +67,3 @@ class Staging:
         for offset, nbytes in parts:
             driver.copy(self._base + offset, self._landing + offset, nbytes, compute)
         driver.record(self._landed, compute)
-
-
-def aligned(nbytes: int) -> int:
-    """Return the bytes that a buffer takes, so that the next one is aligned too."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
