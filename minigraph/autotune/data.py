@@ -27,13 +27,12 @@ BYTES = np.dtype(np.uint8)
 
 
 class Block:
-    """An array in memory of its own, between guards."""
+    """An array in memory of its own, between guards, once it is cleared or written."""
 
     def __init__(self, bench: Workbench, shape: tuple[int, ...], dtype: DType) -> None:
         nbytes = math.prod(shape) * dtype.itemsize
         # Whole words, for the checksum.
         self.bytes = bench.empty(GUARD + -(-nbytes // 8) * 8 + GUARD)
-        self.bytes.fill(FILL)
         self.array = self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
 
     def clear(self, nbytes: int) -> None:
@@ -47,7 +46,8 @@ class Block:
 
     def write(self, values: Array) -> None:
         """Set the array and, around it, the guards."""
-        self.bytes.fill(FILL)
+        self.bytes[:GUARD].fill(FILL)
+        self.bytes[GUARD + self.array.nbytes :].fill(FILL)
         self.array[...] = values
         self._sum = self._checksum()
 
