@@ -13,6 +13,7 @@ from minigraph.bench import losses
 from minigraph.bench.cases import LEARNING_RATE, Expression, Training
 from minigraph.bench.networks import module
 from minigraph.bench.precision import PRECISIONS
+from minigraph.bench.results import LAST
 from minigraph.bench.worker import Side, Task, serve
 
 
@@ -31,7 +32,7 @@ def make(task: Task) -> Side:
     torch.set_flush_denormal(True)
     if task.device != "cpu":
         torch.cuda.set_device(task.device)
-    best = "channels last" in task.setting
+    best = LAST in task.setting
     torch.backends.cudnn.benchmark = best
     torch.backends.cuda.matmul.allow_tf32 = task.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = task.precision == "tf32"
@@ -88,7 +89,7 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
 
 def _training(subject: Training, net: Any, task: Task) -> Callable[[], float]:
     """Return a step that trains a network, and gives the loss."""
-    device, best = task.device, "channels last" in task.setting
+    device, best = task.device, LAST in task.setting
     net = net.to(device)
     data = [
         (torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)) for x, y in subject.data()
