@@ -7,8 +7,8 @@ import functools
 import os
 
 SETTING = "GOMP_SPINCOUNT"
-# How often an idle thread looks for work before it sleeps.  The library's own number lasts
-# milliseconds, and where other programs want the processors too, a thread that waits in a loop
+# How often an idle thread looks for work before it sleeps, instead of the library's 300,000 times
+# (libgomp's manual): where other programs want the processors too, a thread that waits in a loop
 # keeps the one it waits for from running.  Kernels follow one another within microseconds.
 SPINS = 3000
 
