@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minigraph import options
-from minigraph.backends.cpu import bulk, compiler, generated, heavy, onednn, tunable
+from minigraph.backends.cpu import bulk, compiler, generated, heavy, onednn, tunable, winograd
 from minigraph.backends.cpu.native import SequenceKernel
-from minigraph.backends.cpu.onednn import OneDnnKernel
 from minigraph.backends.host import HostBackend, Runner
 from minigraph.backends.reference import Interpreter, NumpyKernel
 from minigraph.fingerprint import processor
@@ -59,27 +58,29 @@ class CpuBackend(HostBackend):
         if not self.library:
             return None
         first = _parts(node)[0] if isinstance(node.op, Activated) else node
-        return tunable.tunable(first, strides, self.threads)
+        return tunable.tunable(first, strides, self.threads, self.on_disk)
 
     def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
         found: Kernel | None = None
         if isinstance(node.op, Activated):
             found = self._activated(node, strides, algorithm)
         elif self.library and algorithm != NUMPY:
-            found = heavy.kernel(node, strides, self.threads, algorithm)
+            if compiler.compiler():
+                found = winograd.kernel(node, algorithm, heavy.threads_for(node, self.threads))
+            found = found or heavy.kernel(node, strides, self.threads, algorithm)
         if found is None and compiler.compiler():
             found = generated.kernel(node, strides, self.threads)
         return found or NumpyKernel(node)
 
     def _activated(self, node: Node, strides: Sequence[Shape], algorithm: str) -> Kernel | None:
-        """Return oneDNN's kernel for the first op followed by the activation's, if it has one.
+        """Return the kernel for the first op followed by the activation's; None if it is NumPy's.
 
         oneDNN could activate while it writes, but its ReLU gives 0 for NaN: a network that diverged
         would look healthy.  So the activation's own kernel passes over the output.
         """
         product, activated = _parts(node)
         first = self.kernel(product, strides, algorithm)
-        if not isinstance(first, OneDnnKernel):
+        if isinstance(first, NumpyKernel):
             return None
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
 

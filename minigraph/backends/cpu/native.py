@@ -41,7 +41,6 @@ class Call:
 class NativeKernel:
     """One or a few calls of C functions."""
 
-    name = "c"
     alignment = 1
 
     def __init__(
@@ -52,7 +51,9 @@ class NativeKernel:
         strided: Sequence[bool] = (),
         inplace: Sequence[Sequence[int]] = (),
         refuses: bool = False,
+        name: str = "c",
     ) -> None:
+        self.name = name
         self.calls = calls
         self.scratch = scratch
         self.strided: Sequence[bool] = strided or (False,) * len(node.inputs)

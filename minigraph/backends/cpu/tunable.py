@@ -1,4 +1,7 @@
-"""What the autotuner may measure on the CPU: oneDNN's ways to compute a node, in each layout."""
+"""What the autotuner may measure on the CPU: the ways to compute a node, in each layout.
+
+They are oneDNN's, and Winograd's algorithm where there is a C compiler.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from functools import partial
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem
-from minigraph.backends.cpu import heavy, onednn
+from minigraph.backends.cpu import compiler, heavy, onednn, winograd
+from minigraph.backends.cpu.alone import Alone
 from minigraph.backends.cpu.onednn import F32, OneDnnKernel, Way
 from minigraph.backends.operand import BIAS, FEW_CHANNELS, MATRIX, TRANSPOSED, WEIGHTS, order
 from minigraph.dtypes import Array
@@ -20,10 +24,13 @@ from minigraph.program import Tunable
 from minigraph.spec import Shape, Spec
 
 
-def tunable(node: Node, strides: Sequence[Shape], threads: int) -> Tunable | None:
+def tunable(
+    node: Node, strides: Sequence[Shape], threads: int, on_disk: bool = True
+) -> Tunable | None:
     """Return the problem that `node` is, or None if there is nothing to choose for it.
 
     strides  of its inputs, in bytes; they count for matrix products only
+    on_disk  whether kernels may be looked for, and kept, on disk
     """
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
     if not all(s.size and s.dtype == F32 for s in (*(x.spec for x in node.inputs), *node.specs)):
@@ -35,7 +42,7 @@ def tunable(node: Node, strides: Sequence[Shape], threads: int) -> Tunable | Non
     layouts: tuple[str, ...]
     if isinstance(op, Conv2d | Conv2dBackwardData | Conv2dBackwardWeights):
         layouts = _convolution_layouts(op, xs, ys, *_image_lanes(node))
-        candidates = partial(_convolutions, op, xs, ys, threads)
+        candidates = partial(_convolutions, op, xs, ys, threads, on_disk)
     elif isinstance(op, Reorder):
         about, xs = op.name, ys  # in every direction
         layouts = ()
@@ -97,7 +104,7 @@ def _arranged(x: Array, layout: str) -> Array:
 def _made(
     node: Node, strides: Sequence[Shape], layouts: Sequence[str], threads: int
 ) -> Iterator[Candidate]:
-    """Yield the candidates for a node whose operands lie so.
+    """Yield oneDNN's candidates for a node whose operands lie so.
 
     Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
     "jit:avx2") the library's first is the one with the widest, and the only one worth the time.
@@ -117,11 +124,18 @@ def _kernel(way: Way, inputs: int, threads: int) -> OneDnnKernel:
         return OneDnnKernel(way, inputs, threads)
 
 
+def _compiled(node: Node, algorithm: str, threads: int, on_disk: bool) -> Alone:
+    made = winograd.kernel(node, algorithm, threads)
+    assert made is not None, "it is one of the node's algorithms"
+    return Alone(made, len(node.inputs), 1, on_disk)
+
+
 def _convolutions(
     op: Conv2d | Conv2dBackwardData | Conv2dBackwardWeights,
     xs: Sequence[Shape],
     ys: Sequence[Shape],
     threads: int,
+    on_disk: bool,
 ) -> list[Candidate]:
     weights_gradient = isinstance(op, Conv2dBackwardWeights)
     images = (xs[0], xs[1] if weights_gradient else ys[0])
@@ -134,6 +148,9 @@ def _convolutions(
         node = (laid if (first, second) != (1, 1) else op)(*operands)
         layouts = _convolution_layouts(op, xs, ys, first, second)
         found += _made(node, [x.spec.strides for x in operands], layouts, threads)
+        for name in winograd.algorithms(node) if compiler.compiler() else ():
+            make = partial(_compiled, node, name, threads, on_disk)
+            found.append(Candidate(name, layouts, make))
     return found
 
 

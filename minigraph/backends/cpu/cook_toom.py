@@ -1,0 +1,104 @@
+"""Short correlations with fewer products: the matrices of Winograd's algorithms, and C for them.
+
+m results of a filter of r taps take m + r - 1 products instead of m r:
+
+    y = AT ((G g) * (BT d))         with d of m + r - 1 inputs, g of r taps
+
+The matrices are those of Cook and Toom's algorithm, which multiplies polynomials by their values at
+m + r - 2 points and at infinity, transposed; see Lavin and Gray (2016, "Fast algorithms for
+convolutional neural networks").  Where two points are a and -a, what is even in them is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+Matrix = list[list[Fraction]]
+
+
+def matrices(results: int, taps: int, points: Sequence[Fraction]) -> tuple[Matrix, Matrix, Matrix]:
+    """Return AT, G and BT; infinity is one point more than those given."""
+    if len(points) != results + taps - 2:
+        raise ValueError(f"{results} results of {taps} taps take {results + taps - 2} points")
+    at = [[p**i for p in points] + [Fraction(i == results - 1)] for i in range(results)]
+    g, bt = [], []
+    for point in points:
+        others = [p for p in points if p != point]
+        scale = _product([point - p for p in others])
+        g.append([point**k / scale for k in range(taps)])
+        bt.append([*_polynomial(others), Fraction(0)])
+    g.append([Fraction(k == taps - 1) for k in range(taps)])
+    bt.append(_polynomial(points))
+    return at, g, bt
+
+
+def transposed(matrix: Matrix) -> Matrix:
+    return [list(row) for row in zip(*matrix, strict=True)]
+
+
+def _product(factors: Sequence[Fraction]) -> Fraction:
+    total = Fraction(1)
+    for factor in factors:
+        total *= factor
+    return total
+
+
+def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
+    """Return the coefficients of the product of all x - root, the constant first."""
+    found = [Fraction(1)]
+    for root in roots:
+        shifted, scaled = [Fraction(0), *found], [*(root * c for c in found), Fraction(0)]
+        found = [a - b for a, b in zip(shifted, scaled, strict=True)]
+    return found
+
+
+# ---------------------------------------------------------------- as C
+
+
+def statements(matrix: Matrix) -> Iterator[str]:
+    """Yield C that sets y[i * gap] to the rows of `matrix` times x[k * step], vectors of floats."""
+    rows = [list(row) for row in matrix]
+    names = [f"x{k}" for k in range(len(rows[0]))]
+    for k, name in enumerate(names):
+        yield f"const vec {name} = x[{k} * step];"
+    for k, other in _alike(transposed(rows)):
+        # Each row takes the sum of the two or the difference.
+        yield f"const vec s{k} = {names[k]} + {names[other]}, d{k} = {names[k]} - {names[other]};"
+        names[k], names[other] = f"s{k}", f"d{k}"
+        for row in rows:
+            same = row[k] == row[other]
+            row[k], row[other] = (row[k], Fraction(0)) if same else (Fraction(0), row[k])
+    pairs = dict(_alike(rows))
+    for i, other in pairs.items():
+        even = [a if a == b else Fraction(0) for a, b in zip(rows[i], rows[other], strict=True)]
+        odd = [a - b for a, b in zip(rows[i], even, strict=True)]
+        yield f"const vec e{i} = {_sum(even, names)}, o{i} = {_sum(odd, names)};"
+        yield f"y[{i} * gap] = e{i} + o{i};"
+        yield f"y[{other} * gap] = e{i} - o{i};"
+    for i, row in enumerate(rows):
+        if i not in pairs and i not in pairs.values():
+            yield f"y[{i} * gap] = {_sum(row, names)};"
+
+
+def _alike(rows: Matrix) -> Iterator[tuple[int, int]]:
+    """Yield pairs of rows that differ in signs alone, and have something to share."""
+    left = list(range(len(rows)))
+    while left:
+        i = left.pop(0)
+        for j in left:
+            pairs = list(zip(rows[i], rows[j], strict=True))
+            if sum(map(bool, rows[i])) > 1 and all(abs(a) == abs(b) for a, b in pairs):
+                left.remove(j)
+                yield i, j
+                break
+
+
+def _sum(coefficients: Sequence[Fraction], names: Sequence[str]) -> str:
+    terms = [(c, name) for c, name in zip(coefficients, names, strict=True) if c]
+    terms.sort(key=lambda term: term[0] < 0)
+    text = ""
+    for c, name in terms:
+        sign = (" - " if c < 0 else " + ") if text else ("-" if c < 0 else "")
+        text += sign + (name if abs(c) == 1 else f"{float(abs(c))!r}f * {name}")
+    return text or "(vec){0}"

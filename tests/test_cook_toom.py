@@ -1,0 +1,171 @@
+"""Winograd's algorithms in short: the matrices are exact, and the C does what they say."""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from minigraph.backends.cpu.cook_toom import matrices, statements, transposed
+from minigraph.backends.cpu.winograd import POINTS, WINDOW
+
+LAVIN_GRAY = [Fraction(p) for p in (0, 1, -1, 2, -2)]
+SEVEN = [*LAVIN_GRAY, Fraction(1, 2), Fraction(-1, 2)]
+
+# (results, taps, points)
+CORRELATIONS = {
+    **{f"{tile}-results-used": (tile, WINDOW, points) for tile, points in POINTS.items()},
+    "4-results-lavin-gray": (4, 3, LAVIN_GRAY),
+    "6-results": (6, 3, SEVEN),
+    "5-taps": (2, 5, LAVIN_GRAY),
+    "no-pairs": (3, 2, [Fraction(1, 3), Fraction(2), Fraction(-5, 7)]),
+    "one-result": (1, 3, [Fraction(1), Fraction(4)]),
+    "one-tap": (3, 1, [Fraction(1), Fraction(-1)]),
+    "one-product": (1, 1, []),
+}
+every_correlation = pytest.mark.parametrize(
+    ("results", "taps", "points"), CORRELATIONS.values(), ids=CORRELATIONS
+)
+
+
+def times(matrix, vector):
+    return [sum(c * v for c, v in zip(row, vector, strict=True)) for row in matrix]
+
+
+def products(a, b):
+    return [x * y for x, y in zip(a, b, strict=True)]
+
+
+def fractions(n, seed):
+    rng = np.random.default_rng(seed)
+    return [Fraction(int(a), int(b)) for a, b in rng.integers((-50, 1), (50, 20), (n, 2))]
+
+
+# ---------------------------------------------------------------- the matrices
+
+
+@every_correlation
+def test_a_correlation_takes_a_product_for_each_input(results, taps, points):
+    at, g, bt = matrices(results, taps, points)
+    inputs = results + taps - 1
+    assert (len(at), len(g), len(bt)) == (results, inputs, inputs)
+    d, weights = fractions(inputs, seed=0), fractions(taps, seed=1)
+    want = [sum(products(weights, d[i : i + taps])) for i in range(results)]
+    assert times(at, products(times(g, weights), times(bt, d))) == want
+
+
+@every_correlation
+def test_the_transposed_algorithm_gives_the_gradient_for_the_taps(results, taps, points):
+    at, g, bt = matrices(results, taps, points)
+    d, dy = fractions(results + taps - 1, seed=0), fractions(results, seed=1)
+    want = [sum(products(dy, d[k : k + results])) for k in range(taps)]
+    assert times(transposed(g), products(times(transposed(at), dy), times(bt, d))) == want
+
+
+@pytest.mark.parametrize("points", [LAVIN_GRAY[:4], SEVEN], ids=len)
+def test_too_few_or_too_many_points_are_refused(points):
+    with pytest.raises(ValueError, match="4 results of 3 taps take 5 points"):
+        matrices(4, 3, points)
+
+
+# ---------------------------------------------------------------- as C
+
+STEP, GAP = 3, 2  # in elements of x and of y
+
+
+def run(matrix, x):
+    """Return what the C for a matrix makes of fractions, its lines read as Python."""
+    given = {k * STEP: value for k, value in enumerate(x)}
+    found = {}
+    names = {"x": given, "y": found, "step": STEP, "gap": GAP, "Fraction": Fraction}
+    for line in statements(matrix):
+        text = line.removeprefix("const vec ").removesuffix(";")
+        text = re.sub(r"([\d.e+-]+)f \*", r"Fraction(\1) *", text)
+        exec(text.replace("(vec){0}", "Fraction(0)").replace(", ", "; "), names)
+    assert set(found) == {i * GAP for i in range(len(matrix))}
+    return [found[i * GAP] for i in range(len(matrix))]
+
+
+class Operations(NamedTuple):
+    additions: int
+    multiplications: int
+
+
+def operations(matrix):
+    """Return how many there are in the C for a matrix."""
+    text = "".join(statements(matrix))
+    return Operations(len(re.findall(" [+-] ", text)), text.count("f * "))
+
+
+def plain_operations(matrix):
+    """Return how many a matrix takes where nothing is shared."""
+    rows = [[c for c in row if c] for row in matrix]
+    return Operations(
+        sum(max(len(row) - 1, 0) for row in rows), sum(abs(c) != 1 for row in rows for c in row)
+    )
+
+
+def whole(*rows):
+    return [[Fraction(c) for c in row] for row in rows]
+
+
+# What there may be to share, and what not.
+MATRICES = {
+    "zero": whole([0, 0], [0, 0]),
+    "one": whole([1]),
+    "minus-one": whole([-1]),
+    "copies": whole([1, 0, 0], [0, 0, 1], [0, -1, 0]),
+    "single-alike": whole([3, 0, 0], [-3, 0, 0]),
+    "nothing-alike": whole([1, 2, 3], [4, 5, 6]),
+    "equal-rows": whole([1, 2, 3], [1, 2, 3]),
+    "opposite-rows": whole([1, -2, 3], [-1, 2, -3]),
+    "three-alike": whole([1, 2, 3], [1, -2, 3], [1, 2, -3]),
+    "equal-columns": whole([1, 1], [2, 2], [3, 3]),
+    "opposite-columns": whole([1, -1], [2, -2], [0, 0]),
+    "three-columns-alike": whole([1, -1, 1], [2, 2, 2], [5, 5, -5]),
+    "rows-and-columns": whole([1, 1, 2], [1, 1, -2], [3, -3, 0], [3, -3, 0]),
+    "negative": whole([-1, -2], [-3, -4]),
+    "halves": [[Fraction(1, 2), Fraction(-3, 8)], [Fraction(1, 2), Fraction(3, 8)]],
+    "tiny-and-huge": [[Fraction(1, 2**20), Fraction(3)], [Fraction(1), Fraction(2**60)]],
+}
+
+
+@pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES)
+def test_the_c_computes_what_the_matrix_says(matrix):
+    x = fractions(len(matrix[0]), seed=0)
+    assert run(matrix, x) == times(matrix, x)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_c_of_random_matrices_computes_what_they_say(seed):
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(-2, 3, (3, rng.integers(1, 7)))
+    kinds[0, 1:] = 0
+    drawn = kinds[rng.integers(0, 3, rng.integers(1, 7))]
+    drawn = drawn * rng.choice((-1, 1), drawn.shape) * rng.choice((0, 1, 1, 1), (len(drawn), 1))
+    for rows in (drawn, drawn.T):
+        matrix = whole(*rows.tolist())
+        x = fractions(len(matrix[0]), seed)
+        assert run(matrix, x) == times(matrix, x)
+
+
+@every_correlation
+def test_the_c_of_transforms_rounds_the_coefficients_alone(results, taps, points):
+    for matrix in matrices(results, taps, points):
+        for used in (matrix, transposed(matrix)):
+            x = fractions(len(used[0]), seed=2)
+            near = [float(y) for y in run(used, x)]
+            np.testing.assert_allclose(near, [float(y) for y in times(used, x)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("tile", POINTS)
+def test_points_with_both_signs_share_what_is_even_in_them(tile):
+    for matrix in matrices(tile, WINDOW, POINTS[tile]):
+        for used in (matrix, transposed(matrix)):
+            shared, plain = operations(used), plain_operations(used)
+            assert shared.additions <= plain.additions
+            assert shared.multiplications <= plain.multiplications
+    _, _, bt = matrices(4, WINDOW, POINTS[4])
+    assert operations(bt) < plain_operations(bt)
+    assert operations(bt).multiplications < plain_operations(bt).multiplications

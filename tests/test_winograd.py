@@ -1,0 +1,569 @@
+"""Winograd's algorithm on the CPU: right to the last tile, thread and NaN, and chosen by tuning."""
+
+import dataclasses
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from small_network import DIRECTIONS, batch, begin, compiled, network
+
+import minigraph as mg
+from minigraph import tuning
+from minigraph.autotune.candidate import Host
+from minigraph.autotune.data import Block
+from minigraph.autotune.tuner import measure
+from minigraph.backends.cpu import compiler, onednn, winograd
+from minigraph.backends.cpu.alone import Alone
+from minigraph.backends.cpu.backend import CpuBackend
+from minigraph.backends.operand import WEIGHTS
+from minigraph.ops.activation import Relu
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.epilogue import Activated
+from minigraph.ops.layout import LaidOut, Reorder, pack, packed, unpack, unpacked
+from minigraph.ops.pooling import MaxPool2d, Pooling
+
+pytestmark = pytest.mark.skipif(
+    onednn.library() is None or compiler.compiler() is None,
+    reason="there is no oneDNN or no C compiler",
+)
+
+NAMES = list(winograd.NAMES)
+WAYS = ["forward", "with a bias", "to the images", "to the weights"]
+# Of errors relative to the results' root mean square: about four times the largest there is.
+TOLERANCE = {"winograd 2x2": 1e-5, "winograd 4x4": 2e-5}
+
+every_algorithm = pytest.mark.parametrize("name", NAMES)
+every_way = pytest.mark.parametrize("way", WAYS)
+any_threads = pytest.mark.parametrize("threads", [1, 2])
+
+
+class Case(NamedTuple):
+    """A convolution: images, blocks of channels in and out, their size, and the padding."""
+
+    images: int = 2
+    ins: int = 1
+    outs: int = 2
+    size: tuple[int, int] = (9, 7)
+    padding: tuple[int, int] = (1, 1)
+
+
+ODD_SIZES = Case()
+
+
+def plain_node(way, case):
+    """Return the node in nchw."""
+    lanes = onednn.block()
+    conv = Conv2d(padding=case.padding)
+    k = case.outs * lanes
+    x = mg.input("x", (case.images, case.ins * lanes, *case.size))
+    w = mg.input("w", (k, case.ins * lanes, 3, 3))
+    dy = mg.input("dy", conv(x, w).shape)
+    match way:
+        case "forward":
+            return conv(x, w)
+        case "with a bias":
+            return conv(x, w, mg.input("bias", (k,)))
+        case "to the images":
+            return Conv2dBackwardData(conv, x.shape)(dy, w)
+    return Conv2dBackwardWeights(conv, w.shape)(dy, x)
+
+
+def in_lanes(plain, lanes):
+    """Return the node whose images have these lanes."""
+    kinds = [lanes if x.name in ("x", "dy") else 1 for x in plain.inputs]
+    result = 1 if isinstance(plain.op, Conv2dBackwardWeights) else lanes
+    operands = [
+        mg.input(x.name, packed(x.shape, n)) if n > 1 else x
+        for x, n in zip(plain.inputs, kinds, strict=True)
+    ]
+    return LaidOut(plain.op, tuple(kinds), (result,))(*operands)
+
+
+def in_blocks(way, case=ODD_SIZES):
+    return in_lanes(plain_node(way, case), onednn.block())
+
+
+def drawn(node, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(x.shape).astype("float32") for x in node.inputs]
+
+
+def written(shape, values=None):
+    """Return a block of memory between guards: of these values, or cleared, which is NaN."""
+    block = Block(Host(), shape, np.dtype(np.float32))
+    if values is None:
+        block.clear(block.array.nbytes)
+    else:
+        block.write(values)
+    return block
+
+
+def computed(node, name, xs, threads=1):
+    """Return what the algorithm computes, with nothing written where it does not belong."""
+    kernel = winograd.kernel(node, name, threads)
+    inputs = [written(x.shape, x) for x in xs]
+    result, scratch = written(node.shape), written((kernel.scratch // 4,))
+    alone = Alone(kernel, len(xs), 1, on_disk=True)
+    alone.run([x.array for x in inputs], [result.array], scratch.array)
+    assert not any(x.changed() for x in inputs)
+    assert result.intact(result.array.nbytes)
+    assert scratch.intact(kernel.scratch)
+    return result.array
+
+
+def meaning(node, xs):
+    return node.op.forward(*(x.astype("float64") for x in xs))
+
+
+def assert_near(got, want, name):
+    """Where the result is finite it is near; the others are the same."""
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    scale = np.sqrt(np.mean(want[finite] ** 2))
+    np.testing.assert_allclose(got[finite], want[finite], rtol=0, atol=TOLERANCE[name] * scale)
+
+
+# ---------------------------------------------------------------- results
+
+CASES = {
+    "odd": ODD_SIZES,
+    "wide": Case(1, 1, 1, (3, 23)),
+    "one-pixel": Case(3, 1, 1, (3, 3), (0, 0)),
+    "one-pixel-of-padding": Case(1, 1, 2, (1, 1)),
+    "below-a-tile": Case(2, 2, 1, (5, 3), (0, 0)),
+    "as-a-tile": Case(1, 1, 1, (4, 4)),
+    "unlike-padding": Case(1, 1, 3, (6, 5), (0, 2)),
+    "padding-of-two": Case(2, 1, 1, (1, 4), (2, 1)),
+    "blocks": Case(1, 3, 4, (6, 10)),
+}
+
+
+@any_threads
+@every_algorithm
+@every_way
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_it_computes_what_the_op_means(case, way, name, threads):
+    node = in_blocks(way, case)
+    xs = drawn(node)
+    assert_near(computed(node, name, xs, threads), meaning(node, xs), name)
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@every_algorithm
+@every_way
+def test_blocks_of_8_and_of_16_channels_are_computed(way, name, lanes, monkeypatch):
+    monkeypatch.setattr(onednn, "block", lambda: lanes)
+    node = in_blocks(way)
+    xs = drawn(node)
+    assert lanes in (node.shape[-1], node.inputs[0].shape[-1])
+    assert_near(computed(node, name, xs), meaning(node, xs), name)
+
+
+MANY_TILES = Case(2, 1, 1, (56, 57))
+
+# Strips of 16 tiles are rows of a product that are done together and some that are left over.
+ROOM = 16
+DIVISIONS = {
+    "alone": {"ALONE": ROOM, "LARGE": 1 << 60},
+    "shared": {"SHARED": ROOM, "LARGE": 0},
+}
+
+
+def test_strips_are_whole_groups_of_what_is_left_over():
+    for rows, group in winograd.ROWS.values():
+        assert rows % group == 0
+        assert not any(room % group for room in (winograd.ALONE, winograd.SHARED, ROOM))
+
+
+@any_threads
+@every_algorithm
+@every_way
+@pytest.mark.parametrize("size", [(12, 31), (16, 16)], ids=["last-strip-short", "strips-full"])
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_strips_of_tiles_are_divided_among_threads(division, size, way, name, threads, monkeypatch):
+    for constant, value in DIVISIONS[division].items():
+        monkeypatch.setattr(winograd, constant, value)
+    node = in_blocks(way, Case(3, 1, 2, size))
+    xs = drawn(node)
+    images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
+    work = winograd._Work(winograd.NAMES[name], *images, threads)
+    assert (work.teams, work.room) == (threads if division == "alone" else 1, ROOM)
+    assert_near(computed(node, name, xs, threads), meaning(node, xs), name)
+
+
+@every_algorithm
+@every_way
+@pytest.mark.parametrize(
+    "case",
+    [MANY_TILES, Case(1, 11, 11, (3, 4))],
+    ids=["many-tiles", "large-weights"],
+)
+def test_sizes_as_networks_have_them_are_computed(case, way, name):
+    node = in_blocks(way, case)
+    xs = drawn(node)
+    assert_near(computed(node, name, xs, 2), meaning(node, xs), name)
+
+
+def scratch_of_threads(node, name):
+    return [winograd.kernel(node, name, threads).scratch for threads in (1, 2)]
+
+
+@every_algorithm
+@every_way
+def test_threads_work_alone_if_each_has_enough_tiles_and_the_weights_are_small(
+    way, name, monkeypatch
+):
+    node = in_blocks(way, MANY_TILES)
+    one, two = scratch_of_threads(node, name)
+    assert two > one
+    monkeypatch.setattr(winograd, "LARGE", 0)
+    one, two = scratch_of_threads(node, name)
+    assert two == one
+    few = in_blocks(way, Case(1, 1, 1, (8, 8)))
+    one, two = scratch_of_threads(few, name)
+    assert two == one
+
+
+@every_way
+def test_tiles_of_4x4_lose_at_most_two_bits_more_than_tiles_of_2x2(way):
+    node = in_blocks(way, MANY_TILES)
+    xs = drawn(node)
+    want = meaning(node, xs)
+    small, large = (np.std(computed(node, name, xs) - want) for name in NAMES)
+    assert large < 4 * small
+
+
+@every_algorithm
+@every_way
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_the_same_bits_come_out_in_every_run(division, way, name, monkeypatch):
+    for constant, value in DIVISIONS[division].items():
+        monkeypatch.setattr(winograd, constant, value)
+    node = in_blocks(way, MANY_TILES)
+    xs = drawn(node)
+    first, *others = (computed(node, name, xs, 2).tobytes() for _ in range(20))
+    assert set(others) == {first}
+
+
+@every_algorithm
+@every_way
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_scratch_is_used_to_its_end(division, way, name, monkeypatch):
+    for constant, value in DIVISIONS[division].items():
+        monkeypatch.setattr(winograd, constant, value)
+    node = in_blocks(way, Case(1, 1, 2, (16, 16)))
+    kernel = winograd.kernel(node, name, 1)
+    scratch, result = written((kernel.scratch // 4,)), written(node.shape)
+    Alone(kernel, len(node.inputs), 1, on_disk=True).run(drawn(node), [result.array], scratch.array)
+    *_, last, between_points = scratch.array.reshape(-1, onednn.block())
+    assert np.isfinite(last).all()
+    assert np.isnan(between_points).all()
+
+
+# ---------------------------------------------------------------- NaN and infinities
+
+
+def overlap(inputs, outputs, tap, padding):
+    """Return which inputs meet which outputs at a tap, as slices."""
+    begin = max(padding - tap, 0)
+    end = max(min(outputs, inputs + padding - tap), begin)
+    return slice(begin + tap - padding, end + tap - padding), slice(begin, end)
+
+
+def taps(x, y, padding):
+    """Yield each tap of a window, with the pixels of x and of y that meet at it."""
+    for tap in itertools.product(range(3), repeat=2):
+        axes = map(overlap, x.shape[2:], y.shape[2:], tap, padding)
+        there, here = zip(*axes, strict=True)
+        yield tap, x[..., *there], y[..., *here]
+
+
+def skipping_padding(node, xs):
+    """Return the meaning without the padding: NumPy would multiply its zeros by infinities."""
+    op = node.op.plain
+    xs = [unpack(x) if x.ndim == 5 else x for x in (x.astype("float64") for x in xs)]
+    found = np.zeros(unpacked(node.shape))
+    if isinstance(op, Conv2dBackwardWeights):
+        dy, x = xs
+        for (i, j), there, here in taps(x, dy, op.conv.padding):
+            found[:, :, i, j] = np.einsum("nkij,ncij->kc", here, there)
+        return found
+    x, w, *bias = xs
+    if isinstance(op, Conv2dBackwardData):
+        w, padding = w.swapaxes(0, 1)[:, :, ::-1, ::-1], [2 - p for p in op.conv.padding]
+    else:
+        padding = op.padding
+    for (i, j), there, here in taps(x, found, padding):
+        here += np.einsum("ncij,kc->nkij", there, w[:, :, i, j])
+    for vector in bias:
+        found += vector[:, None, None]
+    return pack(found, onednn.block())
+
+
+@every_way
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_for_finite_numbers_padding_may_be_left_out(case, way):
+    node = in_blocks(way, case)
+    xs = drawn(node)
+    np.testing.assert_allclose(skipping_padding(node, xs), meaning(node, xs), rtol=0, atol=1e-9)
+
+
+# Where in images, or in weights at a like place, there are odd values.
+PLACES = {
+    "corner": [(0, 0, 0, 0, 3)],
+    "last-corner": [(-1, -1, -1, -1, -1)],
+    "inside": [(1, 0, 4, 5, 0)],
+    "side-by-side": [(0, 0, 4, 4, 1), (0, 0, 4, 5, 1)],
+    "far-apart": [(0, 0, 1, 1, 2), (1, 0, 8, 3, 2)],
+}
+ODD = {
+    "nan": [np.nan, np.nan],
+    "inf": [np.inf, np.inf],
+    "minus-inf": [-np.inf, -np.inf],
+    "both-inf": [np.inf, -np.inf],
+}
+
+
+@every_algorithm
+@every_way
+@pytest.mark.parametrize("values", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("operand", [0, 1])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_nan_and_infinity_are_where_a_direct_convolution_has_them(
+    operand, places, values, way, name
+):
+    node = in_blocks(way)
+    xs = drawn(node)
+    x = xs[operand]
+    for place, value in zip(places, values, strict=False):
+        if x.ndim == 5:
+            x[place] = value
+        else:  # weights
+            x[place[4], place[0], place[2] % 3, place[3] % 3] = value
+    want = skipping_padding(node, xs)
+    assert 0 < np.isfinite(want).sum() < want.size
+    assert_near(computed(node, name, xs, 2), want, name)
+
+
+@every_algorithm
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_odd_bias_is_added_to_its_channel(name, value):
+    node = in_blocks("with a bias")
+    xs = drawn(node)
+    xs[2][5] = value
+    want = meaning(node, xs)
+    assert np.isfinite(want).any()
+    assert_near(computed(node, name, xs), want, name)
+
+
+@every_algorithm
+@every_way
+def test_points_that_overflow_spoil_no_result(way, name):
+    node = in_blocks(way)
+    rng = np.random.default_rng(0)
+    large = np.finfo("float32").max
+    xs = [(rng.uniform(-large, large, x.shape)).astype("float32") for x in node.inputs]
+    small = xs[0] if way == "to the weights" else xs[1]
+    small *= np.float32(1e-3 / large)
+    if way == "with a bias":
+        xs[2] *= np.float32(1e-3)
+    want = meaning(node, xs)
+    assert np.abs(want).max() < large
+    assert_near(computed(node, name, xs), want, name)
+
+
+# ---------------------------------------------------------------- for which nodes
+
+
+def windows_of(size, **options):
+    x, w = (
+        mg.input("x", (2, 2 * onednn.block(), 9, 9)),
+        mg.input("w", (onednn.block() * 2, 2 * onednn.block() // options.get("groups", 1), *size)),
+    )
+    return Conv2d(**options)(x, w)
+
+
+UNFIT = {
+    "stride": lambda: windows_of((3, 3), stride=(2, 2)),
+    "dilation": lambda: windows_of((3, 3), dilation=(2, 2)),
+    "groups": lambda: windows_of((3, 3), groups=2),
+    "1x1": lambda: windows_of((1, 1)),
+    "5x5": lambda: windows_of((5, 5)),
+    "3x1": lambda: windows_of((3, 1)),
+    "padding": lambda: windows_of((3, 3), padding=(1, 3)),
+}
+
+
+def gradients(node):
+    """Return a convolution's node, and those of its gradients."""
+    x, w = node.inputs
+    dy = mg.input("dy", node.shape)
+    return [
+        node,
+        Conv2dBackwardData(node.op, x.shape)(dy, w),
+        Conv2dBackwardWeights(node.op, w.shape)(dy, x),
+    ]
+
+
+@pytest.mark.parametrize("make", UNFIT.values(), ids=UNFIT)
+def test_other_convolutions_have_no_such_algorithm(make):
+    for node in gradients(make()):
+        laid = in_lanes(node, onednn.block())
+        assert winograd.algorithms(laid) == []
+        assert winograd.kernel(laid, NAMES[0], 1) is None
+
+
+@every_way
+def test_blocks_alone_have_the_algorithms(way):
+    case = Case(ins=2, outs=2)
+    plain = plain_node(way, case)
+    assert winograd.algorithms(in_blocks(way, case)) == NAMES
+    assert winograd.algorithms(plain) == []
+    assert winograd.algorithms(in_lanes(plain, 2 * onednn.block())) == []
+    assert winograd.kernel(in_blocks(way, case), "winograd 6x6", 1) is None
+
+
+def test_a_convolution_from_one_layout_to_another_has_no_such_algorithm():
+    lanes = onednn.block()
+    x, w = mg.input("x", (2, lanes, 9, 9)), mg.input("w", (lanes, lanes, 3, 3))
+    assert winograd.algorithms(LaidOut(Conv2d(), (1, 1), (lanes,))(x, w)) == []
+
+
+def test_other_ops_have_no_such_algorithm():
+    lanes = onednn.block()
+    x = mg.input("x", packed((2, lanes, 9, 9), lanes))
+    pool = MaxPool2d(Pooling((3, 3), (1, 1), ((0, 0), (0, 0))))
+    largest, _ = LaidOut(pool, (lanes,), (lanes, lanes)).results(x)
+    assert winograd.algorithms(largest) == []
+    assert winograd.algorithms(Reorder(1)(x)) == []
+
+
+# ---------------------------------------------------------------- tuning
+
+
+def strides(node):
+    return [x.spec.strides for x in node.inputs]
+
+
+@every_way
+def test_the_autotuner_measures_it_in_blocks_alone(way):
+    node = in_blocks(way)
+    found = CpuBackend(2, True).tunable(node, strides(node))
+    layouts = {c.layouts for c in found.problem.candidates() if c.name in NAMES}
+    assert layouts == {found.layouts}
+    measured = [m for m in measure(found.problem, None).measurements if m.name in NAMES]
+    assert [m.name for m in measured] == NAMES
+    for m in measured:
+        assert not m.error and m.seconds > 0
+        assert m.workspace == winograd.kernel(node, m.name, 1).scratch
+
+
+@every_algorithm
+@every_way
+def test_the_kernel_has_the_name_of_the_algorithm(way, name):
+    node = in_blocks(way)
+    backend = CpuBackend(2, True)
+    assert backend.kernel(node, strides(node), name).name == f"c {name}"
+    assert "winograd" not in backend.kernel(node, strides(node)).name
+
+
+@every_algorithm
+def test_an_activation_follows_it(name):
+    node = in_blocks("with a bias")
+    activated = Activated(node.op, Relu())(*node.inputs)
+    kernel = CpuBackend(2, True).kernel(activated, strides(activated), name)
+    assert kernel.name == f"c {name} + c"
+
+
+# ---------------------------------------------------------------- networks
+
+
+@pytest.fixture
+def prefer(monkeypatch):
+    """A function that lets an algorithm be chosen wherever it has been measured and was right."""
+
+    def prefer(name):
+        def choose(measurements, policy):
+            found = [m for m in measurements if m.name == name and not m.error]
+            if found:
+                return dataclasses.replace(found[0], seconds=1e-9)
+            chosen = real(measurements, policy)
+            slow = chosen is not None and WEIGHTS in chosen.layouts
+            return dataclasses.replace(chosen, seconds=1.0) if slow else chosen
+
+        monkeypatch.setattr(tuning, "choose", choose)
+
+    real = tuning.choose
+    return prefer
+
+
+@pytest.fixture
+def fail_to_compile(monkeypatch):
+    """A function that lets the compiler fail for these kernels from now on."""
+    real = compiler.load
+
+    def load(sources, on_disk=True):
+        found = zip(sources, real(sources, on_disk), strict=True)
+        return [0 if "NAME_spread_input" in source.text else at for source, at in found]
+
+    return lambda: monkeypatch.setattr(compiler, "load", load)
+
+
+def losses(function, steps=3):
+    return [function(*batch()) for _ in range(steps)]
+
+
+def convolutions(function):
+    return [a for a in function.report().algorithms if a.op.startswith("conv2d")]
+
+
+@pytest.fixture(scope="module")
+def plain_losses():
+    return losses(compiled(level=0))
+
+
+@every_algorithm
+def test_a_network_trains_as_level_0_does(name, prefer, plain_losses):
+    prefer(name)
+    function = compiled(level=3)
+    assert len(convolutions(function)) == sum(DIRECTIONS.values()) - DIRECTIONS["matmul"]
+    assert {a.name for a in convolutions(function)} == {name}
+    np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
+    kernels = [k.kernel for k in function.profile(*batch()).kernels if k.name.startswith("conv2d")]
+    assert len(kernels) == len(convolutions(function))
+    assert all(kernel.startswith(f"c {name}") for kernel in kernels)
+
+
+@every_algorithm
+def test_nan_reaches_the_loss(name, prefer):
+    prefer(name)
+    images, labels = batch()
+    images[2, 3, 4, 5] = np.nan
+    assert np.isnan(compiled(level=3)(images, labels))
+
+
+def test_where_the_compiler_fails_another_algorithm_is_chosen(
+    tmp_path, monkeypatch, fail_to_compile, prefer, plain_losses
+):
+    begin(monkeypatch, tmp_path)
+    fail_to_compile()
+    prefer(NAMES[0])
+    function = compiled(level=3)
+    for a in convolutions(function):
+        assert a.name not in NAMES
+        errors = {c.error for c in a.candidates if c.name in NAMES}
+        assert len(errors) == len(NAMES) and all("could not compile" in e for e in errors)
+    np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
+
+
+def test_where_the_compiler_fails_for_what_was_chosen_numpy_computes_it(
+    fail_to_compile, prefer, plain_losses
+):
+    prefer(NAMES[0])
+    compiled(network(), level=3)  # which measures
+    fail_to_compile()
+    function = compiled(network(), level=3)
+    assert {a.name for a in convolutions(function)} == {NAMES[0]}
+    np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
