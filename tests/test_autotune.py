@@ -263,15 +263,15 @@ def timed(clock, *times):
 
 
 def test_a_hopeless_candidate_is_run_once_wherever_it_stands(clock):
-    fast, slow = (pytest.approx(0.009), 6, 7), (pytest.approx(0.028), 1, 1)
-    assert timed(clock, 0.009, 0.028) == [fast, slow]
-    assert timed(clock, 0.028, 0.009) == [slow, fast]
+    fast, slow = (pytest.approx(0.0045), 6, 7), (pytest.approx(0.014), 1, 1)
+    assert timed(clock, 0.0045, 0.014) == [fast, slow]
+    assert timed(clock, 0.014, 0.0045) == [slow, fast]
 
 
 def test_a_candidate_is_timed_more_often_the_shorter_it_is(clock):
     (seconds, rounds, runs), *others = timed(clock, 2e-5, 0.005, 0.025, 0.4)
     assert (seconds, rounds, runs) == (pytest.approx(2e-5), 7, 1 + 7 * 25)
-    assert [r for _, r, _ in timed(clock, 0.0095, 0.0101)] == [6, 5]
+    assert [r for _, r, _ in timed(clock, 0.0047, 0.0051)] == [6, 5]
     assert timed(clock, 0.1) == [(pytest.approx(0.1), 3, 4)]
     assert timed(clock, 0.4) == [(pytest.approx(0.4), 2, 2)]
     assert [runs for *_, runs in others] == [1, 1, 1]
@@ -279,22 +279,22 @@ def test_a_candidate_is_timed_more_often_the_shorter_it_is(clock):
 
 def test_a_candidate_is_timed_no_more_once_it_has_lost(clock):
     # Their first runs are those that are checked: 1.5 times after one timed run, 1.25 after two.
-    assert [r for _, r, _ in timed(clock, 0.009, 0.014, 0.012, 0.0103)] == [6, 1, 2, 4]
+    assert [r for _, r, _ in timed(clock, 0.0045, 0.007, 0.006, 0.00515)] == [6, 1, 2, 4]
     # The times of other layouts are wanted too: a whole network may be faster with them.
-    one, other = candidate("a", Twice(clock, 0.009)), candidate("b", Twice(clock, 0.014))
+    one, other = candidate("a", Twice(clock, 0.0045)), candidate("b", Twice(clock, 0.007))
     both = problem(one, dataclasses.replace(other, layouts=("ba", "ba")))
     assert [m.rounds for m in measure(both, None, clock).measurements] == [6, 4]
     # A pause of the machine is not theirs: the shortest run counts.
-    paused = (0.0091, 0.09)
-    assert [r for _, r, _ in timed(clock, 0.009, paused)] == [6, 6]
+    paused = (0.0046, 0.09)
+    assert [r for _, r, _ in timed(clock, 0.0045, paused)] == [6, 6]
 
 
 def test_the_time_is_the_median_and_the_spread_that_of_the_middle_half(clock):
     # The first run is the one that is checked.
-    runner = Twice(clock, 0.005, 0.004, 0.005, 0.006, 0.005, 0.005, 0.1, 0.004)
+    runner = Twice(clock, 0.0025, 0.002, 0.0025, 0.003, 0.0025, 0.0025, 0.1, 0.002)
     (m,) = measure(problem(candidate("a", runner)), None, clock).measurements
-    assert m.seconds == pytest.approx(0.005)
-    assert m.spread == pytest.approx((0.0055 - 0.0045) / 0.005)
+    assert m.seconds == pytest.approx(0.0025)
+    assert m.spread == pytest.approx((0.00275 - 0.00225) / 0.0025)
 
 
 def test_candidates_take_turns():

@@ -18,7 +18,7 @@ HOPELESS = 3.0  # a first run this many times as long as the shortest: no more r
 CHEAP = 1e-3  # if it took more seconds than this: the first of short runs says little
 SHORT = 0.5e-3  # seconds: shorter runs are timed in groups as long as this
 LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts too
-ENOUGH = 0.06  # seconds of timing after which 3 rounds do
+ENOUGH = 0.03  # seconds of timing after which 3 rounds do
 ROUNDS = (3, 7)
 TICK = 1e-7  # seconds: no run is shorter
 # Who is slower than the fastest in the same layouts by this share after one timed run, or an nth of
