@@ -52,6 +52,14 @@ def test_a_level_that_failed_leaves_the_others():
     assert made["sides"].notes == ["a * b * c, level 0: ended with status 1: why"]
 
 
+def test_where_no_peers_are_asked_for_there_is_no_table_of_them():
+    found = results({"level 3": QUIET})
+    assert tables(found)["peers"].rows == [["a * b * c", "1000.0 ms (level 3)", "-", "-", "-"]]
+    found.options["peers"] = []
+    assert tables(found)["peers"].rows == []
+    assert "Peers" not in "\n".join(terminal(found))
+
+
 def test_the_fastest_peer_counts():
     samples = {"level 2": QUIET, "level 3": scaled(QUIET, 0.5)}
     samples |= {"torch": scaled(QUIET, 3), "torch, channels last": QUIET, "jax": scaled(QUIET, 2)}

@@ -60,7 +60,7 @@ def _peers(results: Results) -> Table:
     rows = []
     for case in results.cases.values():
         levels, best = case.levels(), case.best_peer()
-        if not levels:
+        if not levels or results.options.get("peers") == []:
             continue
         level = max(levels)
         row = [case.title, f"{milliseconds(levels[level].median)} (level {level})"]
@@ -111,7 +111,8 @@ def _bounds(results: Results) -> Table:
     about = (
         "What share of the bound is reached: the slower of moving the bytes that a step has to "
         "move at the speed of the fastest copy, and of its convolutions and products at the speed "
-        "of the fastest of these, measured in the same rounds. What fits the caches moves faster."
+        "of the fastest of these, measured in the same rounds. What fits the caches moves faster, "
+        "and Winograd's algorithm takes fewer operations than are counted."
     )
     return Table("Bounds", about, ["", "share", "bound", "of", "which is"], rows)
 
