@@ -56,6 +56,7 @@ class Op:
     is_view: ClassVar[bool] = False  # `forward` may return a view of its first input
     keeps_order: ClassVar[bool] = False  # of the elements, row by row
     composed: ClassVar[bool] = False  # `expand` makes it of ops that kernels are generated of
+    rounds_zeros: ClassVar[bool] = False  # a kernel may round sums all of whose terms are 0
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls) -> None:

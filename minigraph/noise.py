@@ -156,7 +156,8 @@ class _Blur:
                 wide = np.where(large & (noise > 0), wide * np.inf, wide)
         if len(place.inputs) > 1 and not isinstance(op, Elementwise):
             # A sum of products is as exact as its largest terms, and its errors need not cancel.
-            size = np.where(wide == 0, 0, size.max(initial=0, where=finite))
+            exact = (wide == 0) & (not op.rounds_zeros)
+            size = np.where(exact, 0, size.max(initial=0, where=finite))
             noise = noise + self.rng.uniform(-1, 1)
         off = wide + self.amplitude * float(info.eps) * size * noise
         return np.where(finite & ~_moved(wide, place), off, wide)
@@ -168,6 +169,8 @@ def _moved(value: Array, place: Place) -> Array:
     That holds for what an extremum, a choice or a gather returns, whose equality with an input a
     graph may ask for.  A sum is rounded even where it is equal to its larger operand.
     """
+    if place.node.op.rounds_zeros:
+        return np.zeros(value.shape, bool)
     size = np.abs(value)
     given = [np.abs(x) for x in place.inputs if not isinstance(x, tuple)]
     if not isinstance(place.node.op, Elementwise):

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from small_network import DIRECTIONS, batch, begin, compiled, network
+from small_network import DIRECTIONS, batch, begin, compiled, graph_compiler, network
 
 import minigraph as mg
-from minigraph import tuning
+from minigraph import ops, tuning
 from minigraph.autotune.candidate import Host
 from minigraph.autotune.data import Block
 from minigraph.autotune.tuner import measure
 from minigraph.backends.cpu import compiler, onednn, winograd
-from minigraph.backends.cpu.alone import Alone
 from minigraph.backends.cpu.backend import CpuBackend
+from minigraph.backends.cpu.standalone import Standalone
 from minigraph.backends.operand import WEIGHTS
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -104,8 +104,8 @@ def computed(node, name, xs, threads=1):
     kernel = winograd.kernel(node, name, threads)
     inputs = [written(x.shape, x) for x in xs]
     result, scratch = written(node.shape), written((kernel.scratch // 4,))
-    alone = Alone(kernel, len(xs), 1, on_disk=True)
-    alone.run([x.array for x in inputs], [result.array], scratch.array)
+    runner = Standalone(kernel, len(xs), 1, on_disk=True)
+    runner.run([x.array for x in inputs], [result.array], scratch.array)
     assert not any(x.changed() for x in inputs)
     assert result.intact(result.array.nbytes)
     assert scratch.intact(kernel.scratch)
@@ -139,7 +139,7 @@ CASES = {
 }
 
 
-@any_threads
+@pytest.mark.parametrize("threads", [1, 2, 5], ids="threads={}".format)
 @every_algorithm
 @every_way
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -165,7 +165,7 @@ MANY_TILES = Case(2, 1, 1, (56, 57))
 # Strips of 16 tiles are rows of a product that are done together and some that are left over.
 ROOM = 16
 DIVISIONS = {
-    "alone": {"ALONE": ROOM, "LARGE": 1 << 60},
+    "alone": {"OWN": ROOM, "LARGE": 1 << 60},
     "shared": {"SHARED": ROOM, "LARGE": 0},
 }
 
@@ -173,18 +173,21 @@ DIVISIONS = {
 def test_strips_are_whole_groups_of_what_is_left_over():
     for rows, group in winograd.ROWS.values():
         assert rows % group == 0
-        assert not any(room % group for room in (winograd.ALONE, winograd.SHARED, ROOM))
+        assert not any(room % group for room in (winograd.OWN, winograd.SHARED, ROOM))
 
 
 @any_threads
 @every_algorithm
 @every_way
 @pytest.mark.parametrize("size", [(12, 31), (16, 16)], ids=["last-strip-short", "strips-full"])
+@pytest.mark.parametrize("outs", [2, 3], ids="outs={}".format)
 @pytest.mark.parametrize("division", DIVISIONS)
-def test_strips_of_tiles_are_divided_among_threads(division, size, way, name, threads, monkeypatch):
+def test_strips_of_tiles_are_divided_among_threads(
+    division, outs, size, way, name, threads, monkeypatch
+):
     for constant, value in DIVISIONS[division].items():
         monkeypatch.setattr(winograd, constant, value)
-    node = in_blocks(way, Case(3, 1, 2, size))
+    node = in_blocks(way, Case(3, 1, outs, size))
     xs = drawn(node)
     images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
     work = winograd._Work(winograd.NAMES[name], *images, threads)
@@ -255,7 +258,9 @@ def test_scratch_is_used_to_its_end(division, way, name, monkeypatch):
     node = in_blocks(way, Case(1, 1, 2, (16, 16)))
     kernel = winograd.kernel(node, name, 1)
     scratch, result = written((kernel.scratch // 4,)), written(node.shape)
-    Alone(kernel, len(node.inputs), 1, on_disk=True).run(drawn(node), [result.array], scratch.array)
+    Standalone(kernel, len(node.inputs), 1, on_disk=True).run(
+        drawn(node), [result.array], scratch.array
+    )
     *_, last, between_points = scratch.array.reshape(-1, onednn.block())
     assert np.isfinite(last).all()
     assert np.isnan(between_points).all()
@@ -537,6 +542,20 @@ def test_a_network_trains_as_level_0_does(name, prefer, plain_losses):
 
 
 @every_algorithm
+def test_zeros_that_are_rounded_are_no_fault_of_a_level(name, prefer):
+    prefer(name)
+    channels, rng = onednn.block(), np.random.default_rng(0)
+    x = mg.input("x", (1, channels, 8, 8))
+    w = mg.Parameter(rng.standard_normal((channels, channels, 3, 3)).astype("float32"))
+    y = ops.relu(ops.conv2d(x, w, padding=1))
+    step = graph_compiler(-3).compile([x], [y, *mg.grad(y.sum(), [x, w])])
+    assert {a.name for a in convolutions(step)} == {name}
+    one_pixel = np.zeros(x.shape, np.float32)
+    one_pixel[0, :, 1, 1] = rng.standard_normal(channels)
+    step(one_pixel)  # a direct convolution gives 0 where no window reaches the pixel
+
+
+@every_algorithm
 def test_nan_reaches_the_loss(name, prefer):
     prefer(name)
     images, labels = batch()
@@ -558,7 +577,8 @@ def test_where_the_compiler_fails_another_algorithm_is_chosen(
     np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
 
 
-def test_where_the_compiler_fails_for_what_was_chosen_numpy_computes_it(
+@pytest.mark.filterwarnings("ignore:.*NumPy has stood in for it")
+def test_where_the_compiler_fails_for_what_was_chosen_another_takes_its_place(
     fail_to_compile, prefer, plain_losses
 ):
     prefer(NAMES[0])
@@ -567,3 +587,15 @@ def test_where_the_compiler_fails_for_what_was_chosen_numpy_computes_it(
     function = compiled(network(), level=3)
     assert {a.name for a in convolutions(function)} == {NAMES[0]}
     np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
+    assert not any(a.name == NAMES[0] for a in convolutions(function))
+
+
+def test_texts_of_all_tiles_are_compiled_in_one_unit(tmp_path):
+    made = [
+        text(tile, onednn.block(), vectors)
+        for text in (winograd._filter, winograd._gradient)
+        for tile in winograd.POINTS
+        for vectors in (1, 2)
+    ]
+    [(_, addresses, said)] = compiler._build([compiler.Unit(tuple(made))], tmp_path)
+    assert (len(addresses), said) == (len(made), "")

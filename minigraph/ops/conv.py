@@ -25,6 +25,8 @@ from minigraph.spec import Shape, Spec
 class Conv2d(Op):
     """Sum over the window and the channels of a group of x times w, plus bias [k] if given."""
 
+    rounds_zeros = True  # by Winograd's algorithm
+
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
@@ -76,6 +78,8 @@ class Conv2d(Op):
 class Conv2dBackwardData(Op):
     """The gradient of `conv` for its input, which has `shape`, from dy and w."""
 
+    rounds_zeros = True  # by Winograd's algorithm
+
     conv: Conv2d
     shape: Shape
 
@@ -100,6 +104,8 @@ class Conv2dBackwardData(Op):
 @dataclass(frozen=True)
 class Conv2dBackwardWeights(Op):
     """The gradient of `conv` for its weights, which have `shape`, from dy and x."""
+
+    rounds_zeros = True  # by Winograd's algorithm
 
     conv: Conv2d
     shape: Shape

@@ -1,3 +1,6 @@
-"""The CPU: oneDNN for the heavy ops, generated C for the rest, NumPy where neither is there."""
+"""The CPU: oneDNN and Winograd's algorithm for the heavy ops, generated C for the rest.
+
+NumPy computes what neither does.
+"""
 
 from minigraph.backends.cpu.backend import CpuBackend

@@ -94,7 +94,7 @@ class CpuBackend(HostBackend):
         if kind == "onednn" and self.library:
             return {
                 "minigraph": __version__,
-                "onednn": self.library.version,
+                **self.versions,
                 "instructions": hex(self.library.instructions),
                 "processor": processor(),
             }

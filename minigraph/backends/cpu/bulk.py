@@ -266,8 +266,9 @@ class NativeProgram:
         changing = changing_memory(self.program, inputs, outputs)
         try:
             run_step(step, step.kernel, {**self.memory, **changing})
-        except KernelFailed:
+        except KernelFailed as error:
             self._stand_in(step, inputs, outputs)
+            self.failures[step] = str(error)
 
     def _stand_in(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem
 from minigraph.backends.cpu import compiler, heavy, onednn, winograd
-from minigraph.backends.cpu.alone import Alone
 from minigraph.backends.cpu.onednn import F32, OneDnnKernel, Way
+from minigraph.backends.cpu.standalone import Standalone
 from minigraph.backends.operand import BIAS, FEW_CHANNELS, MATRIX, TRANSPOSED, WEIGHTS, order
 from minigraph.dtypes import Array
 from minigraph.graph import Node, Op, input
@@ -124,10 +124,10 @@ def _kernel(way: Way, inputs: int, threads: int) -> OneDnnKernel:
         return OneDnnKernel(way, inputs, threads)
 
 
-def _compiled(node: Node, algorithm: str, threads: int, on_disk: bool) -> Alone:
+def _compiled(node: Node, algorithm: str, threads: int, on_disk: bool) -> Standalone:
     made = winograd.kernel(node, algorithm, threads)
     assert made is not None, "it is one of the node's algorithms"
-    return Alone(made, len(node.inputs), 1, on_disk)
+    return Standalone(made, len(node.inputs), 1, on_disk)
 
 
 def _convolutions(

@@ -9,9 +9,9 @@ Tiles of 2 x 2 round as a direct convolution does.  For tiles of 4 x 4 the point
 3/2, -3/2 and infinity: the error is four times that of a direct convolution, where it would be
 eight times with Lavin and Gray's 1, -1, 2, -2 (root mean squares, 512 channels).  Errors are
 relative to the largest pixels of a tile.  Where a result is NaN or infinite its tile is computed
-again without the algorithm, which would spread that over the whole of it.
+again without the algorithm, which would spread that over the whole of it; many of those are slow.
 
-Images are in blocks of channels, see `minigraph.ops.layout`.
+Strides and dilations are 1, and images are in blocks of channels, see `minigraph.ops.layout`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from minigraph.backends.cpu import onednn
 from minigraph.backends.cpu.cook_toom import Matrix, matrices, statements, transposed
 from minigraph.backends.cpu.native import Call, NativeKernel, Place
 from minigraph.backends.cpu.onednn import F32
+from minigraph.dtypes import Array
 from minigraph.graph import Node, Op
 from minigraph.jit.source import Source
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
+from minigraph.program import KernelFailed
 from minigraph.spec import Shape
 
 WINDOW = 3
@@ -38,18 +40,25 @@ POINTS = {
     4: [Fraction(*p) for p in ((0, 1), (2, 3), (-2, 3), (3, 2), (-3, 2))],
 }
 NAMES = {f"winograd {tile}x{tile}": tile for tile in POINTS}  # the algorithms
-# By lanes: rows of a product whose sums the registers hold, with two vectors each; and in groups of
-# how many those go through that are left over, a divisor.
+# By lanes: how many tiles a product keeps in registers, two vectors of sums each, and in groups of
+# how many those follow that are left over; the second divides the first.
 ROWS = {8: (6, 2), 16: (12, 4)}
-# Tiles that are in work at once, in whole groups: by one thread alone, whose second cache they fit,
-# or by all, where each would have to read the transformed weights, and these are larger than so
-# many bytes.
-ALONE, SHARED = 48, 96
+# Tiles of a strip, in whole groups.  OWN: each thread has strips of its own, which fit its second
+# cache.  SHARED: all threads do a strip together, where transformed weights have more than LARGE
+# bytes, so that not every thread reads all of them, or where there are too few tiles.
+OWN, SHARED = 48, 96
 LARGE = 4 << 20
 
+# Macros, which CLOSE takes back: texts of other tiles may stand in the same unit.
 OPEN = """
-enum { L = %(lanes)d, R = %(rows)d, NV = %(vectors)d, TILE = %(tile)d };
-enum { SIDE = TILE + 2, POINTS = SIDE * SIDE, TAPS = 9 };
+#define L %(lanes)d
+#define R %(rows)d
+#define NV %(vectors)d
+#define TILE %(tile)d
+#define SIDE (TILE + 2)
+#define POINTS (SIDE * SIDE)
+#define TAPS 9
+#define vec NAME_vec
 typedef float vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
 typedef struct { /* [n, blocks, h, w, L], and how far outside the first tile begins */
   vec *at;
@@ -58,14 +67,35 @@ typedef struct { /* [n, blocks, h, w, L], and how far outside the first tile beg
 typedef struct { /* of an image; room: for how many there is memory at once */
   int64_t down, across, room;
 } NAME_tiles;
-/* Sums of products may be fused here, as they are in any library's convolution. */
+/* Products may be fused with sums here, as they are in any library's convolution. */
+#if defined(__clang__)
+#pragma clang fp contract(fast)
+#define FAST static
+#else
 #define FAST static __attribute__((optimize("fp-contract=fast")))
+#endif
 #define ALIGNED __attribute__((aligned(64)))
 FAST int NAME_finite(vec zeros) { /* which zero times a number is, if it is finite */
   float total = 0;
   for (int l = 0; l < L; l++) total += zeros[l];
   return total == 0;
 }
+"""
+
+CLOSE = """
+#undef L
+#undef R
+#undef NV
+#undef TILE
+#undef SIDE
+#undef POINTS
+#undef TAPS
+#undef vec
+#undef FAST
+#undef ALIGNED
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#endif
 """
 
 TRANSFORM = """
@@ -119,9 +149,9 @@ FAST void NAME_products_%(rows)d(int64_t blocks, int64_t room, const vec *v, con
 }
 """
 
-# Argument block: threads, whether tiles are shared, room, images, blocks in and out, h and w, rows
-# and columns, padding; the weights' offset and steps in floats (from one output to the next, one
-# input, one tap); whether there is a bias; then places: x, w, bias, y, scratch.
+# Argument block: see `_Work.sizes`; then padding; the weights' offset and steps in floats (from one
+# output to the next, one input, one tap); whether there is a bias; places of x, w, bias, y, and
+# scratch.
 FILTER = """
 typedef struct {
   NAME_images x, y;
@@ -179,7 +209,7 @@ FAST void NAME_gather(const NAME_job *q, int64_t tile, const vec *m, int64_t gap
       for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
   }
 }
-/* Do some tiles, as one of `team` threads that do them together. */
+/* Do some tiles, as one of `team` threads, each of which comes here for the same ones. */
 FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, int64_t me,
                     int64_t team) {
   const int64_t in = q->x.blocks, panels = q->y.blocks / NV, room = q->z.room;
@@ -197,7 +227,7 @@ FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, in
     vec *to = m + p * m_gap + k * NV * room;
     int64_t t = 0;
     for (; t + R <= count; t += R) NAME_products_%(rows)d(in, room, from + t, u, to + t);
-    /* Those beyond the last tile are never read: the room ends with a group. */
+    /* Sums beyond the last tile are of unset memory, and never read: the room is whole groups. */
     for (; t < count; t += %(tail)d) NAME_products_%(tail)d(in, room, from + t, u, to + t);
   }
   if (team > 1) {
@@ -262,8 +292,7 @@ FAST void NAME_products(int64_t count, int64_t room, const vec *v, const vec *d,
 }
 """
 
-# Argument block: threads, whether tiles are shared, room, images, blocks of x and dy, h and w, rows
-# and columns, padding; then places: dy, x, dw, scratch.
+# Argument block: see `_Work.sizes`; then padding; places of dy, x, dw, scratch.
 GRADIENT = """
 typedef struct {
   NAME_images x, dy;
@@ -303,7 +332,7 @@ FAST void NAME_taps(const NAME_job *q, int64_t n, int64_t k, int64_t c, const ve
     for (int64_t i = 0; i < TAPS; i++)
       q->w[((k * L + l) * q->x.blocks * L + c) * TAPS + i] = taps[i][l];
 }
-/* Add some tiles to the sums g, as one of `team` threads that do them together. */
+/* Add some tiles to the sums g, as one of `team` threads, each of which comes for the same ones. */
 FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
                     int64_t me, int64_t team) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
@@ -401,6 +430,7 @@ def _filter(tile: int, lanes: int, vectors: int) -> Source:
         SPREAD % {"name": "input", "patch": "SIDE"},
         *(PRODUCTS % _products(n, vectors, *operands) for n in (rows, tail)),
         FILTER % fill,
+        CLOSE,
     ]
     return Source("".join(parts))
 
@@ -408,7 +438,7 @@ def _filter(tile: int, lanes: int, vectors: int) -> Source:
 @functools.cache
 def _gradient(tile: int, lanes: int, vectors: int) -> Source:
     """Return the text that computes the weights' gradients."""
-    rows = lanes // 2
+    rows = lanes // 2  # a divisor; with two vectors of sums each, registers are left for operands
     at, g, bt = matrices(tile, WINDOW, POINTS[tile])
     fill = {"lanes": lanes, "rows": rows, "vectors": vectors, "tile": tile}
     operands = "x[%(r)d]", "d[%(j)d * room]", "g[%(r)d * gap + %(j)d]"
@@ -421,6 +451,7 @@ def _gradient(tile: int, lanes: int, vectors: int) -> Source:
         SPREAD % {"name": "result", "patch": "TILE"},
         TILE_PRODUCTS % _products(rows, vectors, *operands),
         GRADIENT % {},
+        CLOSE,
     ]
     return Source("".join(parts))
 
@@ -501,13 +532,21 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
 
 
 def _kernel(node: Node, algorithm: str, call: Call, floats: int) -> NativeKernel:
-    return NativeKernel(node, [call], floats * F32.itemsize, name=f"c {algorithm}")
+    return WinogradKernel(node, [call], floats * F32.itemsize, name=f"c {algorithm}")
+
+
+class WinogradKernel(NativeKernel):
+    """Fails where the compiler did, so that what was measured next takes its place."""
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        raise KernelFailed(f"{self.name} could not be compiled")
 
 
 class _Work:
     """How the work of a convolution from images `x` to images `y` is divided.
 
-    teams    how many work for themselves: all threads, or 1 where they do every strip together
+    teams    how many work for themselves: all threads, each of which then has a strip, since its
+             sums would be unset without one; or 1 where they do every strip together
     room     tiles of a strip
     weights  vectors that transformed weights take
     space    vectors that the points of a strip take
@@ -520,14 +559,17 @@ class _Work:
         points = (tile + WINDOW - 1) ** 2
         tiles = x[0] * math.ceil(y[2] / tile) * math.ceil(y[3] / tile)
         self.weights = points * (x[1] * self.lanes * y[1] + 1)
-        alone = self.weights * self.lanes * F32.itemsize <= LARGE and tiles >= threads * ALONE
-        self.teams = threads if alone else 1
+        own = self.weights * self.lanes * F32.itemsize <= LARGE and tiles >= threads * OWN
+        self.teams = threads if own else 1
         _, tail = ROWS[self.lanes]
-        self.room = ALONE if alone else min(SHARED, math.ceil(tiles / tail) * tail)
+        self.room = OWN if own else min(SHARED, math.ceil(tiles / tail) * tail)
         self.space = points * ((x[1] + y[1]) * self.room + 2)
 
     def sizes(self, x: Shape, y: Shape) -> list[int]:
-        """Return how an argument block begins."""
+        """Return how an argument block begins.
+
+        Threads, whether they share strips, room; images, blocks of x and y; the sides of both.
+        """
         shared = int(self.teams == 1)
         return [self.threads, shared, self.room, x[0], x[1], y[1], *x[2:4], *y[2:4]]
 

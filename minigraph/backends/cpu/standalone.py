@@ -16,7 +16,7 @@ from minigraph.errors import GraphError
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Alone:
+class Standalone:
     """What runs the calls of a kernel on arrays.  GraphError if the compiler fails."""
 
     def __init__(self, kernel: NativeKernel, inputs: int, outputs: int, on_disk: bool) -> None:
