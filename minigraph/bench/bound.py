@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minigraph.bench.results import CaseResult
+from minigraph.bench.scale import PRODUCT
 
 GIGA = 1e9
 
@@ -14,7 +15,7 @@ class Bound:
     """A roofline: the slower of moving the bytes and computing the operations.
 
     bandwidth  bytes a second, of the fastest copy in the same rounds as the case
-    peak       operations a second, of the fastest product or convolution
+    peak       operations a second, of a product of matrices in the same rounds
     """
 
     bandwidth: float
@@ -38,9 +39,9 @@ class Bound:
 
 def bound(case: CaseResult) -> Bound | None:
     """Return the bound of a case; None if the machine was not measured beside it."""
-    steps = [step for step in case.machine.values() if step.seconds]
-    copies = [step.bytes / step.median for step in steps if step.bytes]
-    arithmetic = [step.flops / step.median for step in steps if step.flops]
-    if not copies or not arithmetic:
+    steps = {name: step for name, step in case.machine.items() if step.seconds}
+    copies = [step.bytes / step.median for step in steps.values() if step.bytes]
+    if not copies or PRODUCT not in steps:
         return None
-    return Bound(max(copies), max(arithmetic), case.bytes, case.flops)
+    peak = steps[PRODUCT].flops / steps[PRODUCT].median
+    return Bound(max(copies), peak, case.bytes, case.flops)

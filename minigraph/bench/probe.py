@@ -1,6 +1,7 @@
-"""The machine itself: how fast it copies, multiplies matrices and convolves.
+"""The machine itself: how fast it copies and multiplies matrices.
 
-A bound is what the machine can do, so each is tried in more than one way and the fastest counts.
+A bound is what the machine can do, so copies are tried in more than one way and the fastest counts.
+A convolution says nothing of the machine: it may be computed in fewer operations than it has.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import Any
 import numpy as np
 
 import minigraph as mg
-from minigraph import ops
 from minigraph.bench.precision import PRECISIONS
-from minigraph.bench.scale import Scale, scale
+from minigraph.bench.scale import PRODUCT, Scale, scale
 from minigraph.bench.worker import Side, Task, serve
 
 
@@ -41,14 +41,9 @@ def make(task: Task) -> Side:
 
         return step
 
-    channels = sizes.channels
-    images = (sizes.images, channels, sizes.pixels, sizes.pixels)
     steps = {
         "copy": compiled(lambda x: -x, (sizes.copied,)),  # the cheapest op that moves an array
-        "product": compiled(lambda a, b: a @ b, *[(sizes.matrix, sizes.matrix)] * 2),
-        "convolution": compiled(
-            lambda x, w: ops.conv2d(x, w, padding=1), images, (channels, channels, 3, 3)
-        ),
+        PRODUCT: compiled(lambda a, b: a @ b, *[(sizes.matrix, sizes.matrix)] * 2),
     }
     if task.device == "cpu":
         steps["copy by NumPy"] = _by_numpy(rng, sizes, task.threads)

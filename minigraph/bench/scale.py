@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+PRODUCT = "product"  # of matrices: the step of the probe that computes
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -16,7 +18,6 @@ class Scale:
     quick    the same in a quick run
     copied   floats that the probe copies
     matrix   rows, and columns, of the matrices that it multiplies
-    images   of this many `channels` and `pixels` x `pixels` that it convolves
     speed    operations a second, roughly; it tells the progress bar how long a turn takes
     starts   seconds of a side's start, roughly, and of one that PyTorch compiles
     """
@@ -27,21 +28,15 @@ class Scale:
     quick: Mapping[str, int]
     copied: int
     matrix: int
-    images: int
-    channels: int
-    pixels: int
     speed: float
     starts: tuple[float, float]
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The bytes that each step of the probe moves and the operations that it computes."""
-        copied, product = 8 * self.copied, 2 * self.matrix**3
-        convolution = 2 * self.images * (self.channels * self.pixels * 3) ** 2
         return {
-            **dict.fromkeys(("copy", "copy by NumPy"), (copied, 0)),
-            "product": (0, product),
-            "convolution": (0, convolution),
+            **dict.fromkeys(("copy", "copy by NumPy"), (8 * self.copied, 0)),
+            PRODUCT: (0, 2 * self.matrix**3),
         }
 
 
@@ -53,9 +48,6 @@ SCALES = {
         quick={"mlp": 32, "alexnet": 8, "resnet18": 4, "resnet50": 2},
         copied=1 << 24,
         matrix=1536,
-        images=8,
-        channels=128,
-        pixels=28,
         speed=1e11,
         starts=(4, 20),
     ),
@@ -68,9 +60,6 @@ SCALES = {
         quick={"mlp": 32, "alexnet": 64, "resnet18": 32, "resnet50": 16},
         copied=1 << 28,
         matrix=1 << 14,
-        images=256,
-        channels=512,
-        pixels=28,
         speed=2e13,
         starts=(15, 60),
     ),

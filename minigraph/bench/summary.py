@@ -57,10 +57,11 @@ def _percent(levels: dict[int, SideResult], level: int) -> str:
 
 
 def _peers(results: Results) -> Table:
+    asked = results.options.get("peers") != []
     rows = []
     for case in results.cases.values():
         levels, best = case.levels(), case.best_peer()
-        if not levels or results.options.get("peers") == []:
+        if not levels or not asked:
             continue
         level = max(levels)
         row = [case.title, f"{milliseconds(levels[level].median)} (level {level})"]
@@ -111,8 +112,8 @@ def _bounds(results: Results) -> Table:
     about = (
         "What share of the bound is reached: the slower of moving the bytes that a step has to "
         "move at the speed of the fastest copy, and of its convolutions and products at the speed "
-        "of the fastest of these, measured in the same rounds. What fits the caches moves faster, "
-        "and Winograd's algorithm takes fewer operations than are counted."
+        "of a product of matrices, measured in the same rounds. Beyond 100% go what fits the "
+        "caches and, since convolutions are counted as direct ones, Winograd's algorithm."
     )
     return Table("Bounds", about, ["", "share", "bound", "of", "which is"], rows)
 
