@@ -15,16 +15,20 @@ from minigraph.program import Kernel
 
 Place = tuple[int, int]  # slot and offset in bytes
 THREADED = 32768  # elements from which on a second thread pays
+MOST_CACHE = 32 << 20  # bytes
 
 
 @functools.cache
 def cache_bytes() -> int:
-    """Return the size of the last-level cache; 32 MiB where Linux does not say."""
+    """Return the size of the last-level cache: 32 MiB where Linux does not say, or says more.
+
+    A virtual machine is told of a whole socket's cache, of which it has but a share.
+    """
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
     except OSError:
-        return 32 << 20
-    return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
+        return MOST_CACHE
+    return min(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10), MOST_CACHE)
 
 
 @dataclass(frozen=True)
