@@ -25,10 +25,12 @@ class Figure:
 def runs(results: Sequence[Results]) -> Table:
     """Return what the runs say of each case: the median, and in brackets each of them."""
     titles = {name: case.title for run in results for name, case in run.cases.items()}
+    trained = any(case.images for run in results for case in run.cases.values())
+    columns = [column for column in COLUMNS if trained or not column.networks]
     rows = []
     for name, title in titles.items():
         row = [title]
-        for column in COLUMNS:
+        for column in columns:
             figures = [_figure(run.cases.get(name), column) for run in results]
             row.append(_cell(figures, column.form))
         rows.append(row)
@@ -39,7 +41,7 @@ def runs(results: Sequence[Results]) -> Table:
         f"{COMPILED}, the first call of a second process, and the peak memory over the least of "
         "PyTorch's without compiling."
     )
-    return Table("Runs", about, ["", *(column.title for column in COLUMNS)], rows)
+    return Table("Runs", about, ["", *(column.title for column in columns)], rows)
 
 
 def _cell(figures: Sequence[Figure | None], form: str) -> str:

@@ -16,7 +16,8 @@ class Scale:
     square   rows, and columns, of what softmax takes
     batches  images a step of each network
     quick    the same in a quick run
-    copied   floats that the probe copies
+    copied   floats that the probe copies: read and written, they are as many as the expressions of
+             four arrays move, since fewer may stay in a cache
     matrix   rows, and columns, of the matrices that it multiplies
     speed    operations a second, roughly; it tells the progress bar how long a turn takes
     starts   seconds of a side's start, roughly, and of one that PyTorch compiles
@@ -46,7 +47,7 @@ SCALES = {
         square=1 << 12,
         batches={"mlp": 32, "alexnet": 32, "resnet18": 16, "resnet50": 8},
         quick={"mlp": 32, "alexnet": 8, "resnet18": 4, "resnet50": 2},
-        copied=1 << 24,
+        copied=1 << 25,
         matrix=1536,
         speed=1e11,
         starts=(4, 20),
@@ -58,7 +59,7 @@ SCALES = {
         square=1 << 14,
         batches={"mlp": 32, "alexnet": 256, "resnet18": 256, "resnet50": 128},
         quick={"mlp": 32, "alexnet": 64, "resnet18": 32, "resnet50": 16},
-        copied=1 << 28,
+        copied=1 << 29,
         matrix=1 << 14,
         speed=2e13,
         starts=(15, 60),
