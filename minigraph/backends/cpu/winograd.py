@@ -1,4 +1,4 @@
-"""Convolutions with windows of 3 x 3 by Winograd's algorithm, in C: oneDNN has none for x86-64.
+"""Convolutions with windows of 3 x 3 by Winograd's algorithm, in C: oneDNN 3.2 has none.
 
 Results are computed in tiles of 2 x 2 or 4 x 4.  The pixels that a tile is made of are transformed
 to 16 or 36 points, the weights too; at each point the convolution is then a matrix product over the
