@@ -170,6 +170,14 @@ DIVISIONS = {
 }
 
 
+@pytest.fixture(params=DIVISIONS)
+def division(request, monkeypatch):
+    """How strips are divided, which they are from now on."""
+    for constant, value in DIVISIONS[request.param].items():
+        monkeypatch.setattr(winograd, constant, value)
+    return request.param
+
+
 def test_strips_are_whole_groups_of_what_is_left_over():
     for rows, group in winograd.ROWS.values():
         assert rows % group == 0
@@ -181,12 +189,7 @@ def test_strips_are_whole_groups_of_what_is_left_over():
 @every_way
 @pytest.mark.parametrize("size", [(12, 31), (16, 16)], ids=["last-strip-short", "strips-full"])
 @pytest.mark.parametrize("outs", [2, 3], ids="outs={}".format)
-@pytest.mark.parametrize("division", DIVISIONS)
-def test_strips_of_tiles_are_divided_among_threads(
-    division, outs, size, way, name, threads, monkeypatch
-):
-    for constant, value in DIVISIONS[division].items():
-        monkeypatch.setattr(winograd, constant, value)
+def test_strips_of_tiles_are_divided_among_threads(division, outs, size, way, name, threads):
     node = in_blocks(way, Case(3, 1, outs, size))
     xs = drawn(node)
     images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
@@ -239,10 +242,7 @@ def test_tiles_of_4x4_lose_at_most_two_bits_more_than_tiles_of_2x2(way):
 
 @every_algorithm
 @every_way
-@pytest.mark.parametrize("division", DIVISIONS)
-def test_the_same_bits_come_out_in_every_run(division, way, name, monkeypatch):
-    for constant, value in DIVISIONS[division].items():
-        monkeypatch.setattr(winograd, constant, value)
+def test_the_same_bits_come_out_in_every_run(division, way, name):
     node = in_blocks(way, MANY_TILES)
     xs = drawn(node)
     first, *others = (computed(node, name, xs, 2).tobytes() for _ in range(20))
@@ -251,10 +251,7 @@ def test_the_same_bits_come_out_in_every_run(division, way, name, monkeypatch):
 
 @every_algorithm
 @every_way
-@pytest.mark.parametrize("division", DIVISIONS)
-def test_scratch_is_used_to_its_end(division, way, name, monkeypatch):
-    for constant, value in DIVISIONS[division].items():
-        monkeypatch.setattr(winograd, constant, value)
+def test_scratch_is_used_to_its_end(division, way, name):
     node = in_blocks(way, Case(1, 1, 2, (16, 16)))
     kernel = winograd.kernel(node, name, 1)
     scratch, result = written((kernel.scratch // 4,)), written(node.shape)

@@ -65,7 +65,7 @@ class CpuBackend(HostBackend):
         if isinstance(node.op, Activated):
             found = self._activated(node, strides, algorithm)
         elif self.library and algorithm != NUMPY:
-            if compiler.compiler():
+            if algorithm in winograd.NAMES and compiler.compiler():
                 found = winograd.kernel(node, algorithm, heavy.threads_for(node, self.threads))
             found = found or heavy.kernel(node, strides, self.threads, algorithm)
         if found is None and compiler.compiler():

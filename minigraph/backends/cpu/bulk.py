@@ -267,13 +267,14 @@ class NativeProgram:
         try:
             run_step(step, step.kernel, {**self.memory, **changing})
         except KernelFailed as error:
-            self._stand_in(step, inputs, outputs)
-            self.failures[step] = str(error)
+            self._stand_in(step, inputs, outputs, str(error))
 
-    def _stand_in(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def _stand_in(
+        self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array], why: str = ""
+    ) -> None:
         """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""
         changing = changing_memory(self.program, inputs, outputs)
         run_step(step, NumpyKernel(step.node), {**self.memory, **changing})
         if step.kernel.refuses:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
-        self.failures[step] = f"{step.kernel.name} reported an error"
+        self.failures[step] = why or f"{step.kernel.name} reported an error"

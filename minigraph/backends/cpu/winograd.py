@@ -507,13 +507,13 @@ def _to_images(
         padding = list(op.padding)
         steps = 0, inputs * WINDOW * WINDOW, WINDOW * WINDOW, 1
     work = _Work(NAMES[algorithm], x.shape, node.shape, threads)
-    values = [*work.sizes(x.shape, node.shape), *padding, *steps, len(bias)]
+    values = [*work.sizes, *padding, *steps, len(bias)]
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         places = (*ins[:2], ins[-1], *outs, scratch)
         return [*values, *(v for place in places for v in place)]
 
-    source = _filter(work.tile, work.lanes, work.vectors(node.shape))
+    source = _filter(work.tile, work.lanes, work.vectors)
     vectors = work.weights + work.teams * work.space
     return _kernel(node, algorithm, Call(source, block), vectors * work.lanes)
 
@@ -521,12 +521,12 @@ def _to_images(
 def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> NativeKernel:
     dy, x = (operand.shape for operand in node.inputs)
     work = _Work(NAMES[algorithm], x, dy, threads)
-    values = [*work.sizes(x, dy), *conv.padding]
+    values = [*work.sizes, *conv.padding]
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         return [*values, *(v for place in (*ins, *outs, scratch) for v in place)]
 
-    source = _gradient(work.tile, work.lanes, work.vectors(dy))
+    source = _gradient(work.tile, work.lanes, work.vectors)
     vectors = work.teams * (work.weights + work.space)
     return _kernel(node, algorithm, Call(source, block), vectors * work.lanes)
 
@@ -548,14 +548,17 @@ class _Work:
     teams    how many work for themselves: all threads, each of which then has a strip, since its
              sums would be unset without one; or 1 where they do every strip together
     room     tiles of a strip
+    vectors  blocks of outputs that are done at once
     weights  vectors that transformed weights take
     space    vectors that the points of a strip take
+    sizes    how an argument block begins: threads, whether they share strips, room; images, blocks
+             of x and y; the sides of both
     """
 
     def __init__(self, tile: int, x: Shape, y: Shape, threads: int) -> None:
         self.tile = tile
-        self.threads = threads
         self.lanes = x[4]
+        self.vectors = 1 if y[1] % 2 else 2
         points = (tile + WINDOW - 1) ** 2
         tiles = x[0] * math.ceil(y[2] / tile) * math.ceil(y[3] / tile)
         self.weights = points * (x[1] * self.lanes * y[1] + 1)
@@ -564,15 +567,5 @@ class _Work:
         _, tail = ROWS[self.lanes]
         self.room = OWN if own else min(SHARED, math.ceil(tiles / tail) * tail)
         self.space = points * ((x[1] + y[1]) * self.room + 2)
-
-    def sizes(self, x: Shape, y: Shape) -> list[int]:
-        """Return how an argument block begins.
-
-        Threads, whether they share strips, room; images, blocks of x and y; the sides of both.
-        """
         shared = int(self.teams == 1)
-        return [self.threads, shared, self.room, x[0], x[1], y[1], *x[2:4], *y[2:4]]
-
-    def vectors(self, y: Shape) -> int:
-        """Return how many blocks of outputs are done at once."""
-        return 1 if y[1] % 2 else 2
+        self.sizes = [threads, shared, self.room, x[0], x[1], y[1], *x[2:4], *y[2:4]]
