@@ -2,7 +2,6 @@
 
 from minigraph import autotune, data, jit, nn, ops, optim
 from minigraph.autodiff import grad
-from minigraph.compile import comp_graph
 from minigraph.errors import (
     CacheError,
     CompileError,
@@ -13,6 +12,7 @@ from minigraph.errors import (
     OptionError,
     ShapeError,
 )
+from minigraph.function.compile import comp_graph
 from minigraph.graph import Parameter, input
 from minigraph.serialization import load, save
 from minigraph.version import __version__

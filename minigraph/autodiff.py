@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import Graph, Input, Item, Node, NoGradient, Op, constant, toposort
+from minigraph.graph.location import source
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import sum_to
 from minigraph.ops.shape import broadcast_to
-from minigraph.source import source
 
 K = TypeVar("K")
 

@@ -21,11 +21,11 @@ import numpy as np
 
 from minigraph import options as settings
 from minigraph.autotune.measurement import merge
-from minigraph.backends.cpu import compiler, onednn
 from minigraph.bench import command as bench
+from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
+from minigraph.cache.machine import processor
+from minigraph.devices.cpu import compiler, onednn
 from minigraph.errors import CacheError, GraphError
-from minigraph.fingerprint import processor
-from minigraph.store import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.version import __version__
 
 CUDA_PACKAGES = (

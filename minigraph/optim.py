@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from minigraph.autodiff import grad
-from minigraph.dtypes import Array, DType
 from minigraph.errors import DTypeError, GraphError
-from minigraph.graph import Graph, Node, Parameter
+from minigraph.graph import Array, DType, Graph, Node, Parameter
 from minigraph.ops.arithmetic import rsqrt, sqrt
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand, kind

@@ -19,9 +19,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from minigraph.dtypes import BFLOAT16, BOOL, DTYPES, Array, as_array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Node, Parameter
+from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, Node, Parameter, as_array
 
 PathLike = str | os.PathLike[str]
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import minigraph as mg
-from minigraph.backends.reference import NumpyKernel
+from minigraph.devices.reference import NumpyKernel
 
 
 class StandIn:
@@ -130,13 +130,14 @@ class StandIn:
 
 def open_instead(patch, device, load):
     """Let minigraph open a stand-in: without cuDNN, and with `load` for its compiler."""
-    from minigraph.backends.cuda import backend, compiler, heavy
+    from minigraph.devices.cuda import compiler, cudnn_kernel
+    from minigraph.devices.cuda import device as device_module
 
-    patch.setattr(backend, "opened", lambda ordinal: (device, None))
-    patch.setattr(backend, "CudaWorkbench", lambda ordinal, stream: None)
-    patch.setattr(backend, "cupy", SimpleNamespace(ndarray=DeviceArray))
-    patch.setattr(backend.cudnn, "backend_version", lambda: 92800)
-    patch.setattr(heavy, "product_of", lambda node: None)
+    patch.setattr(device_module, "opened", lambda ordinal: (device, None))
+    patch.setattr(device_module, "CudaWorkbench", lambda ordinal, stream: None)
+    patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
+    patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
+    patch.setattr(cudnn_kernel, "product_of", lambda node: None)
     patch.setattr(compiler, "load", load)
 
 

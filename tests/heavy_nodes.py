@@ -1,10 +1,9 @@
 """Nodes of convolutions and matrix products whose operands lie in one way or another."""
 
-from minigraph.graph import input
+from minigraph.graph import Spec, input
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, packed
 from minigraph.ops.matmul import Matmul
-from minigraph.spec import Spec
 
 
 def convolution(batch, c, k, size, window, stride, padding, dtype):

@@ -5,12 +5,11 @@ import numpy as np
 from samples import draw, specials
 
 import minigraph as mg
-from minigraph.dtypes import FLOATS
-from minigraph.graph import Graph
+from minigraph.graph import FLOATS, Graph
 from minigraph.ops.elementwise import kind
 from minigraph.passes.notes import Notes
-from minigraph.passes.sharing import share_common
-from minigraph.passes.simplification import simplify
+from minigraph.passes.rewrite.sharing import share_common
+from minigraph.passes.rewrite.simplification import simplify
 
 F32, F64, I32 = map(np.dtype, ("float32", "float64", "int32"))
 

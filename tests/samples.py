@@ -11,8 +11,7 @@ import math
 
 import numpy as np
 
-from minigraph.dtypes import BOOL
-from minigraph.graph import Constant, Copy, Input, Item, Op, Variable
+from minigraph.graph import BOOL, Constant, Copy, Input, Item, Op, Variable
 from minigraph.ops import (
     activation,
     arithmetic,

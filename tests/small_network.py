@@ -12,8 +12,8 @@ import numpy as np
 import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import session
-from minigraph.backends.cpu import bulk, compiler
-from minigraph.compile import measurements
+from minigraph.devices.cpu import compiler, walker
+from minigraph.function.compile import measurements
 
 # The convolutions and products of a training step of the network.
 DIRECTIONS = {
@@ -86,7 +86,7 @@ def begin(patch, folder):
     patch.setattr(compiler, "_temporary", [])
     patch.setattr(session, "_unkept", {})
     patch.setattr("minigraph.errors._warned", set())
-    for function in (bulk.load, compiler._binaries, measurements):
+    for function in (walker.load, compiler._binaries, measurements):
         function.cache_clear()
     mg.jit.reset_stats()
     mg.autotune.reset_stats()

@@ -1,12 +1,12 @@
-"""The cheapest options of many variables: `minigraph.autotune.assignment`."""
+"""The cheapest options of many variables: `minigraph.passes.layout.assignment`."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from minigraph.autotune import assignment
-from minigraph.autotune.assignment import cost, minimise
+from minigraph.passes.layout import assignment
+from minigraph.passes.layout.assignment import cost, minimise
 
 
 def problem(rng, variables, edges):

@@ -10,7 +10,7 @@ from samples import real
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
 from minigraph.graph import Graph, Op, toposort
-from minigraph.source import layer
+from minigraph.graph.location import layer
 
 
 def inputs(*shapes, dtype="float64"):

@@ -12,15 +12,14 @@ import pytest
 import minigraph as mg
 from minigraph.autotune import counters, session
 from minigraph.autotune.candidate import Candidate, Problem
-from minigraph.autotune.counters import Stats, stats
+from minigraph.autotune.counters import TuningStats, stats
 from minigraph.autotune.data import GUARD
-from minigraph.autotune.measurement import QUARANTINE, Measurement, Table, merge, table
+from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
-from minigraph.dtypes import FLOATS
-from minigraph.spec import Spec
-from minigraph.store import Entry, Measurements
+from minigraph.cache import Entry, Measurements
+from minigraph.graph import FLOATS, Spec
 
 MACHINE = {"library": "3.2.0", "processor": "one"}
 
@@ -369,13 +368,13 @@ def test_a_policy_says_why_it_does_not_allow_a_candidate():
 
 
 def entry_of(*measurements):
-    return Table("twice", measurements).entry("onednn", MACHINE)
+    return ProblemTable("twice", measurements).entry("onednn", MACHINE)
 
 
 def test_a_table_comes_back_from_its_entry():
     whole = (measurement("a", 1e-5, spread=0.1), measurement("b", None, error="wrong"))
-    assert table(entry_of(*whole)) == Table("twice", whole)
-    assert table(entry_of()) == Table("twice", ())
+    assert table(entry_of(*whole)) == ProblemTable("twice", whole)
+    assert table(entry_of()) == ProblemTable("twice", ())
 
 
 VALUES = {
@@ -454,14 +453,14 @@ def test_a_second_session_measures_nothing(store, new_process):
     first = start(store)
     measured = first.tables(two())
     assert origins(measured) == {"small": "measured", "large": "measured"}
-    assert stats() == Stats(measurements=4, misses=2)
+    assert stats() == TuningStats(measurements=4, misses=2)
     assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
     new_process()
     second = start(store)
     found = second.tables(two())
     assert origins(found) == {"small": "stored", "large": "stored"}
     assert [t for t, _ in found.values()] == [t for t, _ in measured.values()]
-    assert stats() == Stats(hits=2)
+    assert stats() == TuningStats(hits=2)
     assert second.used == first.used
 
 
@@ -469,7 +468,7 @@ def test_what_a_session_knows_it_does_not_look_up_again(store):
     one = start(store)
     one.tables(two())
     assert origins(one.tables(two()[:1])) == {"small": "measured"}
-    assert stats() == Stats(measurements=4, misses=2)
+    assert stats() == TuningStats(measurements=4, misses=2)
 
 
 def test_another_policy_is_answered_without_measuring(store, new_process):
@@ -481,13 +480,13 @@ def test_another_policy_is_answered_without_measuring(store, new_process):
     known, _ = start(store).tables([problem(fast, candidate("safe"))])["twice"]
     for policy in (Policy(workspace_limit=1024), Policy(deterministic=True)):
         assert choose(known.measurements, policy).name == "safe"
-    assert stats() == Stats(hits=1)
+    assert stats() == TuningStats(hits=1)
 
 
 def test_off_touches_nothing(store):
     assert start(store, "off").tables(two()) == {}
     assert not store.folder.root.exists()
-    assert stats() == Stats()
+    assert stats() == TuningStats()
 
 
 def test_cached_measures_nothing(store):
@@ -543,18 +542,18 @@ def test_a_candidate_in_quarantine_stays_there(store, new_process):
     known, _ = start(store).tables(two())["small"]
     assert choose(known.measurements, Policy()) == other
     # Another process had measured it at the same time, and writes later.
-    store.keep([Table("small", (best, other)).entry("onednn", MACHINE)], merge)
+    store.keep([ProblemTable("small", (best, other)).entry("onednn", MACHINE)], merge)
     known, _ = start(store).tables(two())["small"]
     assert known.measurements[0].error == failed
     # A file that was saved before it failed does not take it out either.
-    before = Table("small", (best, other)).entry("onednn", MACHINE)
+    before = ProblemTable("small", (best, other)).entry("onednn", MACHINE)
     loaded = start(store, loaded={before.key: before}).tables(two())
     assert loaded["small"][0].measurements[0].error == failed
 
 
 def test_a_loaded_file_goes_before_the_store(store):
     start(store).tables(two())
-    entry = Table("small", (measurement("a", 7.0),)).entry("onednn", MACHINE)
+    entry = ProblemTable("small", (measurement("a", 7.0),)).entry("onednn", MACHINE)
     found = start(store, loaded={entry.key: entry}).tables(two())
     assert origins(found) == {"small": "loaded file", "large": "stored"}
     assert found["small"][0].measurements[0].seconds == 7.0
@@ -565,7 +564,7 @@ def test_a_loaded_file_goes_before_the_store(store):
 def test_without_a_store_a_process_measures_nothing_twice():
     start().tables(two())
     assert origins(start().tables(two())) == {"small": "measured", "large": "measured"}
-    assert stats() == Stats(measurements=4, misses=2, hits=2)
+    assert stats() == TuningStats(measurements=4, misses=2, hits=2)
 
 
 def test_a_store_that_cannot_be_written_costs_the_persistence_only(tmp_path):
@@ -592,7 +591,7 @@ def test_a_body_of_another_kind_is_measured_again(store):
     odd = Entry("onednn", "small", entry_of().environment, '{"algorithm": 3}')
     store.keep([odd], lambda old, new: new)
     assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
-    assert stats() == Stats(measurements=2, misses=1, rejected=1)
+    assert stats() == TuningStats(measurements=2, misses=1, rejected=1)
     assert origins(start(store).tables(two()[:1])) == {"small": "stored"}
 
 

@@ -11,8 +11,8 @@ from small_network import batch, begin, compiled, elsewhere, graph_compiler, net
 
 import minigraph as mg
 from minigraph.autotune.measurement import merge
-from minigraph.backends.cpu import compiler, onednn
-from minigraph.store import file
+from minigraph.cache import file
+from minigraph.devices.cpu import compiler, onednn
 
 pytestmark = pytest.mark.skipif(
     onednn.library() is None or compiler.compiler() is None,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import minigraph as mg
-from minigraph.store import Entry, Folder, environment, file
+from minigraph.cache import Entry, Folder, environment, file
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 FIELDS = {"fingerprint": "4f" * 20, "graph": "9f2c"}
@@ -379,7 +379,7 @@ def test_no_mutation_is_an_error_or_accepted_as_something_else(saved):
 WRITERS = """
 import json, os, random, signal, sys, time
 from pathlib import Path
-from minigraph.store import Entry, file
+from minigraph.cache import Entry, file
 
 def entry(subject, values, blob=b""):
     return Entry("onednn", subject, (("where", "here"),), json.dumps({"values": values}), blob)

@@ -12,7 +12,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import cli
-from minigraph.store import Binaries, Entry, Measurements, environment, file
+from minigraph.cache import Binaries, Entry, Measurements, environment, file
 
 HERE = environment({"oneDNN": "3.2.0", "processor": "x86_64 of some kind"})
 KEY = {"compiler": "cc", "processor": "x86_64 of some kind", "support": "5a", "text": "7e"}

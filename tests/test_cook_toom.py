@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from minigraph.backends.cpu.cook_toom import matrices, statements, transposed
-from minigraph.backends.cpu.winograd import POINTS, WINDOW
+from minigraph.devices.cpu.cook_toom import matrices, statements, transposed
+from minigraph.devices.cpu.winograd import POINTS, WINDOW
 
 LAVIN_GRAY = [Fraction(p) for p in (0, 1, -1, 2, -2)]
 SEVEN = [*LAVIN_GRAY, Fraction(1, 2), Fraction(-1, 2)]

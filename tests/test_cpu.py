@@ -9,7 +9,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.backends.cpu import compiler
+from minigraph.devices.cpu import compiler
 
 native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 

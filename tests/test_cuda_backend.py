@@ -20,7 +20,7 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
 from cuda_stand_in import DeviceArray, StandIn, open_instead
 
-from minigraph.backends.cuda import binding
+from minigraph.devices.cuda import binding
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
 

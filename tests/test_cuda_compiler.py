@@ -6,12 +6,12 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.jit.counters import Stats
+from minigraph.jit.counters import KernelStats
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
-from minigraph.backends.cuda import compiler, generated
-from minigraph.jit.source import Source
+from minigraph.devices.cuda import compiler, launches
+from minigraph.jit.source import KernelSource
 
 
 class Driver:
@@ -35,7 +35,7 @@ class Driver:
 def sources(*functions):
     x = mg.input("x", (100,))
     nodes = [function(x) for function in functions]
-    found = [generated.launches(node, [x.spec.strides]) for node in nodes]
+    found = [launches.launches(node, [x.spec.strides]) for node in nodes]
     return [launch.source for each in found for launch in each.launches]
 
 
@@ -58,10 +58,10 @@ def test_a_kernel_is_compiled_once_a_process_and_once_a_machine(begin):
     wanted, driver = sources(ops.exp, ops.tanh), Driver()
     first = compiler.load(wanted, driver, True)
     assert compiler.load(wanted, driver, True) == first
-    assert mg.jit.stats() == Stats(compilations=2, memory_hits=2, disk_hits=0, loads=2)
+    assert mg.jit.stats() == KernelStats(compilations=2, memory_hits=2, disk_hits=0, loads=2)
     begin()
     assert compiler.load(wanted, driver, True) == first
-    assert mg.jit.stats() == Stats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
+    assert mg.jit.stats() == KernelStats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
 
 
 def test_a_second_device_loads_what_the_first_has_compiled(begin):
@@ -69,7 +69,7 @@ def test_a_second_device_loads_what_the_first_has_compiled(begin):
     compiler.load(wanted, Driver(), True)
     compiler.load(wanted, other, True)
     assert other.loaded == [wanted[0].name]
-    assert mg.jit.stats() == Stats(compilations=1, memory_hits=0, disk_hits=1, loads=2)
+    assert mg.jit.stats() == KernelStats(compilations=1, memory_hits=0, disk_hits=1, loads=2)
 
 
 def test_another_architecture_compiles_anew(begin, monkeypatch):
@@ -94,11 +94,11 @@ def test_kernels_travel_as_entries(begin, monkeypatch, tmp_path):
     begin()
     assert [compiler.import_kernels(entry) for entry in entries] == [""] * len(entries)
     compiler.load(wanted, Driver(), True)
-    assert mg.jit.stats() == Stats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
+    assert mg.jit.stats() == KernelStats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
 
 
 def test_a_text_that_is_refused_is_a_compile_error_in_one_line(begin):
-    bad = Source("struct NAME_args {}; void NAME( { }")
+    bad = KernelSource("struct NAME_args {}; void NAME( { }")
     with pytest.raises(mg.CompileError, match="NVRTC for sm_90") as error:
         compiler.load([bad], Driver(), True)
     assert "\n" not in str(error.value)

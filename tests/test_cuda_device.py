@@ -20,8 +20,7 @@ from test_levels import Meaning
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.dtypes import as_dtype
-from minigraph.graph import Graph
+from minigraph.graph import Graph, as_dtype
 from minigraph.ops.cast import Astype
 from minigraph.ops.elementwise import kind
 from minigraph.ops.shape import StopGradient
@@ -90,7 +89,7 @@ class OnDevice:
 @pytest.fixture(scope="module")
 def kernels(device):
     """Let the cases' launches run on the device; all kernels are compiled at once."""
-    backend = importlib.import_module("minigraph.backends.cuda.backend")
+    backend = importlib.import_module("minigraph.devices.cuda.device")
     made = OnDevice(backend, [*test_cuda_text.sources(), *test_cuda_kernels.SOURCES])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_on_cpu, "run", made.run)

@@ -13,7 +13,7 @@ from cuda_device import batch, losses, on_host, require, training
 import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import session
-from minigraph.compile import measurements
+from minigraph.function.compile import measurements
 
 pytestmark = pytest.mark.cuda
 BUDGET = 30.0  # seconds: all candidates are to be measured

@@ -14,8 +14,8 @@ import minigraph as mg
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
-from minigraph.backends.cuda import driver as driver_module
-from minigraph.backends.cuda.driver import Arguments, Driver
+from minigraph.devices.cuda import driver as driver_module
+from minigraph.devices.cuda.driver import Arguments, Driver
 
 
 class Bindings:
@@ -186,9 +186,9 @@ def test_memory_is_for_work_on_the_compute_stream(bindings, monkeypatch):
 
 def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    monkeypatch.delitem(sys.modules, "minigraph.backends.cuda.driver")
+    monkeypatch.delitem(sys.modules, "minigraph.devices.cuda.driver")
     with pytest.raises(mg.DeviceError, match=r"pip install 'minigraph\[cuda\]'"):
-        importlib.import_module("minigraph.backends.cuda.driver")
+        importlib.import_module("minigraph.devices.cuda.driver")
 
 
 def test_a_missing_driver_is_an_error_of_one_line(bindings):

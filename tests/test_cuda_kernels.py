@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from samples import STRUCTURAL
 
-from minigraph.backends.cuda import written
-from minigraph.backends.cuda.kernel import WRITTEN
-from minigraph.backends.cuda.launch import program
-from minigraph.dtypes import BFLOAT16
-from minigraph.graph import Node, input
+from minigraph.devices.cuda import template
+from minigraph.devices.cuda.kernel import WRITTEN
+from minigraph.devices.cuda.launch import program
+from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.indexing import OneHot, Take, TakeBackward
 from minigraph.ops.layout import LaidOut, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
@@ -105,7 +104,7 @@ def made_of(op, xs):
 
 MADE = {name: made_of(op, xs) for name, op, xs in cases()}
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(written, "NARROW", 1)
+    patch.setattr(template, "NARROW", 1)
     wide = {f"{name}-huge": made_of(op, xs) for name, op, xs in cases() if "-float32" in name}
 MADE = {name: made for name, made in {**MADE, **wide}.items() if made}
 SOURCES = list(dict.fromkeys(made.launch.source for _, _, made in MADE.values()))
@@ -201,5 +200,5 @@ def test_a_text_serves_all_shapes():
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_every_kernel_compiles_for_the_device(arch):
-    nvrtc = pytest.importorskip("minigraph.backends.cuda.nvrtc", exc_type=ImportError)
+    nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
     assert nvrtc.compile(program(SOURCES), arch)[:4] == b"\x7fELF"

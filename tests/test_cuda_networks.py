@@ -13,8 +13,8 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
 from cuda_stand_in import StandIn, open_instead
 
-from minigraph.backends.cuda import nvrtc
-from minigraph.backends.cuda.launch import program
+from minigraph.devices.cuda import nvrtc
+from minigraph.devices.cuda.launch import program
 
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
 

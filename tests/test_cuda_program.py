@@ -9,23 +9,23 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.backends.reference import NumpyKernel
+from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Graph, constant
-from minigraph.lower import lower
 from minigraph.ops.elementwise import Elementwise
 from minigraph.program import Home
+from minigraph.program.lower import lower
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
 
-from minigraph.backends.cuda import binding, one_hot
-from minigraph.backends.cuda.alignment import ALIGNMENT
-from minigraph.backends.cuda.kernel import CudaKernel
-from minigraph.backends.cuda.launch import Launch
-from minigraph.backends.cuda.parameter import copy_of
-from minigraph.backends.cuda.program import CudaProgram
-from minigraph.backends.cuda.step import run_alone
+from minigraph.devices.cuda import binding, one_hot
+from minigraph.devices.cuda.alignment import ALIGNMENT
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.parameter import copy_of
+from minigraph.devices.cuda.program import CudaProgram
+from minigraph.devices.cuda.step import run_alone
 
 
 class Kernels:

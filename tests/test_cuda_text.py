@@ -17,19 +17,17 @@ from test_ops import assert_same, c_operands
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.backends.cuda import generated
-from minigraph.backends.cuda.launch import Launch, program
-from minigraph.dtypes import as_dtype
-from minigraph.graph import Copy, Graph, Input, Node, Parameter, run, toposort
+from minigraph.devices.cuda import launches
+from minigraph.devices.cuda.launch import Launch, program
+from minigraph.graph import Copy, Graph, Input, Node, Parameter, Spec, as_dtype, run, toposort
 from minigraph.jit.fused import Fused, Together, stand_ins
-from minigraph.jit.source import Source
+from minigraph.jit.source import KernelSource
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.cast import Astype
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Max, Min, Prod, Sum
+from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.levels import optimize, pipeline
-from minigraph.program import Gathering
-from minigraph.spec import Spec
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
 
@@ -56,7 +54,7 @@ class Case:
         inputs = stand_ins([Spec(x.shape, x.dtype) for x in xs])
         specs = op.infer(*(x.spec for x in inputs))
         self.node = Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
-        self.made = generated.launches(self.node, [x.strides for x in xs])
+        self.made = launches.launches(self.node, [x.strides for x in xs])
 
     @property
     def wanted(self):
@@ -274,7 +272,7 @@ def test_reductions_agree_with_numpy(name, kernels):
 
 
 def test_a_thread_adds_floats_over_short_stretches_only(kernels):
-    (launch,) = launches("one block: sum")
+    (launch,) = launches_of("one block: sum")
     assert launch.grid == (1, 1, 1)
     (y,) = CASES["one block: sum"].run(kernels)
     np.testing.assert_allclose(y, LARGE_FIRST.sum(dtype=np.float64), 1e-5)
@@ -287,14 +285,14 @@ def test_the_error_of_a_sum_does_not_grow_with_its_length(name, kernels):
     assert np.abs(y - exact).max() < 1e-6 * exact.max()
 
 
-def launches(name):
+def launches_of(name):
     return CASES[name].made.launches
 
 
 def test_long_reductions_are_split_and_others_are_not():
-    assert len(launches("reduction: sum of (200001,) over (0,)")) == 2
-    assert len(launches("reduction: sum of (40000, 3) over (0,)")) == 2
-    assert len(launches("reduction: sum of (1000, 33) over (1,)")) == 1
+    assert len(launches_of("reduction: sum of (200001,) over (0,)")) == 2
+    assert len(launches_of("reduction: sum of (40000, 3) over (0,)")) == 2
+    assert len(launches_of("reduction: sum of (1000, 33) over (1,)")) == 1
 
 
 # ---------------------------------------------------------------- several ops in one kernel
@@ -406,10 +404,10 @@ def test_every_kernel_that_fusion_makes_has_a_cuda_text():
 
 def test_each_stage_of_what_is_split_is_a_launch_of_the_same_text():
     """A maximum, a sum, what is made of them: and what joins the splits of the first two."""
-    made = launches("fused: softmax (9, 80000), kernel 0")
+    made = launches_of("fused: softmax (9, 80000), kernel 0")
     assert len(made) == 5
     assert len({launch.source for launch in made}) == 1
-    assert len(launches("fused: softmax (40, 1000), kernel 0")) == 1
+    assert len(launches_of("fused: softmax (40, 1000), kernel 0")) == 1
 
 
 # ---------------------------------------------------------------- several kernels in one launch
@@ -511,7 +509,7 @@ def test_an_argument_has_the_words_that_its_kernel_declares():
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_every_kernel_compiles_with_nvrtc(arch):
-    nvrtc = pytest.importorskip("minigraph.backends.cuda.nvrtc", exc_type=ImportError)
+    nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
     every = sources()
     with ThreadPoolExecutor(2) as pool:
         parts = pool.map(lambda part: nvrtc.compile(program(part), arch), (every[::2], every[1::2]))
@@ -519,7 +517,7 @@ def test_every_kernel_compiles_with_nvrtc(arch):
 
 
 def test_a_compile_error_is_one_line_that_says_where():
-    nvrtc = pytest.importorskip("minigraph.backends.cuda.nvrtc", exc_type=ImportError)
+    nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
     with pytest.raises(mg.CompileError, match=r"^NVRTC for sm_90: minigraph.cu\(2\): error: .*$"):
         nvrtc.compile("int one;\nint two = three;\n", "sm_90")
     with pytest.raises(mg.CompileError, match="invalid value for --gpu-architecture"):
@@ -555,7 +553,7 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
 @pytest.fixture(scope="module")
 def talk(tmp_path_factory):
     def launch(text):
-        source = Source(text)
+        source = KernelSource(text)
         kernels = cuda_on_cpu.build([source], tmp_path_factory.mktemp("talk"))
         y = np.zeros((96, 6), np.int32)
         made = Launch(source, (1, 1, 1), (96, 1, 1), 0, lambda _, ys, scratch: [ys[0]])

@@ -16,22 +16,21 @@ pytest.importorskip("cupy")
 import cudnn
 from heavy_nodes import convolution, laid_out, product, strides
 
-from minigraph.backends.cuda import heavy
-from minigraph.backends.cuda.cudnn import (
+from minigraph.devices.cuda import cudnn_kernel
+from minigraph.devices.cuda.cudnn_graph import (
     TYPES,
+    CudnnProblem,
     Normalization,
-    Problem,
     Tensor,
     build,
     channels_last,
     contiguous,
 )
-from minigraph.graph import input
+from minigraph.graph import Spec, input
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.epilogue import Activated
 from minigraph.ops.matmul import Matmul
-from minigraph.spec import Spec
 
 # ---------------------------------------------------------------- the networks' convolutions
 
@@ -104,11 +103,11 @@ def test_every_convolution_of_a_network_is_a_graph_in_each_direction(name, last,
     batch, shapes = NETWORKS[name]
     for shape in dict.fromkeys(shapes):
         for node in convolution(batch, *shape, dtype):
-            kind, roles = heavy.ROLES[type(node.op)]
+            kind, roles = cudnn_kernel.ROLES[type(node.op)]
             plain = [*(x.shape for x in node.inputs), node.shape]
             lanes = [s[1] if last and r != "w" else 1 for s, r in zip(plain, roles, strict=True)]
             laid = laid_out(node, tuple(lanes)) if last else node
-            (way,) = heavy.ways(laid, strides(laid), False)
+            (way,) = cudnn_kernel.ways(laid, strides(laid), False)
             graph = build(way.problem)
             assert operations_of(graph) == [f"CONV_{kind.upper()}"]
             wide = [
@@ -134,7 +133,7 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
     given = [
         [t.lies_as(u) for t, u in zip(way.inputs, way.problem.inputs, strict=True)]
         for node in (point, nhwc, first, laid_out(first, (1, 1, 64)))
-        for way in heavy.ways(node, strides(node), False)
+        for way in cudnn_kernel.ways(node, strides(node), False)
     ]
     assert given == [[True, True], [True, True], [True, True], [False, False]]
 
@@ -145,7 +144,7 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
 def test_epilogues_are_in_the_graph_in_their_order():
     x, w, y = (channels_last(s) for s in ((2, 8, 5, 5), (16, 8, 1, 1), (2, 16, 5, 5)))
     bias = channels_last((1, 16, 1, 1))
-    graph = build(Problem("fprop", (x, w, bias, y), y, bias=True, residual=True, relu=True))
+    graph = build(CudnnProblem("fprop", (x, w, bias, y), y, bias=True, residual=True, relu=True))
     assert operations_of(graph) == ["CONV_FPROP", "bias", "add", "cmp_le", "binary_select"]
     assert operands_of(graph) == [x, w, bias, y, y]
     *_, select = graph.built.nodes
@@ -159,7 +158,7 @@ def test_epilogues_are_in_the_graph_in_their_order():
 def test_a_bias_and_a_relu_are_done_by_cudnn_or_afterwards():
     x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
     node = Activated(Conv2d(), Relu())(x, w, b)
-    fused, unfused = heavy.ways(node, strides(node), False)
+    fused, unfused = cudnn_kernel.ways(node, strides(node), False)
     assert (fused.label, unfused.label) == ("", "unfused ")
     assert (fused.problem.bias, fused.problem.relu, fused.bias, fused.relu) == (1, 1, None, False)
     assert not unfused.problem.fused
@@ -169,7 +168,7 @@ def test_a_bias_and_a_relu_are_done_by_cudnn_or_afterwards():
 def test_groups_are_channels_over_channels_of_the_weights():
     x, w = input("x", (2, 12, 5, 5)), input("w", (6, 2, 3, 3))
     node = laid_out(Conv2d(groups=6)(x, w), (12, 1, 6))
-    (way,) = heavy.ways(node, strides(node), False)
+    (way,) = cudnn_kernel.ways(node, strides(node), False)
     assert [t.shape for t in operands_of(build(way.problem))] == [
         (2, 12, 5, 5),
         (6, 2, 3, 3),
@@ -207,7 +206,7 @@ def test_a_normalisation_has_a_graph_forward_and_backward(residual):
 
 
 def test_a_product_of_matrices_is_a_batch_of_one():
-    (fused, *_) = heavy.ways(*product("rows", "columns", bias=True, dtype="bfloat16"), False)
+    (fused, *_) = cudnn_kernel.ways(*product("rows", "columns", bias=True, dtype="bfloat16"), False)
     graph = build(fused.problem)
     assert operations_of(graph) == ["MATMUL", "bias"]
     assert operands_of(graph) == [
@@ -220,7 +219,7 @@ def test_a_product_of_matrices_is_a_batch_of_one():
 
 def test_batches_have_their_axes_and_broadcast():
     node = Matmul()(input("x", (2, 1, 3, 5)), input("y", (4, 5, 7)))
-    (way,) = heavy.ways(node, strides(node), False)
+    (way,) = cudnn_kernel.ways(node, strides(node), False)
     x, y, z = operands_of(build(way.problem))
     assert (x.shape, y.shape, z.shape) == ((2, 1, 3, 5), (1, 4, 5, 7), (2, 4, 3, 7))
     assert y.strides == (140, 35, 7, 1)
@@ -228,7 +227,7 @@ def test_batches_have_their_axes_and_broadcast():
 
 def test_a_product_is_a_convolution_of_pixels_unless_both_are_transposed():
     kinds = {
-        orders: [way.problem.kind for way in heavy.ways(*product(*orders), False)]
+        orders: [way.problem.kind for way in cudnn_kernel.ways(*product(*orders), False)]
         for orders in itertools.product(("rows", "columns"), repeat=2)
     }
     assert kinds == {
@@ -241,6 +240,6 @@ def test_a_product_is_a_convolution_of_pixels_unless_both_are_transposed():
 
 def test_other_views_are_for_somebody_else_to_copy():
     node = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
-    (way, *_) = heavy.ways(node, [(40, 4), (28, 4)], False)
+    (way, *_) = cudnn_kernel.ways(node, [(40, 4), (28, 4)], False)
     assert way.strided == (False, True)
     assert way.inputs[0] == contiguous((1, 4, 5))

@@ -20,8 +20,8 @@ from heavy_nodes import convolution, laid_out, product, strides
 from minigraph.autotune.candidate import Host
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.tuner import measure
-from minigraph.backends.cuda import heavy, plans, reference, tunable
-from minigraph.backends.cuda.cudnn import Problem, build, channels_last
+from minigraph.devices.cuda import candidates, cudnn_kernel, cudnn_plan, reference
+from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build, channels_last
 from minigraph.errors import GraphError
 from minigraph.graph import input
 from minigraph.ops.activation import Relu
@@ -36,13 +36,13 @@ from minigraph.ops.shape import permute_dims
 
 def test_names_of_plans_are_read_as_they_are_written():
     for engine, knobs in [(0, {}), (12, {"TILE_SIZE": 3}), (7, {"B": -1, "A_2": 40})]:
-        name = plans.plan_name(engine, knobs)
-        assert plans.parse(name) == (engine, knobs)
-        assert plans.plan_name(engine, dict(reversed(knobs.items()))) == name
-    assert plans.plan_name(7, {"B": 1, "A": 2}) == "engine 7 knobs {A: 2, B: 1}"
+        name = cudnn_plan.plan_name(engine, knobs)
+        assert cudnn_plan.parse(name) == (engine, knobs)
+        assert cudnn_plan.plan_name(engine, dict(reversed(knobs.items()))) == name
+    assert cudnn_plan.plan_name(7, {"B": 1, "A": 2}) == "engine 7 knobs {A: 2, B: 1}"
     for odd in ("", "engine", "engine x knobs {}", "engine 1 knobs {A}", "engine 1 knobs {A: 1, }"):
         with pytest.raises(GraphError, match="is not the name of a cuDNN plan"):
-            plans.parse(odd)
+            cudnn_plan.parse(odd)
 
 
 @dataclasses.dataclass
@@ -109,7 +109,7 @@ class Device:
 
     def execute_plan_at_index(self, addresses, workspace, index, handle):
         assert self.listed[index].number in self.built
-        assert workspace % heavy.ALIGNMENT == 0
+        assert workspace % cudnn_kernel.ALIGNMENT == 0
         tensors = (*self.problem.inputs, self.problem.output)
         *inputs, output = (
             host_array(addresses[uid], tensor, np.dtype(tensor.dtype))
@@ -152,8 +152,8 @@ def device(monkeypatch):
         real = build(problem)
         return dataclasses.replace(real, built=Device(engines, real))
 
-    monkeypatch.setattr(plans, "build", fake)
-    monkeypatch.setattr(heavy, "build", fake)
+    monkeypatch.setattr(cudnn_plan, "build", fake)
+    monkeypatch.setattr(cudnn_kernel, "build", fake)
 
     def have(*found):
         engines[:] = found
@@ -163,7 +163,7 @@ def device(monkeypatch):
 
 
 SQUARE = channels_last((8, 8, 1, 1))
-PLAIN = Problem("fprop", (SQUARE, SQUARE), SQUARE)
+PLAIN = CudnnProblem("fprop", (SQUARE, SQUARE), SQUARE)
 ENGINES = (
     Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 2}),
     Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 3}),
@@ -179,7 +179,8 @@ ENGINES = (
 
 def facts(graph):
     return {
-        plan.name: (plan.deterministic, plan.precision) for plan in plans.plans(graph, handle=None)
+        plan.name: (plan.deterministic, plan.precision)
+        for plan in cudnn_plan.plans(graph, handle=None)
     }
 
 
@@ -196,7 +197,7 @@ def test_plans_tell_how_they_compute_and_what_is_less_than_asked_for_is_no_plan(
     found = facts(fake(dataclasses.replace(PLAIN, tf32=True)))
     assert found == {**dict.fromkeys(tiles, (True, "tf32")), **exact}
     small = channels_last((8, 8, 1, 1), "bfloat16")
-    found = facts(fake(Problem("fprop", (small, small), small)))
+    found = facts(fake(CudnnProblem("fprop", (small, small), small)))
     assert {precision for _, precision in found.values()} == {"bfloat16"}
     assert [*found][:2] == tiles
 
@@ -213,7 +214,7 @@ def test_the_first_plan_that_works_and_is_allowed_is_taken(device):
     fake = device(*ENGINES)
 
     def chosen(problem=PLAIN, **policy):
-        found = plans.first(plans.plans(fake(problem), None), Policy(**policy))
+        found = cudnn_plan.first(cudnn_plan.plans(fake(problem), None), Policy(**policy))
         return found and found.name
 
     assert chosen() == "engine 2 knobs {}"
@@ -228,11 +229,11 @@ def test_the_first_plan_that_works_and_is_allowed_is_taken(device):
 def test_a_plan_is_had_again_by_its_name_unless_it_computes_in_less(device):
     device(*ENGINES)
     name = "engine 1 knobs {TILE_SIZE: 3}"
-    again = plans.replay(dataclasses.replace(PLAIN, tf32=True), None, name)
+    again = cudnn_plan.replay(dataclasses.replace(PLAIN, tf32=True), None, name)
     assert (again.name, again.index, again.graph.built.built) == (name, 0, [1])
     for missing in (name, "engine 9 knobs {}", "engine 5 knobs {}", "engine 1 knobs {ODD: 1}"):
         with pytest.raises(GraphError, match=r"^cuDNN has no engine .*$"):
-            plans.replay(PLAIN, None, missing)
+            cudnn_plan.replay(PLAIN, None, missing)
 
 
 # ---------------------------------------------------------------- kernels and their tuning
@@ -250,15 +251,15 @@ def host(device, monkeypatch):
             0,
         )
 
-    monkeypatch.setattr(heavy, "_array", host_array)
-    monkeypatch.setattr(heavy, "on_stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(cudnn_kernel, "_array", host_array)
+    monkeypatch.setattr(cudnn_kernel, "on_stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(cudnn, "set_stream", lambda handle, stream: None)
-    monkeypatch.setattr(heavy.CudnnKernel, "run", run)
+    monkeypatch.setattr(cudnn_kernel.CudnnKernel, "run", run)
     return device
 
 
 def tuner(tf32=False, generated=None):
-    return tunable.Tuner(None, Host(), tf32, generated)
+    return candidates.Tuner(None, Host(), tf32, generated)
 
 
 def conv_nodes(dtype):
@@ -317,7 +318,7 @@ def test_a_kernel_is_the_candidate_of_that_name_or_else_the_first_that_works(hos
     node, steps = product("rows", "columns", bias=True)
 
     def name(algorithm, **policy):
-        return heavy.kernel(node, steps, None, False, Policy(**policy), algorithm).name
+        return cudnn_kernel.kernel(node, steps, None, False, Policy(**policy), algorithm).name
 
     assert name("") == "cudnn engine 3 knobs {}"
     assert name("unfused convolution engine 7 knobs {}") == (
@@ -325,15 +326,15 @@ def test_a_kernel_is_the_candidate_of_that_name_or_else_the_first_that_works(hos
     )
     assert name("engine 5 knobs {}", workspace_limit=0) == "cudnn engine 7 knobs {}"
     host()
-    assert heavy.kernel(node, steps, None, False, Policy()) is None
+    assert cudnn_kernel.kernel(node, steps, None, False, Policy()) is None
 
 
 def test_scratch_holds_the_workspace_and_what_is_copied(host):
     host(Engine(1, workspace=100))
     first = laid_out(convolution(2, 3, 8, 4, 3, 1, 1, "float32")[0], (1, 1, 8))
-    kernel = heavy.kernel(first, strides(first), None, False, Policy())
+    kernel = cudnn_kernel.kernel(first, strides(first), None, False, Policy())
     assert kernel.scratch == 2 * 256 + 4 * (2 * 4 * 4 * 4) + 8 * 4 * 3 * 3 * 4 + 128
-    assert kernel.scratch % heavy.ALIGNMENT == 0
+    assert kernel.scratch % cudnn_kernel.ALIGNMENT == 0
     assert (kernel.strided, kernel.inplace) == ((False, False), ((), ()))
 
 

@@ -19,7 +19,7 @@ MODULES = [m.name for m in FOUND if not m.name.endswith("__main__")]  # that one
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")]
 
 
-OPTIONAL = ("backends.cuda.", "bench.jax_peer", "bench.torch_peer", "bench.plot")  # libraries
+OPTIONAL = ("devices.cuda.", "bench.jax_peer", "bench.torch_peer", "bench.plot")  # libraries
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -7,12 +7,12 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.backends.cpu import compiler
+from minigraph.devices.cpu import compiler
 from minigraph.graph import Graph
+from minigraph.jit.c.text import text
 from minigraph.jit.domain import Unfit, analyse
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import FEW, STRETCH, specialise
-from minigraph.jit.text import text
 
 X, Y = mg.input("x", (4, 6)), mg.input("y", (4, 6))
 ROW, COLUMN = mg.input("row", (6,)), mg.input("column", (4, 1))

@@ -14,9 +14,9 @@ from minigraph import ops
 from minigraph.graph import Constant, Graph, Input, constant, toposort
 from minigraph.ops.arithmetic import Fma3, Fma4
 from minigraph.passes import levels
-from minigraph.passes.fma import fuse_fma
+from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.notes import Notes
-from minigraph.passes.order import StructuralOrder
+from minigraph.passes.rewrite.order import StructuralOrder
 
 a, b, c, d, e, f = (mg.input(name, (2, 3)) for name in "abcdef")
 
@@ -347,7 +347,7 @@ def test_the_order_is_the_same_in_every_process():
     program = """
 import minigraph as mg
 from minigraph.graph import Graph
-from minigraph.passes.fma import fuse_fma
+from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.notes import Notes
 xs = tuple(mg.input(f"x{i}", (2,)) for i in range(8))
 y = sum(x * x.sum() - xs[0] for x in xs)

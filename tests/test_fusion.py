@@ -9,12 +9,11 @@ from minigraph import ops
 from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.fused import Fused, Together
 from minigraph.jit.kernel import specialise
-from minigraph.passes.expansion import take_apart
-from minigraph.passes.fusion import fuse_elementwise, fuse_kernels
-from minigraph.passes.gathering import gather_updates
-from minigraph.passes.group import MAX_NODES, MAX_READS
+from minigraph.passes.kernels.expansion import take_apart
+from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
+from minigraph.passes.kernels.gathering import Gathering, gather_updates
+from minigraph.passes.kernels.group import MAX_NODES, MAX_READS
 from minigraph.passes.notes import Notes
-from minigraph.program import Gathering
 
 A, B, C = (mg.input(name, (16, 32)) for name in "abc")
 ROW, COLUMN = mg.input("row", (32,)), mg.input("column", (16, 1))

@@ -7,12 +7,12 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.backends.cpu import compiler, generated
+from minigraph.devices.cpu import compiler, kernels
+from minigraph.graph import Spec
 from minigraph.jit.fused import meaning
 from minigraph.jit.kernel import specialise
 from minigraph.jit.space import collapse
 from minigraph.ops.arithmetic import Add
-from minigraph.spec import Spec
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 
@@ -107,7 +107,7 @@ def test_a_reshape_of_a_view_copies_it_in_order(shape):
 
 
 def test_an_output_beyond_the_cache_is_streamed(monkeypatch):
-    monkeypatch.setattr(generated, "cache_bytes", lambda: 0)
+    monkeypatch.setattr(kernels, "cache_bytes", lambda: 0)
     for n in (1, 7, 1023, 1024, 1025, 5000):
         for dtype in ("float32", "float64", "int8", "bool"):
             x = array(3, n, dtype=dtype)

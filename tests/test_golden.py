@@ -13,11 +13,11 @@ import pytest
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.graph import Graph
+from minigraph.jit.c.text import text
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
-from minigraph.jit.text import text
+from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.levels import optimize, pipeline
-from minigraph.program import Gathering
 
 GOLDEN = Path(__file__).parent / "golden"
 

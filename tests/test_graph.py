@@ -10,12 +10,25 @@ from samples import real
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
-from minigraph.dtypes import BOOL, DTYPES, as_array, as_dtype
-from minigraph.graph import Graph, Node, Op, as_node, constant, toposort
+from minigraph.graph import (
+    BOOL,
+    DTYPES,
+    Graph,
+    Location,
+    Node,
+    Op,
+    Spec,
+    aligned_empty,
+    as_array,
+    as_dtype,
+    as_node,
+    constant,
+    here,
+    toposort,
+)
+from minigraph.graph.location import layer, source
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.builder import builder
-from minigraph.source import Source, here, layer, source
-from minigraph.spec import Spec, aligned_empty
 
 
 def line():
@@ -333,9 +346,9 @@ def test_a_parameter_may_be_renamed():
 
 def test_a_node_knows_the_line_of_the_user():
     x, at = mg.input("x", (2, 3)), line()
-    assert x.source == Source(__file__, at)
+    assert x.source == Location(__file__, at)
     y, at = ops.cross_entropy(x * 2, np.array([0, 1])), line()
-    assert {n.source for n in toposort([y])} - {x.source} == {Source(__file__, at)}
+    assert {n.source for n in toposort([y])} - {x.source} == {Location(__file__, at)}
     z = (
         x + 1  # a line of its own
     )
@@ -345,15 +358,15 @@ def test_a_node_knows_the_line_of_the_user():
 def test_a_node_knows_the_layer_that_was_called():
     with layer("net"), layer(""), layer("conv1"):
         x, at = mg.input("x", (2,)), line()
-    assert x.source == Source(__file__, at, "net.conv1")
+    assert x.source == Location(__file__, at, "net.conv1")
     assert str(x.source) == f"in layer net.conv1, at {__file__}:{at}"
     assert here().layer == ""
 
 
 def test_the_program_may_make_nodes_in_the_users_name():
-    place = Source("train.py", 3, "net")
+    place = Location("train.py", 3, "net")
     with source(place):
-        with source(Source("other.py", 1)):
+        with source(Location("other.py", 1)):
             pass
         x = mg.input("x", (2,)) + 1
     assert x.source == place

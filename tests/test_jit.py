@@ -5,9 +5,9 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.backends.cpu import compiler
-from minigraph.dtypes import FLOATS
-from minigraph.passes.group import MAX_NODES
+from minigraph.devices.cpu import compiler
+from minigraph.graph import FLOATS
+from minigraph.passes.kernels.group import MAX_NODES
 from minigraph.program import Home
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")

@@ -17,10 +17,10 @@ import pytest
 
 import minigraph as mg
 from minigraph import options
-from minigraph.backends.cpu import compiler, processes
-from minigraph.jit.counters import Stats, count
-from minigraph.jit.source import Source
-from minigraph.store import Binaries
+from minigraph.cache import Binaries
+from minigraph.devices.cpu import compiler, processes
+from minigraph.jit.counters import KernelStats, count
+from minigraph.jit.source import KernelSource
 
 GCC = compiler.compiler()
 native = pytest.mark.skipif(GCC is None, reason="there is no C compiler")
@@ -29,7 +29,9 @@ native = pytest.mark.skipif(GCC is None, reason="there is no C compiler")
 def kernel(value, padding=0):
     """Return a kernel whose result is a number."""
     comment = f"/* {'.' * padding} */"
-    return Source(f"int NAME(const int64_t *a, char **slots) {{ return {value}; {comment} }}\n")
+    return KernelSource(
+        f"int NAME(const int64_t *a, char **slots) {{ return {value}; {comment} }}\n"
+    )
 
 
 def results(*kernels):
@@ -39,7 +41,7 @@ def results(*kernels):
 
 
 def counts(compilations=0, memory_hits=0, disk_hits=0, loads=0):
-    return Stats(compilations, memory_hits, disk_hits, loads)
+    return KernelStats(compilations, memory_hits, disk_hits, loads)
 
 
 CACHED = (compiler.compiler, compiler.version, compiler.toolchain, compiler._binaries)
@@ -116,7 +118,7 @@ def finish(process):
     out, said = process.communicate()
     assert process.returncode == 0, said
     computed, counted = out.splitlines()
-    return computed, Stats(*map(int, counted.split()))
+    return computed, KernelStats(*map(int, counted.split()))
 
 
 @native
@@ -178,7 +180,9 @@ def test_only_what_is_missing_is_compiled(cache, new_process):
 @native
 def test_functions_that_a_kernel_calls_are_part_of_it(cache):
     body = "int NAME(const int64_t *a, char **slots) { return mg_test(); }\n"
-    one, two = (Source(body, (f"static int mg_test(void) {{ return {n}; }}",)) for n in (1, 2))
+    one, two = (
+        KernelSource(body, (f"static int mg_test(void) {{ return {n}; }}",)) for n in (1, 2)
+    )
     assert results(one) == [1]
     assert results(two) == [2]
 
@@ -247,7 +251,7 @@ def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     folder = use_compiler(
         "grep -q '/\\* SLOW' *.c 2>/dev/null && while [ ! -e ${0%/*}/go ]; do sleep 0.02; done"
     )
-    slow = Source(kernel(1).text + "/* SLOW */")
+    slow = KernelSource(kernel(1).text + "/* SLOW */")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(results, slow)
         while not compiler._addresses:
@@ -362,7 +366,7 @@ def test_a_folder_that_cannot_exist_costs_the_persistence_only(monkeypatch, new_
 
 LIMITED = """
 import resource, warnings
-from minigraph.store import Folder
+from minigraph.cache import Folder
 write = Folder.write
 def limited(*args):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
@@ -438,10 +442,10 @@ def test_as_many_compilers_run_at_once_as_there_are_cpus(cache, use_compiler, mo
 
 BAD = {
     "an error": kernel("no_such_name"),
-    "a symbol that is nowhere": Source(
+    "a symbol that is nowhere": KernelSource(
         "int mg_nowhere(void);\nint NAME(const int64_t *a, char **s) { return mg_nowhere(); }\n"
     ),
-    "another name": Source("int NAME_2(const int64_t *a, char **slots) { return 1; }\n"),
+    "another name": KernelSource("int NAME_2(const int64_t *a, char **slots) { return 1; }\n"),
 }
 
 
@@ -461,7 +465,7 @@ def test_a_bad_kernel_does_not_take_the_others_with_it(cache, new_process, bad):
 @native
 def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_compiler):
     use_compiler('for f in "$@"; do case $f in *.c) grep -q CRASH $f && kill -SEGV $$;; esac; done')
-    bad = Source(kernel(3).text + "/* CRASH */")
+    bad = KernelSource(kernel(3).text + "/* CRASH */")
     with pytest.warns(mg.MinigraphWarning, match="killed by signal 11"):
         assert results(kernel(1), bad) == [1, None]
 

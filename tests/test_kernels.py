@@ -10,7 +10,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.backends.cpu import heavy, onednn
+from minigraph.devices.cpu import onednn, primitives
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, pack
@@ -279,10 +279,10 @@ SAMPLES = {
 
 
 def test_every_op_that_onednn_computes_has_samples():
-    assert set(heavy.KERNELS) <= {type(op) for op, _ in SAMPLES.values()}
+    assert set(primitives.KERNELS) <= {type(op) for op, _ in SAMPLES.values()}
 
 
-@pytest.mark.parametrize("kind", heavy.KERNELS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", primitives.KERNELS, ids=lambda kind: kind.name)
 def test_onednn_computes_some_of_the_samples_of_each_op(kind):
     assert any(takes(op, *xs) for op, xs in SAMPLES.values() if type(op) is kind)
 
@@ -409,7 +409,7 @@ def test_operands_of_a_convolution_may_be_views_of_views():
 # ---------------------------------------------------------------- what oneDNN must decline
 
 
-@pytest.mark.parametrize("kind", heavy.KERNELS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", primitives.KERNELS, ids=lambda kind: kind.name)
 def test_kernels_decline_float64(kind):
     op, xs = next((op, xs) for op, xs in SAMPLES.values() if type(op) is kind)
     xs = [x.astype(np.float64) if x.dtype == np.float32 else x for x in xs]

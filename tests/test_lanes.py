@@ -5,7 +5,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.backends.cpu import compiler, generated
+from minigraph.devices.cpu import compiler, kernels
 from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.domain import Unfit
 from minigraph.jit.fused import Fused
@@ -239,7 +239,7 @@ def test_small_floats_are_rounded_as_by_one_kernel_for_each_op(dtype):
 
 
 def test_outputs_beyond_the_cache_are_streamed(monkeypatch):
-    monkeypatch.setattr(generated, "cache_bytes", lambda: 0)
+    monkeypatch.setattr(kernels, "cache_bytes", lambda: 0)
     for pixels in (1, 63, 64, 65, 200):
         for dtype in ("float32", "float64", "int8"):
             x = array(2, 4, 3, pixels, 16, dtype=dtype)

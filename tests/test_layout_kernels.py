@@ -7,7 +7,7 @@ from samples import real
 
 import minigraph as mg
 from minigraph import ShapeError, ops
-from minigraph.backends.cpu import compiler
+from minigraph.devices.cpu import compiler
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.layout import LaidOut, Reorder, layout_name, pack, packed, unpack, unpacked

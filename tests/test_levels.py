@@ -1,7 +1,7 @@
 """Random graphs give at every level what they mean: NaN, infinity and the sign of zero included.
 
-Rounding may differ, by as much as the graph lets it matter (`minigraph.noise`).  A failure prints
-the program of its graph.
+Rounding may differ, by as much as the graph lets it matter (`minigraph.function.noise`).  A failure
+prints the program of its graph.
 """
 
 import functools
@@ -13,12 +13,11 @@ from samples import ANY_ZERO
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.dtypes import FLOATS
-from minigraph.graph import Graph, as_node
-from minigraph.noise import explained, noisy
+from minigraph.function.noise import explained, noisy
+from minigraph.graph import FLOATS, Graph, as_node
 from minigraph.ops.random import SEED, STEP, number_streams
+from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.levels import optimize, pipeline
-from minigraph.program import Gathering
 
 COUNT, CHUNK = 5000, 100
 COMPILED = 400  # of these with NumPy's kernels; a pass shows its mistakes without

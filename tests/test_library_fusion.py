@@ -9,13 +9,13 @@ from test_kernels import CONVOLUTIONS, assert_agrees, real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.backends.cpu import bulk, compiler, onednn
+from minigraph.devices.cpu import compiler, onednn, walker
 from minigraph.graph import Graph, Input
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.epilogue import Activated
 from minigraph.ops.matmul import Matmul
 from minigraph.passes import levels
-from minigraph.passes.convolution import fold_batch_norm, fuse_activation, fuse_bias
+from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
 from minigraph.passes.notes import Notes
 
 
@@ -382,9 +382,9 @@ LONG = function(ops.relu(Conv2d()(X, W) + V4.reshape(4, 1, 1))), function(ops.ta
 @pytest.mark.parametrize("missing", ["runtime", "kernels", "oneDNN"])
 def test_where_something_is_missing_the_result_is_the_same(graph, missing, compiled, monkeypatch):
     if missing == "runtime":
-        monkeypatch.setattr(bulk, "load", lambda on_disk: None)
+        monkeypatch.setattr(walker, "load", lambda on_disk: None)
     elif missing == "kernels":
-        bulk.load(True)
+        walker.load(True)
         monkeypatch.setattr(compiler, "load", lambda sources, on_disk: [0] * len(sources))
     else:
         monkeypatch.setattr(onednn, "library", lambda: None)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import minigraph as mg
-from minigraph.store import Entry, Measurements, environment, measurements
+from minigraph.cache import Entry, Measurements, environment, measurements
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 MACHINE = environment({"processor": "one", "library": "3.2.0"})

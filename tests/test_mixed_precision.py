@@ -1,4 +1,4 @@
-"""Convolutions and products in a small type: `minigraph.passes.mixed_precision`."""
+"""Convolutions and products in a small type: `minigraph.passes.library.mixed_precision`."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2d
-from minigraph.passes.mixed_precision import compute_small
+from minigraph.passes.library.mixed_precision import compute_small
 from minigraph.passes.notes import Notes
 
 HEAVY = {"conv2d", "conv2d_backward_data", "conv2d_backward_weights", "matmul"}

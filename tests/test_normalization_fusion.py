@@ -6,16 +6,16 @@ from samples import integer, real
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.backends.cpu import compiler
+from minigraph.devices.cpu import compiler
 from minigraph.graph import Graph, Item
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import BatchNorm, BatchNormBackward, BatchNormRelu
 from minigraph.passes import levels
-from minigraph.passes.batch_norm import fuse_batch_norm
-from minigraph.passes.cross_entropy import fuse_cross_entropy
+from minigraph.passes.library.batch_norm import fuse_batch_norm
+from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.notes import Notes
-from minigraph.passes.sharing import share_common
-from minigraph.passes.simplification import simplify
+from minigraph.passes.rewrite.sharing import share_common
+from minigraph.passes.rewrite.simplification import simplify
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 1e-30, 1e30, -3e38]
 

@@ -29,16 +29,14 @@ from samples import (
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
-from minigraph.backends.cpu import compiler
-from minigraph.dtypes import BFLOAT16, BOOL, DTYPES, FLOATS
-from minigraph.graph import Graph, Op, constant
+from minigraph.devices.cpu import compiler
+from minigraph.graph import BFLOAT16, BOOL, DTYPES, FLOATS, Graph, Op, Spec, constant
+from minigraph.jit.c.prelude import vector_math
 from minigraph.jit.expression import c_type, expression, stored, support
-from minigraph.jit.prelude import vector_math
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind
 from minigraph.ops.random import SEED, STEP, number_streams, philox
 from minigraph.ops.shape import StopGradient
-from minigraph.spec import Spec
 
 F32, F64, U64 = map(np.dtype, ("float32", "float64", "uint64"))
 

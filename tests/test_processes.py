@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from minigraph.backends.cpu import processes
+from minigraph.devices.cpu import processes
 
 
 def test_commands_say_why_they_failed(tmp_path):

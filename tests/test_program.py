@@ -7,11 +7,11 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.backends.cpu import CpuBackend
-from minigraph.backends.reference import ReferenceBackend
+from minigraph.devices.cpu import CpuBackend
+from minigraph.devices.reference import ReferenceBackend
 from minigraph.graph import Graph
-from minigraph.lower import lower
 from minigraph.program import ALIGNMENT, Home
+from minigraph.program.lower import lower
 
 BACKENDS = {"cpu": lambda: CpuBackend(2, True), "reference": ReferenceBackend}
 DEVICES = list(BACKENDS)

@@ -11,9 +11,9 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
 from minigraph.ops.shape import Flip, PermuteDims, Reshape
-from minigraph.passes import fast_math
-from minigraph.passes.rule import Pattern, rewrite
-from minigraph.passes.simplification import EXACT, simplify, times_one
+from minigraph.passes.rewrite import fast_math
+from minigraph.passes.rewrite.rule import Pattern, rewrite
+from minigraph.passes.rewrite.simplification import EXACT, simplify, times_one
 
 
 def sum_of_product():

@@ -8,8 +8,8 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, optim
-from minigraph.dtypes import DTYPES
 from minigraph.errors import DTypeError, GraphError
+from minigraph.graph import DTYPES
 from minigraph.serialization import load, save
 
 

@@ -10,8 +10,8 @@ from minigraph import ops
 from minigraph.graph import Graph, constant
 from minigraph.ops.normalization import BatchNorm
 from minigraph.ops.shape import Pad
-from minigraph.passes import sharing
-from minigraph.passes.sharing import share_common
+from minigraph.passes.rewrite import sharing
+from minigraph.passes.rewrite.sharing import share_common
 
 
 def shared(*outputs):

@@ -29,8 +29,7 @@ from samples import specials
 
 import minigraph as mg
 from minigraph import DTypeError, ops
-from minigraph.dtypes import BOOL, DTYPES, FLOATS
-from minigraph.graph import Constant, Graph, constant
+from minigraph.graph import BOOL, DTYPES, FLOATS, Constant, Graph, constant
 from minigraph.ops.cast import Astype
 from minigraph.ops.comparison import Comparison
 from minigraph.ops.elementwise import kind
@@ -38,11 +37,11 @@ from minigraph.ops.normalization import BatchNorm
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.ops.reduction import Max, Min, Prod, Sum
 from minigraph.ops.shape import Pad, Slice
-from minigraph.passes import fact, folding
 from minigraph.passes.notes import Notes
-from minigraph.passes.rule import rewrite
-from minigraph.passes.sharing import share_common
-from minigraph.passes.simplification import EXACT, simplify
+from minigraph.passes.rewrite import fact, folding
+from minigraph.passes.rewrite.rule import rewrite
+from minigraph.passes.rewrite.sharing import share_common
+from minigraph.passes.rewrite.simplification import EXACT, simplify
 
 # ---------------------------------------------------------------- every rule, on special values
 

@@ -10,9 +10,8 @@ from samples import ELEMENTWISE, STRUCTURAL, accepts, defined, draw, is_random, 
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.backends.cpu import compiler
-from minigraph.dtypes import BFLOAT16, BOOL, DTYPES, INTEGERS
-from minigraph.graph import Graph
+from minigraph.devices.cpu import compiler
+from minigraph.graph import BFLOAT16, BOOL, DTYPES, INTEGERS, Graph
 from minigraph.ops.elementwise import kind
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C compiler")

@@ -1,8 +1,8 @@
-"""The value of a parameter on several devices: `minigraph.state`."""
+"""The value of a parameter on several devices: `minigraph.graph.state`."""
 
 import numpy as np
 
-from minigraph.state import State
+from minigraph.graph import State
 
 
 class Copy:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import minigraph as mg
-from minigraph.store import Binaries, Folder, binaries, environment
+from minigraph.cache import Binaries, Folder, binaries, environment
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 KEY = {"compiler": "cc", "flags": "-O3 -march=native"}

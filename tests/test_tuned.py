@@ -13,9 +13,9 @@ from small_network import DIRECTIONS, batch, begin, compiled, elsewhere, network
 import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import session
-from minigraph.autotune.measurement import Table, table
-from minigraph.backends.cpu import bulk, compiler, onednn, winograd
-from minigraph.compile import measurements
+from minigraph.autotune.measurement import ProblemTable, table
+from minigraph.devices.cpu import compiler, onednn, walker, winograd
+from minigraph.function.compile import measurements
 
 pytestmark = pytest.mark.skipif(
     onednn.library() is None or compiler.compiler() is None,
@@ -64,7 +64,7 @@ def edit(folder, change):
     """Put what `change` makes of each table's subject and measurement in the place of it."""
     for entry in measurements(folder).entries("onednn"):
         rows = tuple(change(entry.subject, m) for m in table(entry).measurements)
-        new = Table(entry.subject, rows).entry("onednn", dict(entry.environment))
+        new = ProblemTable(entry.subject, rows).entry("onednn", dict(entry.environment))
         assert measurements(folder).keep([new], lambda old, new: new)
 
 
@@ -316,7 +316,7 @@ def test_an_algorithm_that_fails_in_a_step_that_python_runs_costs_no_result(
     load = compiler.load
 
     def routines_alone(sources, on_disk):
-        return load(sources, on_disk) if sources is bulk.ROUTINES else [0] * len(sources)
+        return load(sources, on_disk) if sources is walker.ROUTINES else [0] * len(sources)
 
     monkeypatch.setattr(compiler, "load", routines_alone)
     function = compiled(net)

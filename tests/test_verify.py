@@ -9,8 +9,8 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.backends.cpu import compiler
-from minigraph.backends.reference import Interpreter
+from minigraph.devices.cpu import compiler
+from minigraph.devices.reference import Interpreter
 from minigraph.ops.arithmetic import Add, Multiply, Subtract
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.indexing import OneHot

@@ -9,19 +9,20 @@ import pytest
 from small_network import DIRECTIONS, batch, begin, compiled, graph_compiler, network
 
 import minigraph as mg
-from minigraph import ops, tuning
+from minigraph import ops
 from minigraph.autotune.candidate import Host
 from minigraph.autotune.data import Block
 from minigraph.autotune.tuner import measure
-from minigraph.backends.cpu import compiler, onednn, winograd
-from minigraph.backends.cpu.backend import CpuBackend
-from minigraph.backends.cpu.standalone import Standalone
-from minigraph.backends.operand import WEIGHTS
+from minigraph.devices.cpu import compiler, onednn, winograd
+from minigraph.devices.cpu.device import CpuBackend
+from minigraph.devices.cpu.standalone import Standalone
+from minigraph.devices.operand import WEIGHTS
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.epilogue import Activated
 from minigraph.ops.layout import LaidOut, Reorder, pack, packed, unpack, unpacked
 from minigraph.ops.pooling import MaxPool2d, Pooling
+from minigraph.program import tuning
 
 pytestmark = pytest.mark.skipif(
     onednn.library() is None or compiler.compiler() is None,

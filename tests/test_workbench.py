@@ -4,7 +4,7 @@ import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Host, Problem
 from minigraph.autotune.tuner import measure
-from minigraph.spec import Spec
+from minigraph.graph import Spec
 
 
 class Elsewhere(np.ndarray):

@@ -8,8 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from minigraph.dtypes import Array
-from minigraph.spec import Spec, aligned_empty
+from minigraph.graph import Array, Spec, aligned_empty
 
 
 class Runner(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minigraph.counting import Counts
+from minigraph.cache.counting import Counts
 
 
 @dataclass
-class Stats:
+class TuningStats:
     """Since the process began, or since `reset_stats`.
 
     measurements  candidates timed
@@ -23,5 +23,5 @@ class Stats:
     rejected: int = 0
 
 
-_counts = Counts(Stats)
+_counts = Counts(TuningStats)
 stats, reset_stats, count = _counts.stats, _counts.reset_stats, _counts.count

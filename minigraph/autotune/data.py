@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Workbench
-from minigraph.dtypes import Array, DType
-from minigraph.spec import Spec
+from minigraph.graph import Array, DType, Spec
 
 # How far a result may be from the reference, relative to the root mean square of the reference.
 # The inputs are drawn from N(0, 1), so that a sum of n products has a root mean square of sqrt(n):

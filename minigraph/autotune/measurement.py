@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from minigraph.store import Entry, environment
+from minigraph.cache import Entry, environment
 
 QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
 
@@ -42,13 +42,13 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Table:
+class ProblemTable:
     """The measurements of a problem's candidates, in their order."""
 
     subject: str
     measurements: tuple[Measurement, ...]
 
-    def with_error(self, which: Measurement, error: str) -> Table:
+    def with_error(self, which: Measurement, error: str) -> ProblemTable:
         """Return the table with an error in the place of the one that `which` had."""
         replaced = (
             dataclasses.replace(m, error=error) if m.key == which.key else m
@@ -62,7 +62,7 @@ class Table:
         return Entry(kind, self.subject, environment(fields), body)
 
 
-def table(entry: Entry) -> Table | str:
+def table(entry: Entry) -> ProblemTable | str:
     """Return the table in an entry, or in words what is odd about it."""
     try:
         rows = json.loads(entry.body, parse_constant=_no_number)
@@ -71,7 +71,7 @@ def table(entry: Entry) -> Table | str:
         return str(error)
     if len({m.key for m in measurements}) < len(measurements):
         return "two measurements are of the same candidate"
-    return Table(entry.subject, measurements)
+    return ProblemTable(entry.subject, measurements)
 
 
 def merge(old: Entry, new: Entry) -> Entry:
@@ -86,7 +86,7 @@ def merge(old: Entry, new: Entry) -> Entry:
         return old
     known = {m.key: m for m in before.measurements}
     both = [_newer(known.pop(m.key, m), m) for m in after.measurements] + list(known.values())
-    merged = Table(new.subject, tuple(both))
+    merged = ProblemTable(new.subject, tuple(both))
     return merged.entry(new.kind, dict(new.environment))
 
 

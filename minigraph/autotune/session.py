@@ -10,11 +10,11 @@ from tqdm import tqdm
 
 from minigraph.autotune.candidate import Problem
 from minigraph.autotune.counters import count
-from minigraph.autotune.measurement import QUARANTINE, Measurement, Table, merge, table
+from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.tuner import measure
+from minigraph.cache import Entry, Measurements, environment
 from minigraph.errors import CacheError
-from minigraph.store import Entry, Measurements, environment
 
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
 
@@ -53,11 +53,11 @@ class Session:
         self.used: dict[str, Entry] = {}
         self._left = budget
         self._clock = clock
-        self._known: dict[str, tuple[Table, str]] = {}
+        self._known: dict[str, tuple[ProblemTable, str]] = {}
         self._entries: dict[str, Entry] = {}  # of the tables, by subject
         self._missing: set[str] = set()
 
-    def tables(self, problems: Sequence[Problem]) -> dict[str, tuple[Table, str]]:
+    def tables(self, problems: Sequence[Problem]) -> dict[str, tuple[ProblemTable, str]]:
         """Return what is known of problems, by subject, and where it comes from.
 
         Problems that are neither known nor measured, as the mode and the budget will have it, are
@@ -125,7 +125,7 @@ class Session:
             if self._left <= 0:
                 break
 
-    def _learn(self, entry: Entry, known: Table, origin: str) -> None:
+    def _learn(self, entry: Entry, known: ProblemTable, origin: str) -> None:
         """Remember a new entry, on disk or else in this process."""
         self._remember(entry, known, origin)
         if self.store and self.store.keep([entry], merge):
@@ -133,7 +133,7 @@ class Session:
         else:
             _unkept[entry.key] = entry
 
-    def _remember(self, entry: Entry, known: Table, origin: str) -> None:
+    def _remember(self, entry: Entry, known: ProblemTable, origin: str) -> None:
         self._known[known.subject] = (known, origin)
         self._entries[known.subject] = self.used[entry.key] = entry
 

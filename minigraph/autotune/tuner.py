@@ -12,7 +12,7 @@ import numpy as np
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
 from minigraph.autotune.counters import count
 from minigraph.autotune.data import Block, Data
-from minigraph.autotune.measurement import Measurement, Table
+from minigraph.autotune.measurement import Measurement, ProblemTable
 
 HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
 CHEAP = 1e-3  # if it took more seconds than this: the first of short runs says little
@@ -28,7 +28,7 @@ SLACK = 0.5
 
 def measure(
     problem: Problem, deadline: float | None, clock: Callable[[], float] = time.perf_counter
-) -> Table | None:
+) -> ProblemTable | None:
     """Return what was measured of each candidate; None if the deadline came first.
 
     Each runs once on random data and is compared with the meaning of the problem in float32 (or
@@ -58,7 +58,7 @@ def measure(
                 trial.time(clock)
     measurements = tuple(trial.measurement() for trial in trials)
     count("measurements", sum(m.seconds is not None for m in measurements))
-    return Table(problem.subject, measurements)
+    return ProblemTable(problem.subject, measurements)
 
 
 def _over(deadline: float | None, clock: Callable[[], float]) -> bool:

@@ -87,7 +87,7 @@ def _training(cg: Any, subject: Training, net: nn.Module) -> tuple[Any, Argument
     return call, lambda: next(batches)
 
 
-def _by_kernel(profiles: Sequence[mg.profile.Profile]) -> dict[str, float]:
+def _by_kernel(profiles: Sequence[mg.function.profile.Profile]) -> dict[str, float]:
     """Return the seconds of each kind of kernel, medians of the profiles, the longest first."""
     spent: dict[str, list[float]] = {}
     for profile in profiles:

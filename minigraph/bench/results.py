@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.backends.cpu import onednn
+from minigraph.cache.machine import processor
+from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
-from minigraph.fingerprint import processor
 from minigraph.options import cpus
 from minigraph.version import __version__
 

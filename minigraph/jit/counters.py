@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minigraph.counting import Counts
+from minigraph.cache.counting import Counts
 
 
 @dataclass
-class Stats:
+class KernelStats:
     """Since the process began, or since `reset_stats`.
 
     compilations  kernels compiled
@@ -23,5 +23,5 @@ class Stats:
     loads: int = 0
 
 
-_counts = Counts(Stats)
+_counts = Counts(KernelStats)
 stats, reset_stats, count = _counts.stats, _counts.reset_stats, _counts.count

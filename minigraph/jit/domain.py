@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from minigraph.graph import Constant, Graph, Node
+from minigraph.graph import Constant, Graph, Node, Shape
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
-from minigraph.spec import Shape
 
 Loops = tuple[int | None, ...]  # for each axis of a node the loop that it is; None: length 1
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import BOOL, INTEGERS, DType
-from minigraph.graph import Constant, Node, Op
+from minigraph.graph import BOOL, INTEGERS, Constant, DType, Node, Op
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.ops.elementwise import Elementwise, kind
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from minigraph.graph import Constant, Graph, Input, Node, Op
-from minigraph.spec import Spec
+from minigraph.graph import Constant, Graph, Input, Node, Op, Spec
 
 T = TypeVar("T")
 

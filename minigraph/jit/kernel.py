@@ -9,9 +9,9 @@ combines elements along them; between stages it computes with the results.  Four
     lane     the innermost axis is a short block of channels, the *lanes*: what the others have for
              an element is a pixel, all its lanes; units and loops are what the other axes give
 
-`Pattern` is what the text depends on: the values, how each operand runs along the innermost axis,
-the form, and the number of lanes.  Other extents and strides stand in the argument block, so a
-kernel serves every shape with the same pattern of broadcasting:
+`KernelPattern` is what the text depends on: the values, how each operand runs along the innermost
+axis, the form, and the number of lanes.  Other extents and strides stand in the argument block, so
+a kernel serves every shape with the same pattern of broadcasting:
 
     threads, unit axes, loop axes, splits, whether to stream, slot and offset of the scratch memory,
     then the extents of the unit and the loop axes,
@@ -27,16 +27,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minigraph.dtypes import DType
-from minigraph.graph import Constant, Graph, Node, Op
+from minigraph.graph import Constant, DType, Graph, Node, Op, Shape
+from minigraph.jit.c.prelude import MAX_RANK
 from minigraph.jit.domain import Domain, Unfit, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
-from minigraph.jit.layout import Ints, Layout, arrange
-from minigraph.jit.prelude import MAX_RANK
+from minigraph.jit.loops import Ints, LoopNest, arrange
 from minigraph.jit.small_float import widen_reductions
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
-from minigraph.spec import Shape
 
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
@@ -84,7 +82,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class KernelPattern:
     """What the text of a kernel depends on.
 
     accesses  of the operands, inputs then outputs: "unit", "same" or "strided" along the innermost
@@ -183,11 +181,11 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class SpecialisedKernel:
     """A pattern with the shapes of one use of it."""
 
-    pattern: Pattern
-    layout: Layout
+    pattern: KernelPattern
+    layout: LoopNest
     constants: tuple[int, ...]  # as the argument block has them
     inplace: tuple[Ints, ...]  # for each input the outputs that may overwrite it
 
@@ -228,7 +226,7 @@ class Kernel:
 
 def specialise(
     graph: Graph, strides: Sequence[Shape], target: Sequence[Shape] | None = None
-) -> Kernel:
+) -> SpecialisedKernel:
     """Return the kernel for a subgraph whose inputs have these strides, in bytes.
 
     target  the strides of the outputs, where they are not contiguous
@@ -250,7 +248,9 @@ def specialise(
     dtypes = tuple(x.dtype for x in operands)
     lanes, across = layout.lanes
     wide = tuple(map(bool, across))
-    pattern = Pattern(layout.form, tuple(made.values), dtypes, layout.accesses, stores, lanes, wide)
+    pattern = KernelPattern(
+        layout.form, tuple(made.values), dtypes, layout.accesses, stores, lanes, wide
+    )
     _check(pattern, layout)
     if layout.form == "row" and layout.length <= ROW_LENGTH:
         pattern = replace(pattern, rows=_worth_keeping(pattern)[: KEPT // layout.length])
@@ -258,10 +258,12 @@ def specialise(
     inplace = [
         _overwriting(pattern, k, last.get(k, 0), operands, layout) for k in range(pattern.inputs)
     ]
-    return Kernel(pattern, layout, tuple(made.constants), tuple(inplace))
+    return SpecialisedKernel(pattern, layout, tuple(made.constants), tuple(inplace))
 
 
-def _overwriting(pattern: Pattern, k: int, last: int, operands: list[Node], layout: Layout) -> Ints:
+def _overwriting(
+    pattern: KernelPattern, k: int, last: int, operands: list[Node], layout: LoopNest
+) -> Ints:
     """Return the outputs that are written where input `k` was read, in stage `last` or later."""
     return tuple(
         i
@@ -275,7 +277,7 @@ def _overwriting(pattern: Pattern, k: int, last: int, operands: list[Node], layo
 class _Values:
     """The values of a kernel, and which of them is a node's."""
 
-    def __init__(self, domain: Domain, layout: Layout) -> None:
+    def __init__(self, domain: Domain, layout: LoopNest) -> None:
         self.domain = domain
         self.layout = layout
         self.values: list[Value] = []
@@ -331,7 +333,7 @@ class _Values:
         return Value(node.dtype, op, args, level=level, stage=self.domain.stages[node])
 
 
-def _worth_keeping(pattern: Pattern) -> Ints:
+def _worth_keeping(pattern: KernelPattern) -> Ints:
     """Return the costly values that more than one run over the loops needs."""
     runs = [set(pattern.run(stage)) for stage in range(pattern.stages)]
     return tuple(
@@ -346,7 +348,7 @@ def is_costly(op: Op | None) -> bool:
     return isinstance(op, Elementwise) and any(word in op.c for word in COSTLY)
 
 
-def _check(pattern: Pattern, layout: Layout) -> None:
+def _check(pattern: KernelPattern, layout: LoopNest) -> None:
     if pattern.stages > 1:
         if pattern.form == "column":
             raise Unfit("it would have to run along the outer axis more than once")

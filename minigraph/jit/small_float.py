@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigraph.dtypes import BFLOAT16, DType
-from minigraph.graph import Graph, Node
+from minigraph.graph import BFLOAT16, DType, Graph, Node
 from minigraph.ops.reduction import Reduction
 
 FLOAT16, FLOAT32, FLOAT64 = map(np.dtype, ("float16", "float32", "float64"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelSource:
     """A kernel's text, in which its name is written NAME, and the functions that it calls."""
 
     text: str

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array, as_dtype
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Parameter
+from minigraph.graph import Array, Parameter, as_dtype
 from minigraph.ops.elementwise import kind
 
 _generator = np.random.default_rng(0)

@@ -10,11 +10,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from minigraph.dtypes import Array
 from minigraph.errors import GraphError, located
-from minigraph.graph import Node, Parameter
+from minigraph.graph import Array, Node, Parameter, here
+from minigraph.graph.location import layer
 from minigraph.serialization import Incompatible, restore
-from minigraph.source import here, layer
 
 T = TypeVar("T")
 

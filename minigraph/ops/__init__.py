@@ -1,15 +1,7 @@
 """All ops.  Importing this package gives nodes their operators and methods."""
 
 from minigraph.graph import Node
-from minigraph.ops.activation import (
-    gelu,
-    leaky_relu,
-    logaddexp,
-    relu,
-    sigmoid,
-    silu,
-    softplus,
-)
+from minigraph.ops.activation import gelu, leaky_relu, logaddexp, relu, sigmoid, silu, softplus
 from minigraph.ops.arithmetic import (
     abs,
     add,

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array
 from minigraph.errors import GraphError
-from minigraph.graph import Node
+from minigraph.graph import Array, Node
 from minigraph.ops.arithmetic import abs, maximum
 from minigraph.ops.builder import builder
 from minigraph.ops.comparison import equal, greater, less_equal, where

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minigraph.dtypes import BOOL, Array
 from minigraph.errors import DTypeError
-from minigraph.graph import Constant, Node
+from minigraph.graph import BOOL, Array, Constant, Node
 from minigraph.ops.builder import builder
 from minigraph.ops.comparison import greater, less, where
 from minigraph.ops.elementwise import Elementwise, elementwise, kind, promote

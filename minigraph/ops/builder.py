@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from minigraph.errors import GraphError, located
-from minigraph.graph import Node
-from minigraph.source import here
+from minigraph.graph import Node, here
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from minigraph.dtypes import Array, DType, as_dtype
-from minigraph.graph import Node, as_node
+from minigraph.graph import Array, DType, Node, Spec, as_dtype, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import Elementwise, kind
-from minigraph.spec import Spec
 
 
 @dataclass(frozen=True)

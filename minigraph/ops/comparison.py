@@ -7,17 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import BOOL, Array
 from minigraph.errors import DTypeError
-from minigraph.graph import Node, as_node
+from minigraph.graph import BOOL, Array, Node, Spec, as_node
 from minigraph.ops.builder import builder
-from minigraph.ops.elementwise import (
-    Elementwise,
-    broadcast_shapes,
-    elementwise,
-    promote,
-)
-from minigraph.spec import Spec
+from minigraph.ops.elementwise import Elementwise, broadcast_shapes, elementwise, promote
 
 
 class Comparison(Elementwise):

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, as_node
+from minigraph.graph import Array, Node, Op, Shape, Spec, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.reduction import sum
 from minigraph.ops.window import Pair, Pairs, as_pair, scatter, steps, windows
-from minigraph.spec import Shape, Spec
 
 
 @dataclass(frozen=True)

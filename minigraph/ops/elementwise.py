@@ -11,11 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from minigraph.dtypes import BFLOAT16, FLOATS, DType, as_array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, constant
+from minigraph.graph import BFLOAT16, FLOATS, DType, Node, Op, Shape, Spec, as_array, constant
 from minigraph.ops.builder import builder
-from minigraph.spec import Shape, Spec
 
 
 def kind(dtype: DType) -> str:

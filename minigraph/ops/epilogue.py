@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minigraph.dtypes import Array
-from minigraph.graph import Node, Op
+from minigraph.graph import Array, Node, Op, Spec
 from minigraph.ops.elementwise import Elementwise
-from minigraph.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array, DType, as_dtype
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Node, Op, as_node
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind
 from minigraph.ops.shape import normalize_axis, reshape
-from minigraph.spec import Shape, Spec
 
 
 def _check_range(indices: Array, low: int, high: int, what: str) -> None:

@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array
 from minigraph.errors import ShapeError
-from minigraph.graph import Node, Op
-from minigraph.spec import Shape, Spec
+from minigraph.graph import Array, Node, Op, Shape, Spec
 
 
 def packed(shape: Shape, lanes: int) -> Shape:

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import BOOL, Array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, as_node
+from minigraph.graph import BOOL, Array, Node, Op, Spec, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import kind, promote
@@ -21,7 +20,6 @@ from minigraph.ops.indexing import OneHot
 from minigraph.ops.normalization import LogSoftmax, Softmax, log_softmax, softmax
 from minigraph.ops.reduction import mean, sum
 from minigraph.ops.shape import permute_dims
-from minigraph.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, as_node
+from minigraph.graph import Array, Node, Op, Spec, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import broadcast_shapes, promote
 from minigraph.ops.shape import PermuteDims, permute_dims, reshape
-from minigraph.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Node, Op, as_node, constant
+from minigraph.graph import Array, Node, Op, Shape, Spec, as_node, constant
 from minigraph.ops.activation import Relu, relu
 from minigraph.ops.arithmetic import rsqrt, square
 from minigraph.ops.builder import builder
@@ -24,15 +23,7 @@ from minigraph.ops.comparison import less_equal, where
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.exponential import exp, log
 from minigraph.ops.reduction import Max, Sum, mean
-from minigraph.ops.shape import (
-    as_shape,
-    broadcast_to,
-    normalize_axis,
-    pad,
-    reshape,
-    stop_gradient,
-)
-from minigraph.spec import Shape, Spec
+from minigraph.ops.shape import as_shape, broadcast_to, normalize_axis, pad, reshape, stop_gradient
 
 
 def _spread(v: Shape, ndim: int) -> Shape:

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array, DType
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Node, Op, as_node, constant
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_node, constant
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.window import Pair, Pairs, as_pair, scatter, steps, windows
-from minigraph.spec import Shape, Spec
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,26 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import BFLOAT16, Array, DType, as_dtype
 from minigraph.errors import DTypeError, GraphError
-from minigraph.graph import Graph, Node, as_node, constant, input
+from minigraph.graph import (
+    BFLOAT16,
+    Array,
+    DType,
+    Graph,
+    Node,
+    Shape,
+    Spec,
+    as_dtype,
+    as_node,
+    constant,
+    input,
+)
 from minigraph.ops.arithmetic import floor
 from minigraph.ops.builder import builder
 from minigraph.ops.cast import astype
 from minigraph.ops.comparison import greater_equal, where
 from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.shape import as_shape
-from minigraph.spec import Shape, Spec
 
 SEED = input("seed", (), "uint64")
 STEP = input("step", (), "uint64")

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from minigraph.dtypes import BFLOAT16, Array, DType
 from minigraph.errors import ShapeError
-from minigraph.graph import Node, Op, as_node
+from minigraph.graph import BFLOAT16, Array, DType, Node, Op, Spec, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.comparison import equal, isfinite, where
 from minigraph.ops.elementwise import kind, promote
@@ -23,7 +22,6 @@ from minigraph.ops.shape import (
     squeeze,
     stop_gradient,
 )
-from minigraph.spec import Spec
 
 
 class Reduction(Op):

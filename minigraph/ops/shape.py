@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array, as_array
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Node, Op, as_node
+from minigraph.graph import Array, Node, Op, Shape, Spec, as_array, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, promote
-from minigraph.spec import Shape, Spec
 
 Ints = tuple[int, ...]
 

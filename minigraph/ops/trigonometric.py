@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.dtypes import Array
-from minigraph.graph import Node
+from minigraph.graph import Array, Node
 from minigraph.ops.arithmetic import rsqrt, square
 from minigraph.ops.elementwise import Elementwise, elementwise
 

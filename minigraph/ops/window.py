@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.dtypes import Array
 from minigraph.errors import ShapeError
+from minigraph.graph import Array
 
 Pair = tuple[int, int]
 Pairs = tuple[Pair, Pair]

@@ -8,21 +8,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from minigraph.graph import Graph
-from minigraph.passes.batch_norm import fuse_batch_norm
-from minigraph.passes.convolution import fold_batch_norm, fuse_activation, fuse_bias
-from minigraph.passes.cross_entropy import fuse_cross_entropy
-from minigraph.passes.expansion import take_apart
-from minigraph.passes.fast_math import relax
-from minigraph.passes.fma import fuse_fma
-from minigraph.passes.fusion import fuse_elementwise, fuse_kernels
-from minigraph.passes.gathering import gather_updates
-from minigraph.passes.layout import Costs, lay_out
-from minigraph.passes.mixed_precision import compute_small
-from minigraph.passes.notes import Notes
-from minigraph.passes.sharing import share_common
-from minigraph.passes.simplification import simplify
-from minigraph.program import Gathering
-from minigraph.report import PassRecord
+from minigraph.passes.kernels.expansion import take_apart
+from minigraph.passes.kernels.fma import fuse_fma
+from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
+from minigraph.passes.kernels.gathering import Gathering, gather_updates
+from minigraph.passes.layout.layout import Costs, lay_out
+from minigraph.passes.library.batch_norm import fuse_batch_norm
+from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
+from minigraph.passes.library.cross_entropy import fuse_cross_entropy
+from minigraph.passes.library.mixed_precision import compute_small
+from minigraph.passes.notes import Notes, PassRecord
+from minigraph.passes.rewrite.fast_math import relax
+from minigraph.passes.rewrite.sharing import share_common
+from minigraph.passes.rewrite.simplification import simplify
 
 Pass = Callable[[Graph, Notes], Graph]
 

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from minigraph.report import Stop
+
+@dataclass(frozen=True)
+class Stop:
+    """Two ops, of which one reads the other, that are not one kernel, and why.
+
+    line  the user's, of the op that is read
+    """
+
+    producer: str
+    consumer: str
+    reason: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.producer} -> {self.consumer}: {self.reason} ({self.line})"
 
 
 @dataclass
@@ -18,3 +32,21 @@ class Notes:
 
     fired: Counter[str] = field(default_factory=Counter)
     stops: list[Stop] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One pass over the graph: nodes before and after it, and how often each rewrite fired."""
+
+    name: str
+    before: int
+    after: int
+    seconds: float
+    fired: dict[str, int] = field(default_factory=dict)
+    stops: list[Stop] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        fired = ", ".join(f"{name} {count}" for name, count in self.fired.items())
+        return f"{self.name}: {self.before} -> {self.after} nodes" + (
+            f" ({fired})" if fired else ""
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minigraph.backends.cuda.launch import program
+from minigraph.devices.cuda.launch import program
 
 HERE = Path(__file__).parent
 FLAGS = ["-std=c++20", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.walk import Walk
-from minigraph.jit.layout import Layout
+from minigraph.jit.loops import LoopNest
 
 MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
 BUSY = 512  # blocks that keep a device busy
@@ -15,7 +15,7 @@ LONG = 8  # groups that a thread has at least where a unit is split
 
 
 @dataclass(frozen=True)
-class Run:
+class LaunchRun:
     """One launch: its blocks of THREADS threads, and the options but for the first."""
 
     blocks: int
@@ -26,29 +26,29 @@ class Run:
 class Geometry:
     """The launches of a kernel, in order, and the bytes of scratch memory that they share."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[LaunchRun, ...]
     scratch: int = 0
 
 
-def geometry(walk: Walk, layout: Layout) -> Geometry:
+def geometry(walk: Walk, layout: LoopNest) -> Geometry:
     """Return how a kernel is run."""
     if not walk.reduces:
         groups = layout.length // _extent(walk, layout) * -(-_extent(walk, layout) // walk.group)
         blocks = -(-groups // THREADS)
-        return Geometry((Run(min(blocks, MOST_BLOCKS), (groups,)),))
+        return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), (groups,)),))
     side, groups, blocks = _sides(walk, layout)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
     splits = min(-(-BUSY // blocks), groups // (walkers * LONG))
     if splits <= walk.pattern.stages:  # each stage more takes two launches more
         whole = (groups, side, layout.count, groups, 1, 1, -1, False, True)
-        return Geometry((Run(blocks, tuple(map(int, whole))),))
+        return Geometry((LaunchRun(blocks, tuple(map(int, whole))),))
     share = -(-groups // splits)
     splits = -(-groups // share)
     runs = []
 
     def launch(shares: int, stage: int, join: bool = False, write: bool = False) -> None:
         options = (groups, side, layout.count, share, shares, splits, stage, join, write)
-        runs.append(Run(blocks * shares, tuple(map(int, options))))
+        runs.append(LaunchRun(blocks * shares, tuple(map(int, options))))
 
     stages = walk.pattern.stages
     writes = any(store.per_unit for store in walk.pattern.stores)
@@ -62,7 +62,7 @@ def geometry(walk: Walk, layout: Layout) -> Geometry:
     return Geometry(tuple(runs), 8 * kept * (splits + 1))
 
 
-def _sides(walk: Walk, layout: Layout) -> tuple[int, int, int]:
+def _sides(walk: Walk, layout: LoopNest) -> tuple[int, int, int]:
     """Return the option `threads`, how many groups a unit has, and the blocks for all units."""
     across = -(-_extent(walk, layout) // walk.group)
     if walk.column:
@@ -78,7 +78,7 @@ def _sides(walk: Walk, layout: Layout) -> tuple[int, int, int]:
     return side, groups, -(-layout.count // (THREADS // side))
 
 
-def _extent(walk: Walk, layout: Layout) -> int:
+def _extent(walk: Walk, layout: LoopNest) -> int:
     return (*layout.units, *layout.loops)[walk.innermost][0]
 
 

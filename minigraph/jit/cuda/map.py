@@ -19,7 +19,7 @@ A transposed operand is read in the tiles that the axes were cut into, by way of
 
 from __future__ import annotations
 
-from minigraph.jit.body import declare, lines
+from minigraph.jit.c.body import declare, lines
 from minigraph.jit.cuda.thread import THREADS, bases, head, position, visit
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.expression import takes_index

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minigraph.jit.body import accumulators, combine, declare, identity, lines, widened
+from minigraph.jit.c.body import accumulators, combine, declare, identity, lines, widened
 from minigraph.jit.cuda.thread import (
     THREADS,
     bases,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from minigraph.jit.body import declare, element, pointer
+from minigraph.jit.c.body import declare, element, pointer
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ELEMENT, ROW

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from minigraph.jit.expression import takes_index
-from minigraph.jit.kernel import ELEMENT, ROW, UNIT, Kernel, Pattern
-from minigraph.jit.layout import Layout
+from minigraph.jit.kernel import ELEMENT, ROW, UNIT, KernelPattern, SpecialisedKernel
+from minigraph.jit.loops import LoopNest
 
 VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group
@@ -42,7 +42,7 @@ class Walk:
     constants     how many stand in the argument
     """
 
-    pattern: Pattern
+    pattern: KernelPattern
     units: int
     loops: int
     constants: int
@@ -120,7 +120,7 @@ class Walk:
         return self.first_constant + self.constants + len(self.options)
 
 
-def walk(kernel: Kernel) -> tuple[Walk, Layout]:
+def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     """Return how threads walk over a kernel's axes, and these axes with no lanes among them."""
     layout = _unlaned(kernel)
     levels: list[int] = []
@@ -155,7 +155,7 @@ def walk(kernel: Kernel) -> tuple[Walk, Layout]:
 
 def words(
     walk: Walk,
-    layout: Layout,
+    layout: LoopNest,
     constants: Sequence[int],
     options: Sequence[int],
     operands: Sequence[int],
@@ -169,7 +169,7 @@ def words(
     return [*operands, scratch, *extents, *strides, *constants, int(vector), *options]
 
 
-def _aligned(walk: Walk, layout: Layout, operands: Sequence[int]) -> bool:
+def _aligned(walk: Walk, layout: LoopNest, operands: Sequence[int]) -> bool:
     """Whether each group of each operand begins where a vector of its elements may."""
     axes = [*layout.units, *layout.loops]
     del axes[walk.innermost]
@@ -180,7 +180,7 @@ def _aligned(walk: Walk, layout: Layout, operands: Sequence[int]) -> bool:
     return True
 
 
-def _unlaned(kernel: Kernel) -> Layout:
+def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
     layout = kernel.layout
     if not kernel.pattern.reductions:
         loops = layout.loops + (layout.lanes,) * (layout.form == "lane")
@@ -191,6 +191,6 @@ def _unlaned(kernel: Kernel) -> Layout:
     return replace(layout, form="column", units=units, lanes=_single(layout))
 
 
-def _single(layout: Layout) -> tuple[int, tuple[int, ...]]:
+def _single(layout: LoopNest) -> tuple[int, tuple[int, ...]]:
     """An axis of length 1."""
     return 1, (0,) * len(layout.sizes)

@@ -1,1 +1,0 @@
-"""Devices.  Each is a `minigraph.program.Backend`: kernels for nodes, and running programs."""

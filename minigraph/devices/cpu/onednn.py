@@ -1,0 +1,421 @@
+"""oneDNN through its C interface (version 3): memory layouts, primitives, and running them.
+
+Knows the library and nothing of minigraph's ops; `heavy.py` says which primitive computes what.
+The library comes with the package `onednn-cpu-gomp`.  It is loaded when a CPU function is first
+compiled; where it is missing, `library()` returns None and the ops run in NumPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import site
+import sys
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minigraph.devices.cpu import openmp
+from minigraph.errors import GraphError, warn_once
+from minigraph.graph import Array, DType, Shape
+from minigraph.program import KernelFailed
+
+# The names and values of the C header dnnl_types.h, version 3.2.
+FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
+CONVOLUTION_DIRECT = 1
+POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 0x2FF, 0x3FF
+USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT = 1, 2, 4
+SRC, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 17, 33, 41, 49, 50, 51, 52
+WORKSPACE, SCRATCHPAD = 64, 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
+_QUERY_INFO = 8
+_QUERY_MD = {
+    SRC: 129,
+    DIFF_SRC: 130,
+    WEIGHTS: 131,
+    DIFF_WEIGHTS: 132,
+    DST: 133,
+    DIFF_DST: 134,
+    WORKSPACE: 135,
+    SCRATCHPAD: 136,
+}
+_FORMAT_ANY = 1
+_FORMAT_BLOCKED = {8: 102, 16: 78}  # aBcd8b and aBcd16b
+_DTYPES = {"float32": 3, "int32": 4, "int8": 5, "uint8": 6}
+MAX_NDIM = 12
+AVX512 = 0x27  # dnnl_cpu_isa_avx512_core, whose bits those of every wider one include
+F32 = np.dtype(np.float32)
+
+
+class _ExecArg(ctypes.Structure):
+    _fields_ = (("arg", c_int), ("memory", c_void_p))
+
+
+class Unimplemented(GraphError):
+    """oneDNN has no implementation of what was asked for."""
+
+
+@dataclass
+class Library:
+    """The loaded library with its engine and stream (one of each is enough for a process)."""
+
+    dnnl: ctypes.CDLL
+    gomp: ctypes.CDLL
+    engine: c_void_p
+    stream: c_void_p
+
+    @property
+    def version(self) -> str:
+        self.dnnl.dnnl_version.restype = POINTER(c_int)
+        return ".".join(str(self.dnnl.dnnl_version()[i]) for i in range(3))
+
+    @property
+    def instructions(self) -> int:
+        """The instruction sets that it uses, as bits; ONEDNN_MAX_CPU_ISA may take some away."""
+        return int(self.dnnl.dnnl_get_effective_cpu_isa())
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function; Unimplemented if it says so, GraphError for any other failure."""
+        status = getattr(self.dnnl, name)(*args)
+        if status == 3:
+            raise Unimplemented(f"oneDNN does not implement {name}")
+        if status:
+            raise GraphError(f"oneDNN's {name} failed with status {status}")
+
+
+@functools.cache
+def library() -> Library | None:
+    """Return the library, or None, with one warning, where it cannot be loaded."""
+    roots = [sys.prefix, site.getuserbase()]
+    paths = [path for root in roots if (path := Path(root, "lib", "libdnnl.so.3")).exists()]
+    try:
+        gomp = openmp.library()
+        dnnl = ctypes.CDLL(str(paths[0]) if paths else "libdnnl.so.3")
+    except OSError as error:
+        warn_once(
+            f"oneDNN is missing ({error}); convolutions and products run in NumPy, many times "
+            "slower: pip install onednn-cpu-gomp (Linux on x86-64), and libgomp1 from the system"
+        )
+        return None
+    found = Library(dnnl, gomp, c_void_p(), c_void_p())
+    found.call("dnnl_engine_create", byref(found.engine), 1, c_size_t(0))
+    found.call("dnnl_stream_create", byref(found.stream), found.engine, 1)
+    found.call("dnnl_set_primitive_cache_capacity", 0)  # functions own their primitives
+    return found
+
+
+def loaded() -> Library:
+    found = library()
+    assert found is not None, "oneDNN is asked for only where it is there"
+    return found
+
+
+@functools.cache
+def block() -> int:
+    """Return how many channels lie side by side in the blocked layouts of this processor."""
+    return 16 if loaded().instructions & AVX512 == AVX512 else 8
+
+
+def dims(values: Iterable[int]) -> Any:
+    """Return sizes, one an axis, as the library takes them."""
+    return (c_int64 * MAX_NDIM)(*values)
+
+
+class MemoryDescriptor:
+    """A memory descriptor: sizes, type, and where each element lies."""
+
+    def __init__(self, handle: c_void_p) -> None:
+        self.handle = handle
+        self.destroy = weakref.finalize(self, loaded().dnnl.dnnl_memory_desc_destroy, handle)
+
+    @property
+    def nbytes(self) -> int:
+        size = loaded().dnnl.dnnl_memory_desc_get_size
+        size.restype = c_size_t
+        return int(size(self.handle))
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, MemoryDescriptor)
+        return same and bool(loaded().dnnl.dnnl_memory_desc_equal(self.handle, other.handle))  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) -> MemoryDescriptor:
+    """Return the layout with these strides in elements; without strides, C-contiguous."""
+    if strides is None:
+        strides = list(itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))
+        strides.reverse()
+    made = c_void_p()
+    loaded().call(
+        "dnnl_memory_desc_create_with_strides",
+        byref(made),
+        len(shape),
+        dims(shape),
+        _DTYPES[dtype.name],
+        dims(strides),
+    )
+    return MemoryDescriptor(made)
+
+
+def any_layout(shape: Shape, dtype: DType) -> MemoryDescriptor:
+    """Return the layout that lets the primitive choose."""
+    return _tagged(shape, dtype, _FORMAT_ANY)
+
+
+def blocked(shape: Shape, dtype: DType, lanes: int) -> MemoryDescriptor:
+    """Return the layout of images [n, c, h, w] in which 8 or 16 channels lie side by side."""
+    return _tagged(shape, dtype, _FORMAT_BLOCKED[lanes])
+
+
+def _tagged(shape: Shape, dtype: DType, tag: int) -> MemoryDescriptor:
+    made = c_void_p()
+    loaded().call(
+        "dnnl_memory_desc_create_with_tag",
+        byref(made),
+        len(shape),
+        dims(shape),
+        _DTYPES[dtype.name],
+        tag,
+    )
+    return MemoryDescriptor(made)
+
+
+class Descriptor:
+    """A primitive descriptor: one implementation of an operation.
+
+    Takes the name of the C function that makes it, and that function's arguments between the result
+    and the attributes.
+    """
+
+    def __init__(self, create: str, *args: Any) -> None:
+        lib = loaded()
+        self.args = args  # the library reads a forward descriptor given as a hint later too
+        attributes = c_void_p()
+        lib.call("dnnl_primitive_attr_create", byref(attributes))
+        lib.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, 1)  # the caller's memory
+        self.handle = c_void_p()
+        try:
+            values = [a.handle if isinstance(a, MemoryDescriptor | Descriptor) else a for a in args]
+            lib.call(create, byref(self.handle), *values, attributes)
+        finally:
+            lib.dnnl.dnnl_primitive_attr_destroy(attributes)
+        self.destroy = weakref.finalize(self, lib.dnnl.dnnl_primitive_desc_destroy, self.handle)
+
+    @property
+    def name(self) -> str:
+        """The implementation's name, such as "jit:avx2"."""
+        text = c_char_p()
+        loaded().call("dnnl_primitive_desc_query", self.handle, _QUERY_INFO, 0, byref(text))
+        return (text.value or b"").decode()
+
+    def advance(self) -> bool:
+        """Turn to the library's next implementation; return whether there is one."""
+        return not loaded().dnnl.dnnl_primitive_desc_next_impl(self.handle)
+
+    def layout(self, arg: int) -> MemoryDescriptor:
+        """Return the layout that this implementation wants for an argument."""
+        query = loaded().dnnl.dnnl_primitive_desc_query_md
+        query.restype = c_void_p
+        borrowed = c_void_p(query(self.handle, _QUERY_MD[arg], 0))
+        made = c_void_p()
+        loaded().call("dnnl_memory_desc_clone", byref(made), borrowed)
+        return MemoryDescriptor(made)
+
+
+def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
+    """Yield the implementations of an operation in the library's order, without the slow ones.
+
+    Those are its reference implementations: they may take a thousand times as long.
+    """
+    for skipped in itertools.count():
+        descriptor = Descriptor(create, *args)
+        if not all(descriptor.advance() for _ in range(skipped)):
+            return
+        if not descriptor.name.startswith("ref"):
+            yield descriptor
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where an argument's memory is: an input or output of the kernel, or its scratch memory."""
+
+    place: str  # "input", "output" or "scratch"
+    index: int  # of the input or output; the offset in bytes into the scratch memory
+
+
+@dataclass
+class PrimitiveCall:
+    """A primitive with its arguments, whose memory is known only when it runs."""
+
+    primitive: c_void_p
+    operands: list[Operand]
+    memories: list[c_void_p]
+    arguments: Any
+    destroy: Any = field(repr=False, default=None)
+
+    def __init__(
+        self, descriptor: Descriptor, args: Sequence[tuple[int, MemoryDescriptor, Operand]]
+    ) -> None:
+        lib = loaded()
+        self.primitive = c_void_p()
+        lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
+        self.operands = [operand for _, _, operand in args]
+        self.memories = []
+        self.arguments = (_ExecArg * len(args))()
+        for i, (arg, layout, _) in enumerate(args):
+            memory = c_void_p()
+            lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
+            self.memories.append(memory)
+            self.arguments[i] = _ExecArg(arg, memory)
+        self.destroy = weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
+
+    def block(
+        self,
+        inputs: Sequence[tuple[int, int]],
+        outputs: Sequence[tuple[int, int]],
+        scratch: tuple[int, int],
+        threads: int,
+    ) -> list[int]:
+        """Return the argument block for the native runtime, from slot and offset of each place."""
+        lib = loaded()
+        words = [address_of(lib.dnnl.dnnl_memory_set_data_handle)]
+        words += [address_of(lib.dnnl.dnnl_primitive_execute)]
+        words += [self.primitive.value or 0, lib.stream.value or 0, len(self.operands)]
+        words += [ctypes.addressof(self.arguments), threads]
+        for memory, operand in zip(self.memories, self.operands, strict=True):
+            if operand.place == "scratch":
+                slot, offset = scratch[0], scratch[1] + operand.index
+            else:
+                slot, offset = (inputs if operand.place == "input" else outputs)[operand.index]
+            words += [memory.value or 0, slot, offset]
+        return words
+
+    def run(self, address: Mapping[str, Sequence[int]], scratch: int) -> None:
+        """Execute with the addresses of inputs and outputs."""
+        lib = loaded()
+        for memory, operand in zip(self.memories, self.operands, strict=True):
+            if operand.place == "scratch":
+                at = scratch + operand.index
+            else:
+                at = address[operand.place][operand.index]
+            lib.dnnl.dnnl_memory_set_data_handle(memory, c_void_p(at))
+        lib.call(
+            "dnnl_primitive_execute", self.primitive, lib.stream, len(self.operands), self.arguments
+        )
+
+
+class PrimitiveChoice(NamedTuple):
+    """One way to compute a node: an implementation, and what its arguments are.
+
+    args     (argument, the caller's layout, operand) of each input and output
+    strided  which inputs may be views that are not contiguous; none if it is empty
+    """
+
+    name: str
+    descriptor: Descriptor
+    args: Sequence[tuple[int, MemoryDescriptor, Operand]]
+    strided: Sequence[bool] = ()
+
+
+@contextmanager
+def omp_threads(count: int) -> Iterator[None]:
+    """Let OpenMP use so many threads inside; oneDNN makes primitives for the number it finds."""
+    gomp = loaded().gomp
+    before = gomp.omp_get_max_threads()
+    gomp.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        gomp.omp_set_num_threads(before)
+
+
+def address_of(function: Any) -> int:
+    """Return the address of a C function."""
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> None:
+    lib.dnnl.dnnl_primitive_destroy(primitive)
+    for memory in memories:
+        lib.dnnl.dnnl_memory_destroy(memory)
+
+
+class OneDnnKernel:
+    """A primitive, with the reorders between the caller's layouts and those that it wants.
+
+    way      the implementation and its arguments
+    inputs   how many inputs the node has
+    threads  it was made for, and runs on
+    """
+
+    refuses = False
+    alignment = 1
+    sources: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, way: PrimitiveChoice, inputs: int, threads: int) -> None:
+        descriptor = way.descriptor
+        self.name = f"onednn {way.name}"
+        self.strided = way.strided or (False,) * inputs
+        self.inplace: Sequence[Sequence[int]] = ((),) * inputs
+        self.threads = threads
+        self.scratch = 0
+        before: list[PrimitiveCall] = []
+        after: list[PrimitiveCall] = []
+        inner = []
+        for arg, layout, operand in way.args:
+            wanted = descriptor.layout(arg) if arg in _QUERY_MD else layout
+            if wanted == layout:
+                inner.append((arg, layout, operand))
+                continue
+            moved = self._scratch(wanted.nbytes)
+            inner.append((arg, wanted, moved))
+            if operand.place == "input":
+                before.append(reorder(layout, operand, wanted, moved))
+            else:
+                after.append(reorder(wanted, moved, layout, operand))
+        pad = descriptor.layout(SCRATCHPAD)
+        if pad.nbytes:
+            inner.append((SCRATCHPAD, pad, self._scratch(pad.nbytes)))
+        self.calls = [*before, PrimitiveCall(descriptor, inner), *after]
+
+    def _scratch(self, nbytes: int) -> Operand:
+        made = Operand("scratch", self.scratch)
+        self.scratch += -(-nbytes // 64) * 64
+        return made
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        address = {
+            "input": [x.ctypes.data for x in inputs],
+            "output": [y.ctypes.data for y in outputs],
+        }
+        at = scratch.ctypes.data if self.scratch else 0
+        try:
+            with omp_threads(self.threads):
+                for call in self.calls:
+                    call.run(address, at)
+        except GraphError as error:
+            raise KernelFailed(str(error)) from error
+
+
+def reorders(source: MemoryDescriptor, target: MemoryDescriptor) -> Iterator[Descriptor]:
+    """Yield the ways to copy between layouts."""
+    engine = loaded().engine
+    create = "dnnl_reorder_primitive_desc_create"
+    return implementations(create, source, engine, target, engine)
+
+
+def reorder(
+    source: MemoryDescriptor, from_: Operand, target: MemoryDescriptor, to: Operand
+) -> PrimitiveCall:
+    """Return the call that copies between layouts."""
+    engine = loaded().engine
+    descriptor = Descriptor("dnnl_reorder_primitive_desc_create", source, engine, target, engine)
+    return PrimitiveCall(descriptor, [(SRC, source, from_), (DST, target, to)])

@@ -1,0 +1,352 @@
+"""Which problems of cuDNN's are which nodes, and running them.
+
+A node's operands need not lie as cuDNN likes them: weights are [k, c, r, s] in the graph, and the
+first convolution of a network reads images of 3 channels, whose pixels no wide load can fetch.
+What differs is copied to and from scratch memory, with zeros for the channels that are missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cudnn
+import cupy
+import numpy as np
+
+from minigraph.autotune.policy import Policy
+from minigraph.devices.cuda.alignment import ALIGNMENT, READABLE, aligned
+from minigraph.devices.cuda.cudnn_graph import (
+    FLOATS,
+    ITEMSIZE,
+    CudnnProblem,
+    Tensor,
+    build,
+    channels_last,
+    contiguous,
+)
+from minigraph.devices.cuda.cudnn_plan import CudnnPlan, first, plans, replay
+from minigraph.devices.cuda.memory import array_at, on_stream
+from minigraph.devices.operand import MATRIX, TRANSPOSED, order
+from minigraph.errors import GraphError
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype
+from minigraph.ops.activation import Relu
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.epilogue import Activated
+from minigraph.ops.layout import LaidOut, unpacked
+from minigraph.ops.matmul import Matmul
+
+# All functions of a device share a handle, which works on the stream that was set last: between
+# that and the plan nobody else may come.
+_handle_in_use = threading.Lock()
+VECTOR = 16  # bytes that a pixel's channels have to fill for the widest loads
+BITS: dict[int, DType] = {2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+# The kind, and what the two inputs and the result are: images before and behind, and weights.
+ROLES: dict[type[Op], tuple[str, str]] = {
+    Conv2d: ("fprop", "xwy"),
+    Conv2dBackwardData: ("dgrad", "ywx"),
+    Conv2dBackwardWeights: ("wgrad", "yxw"),
+}
+
+
+Lanes = tuple[int, int, int]  # of the two inputs and the result
+
+
+class Product(NamedTuple):
+    """A node taken apart: its convolution or product, the layouts, and whether a ReLU follows."""
+
+    op: Op
+    lanes: Lanes
+    relu: bool
+
+
+@dataclass(frozen=True)
+class CudnnWay:
+    """A problem of cuDNN's, and what has to be done around it to make it a node.
+
+    label    how the names of its candidates begin
+    inputs   the node's operands as they lie, in the axes of the problem
+    output   likewise
+    strided  which of the first two inputs may be views of a kind that it has been made for
+    bias     the node's third input, if it is added to the result afterwards
+    relu     whether negative results become 0 afterwards
+    """
+
+    label: str
+    problem: CudnnProblem
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    strided: tuple[bool, bool] = (False, False)
+    bias: Tensor | None = None
+    relu: bool = False
+
+    @property
+    def unfused(self) -> CudnnWay:
+        """The same with nothing but the product left to cuDNN."""
+        return dataclasses.replace(
+            self,
+            label=f"unfused {self.label}",
+            problem=self.problem.bare,
+            inputs=self.inputs[:2],
+            bias=self.inputs[2] if self.problem.bias else None,
+            relu=self.problem.relu,
+        )
+
+
+def product_of(node: Node) -> Product | None:
+    """Return what a node is made of, or None if cuDNN has no problem for it."""
+    op, relu = node.op, False
+    if isinstance(op, Activated) and isinstance(op.activation, Relu):
+        op, relu = op.first, True
+    lanes: Lanes = (1, 1, 1)
+    if isinstance(op, LaidOut) and type(op.plain) in ROLES:
+        lanes = (op.lanes_in[0], op.lanes_in[1], op.lanes_out[0])
+        op = op.plain
+    if type(op) not in ROLES and not isinstance(op, Matmul):
+        return None
+    specs = (*(x.spec for x in node.inputs), node.spec)
+    fits = all(s.size and s.dtype == node.dtype for s in specs)
+    # Lanes are all the channels or none: blocks of some of them are nothing to cuDNN.
+    fits &= all(
+        n == 1 or s.shape[1] == 1 for n, s in zip(lanes, (*specs[:2], node.spec), strict=True)
+    )
+    return Product(op, lanes, relu) if fits and node.dtype.name in FLOATS else None
+
+
+def ways(node: Node, strides: Sequence[Shape], tf32: bool) -> list[CudnnWay]:
+    """Return the ways to compute a node whose inputs have these strides in bytes, best first."""
+    found = product_of(node)
+    if found is None:
+        return []
+    if isinstance(found.op, Matmul):
+        direct = _matmul(node, strides, found.relu, tf32)
+        found_ways = [direct, *_as_convolution(direct)]
+    else:
+        found_ways = [_convolution(node, found, tf32)]
+    return found_ways + [way.unfused for way in found_ways if way.problem.fused]
+
+
+# ---------------------------------------------------------------- convolutions
+
+
+def _convolution(node: Node, found: Product, tf32: bool) -> CudnnWay:
+    op: Any = found.op
+    kind, roles = ROLES[type(op)]
+    conv = op if isinstance(op, Conv2d) else op.conv
+    operands = [*(x.spec for x in node.inputs[:2]), node.spec]
+    dtype = node.dtype.name
+    shapes = [
+        unpacked(s.shape) if n > 1 else s.shape for s, n in zip(operands, found.lanes, strict=True)
+    ]
+    last = max(found.lanes) > 1
+    lie = channels_last if last else contiguous
+    given, taken = [], []
+    for shape, role, lanes in zip(shapes, roles, found.lanes, strict=True):
+        given.append((channels_last if lanes > 1 else contiguous)(shape, dtype))
+        wider = last and conv.groups == 1 and role != "y"
+        taken.append(lie(_wider(shape, dtype) if wider else shape, dtype))
+    bias = tuple(channels_last((1, *x.shape, 1, 1), dtype) for x in node.inputs[2:])
+    problem = CudnnProblem(
+        kind,
+        (*taken[:2], *bias),
+        taken[2],
+        conv.stride,
+        conv.padding,
+        conv.dilation,
+        bias=bool(bias),
+        relu=found.relu,
+        tf32=tf32,
+    )
+    return CudnnWay("", problem, (*given[:2], *bias), given[2])
+
+
+def _wider(shape: Shape, dtype: str) -> Shape:
+    """The shape with as many channels more as fill the widest loads."""
+    n, c, h, w = shape
+    step = VECTOR // ITEMSIZE[dtype]
+    return n, math.ceil(c / step) * step, h, w
+
+
+# ---------------------------------------------------------------- matrix products
+
+
+def _matmul(node: Node, strides: Sequence[Shape], relu: bool, tf32: bool) -> CudnnWay:
+    rank = max(3, node.ndim)
+    specs = [x.spec for x in node.inputs]
+    orders = [order(x.shape, s, x.dtype.itemsize) for x, s in zip(specs[:2], strides, strict=False)]
+    inputs = (
+        *(_matrix(x, rank, how == TRANSPOSED) for x, how in zip(specs[:2], orders, strict=True)),
+        *(_matrix(bias, rank) for bias in specs[2:]),
+    )
+    output = _matrix(node.spec, rank)
+    problem = CudnnProblem("matmul", inputs, output, bias=len(specs) > 2, relu=relu, tf32=tf32)
+    return CudnnWay("", problem, inputs, output, (bool(orders[0]), bool(orders[1])))
+
+
+def _matrix(x: Spec, rank: int, transposed: bool = False) -> Tensor:
+    """Matrices, or a vector, with so many axes, without gaps in memory.
+
+    A view's own stride along an axis of one element may be anything, and says nothing.
+    """
+    lead = (1,) * (rank - len(x.shape))
+    strides = x.strides
+    if transposed:
+        *outer, m, n = x.shape
+        *steps, row, column = Spec((*outer, n, m), x.dtype).strides
+        strides = (*steps, column, row)
+    steps = [step // x.dtype.itemsize for step in strides]
+    return Tensor((*lead, *x.shape), (*(x.size for _ in lead), *steps), x.dtype.name)
+
+
+def _as_convolution(way: CudnnWay) -> list[CudnnWay]:
+    """The product of two matrices as a convolution of images of one pixel, if it can be one.
+
+    A way to plain float32 where all engines for products have tensor cores only.
+    """
+    problem = way.problem
+    x, y = problem.inputs[:2]
+    if len(x.shape) > 3 or x.shape[0] != 1 or y.shape[0] != 1:
+        return []
+    (m, k), n, dtype = x.shape[1:], y.shape[2], problem.dtype
+    x_order, y_order = (order(t.shape, t.strides, 1) for t in (x, y))
+    shapes = {
+        (MATRIX, TRANSPOSED): ("fprop", (m, k), (n, k)),
+        (MATRIX, MATRIX): ("dgrad", (m, k), (k, n)),
+        (TRANSPOSED, MATRIX): ("wgrad", (k, m), (k, n)),
+    }
+    if (x_order, y_order) not in shapes:
+        return []
+    kind, *inputs = shapes[x_order, y_order]
+    images = [channels_last((*shape, 1, 1), dtype) for shape in inputs]
+    output = channels_last((m, n, 1, 1), dtype)
+    bias = [channels_last((1, n, 1, 1), dtype)] if problem.bias else []
+    whole = dataclasses.replace(problem, kind=kind, inputs=(*images, *bias), output=output)
+    found = CudnnWay("convolution ", whole, whole.inputs, output, way.strided)
+    if kind == "fprop" or not problem.fused:
+        return [found]
+    # cuDNN adds nothing to gradients.
+    return [dataclasses.replace(found.unfused, label=found.label)]
+
+
+# ---------------------------------------------------------------- running
+
+
+def offered(way: CudnnWay, handle: Any) -> list[CudnnPlan]:
+    """Return the plans that cuDNN has for a way's problem."""
+    return plans(build(way.problem, handle), handle)
+
+
+def kernel(
+    node: Node,
+    strides: Sequence[Shape],
+    handle: Any,
+    tf32: bool,
+    policy: Policy,
+    algorithm: str = "",
+) -> CudnnKernel | None:
+    """Return cuDNN's kernel for `node`, or None if it has none that the policy allows.
+
+    algorithm  the name of the candidate to take; without one, or if cuDNN has it no longer, the
+               first one
+    """
+    found = ways(node, strides, tf32)
+    label, engine, rest = algorithm.partition("engine ")
+    for way in found:
+        if engine and way.label == label:
+            try:
+                return CudnnKernel(way, replay(way.problem, handle, engine + rest), handle)
+            except GraphError:
+                break
+    for way in found:
+        plan = first(offered(way, handle), policy)
+        if plan is not None:
+            return CudnnKernel(way, plan, handle)
+    return None
+
+
+class CudnnKernel:
+    """A plan of cuDNN's, compiled, with what has to be done around it.
+
+    Nothing in it allocates or waits, so its stream may be captured meanwhile.
+    """
+
+    refuses = False
+    alignment = READABLE
+    sources: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
+        self.name = f"cudnn {way.label}{plan.name}"
+        self.way = way
+        self.plan = plan
+        self.handle = handle
+        others = len(way.inputs) - 2 + (way.bias is not None)
+        self.strided: Sequence[bool] = (*way.strided, *(False for _ in range(others)))
+        self.inplace: Sequence[Sequence[int]] = ((),) * (2 + others)
+        problem = way.problem
+        pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
+        self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets
+        self.scratch = aligned(plan.workspace)
+        for i, (given, taken) in enumerate(pairs):
+            if not given.lies_as(taken):
+                self._copied[i] = self.scratch
+                self.scratch += aligned(taken.nbytes)
+        self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute CuPy arrays, on CuPy's current stream."""
+        self.enqueue(
+            [x.data.ptr for x in inputs],
+            [x.data.ptr for x in outputs],
+            scratch.data.ptr,
+            cupy.cuda.get_current_stream().ptr,
+        )
+
+    def enqueue(
+        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
+    ) -> None:
+        way, graph = self.way, self.plan.graph
+        last = len(way.inputs)
+        own = [*inputs[:last], outputs[0]]
+        scratch = aligned(scratch)
+        places = [scratch + self._copied[i] if i in self._copied else x for i, x in enumerate(own)]
+        with _handle_in_use, on_stream(stream):
+            cudnn.set_stream(self.handle, stream)
+            for i in self._copied.keys() - {last}:
+                given, taken = way.inputs[i], way.problem.inputs[i]
+                _copy(_bits(own[i], given), _bits(places[i], taken))
+            addresses = dict(zip((*graph.inputs, *graph.outputs), places, strict=True))
+            self.plan.execute(addresses, scratch, self.handle)
+            if last in self._copied:
+                _copy(_bits(places[last], way.problem.output), _bits(own[last], way.output))
+            if way.bias is None and not way.relu:
+                return
+            y = _array(own[last], way.output, as_dtype(way.output.dtype))
+            if way.bias is not None:
+                bias = _array(inputs[2], way.bias, as_dtype(way.bias.dtype))
+                np.add(y, bias, out=y)
+            if way.relu:
+                np.maximum(y, 0, out=y)
+
+
+def _copy(source: Array, target: Array) -> None:
+    """Copy the channels that both have; what the target has beyond becomes 0."""
+    channels = min(source.shape[1], target.shape[1])
+    target[:, :channels] = source[:, :channels]
+    if channels < target.shape[1]:
+        target[:, channels:] = 0
+
+
+def _bits(address: int, tensor: Tensor) -> Array:
+    """A tensor as whole numbers, which are copied in every dtype alike."""
+    return _array(address, tensor, BITS[ITEMSIZE[tensor.dtype]])
+
+
+def _array(address: int, tensor: Tensor, dtype: DType) -> Array:
+    """A tensor as an array of a type of its size."""
+    return array_at(
+        address, Spec(tensor.shape, dtype), tuple(step * dtype.itemsize for step in tensor.strides)
+    )

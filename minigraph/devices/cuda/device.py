@@ -1,0 +1,175 @@
+"""Device "cuda": which kernel computes a node, and running a program."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cupy
+
+from minigraph import options
+from minigraph.autotune.policy import Policy
+from minigraph.cache import Entry
+from minigraph.devices.cuda import compiler, cudnn_kernel, kernel, nvrtc
+from minigraph.devices.cuda.candidates import Tuner
+from minigraph.devices.cuda.driver import Arguments, Driver
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.program import CudaProgram
+from minigraph.devices.cuda.step import run_alone
+from minigraph.devices.cuda.workbench import CudaWorkbench
+from minigraph.devices.reference import NumpyKernel
+from minigraph.errors import DeviceError
+from minigraph.graph import Array, Node, Shape
+from minigraph.ops.layout import Reorder
+from minigraph.passes.kernels.gathering import Gathering
+from minigraph.program import NUMPY, Executor, Kernel, Memory, Program, Step, Tunable
+from minigraph.version import __version__
+
+try:
+    import cudnn
+except ImportError as error:
+    raise DeviceError(
+        f"CUDA needs packages that are missing ({error}): pip install 'minigraph[cuda]'"
+    ) from error
+
+# A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the cache
+# meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice, which is
+# little beside the activations of its batches.
+GATHERING = Gathering(operand=8 << 20, waiting=512 << 20)
+
+
+_opening = threading.Lock()
+
+
+def opened(ordinal: int) -> tuple[Driver, Any]:
+    """Return a device, which is opened once a process, and cuDNN's handle for it."""
+    with _opening:  # a cache alone would let two threads open it at once
+        return _opened(ordinal)
+
+
+@functools.cache
+def _opened(ordinal: int) -> tuple[Driver, Any]:
+    driver = Driver(ordinal)
+    try:
+        with driver.current():
+            return driver, cudnn.create_handle()
+    except Exception as error:  # its own classes, one for each way to fail
+        said = " ".join(str(error).split())
+        raise DeviceError(
+            f"cuDNN cannot be used ({said}): pip install 'minigraph[cuda]' brings it"
+        ) from error
+
+
+class CudaBackend:
+    """Device "cuda:N".
+
+    bulk     run a step as one CUDA graph, else one launch a kernel
+    policy   for algorithms that were not measured
+    on_disk  whether kernels may be looked for, and kept, on disk
+    """
+
+    block = 1
+    channels_last = True
+    gathering = GATHERING
+    tuning = "cudnn"
+
+    def __init__(self, ordinal: int, bulk: bool, policy: Policy, on_disk: bool) -> None:
+        self.driver, self.handle = opened(ordinal)
+        self.device = self.driver.device
+        self.bulk = bulk
+        self.policy = policy
+        self.on_disk = on_disk
+        self.tf32 = policy.precision == "tf32"
+        self.why_no_jit = ""
+        if options.jit_backend() not in ("", "nvrtc"):
+            self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
+        workbench = CudaWorkbench(ordinal, self.driver.measuring)
+        self._tuner = Tuner(self.handle, workbench, self.tf32, self._runner)
+        self.versions: Mapping[str, str] = {
+            "gpu": self.driver.name,
+            "driver": ".".join(map(str, self.driver.version)),
+            "cudnn": str(cudnn.backend_version()),
+            "nvrtc": nvrtc.version(),
+        }
+
+    def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
+        return self._tuner.tunable(node, strides)
+
+    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
+        if cudnn_kernel.product_of(node) is not None and algorithm != NUMPY:
+            with self.driver.current():
+                found = cudnn_kernel.kernel(
+                    node, strides, self.handle, self.tf32, self.policy, algorithm
+                )
+            if found is not None:
+                return found
+        return kernel.kernel(node, strides) or NumpyKernel(node)
+
+    def bind(self, program: Program) -> Executor:
+        functions = self._functions([step.kernel for step in program.steps])
+        return CudaProgram(program, self.driver, functions, self.bulk)
+
+    def run_alone(self, step: Step, memory: Memory) -> None:
+        run_alone(step, memory, self._functions([step.kernel]), self.driver)
+
+    def array(self, value: Any) -> Array | None:
+        """Return an array that is in the memory of the device; None for one that is not."""
+        if isinstance(value, cupy.ndarray):
+            return value
+        on_device = getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] == 2  # kDLCUDA
+        return cupy.from_dlpack(value) if on_device else None
+
+    def _functions(self, kernels: Sequence[Kernel]) -> dict[str, int]:
+        sources = [
+            launch.source
+            for made in kernels
+            if isinstance(made, CudaKernel)
+            for launch in made.launches
+        ]
+        return compiler.load(sources, self.driver, self.on_disk)
+
+    def _runner(self, node: Node) -> _Runner:
+        found = kernel.kernel(node, [x.spec.strides for x in node.inputs])
+        assert found is not None and isinstance(node.op, Reorder)
+        return _Runner(found, self._functions([found]), self.driver)
+
+    # ------------------------------------------------------------ caches
+
+    def environment(self, kind: str) -> Mapping[str, str]:
+        if kind == "jit":
+            return compiler.environment(self.driver.arch)
+        return {"minigraph": __version__, **self.versions} if kind == self.tuning else {}
+
+    def kernels(self, program: Program) -> list[Entry]:
+        kernels = [step.kernel for step in program.steps]
+        made = [k for k in kernels if isinstance(k, CudaKernel)]
+        sources = [launch.source for k in made for launch in k.launches]
+        return compiler.export_kernels(sources, self.driver.arch)
+
+    def keep_kernels(self, entry: Entry) -> str:
+        return compiler.import_kernels(entry)
+
+
+class _Runner:
+    """A kernel of ours on arrays of the device, as the autotuner runs it."""
+
+    def __init__(self, made: CudaKernel, functions: Mapping[str, int], driver: Driver) -> None:
+        self.scratch = made.scratch
+        self._made = made
+        self._functions = functions
+        self._driver = driver
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        stream = self._driver.current_stream()
+        given, results = ([x.data.ptr for x in arrays] for arrays in (inputs, outputs))
+        for launch in self._made.launches:
+            self._driver.launch(
+                self._functions[launch.source.name],
+                launch.grid,
+                launch.block,
+                launch.shared,
+                stream,
+                Arguments(launch.words(given, results, scratch.data.ptr)),
+            )

@@ -1,0 +1,303 @@
+"""The CUDA driver: memory, kernels, streams, events and graphs of one device.
+
+Everything that the backend asks of the device goes through a `Driver`.  Addresses, streams, events,
+functions and graphs are plain integers, as other libraries take them.  Device memory comes from
+CuPy's pool, so that arrays of the user and memory of ours take what the other has let go of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import DeviceError
+from minigraph.graph import Array, Shape, Spec
+
+try:
+    import cupy
+    from cuda.bindings import driver as cuda
+    from cuda.pathfinder import DynamicLibNotFoundError
+
+    from minigraph.devices.cuda.memory import array_at, on_stream
+except ImportError as error:
+    raise DeviceError(
+        f"CUDA needs packages that are missing ({error}): pip install 'minigraph[cuda]'"
+    ) from error
+
+OLDEST = (8, 0)  # compute capability
+Dim3 = tuple[int, int, int]
+
+
+class Arguments:
+    """The words of a launch, and where the driver finds them; both stay where they are."""
+
+    def __init__(self, words: Sequence[int]) -> None:
+        # Addresses and constants may have the highest bit set.
+        self.words = np.array([w % (1 << 64) for w in words], np.uint64)
+        self._pointers = np.array([self.words.ctypes.data], np.uint64)
+        self.address = int(self._pointers.ctypes.data)
+
+
+class DeviceMemory:
+    """Memory of the device, which goes back to the pool with this object."""
+
+    def __init__(self, pointer: Any) -> None:
+        self._pointer = pointer
+        self.address = int(pointer.ptr)
+
+
+class Driver:
+    """A device that has been opened.
+
+    Calls that take a stream only enqueue.  Raises DeviceError, in one line, where the driver
+    reports an error.
+
+    device      what minigraph calls it, such as "cuda:0"
+    name        of the hardware, such as "NVIDIA H200"
+    capability  such as (9, 0)
+    version     of CUDA that the driver supports, such as (13, 0)
+    total       bytes of memory
+    """
+
+    def __init__(self, ordinal: int = 0) -> None:
+        try:
+            self._call(cuda.cuInit, 0)
+        except DynamicLibNotFoundError:
+            raise DeviceError(
+                "CUDA needs NVIDIA's driver (libcuda.so.1), which was not found"
+            ) from None
+        count = self._call(cuda.cuDeviceGetCount)
+        if not 0 <= ordinal < count:
+            raise DeviceError(f"there is no device cuda:{ordinal}; {count} were found")
+        self.ordinal = ordinal
+        self.device = f"cuda:{ordinal}"
+        device = self._call(cuda.cuDeviceGet, ordinal)
+        attribute = cuda.CUdevice_attribute
+        self.name: str = self._call(cuda.cuDeviceGetName, 256, device).split(b"\0")[0].decode()
+        self.capability: tuple[int, int] = (
+            self._call(
+                cuda.cuDeviceGetAttribute,
+                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                device,
+            ),
+            self._call(
+                cuda.cuDeviceGetAttribute,
+                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                device,
+            ),
+        )
+        if self.capability < OLDEST:
+            have, need = (".".join(map(str, c)) for c in (self.capability, OLDEST))
+            raise DeviceError(f"{self.name} has compute capability {have}; {need} is the oldest")
+        self.version = divmod(self._call(cuda.cuDriverGetVersion) // 10, 100)
+        self.total: int = self._call(cuda.cuDeviceTotalMem, device)
+        self._context = self._call(cuda.cuDevicePrimaryCtxRetain, device)
+        # Modules and the context stay until the process ends, as CuPy's do.  All functions of a
+        # device share their streams, so one sees the parameters that another has updated.
+        with self.current():
+            self.compute, self.copies, self.measuring = (self.stream() for _ in range(3))
+
+    @property
+    def arch(self) -> str:
+        """What compilers call the device: "sm_90"."""
+        return "sm_{}{}".format(*self.capability)
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the device current in this thread, and then again the one that was."""
+        self._call(cuda.cuCtxPushCurrent, self._context)
+        try:
+            yield
+        finally:
+            self._call(cuda.cuCtxPopCurrent)
+
+    def _call(self, function: Any, *args: Any, nbytes: int = 0) -> Any:
+        """Return what a function of the driver gives besides the error.
+
+        nbytes  that it would allocate
+        """
+        error, *results = function(*args)
+        if error != cuda.CUresult.CUDA_SUCCESS:
+            if error == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+                raise self._out_of_memory(nbytes)
+            _, text = cuda.cuGetErrorString(error)
+            said = f" ({text.decode()})" if text else ""
+            raise DeviceError(f"{function.__name__}: {error.name}{said}")
+        return results[0] if len(results) == 1 else tuple(results)
+
+    # ------------------------------------------------------------ memory
+
+    def free_bytes(self) -> int:
+        """Return how much memory of the device nobody has; CuPy's pool counts as somebody."""
+        error, free, _ = cuda.cuMemGetInfo()
+        return int(free) if error == cuda.CUresult.CUDA_SUCCESS else 0
+
+    def _out_of_memory(self, nbytes: int) -> DeviceError:
+        asked = f"asked for {_mebibytes(nbytes)}, " if nbytes else ""
+        return DeviceError(
+            f"out of memory on {self.device} ({self.name}): {asked}"
+            f"{_mebibytes(self.free_bytes())} of {_mebibytes(self.total)} are free; "
+            f"a smaller batch takes less"
+        )
+
+    def allocate(self, nbytes: int) -> DeviceMemory:
+        """Return memory of the device for work on `compute`; its content is arbitrary.
+
+        The pool gives it to nobody who would not come after that work.
+        """
+        try:
+            with cupy.cuda.Device(self.ordinal), on_stream(self.compute):
+                return DeviceMemory(cupy.cuda.alloc(max(nbytes, 1)))
+        except cupy.cuda.memory.OutOfMemoryError:
+            raise self._out_of_memory(nbytes) from None
+
+    def pinned(self, nbytes: int) -> Array:
+        """Return bytes of the host that stay in memory, so that copies run by themselves."""
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        flags = cuda.CU_MEMHOSTALLOC_PORTABLE
+        address = int(self._call(cuda.cuMemHostAlloc, nbytes, flags, nbytes=nbytes))
+        memory = (ctypes.c_uint8 * nbytes).from_address(address)
+        weakref.finalize(memory, cuda.cuMemFreeHost, address).atexit = False
+        return np.ctypeslib.as_array(memory)
+
+    def upload(self, to: int, source: Array, stream: int) -> None:
+        """Copy a contiguous array of the host, which must not change before that is done."""
+        if source.nbytes:
+            self._call(cuda.cuMemcpyHtoDAsync, to, source.ctypes.data, source.nbytes, stream)
+
+    def download(self, to: Array, source: int, stream: int) -> None:
+        """Copy to a contiguous array of the host."""
+        if to.nbytes:
+            self._call(cuda.cuMemcpyDtoHAsync, to.ctypes.data, source, to.nbytes, stream)
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy within the device, or from one device to another."""
+        if nbytes:
+            self._call(cuda.cuMemcpyAsync, to, source, nbytes, stream)
+
+    def array(self, spec: Spec) -> Array:
+        """Return a new CuPy array for the caller; its content is arbitrary."""
+        try:
+            with cupy.cuda.Device(self.ordinal):
+                return cupy.empty(spec.shape, spec.dtype)
+        except cupy.cuda.memory.OutOfMemoryError:
+            raise self._out_of_memory(spec.nbytes) from None
+
+    def gather(self, to: int, source: int, spec: Spec, strides: Shape, stream: int) -> None:
+        """Copy an array that is not contiguous to one that is."""
+        with on_stream(stream):
+            array_at(to, spec, spec.strides)[...] = array_at(source, spec, strides)
+
+    def clear(self, address: int, nbytes: int, stream: int) -> None:
+        """Set bytes to zero."""
+        if nbytes:
+            self._call(cuda.cuMemsetD8Async, address, 0, nbytes, stream)
+
+    # ------------------------------------------------------------ kernels
+
+    def load(self, cubin: bytes, names: Sequence[str]) -> list[int]:
+        """Return the functions with these names."""
+        module = self._call(cuda.cuModuleLoadData, cubin, nbytes=len(cubin))
+        return [int(self._call(cuda.cuModuleGetFunction, module, n.encode())) for n in names]
+
+    def allow_shared(self, function: int, nbytes: int) -> None:
+        """Let a function be launched with so much shared memory; 48 KiB need no leave."""
+        attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._call(cuda.cuFuncSetAttribute, function, attribute, nbytes)
+
+    def launch(
+        self,
+        function: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        stream: int,
+        arguments: Arguments,
+    ) -> None:
+        """Launch a kernel whose only parameter is the words."""
+        self._call(
+            cuda.cuLaunchKernel, function, *grid, *block, shared, stream, arguments.address, 0
+        )
+
+    # ------------------------------------------------------------ order and time
+
+    def stream(self) -> int:
+        """Return a new stream that does not wait for the default one."""
+        return int(self._call(cuda.cuStreamCreate, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def close_stream(self, stream: int) -> None:
+        """Give a stream back."""
+        self._call(cuda.cuStreamDestroy, stream)
+
+    def current_stream(self) -> int:
+        """Return the stream on which CuPy works for the caller in this thread."""
+        return int(cupy.cuda.get_current_stream(self.ordinal).ptr)
+
+    def event(self, timing: bool = False) -> int:
+        """Return a new event; one that takes no time is cheaper."""
+        flags = cuda.CUevent_flags
+        chosen = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
+        return int(self._call(cuda.cuEventCreate, chosen))
+
+    def record(self, event: int, stream: int) -> None:
+        """Let an event happen when the stream has done what it has been given so far."""
+        self._call(cuda.cuEventRecord, event, stream)
+
+    def wait(self, stream: int, event: int) -> None:
+        """Let what a stream is given from now on wait for an event, as it was last recorded."""
+        self._call(cuda.cuStreamWaitEvent, stream, event, 0)
+
+    def finish(self, event: int) -> None:
+        """Return when an event has happened."""
+        self._call(cuda.cuEventSynchronize, event)
+
+    def synchronize(self, stream: int) -> None:
+        """Return when a stream has done all that it has been given."""
+        self._call(cuda.cuStreamSynchronize, stream)
+
+    def seconds(self, begin: int, end: int) -> float:
+        """Return the time between two events that take it, and that have happened."""
+        return float(self._call(cuda.cuEventElapsedTime, begin, end)) / 1000
+
+    # ------------------------------------------------------------ graphs
+
+    def begin_capture(self, stream: int) -> None:
+        """Collect what the stream is given from now on instead of doing it.
+
+        Other threads may go on with what a capture forbids: CuPy's pool allocates in theirs.
+        """
+        mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._call(cuda.cuStreamBeginCapture, stream, mode)
+
+    def end_capture(self, stream: int) -> int:
+        """Return the graph that was collected; the caller destroys it."""
+        return int(self._call(cuda.cuStreamEndCapture, stream))
+
+    def instantiate(self, graph: int) -> int:
+        """Return what launches a graph."""
+        return int(self._call(cuda.cuGraphInstantiate, graph, 0))
+
+    def close_graph(self, graph: int) -> None:
+        """Forget a graph; what was instantiated from it stays."""
+        self._call(cuda.cuGraphDestroy, graph)
+
+    def launch_graph(self, executable: int, stream: int) -> None:
+        """Launch a whole graph."""
+        self._call(cuda.cuGraphLaunch, executable, stream)
+
+    def forget(self, executables: Sequence[int], events: Sequence[int]) -> None:
+        """Give graphs and events back.  Never raises: what has failed before says why elsewhere."""
+        for executable in executables:
+            cuda.cuGraphExecDestroy(executable)
+        for event in events:
+            cuda.cuEventDestroy(event)
+
+
+def _mebibytes(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):,.1f} MiB"

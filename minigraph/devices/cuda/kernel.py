@@ -1,0 +1,111 @@
+"""What computes a step on a CUDA device: launches of kernels, or a call of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from minigraph.devices.cuda import argmax, launches, normalization, one_hot, pooling, softmax, take
+from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.template import Kernels, Range
+from minigraph.devices.reference import NumpyKernel
+from minigraph.graph import Array, Copy, Node, Shape, input
+from minigraph.ops.layout import Reorder, unpacked
+
+WRITTEN: Kernels = {
+    **argmax.KERNELS,
+    **normalization.KERNELS,
+    **one_hot.KERNELS,
+    **pooling.KERNELS,
+    **softmax.KERNELS,
+    **take.KERNELS,
+}
+
+
+class CudaKernel:
+    """One or a few launches.
+
+    range  of the integers among its inputs, where not all will do; the kernel gets the address of
+           the flag that it sets for others after those of its outputs
+    """
+
+    name = "cuda"
+    alignment = 1  # the words of a launch say whether vectors can be read
+
+    def __init__(
+        self,
+        node: Node,
+        launches: Sequence[Launch],
+        scratch: int = 0,
+        strided: Sequence[bool] = (),
+        inplace: Sequence[Sequence[int]] = (),
+        range: Range | None = None,
+    ) -> None:
+        self.launches = launches
+        self.scratch = scratch
+        self.strided: Sequence[bool] = strided or (False,) * len(node.inputs)
+        self.inplace = inplace or ((),) * len(node.inputs)
+        self.range = range
+        self.refuses = range is not None
+        self.meaning = NumpyKernel(node)
+
+    @property
+    def sources(self) -> Sequence[tuple[str, str]]:
+        found = dict.fromkeys(launch.source for launch in self.launches)
+        return [(source.name, source.kernel) for source in found]
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute in NumPy."""
+        self.meaning.run(inputs, outputs, scratch)
+
+
+@runtime_checkable
+class LibraryKernel(Protocol):
+    """A kernel that calls a library, which enqueues what it does and allocates nothing."""
+
+    def enqueue(
+        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
+    ) -> None:
+        """Enqueue the work; operands are addresses in device memory."""
+
+
+def kernel(node: Node, strides: Sequence[Shape]) -> CudaKernel | None:
+    """Return the kernel that is written, else the one that is generated, for a node.
+
+    strides  of its inputs, in bytes
+
+    None if there is neither, as for empty arrays.
+    """
+    if not all(s.size for s in (*(x.spec for x in node.inputs), *node.specs)):
+        return None
+    if type(node.op) in WRITTEN:
+        made = WRITTEN[type(node.op)](node.op, node)
+        if made is not None:
+            return CudaKernel(node, [made.launch], inplace=made.inplace, range=made.range)
+    if isinstance(node.op, Reorder):
+        found = _reorder(node, strides[0])
+    else:
+        found = launches.launches(node, strides)
+    if found is None:
+        return None
+    readable = (True,) * len(strides)
+    return CudaKernel(node, found.launches, found.scratch, readable, found.inplace)
+
+
+def _reorder(node: Node, strides: Shape) -> launches.Launches | None:
+    """Launches for a reorder to or from nchw: a copy of the images in the order of the result."""
+    (x,) = node.inputs
+    lanes = node.spec.shape[4:] + x.shape[4:]
+    if len(lanes) != 1:
+        return None
+    n, c, h, w = unpacked(x.shape)
+    shape: Shape
+    if x.ndim == 4:
+        image, channel, row, pixel = strides
+        shape = (n, c // lanes[0], h, w, lanes[0])
+        steps = (image, channel * lanes[0], row, pixel, channel)
+    else:
+        image, block, row, pixel, lane = strides
+        shape = (n, c // lanes[0], lanes[0], h, w)
+        steps = (image, block, lane, row, pixel)
+    return launches.launches(Copy()(input("x", shape, x.dtype)), [steps])

@@ -1,0 +1,42 @@
+"""One launch of a CUDA kernel: its text, how many threads run it, and its argument.
+
+A kernel is
+
+    struct NAME_args { long long w[W]; };
+    extern "C" __global__ void NAME(const __grid_constant__ NAME_args a)
+
+Its argument is one block of W words of 8 bytes: addresses, extents, strides, constants.  So a text
+serves every use of it, and a launch needs no more than the bytes of its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from minigraph.jit.cuda.prelude import PRELUDE
+from minigraph.jit.source import KernelSource
+
+Dim3 = tuple[int, int, int]
+
+
+def program(sources: Sequence[KernelSource]) -> str:
+    """Return the CUDA program of some kernels, each function once."""
+    functions = dict.fromkeys(part for source in sources for part in source.support)
+    kernels = dict.fromkeys(source.kernel for source in sources)
+    return "\n".join([PRELUDE, *functions, *kernels])
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, its threads, and its words once the addresses of its operands are known.
+
+    shared  bytes of shared memory that the text does not declare itself
+    words   called with the addresses of the inputs, of the outputs and of the scratch memory
+    """
+
+    source: KernelSource
+    grid: Dim3
+    block: Dim3
+    shared: int
+    words: Callable[[Sequence[int], Sequence[int], int], list[int]]

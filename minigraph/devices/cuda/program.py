@@ -1,0 +1,334 @@
+"""Running a program on a CUDA device: the first call step by step, later ones as one CUDA graph.
+
+What a function keeps has its place in device memory before the first call.  The arrays of a call
+come and go, so inputs are copied to fixed buffers (`staging`), and outputs from them to new arrays.
+Where large arrays make that cost more than a graph saves (`binding`), they are read and written
+where they are, and every call launches its kernels one by one.
+
+All this happens on the stream `compute`.  It waits for what the caller's own stream has had to do,
+which then waits for the results, so nobody has to wait on the host, but for integers that have to
+be in range where they are computed or come on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from minigraph.devices.cuda.alignment import READABLE, aligned
+from minigraph.devices.cuda.binding import BoundCalls, bind, moving
+from minigraph.devices.cuda.capture import capture
+from minigraph.devices.cuda.driver import DeviceMemory, Driver
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.parameter import copy_of
+from minigraph.devices.cuda.staging import Staging
+from minigraph.devices.cuda.step import Places, interpret, launches_of
+from minigraph.errors import DeviceError, GraphError, located, warn_once
+from minigraph.graph import Array, Constant, Parameter
+from minigraph.program import Buffer, Home, Program, Step, Timing, View
+
+
+class GraphSegment(NamedTuple):
+    """Steps that are enqueued without waiting, or one that NumPy does."""
+
+    steps: list[Step]
+    enqueued: bool
+
+
+class RunningCall(NamedTuple):
+    """A call that has begun: what its caller will get, and the program at its addresses."""
+
+    outputs: list[Array]
+    bound: BoundCalls
+
+
+class CudaProgram:
+    """The steps of a program with their memory on a device; an `Executor`.
+
+    functions  the loaded kernels, by the names of their sources
+    bulk       launch a whole step as one CUDA graph, unless its arrays are used where they are
+    """
+
+    def __init__(
+        self, program: Program, driver: Driver, functions: Mapping[str, int], bulk: bool = True
+    ) -> None:
+        self.program = program
+        self.driver = driver
+        self.failures: dict[Step, str] = {}
+        self._parameters = [*dict.fromkeys((*program.parameters, *(p for p, _ in program.updates)))]
+        self._ranges = {
+            step: step.kernel.range
+            for step in program.steps
+            if isinstance(step.kernel, CudaKernel) and step.kernel.range is not None
+        }
+        # Integers that are inputs are looked at before anything runs; others set flags.
+        self._given = [s for s in self._ranges if self._checked(s).buffer.home is Home.INPUT]
+        self._flagged = [step for step in self._ranges if step not in self._given]
+        self._moving = moving(program)
+        self._written = {b for b in self._moving if b.home is Home.OUTPUT}
+        with driver.current():
+            self._arena, self._places = _allocate_arena(program, driver)
+            self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
+            self._places |= self._staging.places
+            self._place_outputs()
+            self._place_constants()
+            for buffer in program.buffers:
+                if buffer.home is Home.PARAMETER:
+                    assert isinstance(buffer.node, Parameter)
+                    self._places[buffer] = copy_of(buffer.node, driver).address
+            self._bound = bind(program, self._places, self._moving, self._flag, functions, driver)
+            self._begun, self._done = events = [driver.event() for _ in range(2)]
+        self._segments = self._split()
+        graphs = any(segment.enqueued for segment in self._segments)
+        self.bulk = bulk and not self._moving and graphs
+        self._warm = False
+        self._graphs: list[int] = []  # of the segments that are enqueued, once captured
+        weakref.finalize(self, driver.forget, self._graphs, events).atexit = False
+
+    @property
+    def launches(self) -> int:
+        """Native calls from Python, of kernels or graphs, per call."""
+        enqueued = [segment.steps for segment in self._segments if segment.enqueued]
+        if self.bulk:
+            return len(enqueued)
+        steps = itertools.chain.from_iterable(enqueued)
+        return sum(launches_of(step.kernel) or 0 for step in steps)
+
+    @property
+    def syncs(self) -> int:
+        """How often a call waits for the device."""
+        return int(bool(self._flagged)) + sum(not segment.enqueued for segment in self._segments)
+
+    # ------------------------------------------------------------ binding
+
+    def _place_outputs(self) -> None:
+        """Give flags, and outputs that are copied for the caller, their places."""
+        outputs = [b for b in self.program.returned if b not in self._written]
+        sizes = [*(aligned(b.nbytes) for b in outputs), 4 * len(self._ranges)]
+        offsets = [*itertools.accumulate(sizes, initial=0)]
+        self._memory = self.driver.allocate(offsets[-1])
+        base = self._memory.address
+        self._places |= {b: base + o for b, o in zip(outputs, offsets, strict=False)}
+        self._flag = {step: base + offsets[-2] + 4 * i for i, step in enumerate(self._ranges)}
+
+    def _place_constants(self) -> None:
+        constants = [b for b in self.program.buffers if b.home is Home.CONSTANT]
+        sizes = (aligned(b.nbytes) for b in constants)
+        offsets = [*itertools.accumulate(sizes, initial=0)]
+        self._constants = self.driver.allocate(offsets[-1])
+        for buffer, offset in zip(constants, offsets, strict=False):
+            assert buffer.node is not None and isinstance(buffer.node.op, Constant)
+            self._places[buffer] = place = self._constants.address + offset
+            value = np.ascontiguousarray(buffer.node.op.value)
+            self.driver.upload(place, value, self.driver.compute)
+
+    def _split(self) -> list[GraphSegment]:
+        """Return the steps in segments: one ends where the host has to do or to see something."""
+        segments: list[GraphSegment] = []
+        ended = True
+        for step in self.program.steps:
+            enqueued = launches_of(step.kernel) is not None
+            if ended or not (enqueued and segments[-1].enqueued):
+                segments.append(GraphSegment([step], enqueued))
+            else:
+                segments[-1].steps.append(step)
+            ended = step in self._flagged[-1:]  # no step so far has changed a parameter
+        return segments
+
+    # ------------------------------------------------------------ a call
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        with self._run(inputs) as run:
+            if self.bulk and self._warm and not self._graphs:
+                self._capture(run.bound)
+            graphs = iter(self._graphs)
+            for steps, enqueued in self._segments:
+                if self._graphs and enqueued:
+                    self.driver.launch_graph(next(graphs), self.driver.compute)
+                else:
+                    for step in steps:
+                        self._enqueue(step, run.bound)
+                self._see_flags(steps, run.bound.places)
+            self._warm = True
+        return run.outputs
+
+    def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
+        driver, compute = self.driver, self.driver.compute
+        with driver.current(), contextlib.ExitStack() as stack:
+            events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
+            stack.callback(driver.forget, [], events)
+            begin, *rest = events
+            pairs = [*zip(rest[::2], rest[1::2], strict=True)]
+            with self._run(inputs) as run:
+                driver.synchronize(compute)
+                start = time.perf_counter()
+                driver.record(begin, compute)
+                for step, (before, after) in zip(self.program.steps, pairs, strict=True):
+                    driver.record(before, compute)
+                    self._enqueue(step, run.bound)
+                    driver.record(after, compute)
+                    self._see_flags([step], run.bound.places)
+            driver.synchronize(compute)
+            timings = [
+                Timing(step, start + driver.seconds(begin, before), driver.seconds(before, after))
+                for step, (before, after) in zip(self.program.steps, pairs, strict=True)
+            ]
+        return run.outputs, timings
+
+    @contextlib.contextmanager
+    def _run(self, inputs: Sequence[Array]) -> Iterator[RunningCall]:
+        """Take the inputs, give what runs the steps on `compute`, and make its results the call's.
+
+        The caller's stream waits for all that, also where it fails.  So arrays may be read and
+        written where they are: memory that the caller lets go of goes back to the pool for its
+        stream, and whatever gets it there comes after the steps.  The same way the outputs, which
+        come from the pool before `begun`, are written after all that their memory was used for.
+        As with CuPy's own kernels, an array of yet another stream is the caller's to keep.
+        """
+        driver, compute = self.driver, self.driver.compute
+        with driver.current():
+            caller = driver.current_stream()
+            outputs = [driver.array(view.spec) for view in self.program.outputs]
+            driver.record(self._begun, caller)
+            driver.wait(compute, self._begun)
+            try:
+                self._check_given(inputs, caller)
+                for parameter in self._parameters:
+                    copy_of(parameter, driver)
+                # Before any of them is written: the call may end in the middle.
+                for parameter in self.program.changed:
+                    parameter.state.written(driver.device)
+                for step in self._flagged:
+                    driver.clear(self._flag[step], 4, compute)
+                run = RunningCall(outputs, self._take(inputs, outputs))
+                yield run
+                self._finish(run)
+            finally:
+                driver.record(self._done, compute)
+                driver.wait(caller, self._done)
+
+    def _take(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
+        """Bring the inputs to their places, and return the program at the addresses of the call."""
+        arrays = dict(zip(self.program.inputs, inputs, strict=True))
+        read = {b: x for b, x in arrays.items() if self._moving and self._readable(x)}
+        self._staging.take({b: x for b, x in arrays.items() if b not in read})
+        places = {v.buffer: y.data.ptr for v, y in zip(self.program.outputs, outputs, strict=True)}
+        places |= self._staging.places
+        places |= {b: x.data.ptr for b, x in read.items()}
+        return self._bound(tuple(places[buffer] for buffer in self._moving))
+
+    def _readable(self, array: Array) -> bool:
+        """Whether kernels can read an array where it is."""
+        return (
+            not isinstance(array, np.ndarray)
+            and array.data.device_id == self.driver.ordinal
+            and array.data.ptr % READABLE == 0
+        )
+
+    def _enqueue(self, step: Step, bound: BoundCalls) -> None:
+        calls = bound.calls[step]
+        if calls is None:
+            interpret(step, bound.places, self.driver)
+        for call in calls or ():
+            call(self.driver.compute)
+
+    def _finish(self, run: RunningCall) -> None:
+        """Copy what is returned, and apply the updates that are not made in place."""
+        driver, places = self.driver, run.bound.places
+        for view, array in zip(self.program.outputs, run.outputs, strict=True):
+            if view.buffer not in self._written:
+                self._copy(array.data.ptr, view, places)
+        for parameter, view in self.program.updates:
+            self._copy(copy_of(parameter, driver).address, view, places)
+
+    def _copy(self, to: int, view: View, places: Places) -> None:
+        """Copy what a view shows to contiguous memory."""
+        source, compute = places[view.buffer] + view.offset, self.driver.compute
+        if view.contiguous:
+            self.driver.copy(to, source, view.spec.nbytes, compute)
+        else:
+            self.driver.gather(to, source, view.spec, view.strides, compute)
+
+    def _capture(self, bound: BoundCalls) -> None:
+        """Make a graph of each segment; where that fails, launch step by step from now on."""
+        parts = [
+            [call for step in segment.steps for call in bound.calls[step] or ()]
+            for segment in self._segments
+            if segment.enqueued
+        ]
+        try:
+            self._graphs += capture(parts, self.driver)
+        except (DeviceError, RuntimeError) as error:
+            self.bulk = False
+            warn_once(f"the step is no CUDA graph but launched kernel by kernel: {error}")
+
+    # ------------------------------------------------------------ integers out of range
+
+    def _checked(self, step: Step) -> View:
+        """Return the integers of a step that have to be in range."""
+        return step.inputs[self._ranges[step].operand]
+
+    def _check_given(self, inputs: Sequence[Array], caller: int) -> None:
+        """Raise GraphError, before anything runs, if an input holds an integer out of range."""
+        for step in self._given:
+            buffer = self._checked(step).buffer
+            array = inputs[self.program.inputs.index(buffer)]
+            if not isinstance(array, np.ndarray):
+                array = self._fetched(buffer, array.data.ptr, caller)
+            self._check(step, array)
+
+    def _check(self, step: Step, memory: Array) -> None:
+        """Raise GraphError if one of the integers in `memory` is out of range."""
+        range = self._ranges[step]
+        values = self._checked(step).array(memory)
+        wrong = values[(values < range.low) | (values >= range.high)]
+        if wrong.size:
+            raise _refusal(step, f"{wrong[0]} is not in {range.low} ... {range.high - 1}")
+
+    def _see_flags(self, steps: Sequence[Step], places: Places) -> None:
+        """Raise GraphError if a flag is set, once the last step that has one is among `steps`."""
+        if not self._flagged or self._flagged[-1] not in steps[-1:]:
+            return
+        compute = self.driver.compute
+        flags = np.zeros(len(self._flagged), np.int32)
+        for i, step in enumerate(self._flagged):
+            self.driver.download(flags[i : i + 1], self._flag[step], compute)
+        self.driver.synchronize(compute)
+        for step in itertools.compress(self._flagged, flags):
+            buffer = self._checked(step).buffer
+            self._check(step, self._fetched(buffer, places[buffer], compute))
+            raise _refusal(step, "an integer is out of range")  # overwritten since
+
+    def _fetched(self, buffer: Buffer, address: int, stream: int) -> Array:
+        """Return the bytes of a buffer that lies at `address`."""
+        found = np.empty(buffer.nbytes, np.uint8)
+        self.driver.download(found, address, stream)
+        self.driver.synchronize(stream)
+        return found
+
+
+def _allocate_arena(program: Program, driver: Driver) -> tuple[DeviceMemory, dict[Buffer, int]]:
+    """Return the arena, and where in it each buffer lies.
+
+    Raises DeviceError that says what the memory would have been for.
+    """
+    try:
+        memory = driver.allocate(program.arena_bytes)
+    except DeviceError as error:
+        others = sum({b.node: b.nbytes for b in program.buffers if b.node is not None}.values())
+        raise DeviceError(
+            f"{error}; the step has {program.arena_bytes >> 20} MiB of intermediate results "
+            f"besides {others >> 20} MiB of parameters, inputs and constants"
+        ) from None
+    arena = [b for b in program.buffers if b.home is Home.ARENA]
+    return memory, {b: memory.address + b.offset for b in arena}
+
+
+def _refusal(step: Step, text: str) -> GraphError:
+    return located(GraphError(text), step.node.op.name, step.node.inputs, step.node.source)

@@ -1,0 +1,184 @@
+"""Softmax and its cross entropy in CUDA.
+
+A warp does a row, or a block where rows are long.  Sums are taken in pieces of float32 that are
+added up in double, so the error does not grow with the length.
+"""
+
+from __future__ import annotations
+
+import math
+
+from minigraph.devices.cuda.template import (
+    EACH_ROW,
+    Kernels,
+    Range,
+    Written,
+    each_element,
+    each_row,
+    element,
+    warps_for,
+)
+from minigraph.graph import Node
+from minigraph.jit.expression import c_type
+from minigraph.ops.elementwise import kind
+from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
+from minigraph.ops.normalization import LogSoftmax, Softmax
+
+# All threads of a row get the largest of its n elements, NaN if there is one; and the sum of
+# exp(p - peak).
+ROW = """
+static %(W)s NAME_larger(%(W)s v, %(W)s w) { return w > v || w != w ? w : v; }
+static %(W)s NAME_peak(const %(T)s *p, int64_t n) {
+  %(W)s peak = -INFINITY;
+  for (int64_t j = threadIdx.x; j < n; j += blockDim.x) peak = NAME_larger(peak, %(load)s(p[j]));
+  for (int d = 16; d > 0; d /= 2)
+    peak = NAME_larger(peak, __shfl_xor_sync(0xffffffffu, peak, d));
+  if (%(warps)d > 1) {
+    __shared__ %(W)s of_warp[%(warps)d];
+    if (threadIdx.x %% 32 == 0) of_warp[threadIdx.x / 32] = peak;
+    __syncthreads();
+    for (int k = 0; k < %(warps)d; k++) peak = NAME_larger(peak, of_warp[k]);
+    __syncthreads();
+  }
+  return peak;
+}
+static double NAME_sum(const %(T)s *p, int64_t n, %(W)s peak) {
+  double total = 0;
+  for (int64_t j = threadIdx.x; j < n;) {
+    %(W)s part = 0;
+    for (int k = 0; k < 32 && j < n; k++, j += blockDim.x) part += exp%(f)s(%(load)s(p[j]) - peak);
+    total += part;
+  }
+  for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+  if (%(warps)d > 1) {
+    __shared__ double of_warp[%(warps)d];
+    if (threadIdx.x %% 32 == 0) of_warp[threadIdx.x / 32] = total;
+    __syncthreads();
+    total = 0;
+    for (int k = 0; k < %(warps)d; k++) total += of_warp[k];
+    __syncthreads();
+  }
+  return total;
+}
+"""
+
+SOFTMAX = (
+    ROW
+    + EACH_ROW
+    + """
+    const int64_t n = a.w[%(sizes)d + 1];
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
+    %(T)s *q = (%(T)s *)mg_global(a.w[1]) + row * n;
+    const %(W)s peak = NAME_peak(p, n), total = NAME_sum(p, n, peak), shift = log%(f)s(total);
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+      const %(W)s v = %(load)s(p[j]) - peak;
+      q[j] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
+    }
+  }
+}
+"""
+)
+
+# Of an axis that later ones follow: a thread does what belongs to one place of those.
+SOFTMAX_APART = """
+    const %(I)s n = a.w[%(sizes)d + 1], inner = a.w[%(sizes)d + 2];
+    const %(I)s first = e / inner * n * inner + e %% inner;
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + first;
+    %(T)s *q = (%(T)s *)mg_global(a.w[1]) + first;
+    %(W)s peak = -INFINITY;
+    for (%(I)s j = 0; j < n; j++) {
+      const %(W)s v = %(load)s(p[j * inner]);
+      peak = v > peak || v != v ? v : peak;
+    }
+    double sum = 0;
+    for (%(I)s j = 0; j < n;) {
+      %(W)s part = 0;
+      for (int k = 0; k < 32 && j < n; k++, j++) part += exp%(f)s(%(load)s(p[j * inner]) - peak);
+      sum += part;
+    }
+    const %(W)s total = sum, shift = log%(f)s(total);
+    for (%(I)s j = 0; j < n; j++) {
+      const %(W)s v = %(load)s(p[j * inner]) - peak;
+      q[j * inner] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
+    }
+  }
+}
+"""
+
+# A negative label is a large one.
+LABEL = """
+    const int64_t n = a.w[%(sizes)d + 1];
+    const %(L)s label = ((const %(L)s *)mg_global(a.w[%(labels)d]))[row];
+    const bool outside = (uint64_t)label >= (uint64_t)n;
+    if (outside && threadIdx.x == 0) *(int *)mg_global(a.w[%(flag)d]) = 1;
+"""
+
+CROSS_ENTROPY = (
+    ROW
+    + EACH_ROW
+    + LABEL
+    + """
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
+    const %(W)s peak = NAME_peak(p, n), shift = log%(f)s((%(W)s)NAME_sum(p, n, peak));
+    if (threadIdx.x == 0)
+      ((%(T)s *)mg_global(a.w[2]))[row] =
+          %(store)s(outside ? NAN : -((%(load)s(p[label]) - peak) - shift));
+  }
+}
+"""
+)
+
+# May write where it reads: a thread reads an element for the last time just before it writes it.
+CROSS_ENTROPY_BACKWARD = (
+    ROW
+    + EACH_ROW
+    + LABEL
+    + """
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[1]) + row * n;
+    %(T)s *q = (%(T)s *)mg_global(a.w[3]) + row * n;
+    const %(W)s d = %(load)s(((const %(T)s *)mg_global(a.w[0]))[row]);
+    const %(W)s peak = NAME_peak(p, n), total = NAME_sum(p, n, peak);
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+      const bool chosen = !outside && j == (int64_t)label;
+      q[j] = %(store)s((chosen ? -d : 0) + exp%(f)s(%(load)s(p[j]) - peak) / total * d);
+    }
+  }
+}
+"""
+)
+
+
+def softmax(op: Softmax | LogSoftmax, node: Node) -> Written | None:
+    if kind(node.dtype) != "f":
+        return None
+    outer, n = math.prod(node.shape[: op.axis]), node.shape[op.axis]
+    inner = math.prod(node.shape[op.axis + 1 :])
+    fill = {**element(node.dtype), "log": int(isinstance(op, LogSoftmax))}
+    if inner == 1:
+        return Written(each_row(node, SOFTMAX, outer, warps_for(n), (n,), (node.dtype,), **fill))
+    launch = each_element(node, SOFTMAX_APART, outer * inner, (n, inner), (node.dtype,), **fill)
+    return Written(launch)
+
+
+def cross_entropy(op: CrossEntropy, node: Node) -> Written:
+    return _checked(CROSS_ENTROPY, node, 1, ())
+
+
+def cross_entropy_backward(op: CrossEntropyBackward, node: Node) -> Written:
+    return _checked(CROSS_ENTROPY_BACKWARD, node, 2, ((), (0,), ()))
+
+
+def _checked(text: str, node: Node, labels: int, inplace: tuple[tuple[int, ...], ...]) -> Written:
+    logits, label = node.inputs[labels - 1 : labels + 1]
+    n = logits.shape[-1]
+    fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
+    launch = each_row(node, text, label.size, warps_for(n), (n,), (logits.dtype,), **fill)
+    return Written(launch, inplace, Range(labels, 0, n))
+
+
+KERNELS: Kernels = {
+    Softmax: softmax,
+    LogSoftmax: softmax,
+    CrossEntropy: cross_entropy,
+    CrossEntropyBackward: cross_entropy_backward,
+}

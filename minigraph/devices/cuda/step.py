@@ -1,0 +1,96 @@
+"""One step on a CUDA device: what enqueues it, and what does it where the device cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from minigraph.devices.cuda.driver import Arguments, Driver
+from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel
+from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.reference import run_step
+from minigraph.errors import GraphError
+from minigraph.program import Buffer, Kernel, Memory, Step
+
+Call = Callable[[int], None]  # enqueues a part of a step on a stream
+Places = Mapping[Buffer, int]  # addresses in device memory
+FREE_SHARED = 48 << 10  # bytes of shared memory that a kernel needs no leave for
+
+
+def launches_of(kernel: Kernel) -> int | None:
+    """Return how many calls enqueue a step with this kernel; None if it is none of the device."""
+    if isinstance(kernel, CudaKernel):
+        return len(kernel.launches)
+    return 1 if isinstance(kernel, LibraryKernel) else None
+
+
+def calls_of(
+    step: Step, places: Places, flag: int, functions: Mapping[str, int], driver: Driver
+) -> list[Call] | None:
+    """Return what enqueues a step; None if it has no kernel of the device.
+
+    flag       the address of the int that the kernel sets if it finds an integer out of range
+    functions  the loaded kernels, by the names of their sources
+    """
+    inputs, outputs = (
+        [places[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
+    )
+    scratch = places[step.scratch]
+    if isinstance(step.kernel, CudaKernel):
+        if step.kernel.range is not None:
+            outputs.append(flag)
+
+        def call(launch: Launch) -> Call:
+            function = functions[launch.source.name]
+            if launch.shared > FREE_SHARED:
+                driver.allow_shared(function, launch.shared)
+            arguments = Arguments(launch.words(inputs, outputs, scratch))
+            shape = launch.grid, launch.block, launch.shared
+            return lambda stream: driver.launch(function, *shape, stream, arguments)
+
+        return [call(launch) for launch in step.kernel.launches]
+    if isinstance(step.kernel, LibraryKernel):
+        enqueue = step.kernel.enqueue
+        return [lambda stream: enqueue(inputs, outputs, scratch, stream)]
+    return None
+
+
+def interpret(step: Step, places: Places, driver: Driver) -> None:
+    """Let NumPy do a step on the device's memory, and wait until that is done."""
+    memory = {buffer: np.empty(buffer.nbytes, np.uint8) for buffer in _buffers(step)}
+    for view in step.inputs:
+        driver.download(memory[view.buffer], places[view.buffer], driver.compute)
+    driver.synchronize(driver.compute)
+    run_step(step, step.kernel, memory)
+    for view in step.outputs:
+        driver.upload(places[view.buffer], memory[view.buffer], driver.compute)
+    driver.synchronize(driver.compute)
+
+
+def run_alone(step: Step, memory: Memory, functions: Mapping[str, int], driver: Driver) -> None:
+    """Run a step on the device, on arrays in the memory of the host."""
+    compute = driver.compute
+    with driver.current():
+        held = {buffer: driver.allocate(buffer.nbytes) for buffer in _buffers(step)}
+        places = {buffer: taken.address for buffer, taken in held.items()}
+        flag = driver.allocate(4)
+        driver.clear(flag.address, 4, compute)
+        for view in step.inputs:
+            driver.upload(places[view.buffer], memory[view.buffer], compute)
+        calls = calls_of(step, places, flag.address, functions, driver)
+        if calls is None:
+            interpret(step, places, driver)
+        for call in calls or ():
+            call(compute)
+        for view in step.outputs:
+            driver.download(memory[view.buffer], places[view.buffer], compute)
+        refused = np.zeros(1, np.int32)
+        driver.download(refused, flag.address, compute)
+        driver.synchronize(compute)
+    if refused[0]:
+        raise GraphError(f"{step.node!r} {step.node.source}: an integer is out of range")
+
+
+def _buffers(step: Step) -> Sequence[Buffer]:
+    return [*(v.buffer for v in (*step.inputs, *step.outputs)), step.scratch]

@@ -1,0 +1,148 @@
+"""Kernels whose CUDA text is written by hand, for ops that are no expression of elements.
+
+Inputs and outputs are contiguous.  The words of a kernel are the addresses of its inputs and of its
+outputs, then sizes.  Floats of 16 bits are widened where they are loaded and rounded where they are
+stored; in between everything is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from minigraph.devices.cuda.launch import Launch
+from minigraph.graph import DType, Node, Op
+from minigraph.jit.expression import c_type
+from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
+from minigraph.jit.source import KernelSource
+
+WARP, THREADS = 32, 256
+MOST_BLOCKS = 1 << 16  # a block that is done goes on with what lies a whole grid further
+WHOLE_BLOCK = THREADS // WARP  # warps
+NARROW = 1 << 31  # elements up to which indices have 32 bits
+LONG_ROW = 1024  # elements from which on a whole block shares a row
+
+
+@dataclass(frozen=True)
+class Range:
+    """What the integers of an input have to be: low ... high - 1.
+
+    A kernel that checks them gets, after its outputs, the address of an int that it sets to 1 where
+    one of them is not; it reads and writes nothing out of bounds then.
+    """
+
+    operand: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """What computes a node.
+
+    inplace  for each input which outputs may overwrite it; empty if none may
+    range    of the integers among its inputs, where not all will do
+    """
+
+    launch: Launch
+    inplace: tuple[tuple[int, ...], ...] = ()
+    range: Range | None = None
+
+
+Kernels = dict[type[Op], Callable[..., Written | None]]
+
+# A thread does one element after the other.
+EACH_ELEMENT = """
+extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
+  const %(I)s count = a.w[%(sizes)d], step = gridDim.x * (%(I)s)blockDim.x;
+  for (%(I)s e = blockIdx.x * (%(I)s)blockDim.x + threadIdx.x; e < count; e += step) {"""
+
+# Threads along x share one row after the other: a warp, or the whole block.
+EACH_ROW = """
+extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
+  const int64_t rows = a.w[%(sizes)d], step = (int64_t)gridDim.x * blockDim.y;
+  for (int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {"""
+
+
+def each_element(
+    node: Node, text: str, count: int, sizes: Sequence[int], held: Sequence[DType], **fill: object
+) -> Launch:
+    """Return the launch of a kernel that does `count` elements.
+
+    sizes  the words after the count
+    held   dtypes that may have to be converted
+    fill   what the text leaves open
+    """
+    # Dividing 64-bit numbers takes several times as long.
+    largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
+    fill["I"] = "uint32_t" if largest < NARROW else "uint64_t"
+    blocks = -(-count // THREADS)
+    return _launch(node, EACH_ELEMENT + text, (count, *sizes), blocks, 1, held, fill)
+
+
+def warps_for(length: int) -> int:
+    """Return how many warps should share a row: one, or a whole block."""
+    return 1 if length <= LONG_ROW else WHOLE_BLOCK
+
+
+def each_row(
+    node: Node,
+    text: str,
+    rows: int,
+    warps: int,
+    sizes: Sequence[int],
+    held: Sequence[DType],
+    **fill: object,
+) -> Launch:
+    """Return the launch of a kernel that does `rows` rows, each by so many warps.
+
+    The text holds EACH_ROW, after functions that combine what the threads of a row have.
+    """
+    fill["warps"] = warps
+    together = WHOLE_BLOCK // warps
+    return _launch(node, text, (rows, *sizes), -(-rows // together), together, held, fill)
+
+
+def _launch(
+    node: Node,
+    text: str,
+    sizes: tuple[int, ...],
+    blocks: int,
+    together: int,
+    held: Sequence[DType],
+    fill: dict[str, object],
+) -> Launch:
+    """Return the launch of a text; its operands are the node's, and the flag if it names one."""
+    first = len(node.inputs) + len(node.specs) + ("%(flag)d" in text)
+    head = f"struct NAME_args {{ int64_t w[{first + len(sizes)}]; }};"
+    body = head + text % {**fill, "sizes": first, "flag": first - 1}
+
+    def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
+        return [*inputs, *outputs, *sizes]
+
+    grid = (max(1, min(blocks, MOST_BLOCKS)), 1, 1)
+    block = (THREADS // together, together, 1)
+    return Launch(KernelSource(body, _converting(held)), grid, block, 0, words)
+
+
+def element(dtype: DType) -> dict[str, str]:
+    """Return what texts call an element: T, W that it is computed in, and how to load and store."""
+    wide = working(dtype)
+    small = dtype in SMALL_FLOATS
+    return {
+        "T": c_type(dtype),
+        "W": c_type(wide),
+        "f": "f" if wide.itemsize == 4 else "",
+        "load": conversion(dtype, wide)[0] if small else "",
+        "store": conversion(wide, dtype)[0] if small else "",
+    }
+
+
+def _converting(held: Sequence[DType]) -> tuple[str, ...]:
+    """Return the functions with which elements are loaded and stored."""
+    parts: dict[str, None] = {}
+    for dtype in held:
+        wide = working(dtype)
+        for source, target in ((dtype, wide), (wide, dtype)) if wide != dtype else ():
+            parts.update(dict.fromkeys(conversion(source, target)[1]))
+    return tuple(parts)

@@ -1,0 +1,64 @@
+"""Opening a device by its name.  The libraries of a GPU are loaded when one is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from minigraph import options
+from minigraph.autotune.policy import Policy
+from minigraph.devices.cpu import CpuBackend
+from minigraph.devices.reference import ReferenceBackend
+from minigraph.errors import DeviceError
+from minigraph.program import Backend
+
+
+def check_device(device: str) -> str:
+    """Return the device's name; DeviceError for one that is not here."""
+    number = ordinal(device)
+    if number is not None:
+        try:
+            _cuda().opened(number)
+        except DeviceError as error:
+            raise DeviceError(f"device {device!r} cannot be opened: {error}") from None
+    elif device not in ("cpu", "reference"):
+        raise DeviceError(
+            f'there is no device {device!r}; use "cpu", "cuda", "cuda:1" or "reference"'
+        )
+    return device
+
+
+def _cuda() -> ModuleType:
+    return importlib.import_module("minigraph.devices.cuda.device")
+
+
+def ordinal(device: str) -> int | None:
+    """Return the number of a CUDA device, or None for another device."""
+    found = re.fullmatch(r"cuda(?::(\d+))?", device) if isinstance(device, str) else None
+    return int(found[1] or 0) if found else None
+
+
+def policy_of(values: Mapping[str, Any]) -> Policy:
+    """Return what options say of algorithms."""
+    return Policy(
+        values["autotune.workspace_limit"], values["autotune.deterministic"], values["precision"]
+    )
+
+
+def open_backend(device: str, values: Mapping[str, Any], on_disk: bool = True) -> Backend:
+    """Return the backend for a device.
+
+    on_disk  whether it may keep kernels on disk
+
+    Raises DeviceError where the device, its driver or a package is missing.
+    """
+    if device == "reference":
+        return ReferenceBackend()
+    number = ordinal(device)
+    if number is None:
+        return CpuBackend(options.num_threads(values["num_threads"]), values["bulk"], on_disk)
+    found: Backend = _cuda().CudaBackend(number, values["bulk"], policy_of(values), on_disk)
+    return found

@@ -1,0 +1,177 @@
+"""Programs in the memory of the host: the arena, parameters and results are NumPy arrays."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
+from minigraph.passes.kernels.gathering import Gathering
+from minigraph.program import Buffer, Executor, Home, Memory, Program, Step, Timing, View
+
+BYTE = np.dtype(np.uint8)
+
+
+class StepRunner(Protocol):
+    """What runs the steps of a program whose memory is there.
+
+    `inputs` and `outputs` are what differs between calls: the arrays given for the program's
+    `inputs`, and memory for its `returned` buffers.  The rest is as in `Executor`.
+    """
+
+    failures: dict[Step, str]
+
+    @property
+    def launches(self) -> int: ...
+
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None: ...
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]: ...
+
+
+class HostBackend(ABC):
+    """What devices have in common whose memory is the host's."""
+
+    channels_last = False
+    gathering = Gathering()
+
+    def array(self, value: Any) -> None:
+        return None
+
+    @abstractmethod
+    def runner(self, program: Program, memory: Memory) -> StepRunner:
+        """Return what runs the steps of a program.
+
+        memory  of the buffers that stay where they are between calls
+        """
+
+    def bind(self, program: Program) -> Executor:
+        return HostExecutor(program, self.runner)
+
+    def run_alone(self, step: Step, memory: Memory) -> None:
+        used = {view.buffer: None for view in (*step.inputs, *step.outputs)} | {step.scratch: None}
+        alone = Program(Graph((), ()), [step], buffers=[*used])
+        static = {b: memory[b] for b in used if b.home not in (Home.INPUT, Home.OUTPUT)}
+        run = self.runner(alone, static)
+        run([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned])
+
+
+class HostExecutor:
+    """A program with its memory on the host; an `Executor`.
+
+    bind  returns what runs the steps, given the memory of the buffers that stay where they are
+    """
+
+    syncs = 0
+
+    def __init__(self, program: Program, bind: Callable[[Program, Memory], StepRunner]) -> None:
+        self.program = program
+        self._memory = _memory(program)
+        # What the last calls returned, for each buffer of an output.
+        self._returned: list[list[Array]] = [[] for _ in program.returned]
+        self._results = [*zip(program.outputs, _owners(program), strict=True)]
+        changed = program.changed
+        self._changed = [p.state for p in changed]
+        self._read = [p.state for p in program.parameters if p not in changed]
+        self._runner = bind(program, self._memory)
+
+    @property
+    def launches(self) -> int:
+        return self._runner.launches
+
+    @property
+    def failures(self) -> dict[Step, str]:
+        return self._runner.failures
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        outputs = self._prepare()
+        self._runner(inputs, outputs)
+        return self._finish(inputs, outputs)
+
+    def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
+        outputs = self._prepare()
+        timings = self._runner.profile(inputs, outputs)
+        return self._finish(inputs, outputs), timings
+
+    def _prepare(self) -> list[Array]:
+        """Bring parameters that a device has changed, and return memory for the outputs."""
+        for state in self._read:
+            state.read()
+        for state in self._changed:
+            state.write()
+        return [
+            _free_memory(returned, buffer.nbytes)
+            for returned, buffer in zip(self._returned, self.program.returned, strict=True)
+        ]
+
+    def _finish(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """Apply the updates that were not made in place, and return what the caller gets."""
+        results = [
+            self._array(view, inputs, outputs).copy()
+            if owner is None
+            else view.array(outputs[owner])
+            for view, owner in self._results
+        ]
+        for parameter, view in self.program.updates:
+            parameter.state.write()[...] = self._array(view, inputs, outputs)
+        return results
+
+    def _array(self, view: View, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
+        """Return the array that `view` shows."""
+        if view.buffer.home is Home.INPUT:
+            return view.array(inputs[self.program.inputs.index(view.buffer)])
+        if view.buffer.home is Home.OUTPUT:
+            return view.array(outputs[self.program.returned.index(view.buffer)])
+        return view.array(self._memory[view.buffer])
+
+
+def _memory(program: Program) -> dict[Buffer, Array]:
+    """Return the memory of the buffers that stay where they are between calls."""
+    arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
+    memory: dict[Buffer, Array] = {}
+    for buffer in program.buffers:
+        if buffer.home is Home.ARENA:
+            memory[buffer] = arena[buffer.offset : buffer.offset + buffer.nbytes]
+        elif buffer.home is Home.PARAMETER:
+            assert isinstance(buffer.node, Parameter)
+            memory[buffer] = buffer.node.state.read()
+        elif buffer.home is Home.CONSTANT:
+            assert buffer.node is not None and isinstance(buffer.node.op, Constant)
+            memory[buffer] = np.ascontiguousarray(buffer.node.op.value)
+    return memory
+
+
+def _owners(program: Program) -> list[int | None]:
+    """Return for each output the returned buffer that is its own, None if it has to be copied."""
+    owners: list[int | None] = []
+    for view in program.outputs:
+        whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
+        mine = program.returned.index(view.buffer) if view.buffer in program.returned else None
+        owners.append(mine if whole and mine not in owners else None)
+    return owners
+
+
+def _free_memory(returned: list[Array], nbytes: int) -> Array:
+    """Return memory for an output that no array of the caller shows.
+
+    `returned` holds what the last two calls gave out: with `y = f(x)` in a loop the caller lets go
+    of one while it gets the other.  Memory fresh from the system costs more than most kernels do.
+    """
+    for i in range(len(returned)):
+        if _references(returned, i) == ALONE:
+            return returned[i]
+    returned.append(aligned_empty(Spec((nbytes,), BYTE)))
+    del returned[:-2]
+    return returned[-1]
+
+
+def _references(arrays: list[Array], index: int) -> int:
+    """Return how many references there are to the owner of an array's memory."""
+    return sys.getrefcount(arrays[index].base)
+
+
+ALONE = _references([aligned_empty(Spec((1,), BYTE))], 0)

@@ -1,0 +1,105 @@
+"""The reference backend: every op by its own NumPy meaning, one after the other from Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from minigraph.cache import Entry
+from minigraph.devices.host import HostBackend
+from minigraph.graph import Array, Node, Shape, run
+from minigraph.program import Kernel, KernelFailed, Memory, Program, Step, Timing
+
+
+class NumpyKernel:
+    """Run the meaning of a node's op and copy the result to where it belongs."""
+
+    name = "numpy"
+    sources: Sequence[tuple[str, str]] = ()
+    scratch = 0
+    refuses = True
+    alignment = 1
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.strided: Sequence[bool] = (True,) * len(node.inputs)
+        self.inplace: Sequence[Sequence[int]] = ((),) * len(node.inputs)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        with np.errstate(all="ignore"):
+            results = run(self.node, *inputs)
+        if not self.node.is_bundle:
+            results = (results,)
+        for output, result in zip(outputs, results, strict=True):
+            np.copyto(output, result)
+
+
+def run_step(step: Step, kernel: Kernel, memory: Memory) -> None:
+    """Run one step from Python."""
+    kernel.run(
+        [view.array(memory[view.buffer]) for view in step.inputs],
+        [view.array(memory[view.buffer]) for view in step.outputs],
+        memory[step.scratch],
+    )
+
+
+def changing_memory(program: Program, inputs: Sequence[Array], outputs: Sequence[Array]) -> Memory:
+    """Return the memory of the buffers that differ between calls."""
+    return dict(zip((*program.inputs, *program.returned), (*inputs, *outputs), strict=True))
+
+
+class Interpreter:
+    """Runs the steps of a program one by one from Python."""
+
+    launches = 0
+
+    def __init__(self, program: Program, memory: Memory) -> None:
+        self.program = program
+        self.memory = memory
+        self.failures: dict[Step, str] = {}
+
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        self.profile(inputs, outputs)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]:
+        memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
+        timings = []
+        for step in self.program.steps:
+            start = time.perf_counter()
+            try:
+                run_step(step, step.kernel, memory)
+            except KernelFailed as error:
+                self.failures[step] = str(error)
+                run_step(step, NumpyKernel(step.node), memory)
+            timings.append(Timing(step, start, time.perf_counter() - start))
+        return timings
+
+
+class ReferenceBackend(HostBackend):
+    """Device "reference": slow, and what every other device is compared with."""
+
+    device = "reference"
+    tuning = ""
+    why_no_jit = ""
+    versions: Mapping[str, str] = {}
+    block = 1
+
+    def tunable(self, node: Node, strides: Sequence[Shape]) -> None:
+        return None
+
+    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
+        return NumpyKernel(node)
+
+    def runner(self, program: Program, memory: Memory) -> Interpreter:
+        return Interpreter(program, memory)
+
+    def environment(self, kind: str) -> Mapping[str, str]:
+        return {}
+
+    def kernels(self, program: Program) -> list[Entry]:
+        return []
+
+    def keep_kernels(self, entry: Entry) -> str:
+        return "the reference device compiles nothing"

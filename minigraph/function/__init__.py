@@ -1,0 +1,1 @@
+"""Compiled functions: compiling them, calling them, and what they tell about themselves."""

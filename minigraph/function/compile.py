@@ -1,0 +1,293 @@
+"""`comp_graph`: where options are read, and expressions become a function."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from minigraph import options as settings
+from minigraph.autotune.session import Session
+from minigraph.cache import Entry, Measurements
+from minigraph.devices.factory import check_device, open_backend, policy_of
+from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
+from minigraph.function import cache_file, fingerprint
+from minigraph.function.function import Compiled, Function
+from minigraph.function.verify import VerifiedFunction
+from minigraph.graph import Graph, Input, Node, Parameter, as_node, can_cast, here
+from minigraph.ops.cast import astype
+from minigraph.ops.random import SEED, STEP, number_streams
+from minigraph.passes.levels import optimize, pipeline
+from minigraph.passes.notes import PassRecord
+from minigraph.program import Backend, Program
+from minigraph.program.lower import lower
+from minigraph.program.tuning import Tuning
+
+
+class CompGraph:
+    """A device with options, which turns expressions into functions."""
+
+    def __init__(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> None:
+        self.device = check_device(settings.default_device() if device is None else device)
+        self._given: dict[str, Any] = {}
+        self._loaded: dict[str, Entry] = {}
+        for name, value in (options or {}).items():
+            self.set_option(name, value)
+        settings.resolve(self._given)  # a bad MINIGRAPH_OPTIONS is an error here, not later
+
+    def set_option(self, name: str, value: Any) -> Any:
+        """Set an option for functions compiled from now on; return its old value."""
+        option = settings.find(name)
+        checked = option.check(value)
+        old = self.get_option(name)
+        self._given[name] = checked
+        return old
+
+    def get_option(self, name: str) -> Any:
+        """Return the value of an option."""
+        return self.options[settings.find(name).name]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options with their values."""
+        return settings.resolve(self._given)
+
+    def compile(
+        self,
+        inputs: Sequence[Node] = (),
+        outputs: Node | Sequence[Node] = (),
+        updates: Mapping[Parameter, Any] | None = None,
+        *,
+        optimize: bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> Function:
+        """Return the function of `inputs` that computes `outputs` and then applies `updates`.
+
+        inputs     made by `mg.input`; the function takes their values in this order or by name
+        outputs    expressions, or one expression, for which the function returns one array
+        updates    for parameters their new values: computed, as the outputs are, from the values
+                   that all parameters had when the call began
+        optimize   True: tune even where the option `autotune` is "off"; False: choose algorithms by
+                   heuristics and touch no cache, that of generated kernels included
+        cache_dir  a folder for the function's own cache file, <7 digits of its fingerprint>.cache,
+                   which is read if it is there and written if it lacks something
+
+        Raises GraphError for an input that is missing, named twice or no input, ShapeError and
+        DTypeError for a new value that does not fit its parameter, CacheError for an algorithm that
+        was not measured where `autotune` is "frozen".
+        """
+        values = self.options
+        if optimize is False:
+            values["autotune"] = "off"
+        elif optimize and values["autotune"] == "off":
+            values["autotune"] = "tune"
+        seconds: dict[str, float] = {}
+        single = isinstance(outputs, Node)
+        results = [outputs] if isinstance(outputs, Node) else list(map(_expression, outputs))
+        inputs = [inputs] if isinstance(inputs, Node) else list(inputs)
+        with timed(seconds, "build"):
+            check_inputs(inputs)
+            new = {p: _new_value(p, value) for p, value in (updates or {}).items()}
+            graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
+            graph.check()
+            graph = number_streams(graph)
+        task = CompileTask(graph, inputs, len(results), single, list(new))
+        backend = open_backend(self.device, values, optimize is not False)
+
+        @functools.cache
+        def covered() -> Mapping[str, str]:
+            return fingerprint.fields(graph, self.device, values, backend.versions)
+
+        if optimize is False or cache_dir is None:
+            return self._function(task, backend, values, covered, seconds, self._loaded)
+        path = cache_file.file_of(cache_dir, covered()["fingerprint"])
+        known = {**self._loaded, **cache_file.load_from_folder(path, covered(), backend).entries}
+        function = self._function(task, backend, values, covered, seconds, known)
+        cache_file.save_to_folder(path, covered(), function.cache_entries())
+        return function
+
+    def load_cache(self, path: str | os.PathLike[str], type: str = "all") -> cache_file.Loaded:
+        """Use what `Function.save_cache` has written, in functions compiled from now on.
+
+        type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
+
+        Entries that are damaged, or were made in another environment, are not used: the result says
+        which, and why.  Raises CacheError if machine code is asked for and others may have written
+        the file.
+        """
+        loaded = cache_file.load(path, type, open_backend(self.device, self.options))
+        self._loaded.update(loaded.entries)
+        return loaded
+
+    def _function(
+        self,
+        task: CompileTask,
+        backend: Backend,
+        values: Mapping[str, Any],
+        covered: Callable[[], Mapping[str, str]],
+        seconds: dict[str, float],
+        loaded: Mapping[str, Entry],
+    ) -> Function:
+        """Return the function for `task` with these options; `seconds` says what took how long."""
+        level = values["graph_opt_level"]
+        tuning = open_tuning(backend, values, loaded)
+        jit = jit_level(values, backend)
+        costs = None if values["autotune"] == "off" else tuning
+        amp = values["amp"] if backend.device.startswith("cuda") else "off"
+        passes = pipeline(
+            abs(level), values["graph_opt.fast_math"], jit, amp, costs, backend.gathering
+        )
+
+        def optimized() -> list[tuple[Graph, PassRecord]]:
+            with timed(seconds, "optimize"), collector_paused():
+                return optimize(task.graph, passes)
+
+        stages = optimized()
+        ready = [stages]
+
+        def lowered() -> Program:
+            # Once an algorithm has failed, other layouts may be best.
+            found = ready.pop() if ready else optimized()
+            graph = found[-1][0] if found else task.graph
+            with timed(seconds, "lower"), collector_paused():
+                return lower(graph, task.results, task.updates, backend, tuning.algorithm)
+
+        compiled = Compiled(
+            inputs=task.inputs,
+            single=task.single,
+            backend=backend,
+            options=values,
+            covered=covered,
+            seconds=seconds,
+            passes=[record for _, record in stages],
+            lowered=lowered,
+            tuning=tuning,
+        )
+        if level >= 0:
+            return Function(compiled)
+        plain = {**values, **AS_WRITTEN}
+        written = self._function(replace(task, single=False), backend, plain, covered, {}, {})
+        named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
+        return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
+
+
+@dataclass(frozen=True)
+class CompileTask:
+    """What a function is to compute: the outputs of `graph`.
+
+    results  how many of the outputs the caller gets; the rest are new values of `updates`
+    single   whether the caller gets an array, not a list of one
+    """
+
+    graph: Graph
+    inputs: list[Node]
+    results: int
+    single: bool
+    updates: list[Parameter]
+
+
+# Options of the function that a negative level runs beside the optimised one.
+AS_WRITTEN = {
+    "graph_opt_level": 0,
+    "graph_opt.jit": 0,
+    "graph_opt.fast_math": False,
+    "autotune": "off",
+}
+
+
+def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:
+    """Return a graph compiler for a device.
+
+    device   "cpu", "cuda" or "cuda:1", or "reference" (every op in NumPy); default
+             `MINIGRAPH_DEVICE`, else "cpu"
+    options  names and values, as `set_option` takes them
+
+    >>> cg = comp_graph(options={"graph_opt_level": 3})
+    >>> cg.set_option("graph_opt_level", 2)
+    3
+    """
+    return CompGraph(device, options)
+
+
+def open_tuning(backend: Backend, values: Mapping[str, Any], loaded: Mapping[str, Entry]) -> Tuning:
+    """Return what chooses algorithms for one compile, which may know entries of loaded files."""
+    folder = settings.cache_folder()
+    store = measurements(folder) if folder and values["autotune"] != "off" else None
+    environment = backend.environment(backend.tuning)
+    policy, budget = policy_of(values), values["autotune.budget"]
+    session = Session(values["autotune"], policy, budget, environment, store, loaded)
+    return Tuning(backend, session)
+
+
+measurements = functools.cache(Measurements)  # one for each folder
+
+
+def jit_level(values: Mapping[str, Any], backend: Backend) -> int:
+    """Return what `graph_opt.jit` stands for here: 0, with one warning, where nothing compiles."""
+    jit = values["graph_opt.jit"]
+    if jit == "auto":
+        jit = 2 if abs(values["graph_opt_level"]) == 3 else 0
+    if jit and backend.why_no_jit:
+        warn_once(f"no kernels are fused: {backend.why_no_jit}")
+        return 0
+    return int(jit)
+
+
+def check_inputs(inputs: Sequence[Node]) -> None:
+    """Raise GraphError if one is no input or two have the same name."""
+    names: set[str] = set()
+    for x in inputs:
+        if not isinstance(x, Node) or not isinstance(x.op, Input):
+            what = repr(x) if isinstance(x, Node) else type(x).__name__
+            raise GraphError(f"compile: {what} is no input; inputs are made by mg.input {here()}")
+        if x.name in names:
+            raise GraphError(f"compile: two inputs are called {x.name!r} {here()}")
+        names.add(x.name)
+
+
+def _expression(value: Any) -> Node:
+    """Return an output or a new value, which may be a number or an array, as an expression."""
+    try:
+        return as_node(value)
+    except GraphError as error:
+        raise type(error)(f"compile: {error} {here()}") from None
+
+
+def _new_value(parameter: Parameter, value: Any) -> Node:
+    """Return the expression for a parameter's new value in the parameter's dtype."""
+    if not isinstance(parameter, Parameter):
+        raise GraphError(f"compile: only a Parameter can be updated, not {parameter!r} {here()}")
+    node = _expression(value)
+    what = f"compile: the update of parameter {parameter.name} ({parameter.spec}) is {node.spec}"
+    if node.shape != parameter.shape:
+        raise ShapeError(f"{what}, made {node.source}; the shapes have to be equal")
+    if not can_cast(node.dtype, parameter.dtype):
+        raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
+    return astype(node, parameter.dtype)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector off: a graph is many objects, of which none is garbage yet."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time spent inside to `seconds[stage]`."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start

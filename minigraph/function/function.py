@@ -1,0 +1,305 @@
+"""A compiled function: a program with its memory, called with arrays."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minigraph.cache import Entry
+from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
+from minigraph.function import cache_file
+from minigraph.function.drawing import to_dot, to_html
+from minigraph.function.profile import KernelTime, Profile
+from minigraph.function.report import GeneratedKernel, MemoryUse, Report
+from minigraph.graph import Array, Constant, Input, Item, Node, Variable, as_array, can_cast, here
+from minigraph.jit.fused import Fused, Together
+from minigraph.ops.random import SEED, STEP
+from minigraph.options import ineffective
+from minigraph.passes.notes import PassRecord
+from minigraph.program import Backend, Home, Program, Step, Timing
+from minigraph.program.tuning import Tuning
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a function is made of.
+
+    covered  returns what its fingerprint covers, in words, and the fingerprint
+    seconds  that each stage of compiling took
+    lowered  returns the program, with the algorithms that are best so far
+    tuning   what has chosen them
+    """
+
+    inputs: list[Node]
+    single: bool
+    backend: Backend
+    options: Mapping[str, Any]
+    covered: Callable[[], Mapping[str, str]]
+    seconds: dict[str, float]
+    passes: list[PassRecord]
+    lowered: Callable[[], Program]
+    tuning: Tuning
+
+
+class Function:
+    """What `comp_graph().compile` returns: call it with an array for each input.
+
+    Inputs are given in order or by name: NumPy arrays, or anything with `__array__` or DLPack.  The
+    results, which belong to the caller, are NumPy arrays, on a CUDA device CuPy arrays.
+    Calls from several threads wait for each other; different functions run at the same time.
+
+    calls  how often it has been called: the step that random ops count by.  Setting it makes the
+           function go on from there, as after loading a checkpoint.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.calls = 0
+        self._compiled = compiled
+        self._inputs = compiled.inputs
+        self._options = dict(compiled.options)
+        self._backend = compiled.backend
+        self._lock = threading.Lock()
+        self.seed = np.array(compiled.options["seed"], np.uint64)
+        self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
+        self._bind(compiled.lowered())
+
+    def _bind(self, program: Program) -> None:
+        """Give a program its memory."""
+        self._program = program
+        feeds = [_feed(buffer.node, self._inputs) for buffer in program.inputs]
+        # None: all, in their order
+        self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
+        start = time.perf_counter()
+        self._executor = self._backend.bind(program)
+        self._compiled.seconds["bind"] = time.perf_counter() - start
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
+        values = self._checked(args, kwargs)
+        with self._lock:
+            results = self._run(values, self._executor)
+            if self._executor.failures:
+                self._recover()
+        return results[0] if self._compiled.single else results
+
+    def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
+        """Run once like a call, one kernel at a time, and return how long each took."""
+        values = self._checked(args, kwargs)
+        timings: list[Timing] = []
+
+        def execute(inputs: Sequence[Array]) -> list[Array]:
+            results, found = self._executor.profile(inputs)
+            timings.extend(found)
+            return results
+
+        with self._lock:
+            self._run(values, execute)
+        return Profile(
+            [
+                KernelTime(
+                    name=t.step.node.op.name,
+                    kernel=t.step.kernel.name,
+                    result=", ".join(map(str, t.step.node.specs)),
+                    line=str(t.step.node.source),
+                    start=t.start - timings[0].start,
+                    seconds=t.seconds,
+                )
+                for t in timings
+            ]
+        )
+
+    # ------------------------------------------------------------ a call
+
+    def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
+        """Return a contiguous array for each input."""
+        if kwargs or len(args) != len(self._specs):
+            args = self._in_order(args, kwargs)
+        values = list(args)
+        for i, (value, (shape, dtype)) in enumerate(zip(values, self._specs, strict=True)):
+            usable = (
+                type(value) is np.ndarray
+                and value.dtype is dtype
+                and value.shape == shape
+                and value.flags.carray
+            )
+            if not usable:
+                values[i] = _as_input(self._inputs[i], value, self._backend)
+        return values
+
+    def _in_order(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the value for each input; GraphError if one is missing, unknown or given twice."""
+        names = [node.name for node in self._inputs]
+        if len(args) > len(names):
+            raise GraphError(
+                f"the function takes {len(names)} inputs ({', '.join(names)}), got {len(args)} "
+                f"{here()}"
+            )
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise GraphError(f"there is no input {name!r}; the inputs: {known} {here()}")
+            if name in given:
+                raise GraphError(f"input {name!r} is given twice {here()}")
+            given[name] = value
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
+        return [given[name] for name in names]
+
+    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
+        inputs = values
+        if self._feeds is not None:
+            inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
+        results = execute(inputs)
+        self.calls += 1
+        return results
+
+    def _recover(self) -> None:
+        """Take other algorithms from now on where the chosen ones have failed."""
+        failures = dict(self._executor.failures)
+        self._executor.failures.clear()
+        for step, why in failures.items():
+            warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy has stood in for it")
+        # One that has no time is the device's choice: there is nothing measured left to take.
+        measured = [s for s in failures if s.algorithm and s.algorithm.seconds is not None]
+        for step in measured:
+            assert step.algorithm is not None
+            self._compiled.tuning.quarantine(step.algorithm, failures[step])
+        if measured:
+            self._bind(self._compiled.lowered())
+
+    # ------------------------------------------------------------ what it tells
+
+    def report(self) -> Report:
+        """Return what was compiled, and how; `print` it."""
+        program = self._program
+        nodes = [node for node in program.graph if not isinstance(node.op, LEAVES)]
+        return Report(
+            device=self._backend.device,
+            ops=Counter(node.op.name for node in nodes),
+            steps=[
+                (step.node.op.name, step.kernel.name, ", ".join(map(str, step.node.specs)))
+                for step in program.steps
+            ],
+            memory=self._memory(),
+            launches=self._executor.launches,
+            syncs=self._executor.syncs,
+            seconds=dict(self._compiled.seconds),
+            fingerprint=self._compiled.covered()["fingerprint"],
+            options=dict(self._options),
+            ineffective=ineffective(self._options, self._backend.device),
+            passes=list(self._compiled.passes),
+            kernels=[_generated(s) for s in program.steps if isinstance(s.node.op, GENERATED)],
+            stops=[stop for record in self._compiled.passes for stop in record.stops],
+            algorithms=[step.algorithm for step in program.steps if step.algorithm],
+        )
+
+    def to_dot(self, path: str | Path) -> None:
+        """Write the steps as a graph in Graphviz's language: `dot -Tsvg -O path` draws it."""
+        Path(path).write_text(to_dot(self._program))
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page with the report and every step."""
+        report = self.report()
+        page = to_html(self._program, report.fingerprint[-7:], str(report))
+        Path(path).write_text(page, encoding="utf-8")
+
+    # ------------------------------------------------------------ its caches
+
+    def save_cache(self, path: str | os.PathLike[str], type: str = "all") -> None:
+        """Write what was measured and compiled for the function to a file, beside what it holds.
+
+        type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
+
+        `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
+        """
+        cache_file.save(path, type, self._compiled.covered(), self.cache_entries())
+
+    def cache_entries(self) -> list[Entry]:
+        """Return all that was measured and compiled for the function, as caches keep it."""
+        measured = self._compiled.tuning.session.used.values()
+        return [*measured, *self._backend.kernels(self._program)]
+
+    def _memory(self) -> MemoryUse:
+        sizes: Counter[Home] = Counter()
+        held: set[Node | None] = set()
+        for buffer in self._program.buffers:
+            if buffer.node is None or buffer.node not in held:
+                sizes[buffer.home] += buffer.nbytes
+            held.add(buffer.node)
+        arena = self._program.arena_bytes
+        others = sizes[Home.PARAMETER] + sizes[Home.CONSTANT] + sizes[Home.OUTPUT]
+        return MemoryUse(
+            peak_bytes=arena + others,
+            arena_bytes=arena,
+            parameter_bytes=sizes[Home.PARAMETER],
+            unplanned_bytes=self._program.unplanned_bytes,
+        )
+
+
+LEAVES = (Input, Constant, Item, Variable)
+GENERATED = (Fused, Together)
+Execute = Callable[[Sequence[Array]], list[Array]]  # of inputs, the results
+Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
+
+
+def _generated(step: Step) -> GeneratedKernel:
+    """Return what a step tells of its kernel."""
+    op = step.node.op
+    parts = [part for part, _ in op.groups(())] if isinstance(op, Together) else [op]
+    nodes = [node for part in parts if isinstance(part, Fused) for node in part.graph]
+    inner = [node for node in nodes if node.inputs]
+    views = (*step.inputs, *step.outputs)
+    names = [name for name, _ in step.kernel.sources]
+    return GeneratedKernel(
+        name=names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else "",
+        ops=[n.op.name for n in inner] + [p.name for p in parts if not isinstance(p, Fused)],
+        inputs=len(step.inputs),
+        outputs=len(step.outputs),
+        bytes=sum({view.buffer: view.spec.nbytes for view in views}.values()),
+        source="\n".join(text for _, text in step.kernel.sources),
+        lines=list(dict.fromkeys(str(node.source) for node in (*inner, step.node))),
+    )
+
+
+def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
+    """Return where the value of an input comes from."""
+    if node is SEED:
+        return lambda function: function.seed
+    if node is STEP:
+        return lambda function: np.array(function.calls, np.uint64)
+    return next(i for i, x in enumerate(inputs) if x is node)
+
+
+def _as_input(node: Node, value: Any, backend: Backend) -> Array:
+    """Return `value` as a contiguous array of the input's dtype; errors say what it takes.
+
+    The array is in the memory of the device if the value is.
+    """
+    here_already = backend.array(value)
+    try:
+        if here_already is None:
+            array = as_array(value, node.dtype)
+        elif can_cast(here_already.dtype, node.dtype):
+            array = here_already.astype(node.dtype, copy=False)
+        else:
+            raise DTypeError(f"{here_already.dtype} does not cast by the same_kind rule")
+    except DTypeError as error:
+        raise DTypeError(f"input {node.name} takes {node.spec}: {error} {here()}") from None
+    if array.shape != node.shape:
+        raise ShapeError(
+            f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; "
+            f"a function has fixed shapes, so compile another one for this shape"
+        )
+    if here_already is not None:
+        return array if array.flags.c_contiguous else array.copy(order="C")
+    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])

@@ -1,0 +1,179 @@
+"""How far rounding may move the results of a graph.
+
+Two ways to compute the same thing differ by rounding: a little, or a lot where the graph subtracts
+what is nearly equal, divides by what is nearly zero, or asks for a sign.  No fixed tolerance knows
+which, so the graph itself is asked: it is evaluated several times with numbers somewhat off, and
+what moves by that may differ by that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from minigraph.graph import FLOATS, Array, Constant, DType, Graph, Item, Node, Parameter, run
+from minigraph.ops.elementwise import Elementwise
+
+# Of the noise, in distances between neighbouring floats.  With both signs of each, what is zero but
+# for rounding gets both signs too.
+AMPLITUDES = (3, -3, 8, -8)
+OVERFLOWS = 8  # runs more where numbers are too large
+MARGIN = 30  # by how much the few runs may underestimate
+
+_info: Callable[..., Any] = ml_dtypes.finfo  # NumPy's does not know bfloat16
+
+
+def explained(runs: Sequence[Array], expected: Array, found: Array) -> Array:
+    """Return for each element whether `found` may differ from `expected` as some runs do.
+
+    True where it differs by no more than a margin times what they do, and where they disagree on
+    whether the element is finite or, of an integer or bool, on what it is.
+    """
+    if expected.dtype not in FLOATS:
+        return np.any([run != runs[0] for run in runs], 0)
+    info = _info(expected.dtype)
+    x, y, numbers = real(expected), real(found), np.stack([real(run) for run in runs])
+    sort = np.where(np.isnan(numbers), 2, np.isinf(numbers) * np.sign(numbers))
+    with np.errstate(all="ignore"):
+        spread = numbers.max(0) - numbers.min(0)
+        limit = MARGIN * spread + 4 * float(info.eps) * np.abs(x) + float(info.tiny)
+        return np.asarray((sort != sort[0]).any(0) | (np.abs(x - y) <= limit))
+
+
+def shaken(x: Array, rng: np.random.Generator, amplitude: int) -> Array:
+    """Return an array with the floats in it somewhat off."""
+    if x.dtype not in FLOATS:
+        return x
+    wide = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+    off = rng.random(x.shape, wide.dtype)
+    with np.errstate(all="ignore"):
+        off -= 0.5
+        off *= 2 * amplitude * float(_info(x.dtype).eps)
+        off *= wide
+        off += wide
+    np.copyto(off, wide, where=~np.isfinite(wide))
+    return off.astype(x.dtype, copy=False)
+
+
+def noisy(graph: Graph, args: Sequence[Array]) -> list[list[Array]]:
+    """Return the outputs in several runs: as they are, without denormals, and with noise."""
+    blurs = [_Blur(amplitude) for amplitude in AMPLITUDES]
+    changes: list[Change] = [unchanged, _flushed, *blurs]
+    runs = [evaluate(graph, args, change) for change in changes]
+    if any(blur.overflows for blur in blurs):
+        more = [_Blur(1, chance) for chance in range(1, OVERFLOWS + 1)]
+        runs += [evaluate(graph, args, blur) for blur in more]
+    return runs
+
+
+class Place(NamedTuple):
+    """Where a value is in the graph: its node, its dtype there, and the node's inputs' values."""
+
+    node: Node
+    dtype: DType
+    inputs: Sequence[Any]
+
+
+Change = Callable[[Array, Place], Array]
+
+
+def unchanged(value: Array, place: Place) -> Array:
+    return value
+
+
+def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) -> list[Array]:
+    """Return the outputs, by NumPy, where `change` is applied to every value once it is there.
+
+    A change may widen floats: ops compute in the type that they are given.  Unlike a call of the
+    graph, this holds only the values that are still needed.
+    """
+    values: dict[Node, Any] = dict(zip(graph.inputs, args, strict=True))
+    reads = Counter(graph.outputs) + Counter(x for node in graph for x in node.inputs)
+    with np.errstate(all="ignore"):
+        for node in graph:
+            inputs = [values[x] for x in node.inputs]
+            if isinstance(node, Parameter):
+                result: Any = node.state.read()
+            else:
+                result = values[node] if node in values else run(node, *inputs)
+            parts = [
+                change(part, Place(node, spec.dtype, inputs))
+                for part, spec in zip(
+                    result if node.is_bundle else (result,), node.specs, strict=True
+                )
+            ]
+            values[node] = tuple(parts) if node.is_bundle else parts[0]
+            for x in node.inputs:
+                reads[x] -= 1
+                if not reads[x]:
+                    values.pop(x)
+        return [values[y].astype(y.dtype, copy=False) for y in graph.outputs]
+
+
+def real(x: Array) -> Array:
+    """Return floats as float64, which NumPy knows all about; anything else as it is."""
+    return x.astype(np.float64) if x.dtype in FLOATS else x
+
+
+def _flushed(value: Array, place: Place) -> Array:
+    """The CPU's native calls flush denormals to zero, which keeps their sign."""
+    if place.dtype not in FLOATS:
+        return value
+    return np.where(np.abs(value) < _info(place.dtype).tiny, value * 0, value)
+
+
+class _Blur:
+    """What is rounded, and what the graph is given, is somewhat off.
+
+    It is so in float64, in which no noise is rounded away.  `overflows` says whether a number was
+    too large for its own type.  Depending on how sums and products are grouped it may become
+    infinite or not: with a `chance`, some do.
+    """
+
+    def __init__(self, amplitude: int, chance: int = 0) -> None:
+        self.rng = np.random.default_rng((abs(amplitude), chance))
+        self.amplitude = amplitude
+        self.chance = chance
+        self.overflows = False
+
+    def __call__(self, value: Array, place: Place) -> Array:
+        op = place.node.op
+        wide = real(value)
+        if place.dtype not in FLOATS or op.is_view or isinstance(op, Constant | Item):
+            return wide
+        info, size = _info(place.dtype), np.abs(wide)
+        finite = np.isfinite(wide)
+        noise = self.rng.uniform(-1, 1, value.shape)
+        large = finite & (size > float(info.max))
+        if large.any():
+            self.overflows = True
+            if self.chance:
+                wide = np.where(large & (noise > 0), wide * np.inf, wide)
+        if len(place.inputs) > 1 and not isinstance(op, Elementwise):
+            # A sum of products is as exact as its largest terms, and its errors need not cancel.
+            exact = (wide == 0) & (not op.rounds_zeros)
+            size = np.where(exact, 0, size.max(initial=0, where=finite))
+            noise = noise + self.rng.uniform(-1, 1)
+        off = wide + self.amplitude * float(info.eps) * size * noise
+        return np.where(finite & ~_moved(wide, place), off, wide)
+
+
+def _moved(value: Array, place: Place) -> Array:
+    """Whether each element is one of the inputs', or its negative, so that nothing was rounded.
+
+    That holds for what an extremum, a choice or a gather returns, whose equality with an input a
+    graph may ask for.  A sum is rounded even where it is equal to its larger operand.
+    """
+    if place.node.op.rounds_zeros:
+        return np.zeros(value.shape, bool)
+    size = np.abs(value)
+    given = [np.abs(x) for x in place.inputs if not isinstance(x, tuple)]
+    if not isinstance(place.node.op, Elementwise):
+        return np.isin(size, np.concatenate([x.ravel() for x in given])) if given else size < 0
+    if len(given) > 1 and all(x.dtype == value.dtype for x in given):
+        return size < 0
+    return np.any([size == x for x in given], 0)

@@ -1,0 +1,108 @@
+"""What a compiled function tells about itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from minigraph.autotune.choice import Algorithm
+from minigraph.passes.notes import PassRecord, Stop
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes.  `unplanned_bytes` is the arena if no memory were used twice."""
+
+    peak_bytes: int
+    arena_bytes: int
+    parameter_bytes: int
+    unplanned_bytes: int
+
+
+@dataclass(frozen=True)
+class GeneratedKernel:
+    """A kernel that was generated for a group of ops.
+
+    name     of the function in the text; equal kernels have equal names
+    ops      the names of the ops that it computes
+    inputs   how many arrays it reads
+    outputs  how many it writes
+    bytes    that it reads and writes at least
+    source   its text
+    lines    of the user's code that the ops were made at
+    """
+
+    name: str
+    ops: list[str]
+    inputs: int
+    outputs: int
+    bytes: int
+    source: str
+    lines: list[str]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.ops[:12]) + (", ..." if len(self.ops) > 12 else "")
+        return f"{self.name}: {shown}; {self.inputs} in, {self.outputs} out"
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a function came to be and what it executes; `print` it.
+
+    ops          how often each op is executed
+    steps        for each step in order: the op, what computes it, and its result
+    passes       what each pass made of the graph
+    kernels      generated kernels
+    stops        pairs of neighbours that were not fused, and why
+    algorithms   the choice for each convolution and product, each direction
+    launches     native entries from Python per call
+    syncs        device synchronisations per call
+    seconds      compile time by stage
+    options      the options it was compiled with
+    ineffective  options that ask for what this version does not do yet, and why
+    """
+
+    device: str
+    ops: Counter[str]
+    steps: list[tuple[str, str, str]]
+    memory: MemoryUse
+    launches: int
+    syncs: int
+    seconds: dict[str, float]
+    fingerprint: str
+    options: dict[str, Any]
+    ineffective: dict[str, str]
+    passes: list[PassRecord] = field(default_factory=list)
+    kernels: list[GeneratedKernel] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    algorithms: list[Algorithm] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        mib = 1 << 20
+        makers = Counter(made.split()[0] for _, made, _ in self.steps)
+        memory = self.memory
+        lines = [
+            f"function {self.fingerprint[-7:]} on {self.device}",
+            f"  steps      {len(self.steps)}: "
+            + ", ".join(f"{count} by {name}" for name, count in makers.most_common()),
+            "  ops        "
+            + ", ".join(f"{name} {count}" for name, count in self.ops.most_common()),
+            f"  memory     {memory.arena_bytes / mib:.1f} MiB arena "
+            f"({memory.unplanned_bytes / mib:.1f} without reuse), "
+            f"{memory.parameter_bytes / mib:.1f} MiB parameters",
+            f"  a call     {self.launches} native calls, {self.syncs} synchronisations",
+            "  compiled   "
+            + ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in self.seconds.items()),
+        ]
+        lines += [f"  pass       {record}" for record in self.passes]
+        lines += [
+            f"  kernel     {count} x {k}" for k, count in Counter(map(str, self.kernels)).items()
+        ]
+        lines += [
+            f"  algorithm  {count} x {a}" for a, count in Counter(map(str, self.algorithms)).items()
+        ]
+        reasons = Counter(stop.reason for stop in self.stops)
+        lines += [f"  not fused  {count} x {why}" for why, count in reasons.most_common()]
+        lines += [f"  no effect  {name}: {why}" for name, why in self.ineffective.items()]
+        return "\n".join(lines)

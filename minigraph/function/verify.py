@@ -1,0 +1,369 @@
+"""Running a function beside level 0 at every call: what a negative `graph_opt_level` asks for.
+
+Where the two differ by more than rounding, the call raises an error that says which pass, or which
+kernel, made the difference, and where in the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minigraph.cache import Entry
+from minigraph.devices.reference import NumpyKernel, run_step
+from minigraph.errors import CompileError, GraphError
+from minigraph.function.function import Compiled, Execute, Function
+from minigraph.function.noise import AMPLITUDES, evaluate, explained, noisy, real, shaken
+from minigraph.graph import (
+    BFLOAT16,
+    FLOATS,
+    Array,
+    Constant,
+    Graph,
+    Node,
+    Parameter,
+    Spec,
+    aligned_empty,
+    input,
+)
+from minigraph.ops.random import SEED, STEP
+from minigraph.program import Backend, Buffer, Program, Step
+
+# By how much of its largest element an array may differ without a closer look.
+TOLERANCES = {
+    BFLOAT16: 5e-2,
+    np.dtype(np.float16): 1e-2,
+    np.dtype(np.float32): 1e-4,
+    np.dtype(np.float64): 1e-10,
+}
+
+Values = Mapping[int, Array]  # of some outputs, by their place
+
+
+class VerifiedFunction(Function):
+    """A function that raises CompileError where it and level 0 differ by more than rounding.
+
+    A call that raises leaves the parameters as they were.
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        *,
+        written: Function,
+        stages: Sequence[tuple[str, Graph]],
+        updates: Sequence[Parameter],
+    ) -> None:
+        """Take what a Function takes, and what it is compared with.
+
+        written  the function at level 0, which returns a list
+        stages   the graph as written, and with each pass's name the graph after it
+        updates  the parameters whose new values are the last outputs of these graphs
+        """
+        super().__init__(compiled)
+        self._written = written
+        self._stages = stages
+        self._updates = updates
+        # Fast math may make any number of what level 0 has no number for.
+        self._strict = not self._options["graph_opt.fast_math"]
+        self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
+
+    def cache_entries(self) -> list[Entry]:
+        return [*super().cache_entries(), *self._written.cache_entries()]
+
+    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
+        before = self._state()
+        expected = self._as_written(values)
+        self._restore(before)
+        try:
+            results = super()._run(values, execute)
+        except GraphError as error:
+            raise CompileError(f"{self._title}, which computes what it refuses: {error}") from None
+        after = self._state()
+        found = dict(enumerate([*map(_on_host, results), *after]))
+        doubts = _differences(expected, found, self._strict)
+        if doubts:
+            self._restore(before)
+            self.calls -= 1
+            self._judge(list(map(_on_host, values)), doubts)
+            self._restore(after)
+            self.calls += 1
+        return results
+
+    def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
+        """Return the results of level 0, and of the parameters the new values, which they have."""
+        self._written.calls, self._written.seed = self.calls, self.seed
+        results = map(_on_host, self._written(*values))
+        return dict(enumerate([*results, *self._state()]))
+
+    def _state(self) -> list[Array]:
+        return [p.numpy() for p in self._updates]
+
+    def _restore(self, state: Sequence[Array]) -> None:
+        for parameter, value in zip(self._updates, state, strict=True):
+            parameter.state.write()[...] = value
+
+    def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
+        """Raise CompileError, with what made the differences, unless rounding explains them."""
+        doubts = _unexplained(doubts, self._shaken(values, doubts))
+        if not doubts:
+            return
+        given = {
+            **dict(zip(self._inputs, values, strict=True)),
+            SEED: self.seed,
+            STEP: np.array(self.calls, np.uint64),
+        }
+        args = [*given.values()]
+        graph = self._stages[0][1]
+        runs = [dict(zip(doubts, run, strict=True)) for run in noisy(_part(graph, doubts), args)]
+        doubts = _unexplained(doubts, runs)
+        if not doubts:
+            return
+        message = (
+            _wrong_pass(self._stages, doubts, runs, args, self._strict)
+            or self._wrong_kernel(given)
+            or self._wrong_run(doubts)
+        )
+        raise CompileError(
+            f"{self._title}: {message}\n  the parameters are as they were before the call"
+        )
+
+    def _shaken(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> list[Values]:
+        """Return what level 0 makes of inputs and parameters that are somewhat off.
+
+        Its kernels round that in another way each time.  It is faster than noise by NumPy.
+        """
+        touched = dict.fromkeys([*self._stages[0][1].parameters, *self._updates])
+        kept = [(p, p.numpy()) for p in touched]
+        runs: list[Values] = [{at: doubt.expected for at, doubt in doubts.items()}]
+        try:
+            for amplitude in AMPLITUDES:
+                rng = np.random.default_rng(abs(amplitude))
+                for p, value in kept:
+                    p.state.write()[...] = shaken(value, rng, amplitude)
+                with contextlib.suppress(GraphError):  # of an index that was computed from floats
+                    made = self._as_written([shaken(x, rng, amplitude) for x in values])
+                    runs.append({at: made[at] for at in doubts})
+        finally:
+            for p, value in kept:
+                p.state.write()[...] = value
+        return runs
+
+    def _wrong_kernel(self, given: Mapping[Node, Array]) -> str:
+        """Return which step computes something else than NumPy does, "" if none does."""
+        level = abs(self._options["graph_opt_level"])
+        for function, name in ((self, f"level {level}"), (self._written, "level 0")):
+            wrong = _wrong_step(function._program, function._backend, given)
+            if wrong is not None:
+                step, difference = wrong
+                return (
+                    f"at {name} the kernel {step.kernel.name!r} on {function._backend.device} for "
+                    f"{step.node!r} {step.node.source} differs from NumPy\n"
+                    + difference.statistics("NumPy", "kernel")
+                )
+        return ""
+
+    def _wrong_run(self, doubts: Mapping[int, Difference]) -> str:
+        """Return the first output that is wrong."""
+        at, difference = next(iter(doubts.items()))
+        graph = self._stages[0][1]
+        results = len(graph.outputs) - len(self._updates)
+        what = f"output {at}" if at < results else f"parameter {self._updates[at - results].name}"
+        node = graph.outputs[at]
+        return (
+            f"{what}, {node.op.name} {node.spec} {node.source}; every pass, and every kernel on "
+            f"its own, agrees with NumPy, so it is how the device runs them\n"
+            + difference.statistics("level 0", "here")
+        )
+
+
+# ---------------------------------------------------------------- comparing
+
+
+class Difference(NamedTuple):
+    """Two values of one expression, and the elements at which they differ."""
+
+    expected: Array
+    found: Array
+    wrong: Array
+
+    def statistics(self, *names: str) -> str:
+        """Return what the values are like and where they are furthest apart, in lines."""
+        width = max(map(len, names))
+        values = zip(names, (self.expected, self.found), strict=True)
+        lines = [f"  {name:{width}}  {_summary(value)}" for name, value in values]
+        lines.append(f"  {self.wrong.sum()} of {self.wrong.size} elements differ")
+        x, y = (real(v).astype(np.float64) for v in (self.expected, self.found))
+        with np.errstate(all="ignore"):
+            gap = np.abs(x - y)
+            distances = {"most": gap, "most for its size": gap / np.abs(x)}
+        for what, distance in distances.items():
+            far = np.where(self.wrong, np.where(np.isnan(distance), np.inf, distance), -1)
+            at = np.unravel_index(int(far.argmax()), far.shape)
+            pair = f"{self.expected[at]!s} and {self.found[at]!s}"
+            lines.append(f"  {what}: by {far[at]:.3g} at {[*map(int, at)]}: {pair}")
+        return "\n".join(lines)
+
+
+def _summary(x: Array) -> str:
+    """Return an array's smallest, largest and mean number, and how much of it is no number."""
+    wide = real(x).astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    numbers = "no numbers"
+    if finite.size:
+        least, most, mean = finite.min(), finite.max(), finite.mean()
+        numbers = f"min {least:.6g}, max {most:.6g}, mean {mean:.6g}"
+    spec, nans, infinite = Spec(x.shape, x.dtype), np.isnan(wide).sum(), np.isinf(wide).sum()
+    return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
+
+
+def _differences(expected: Values, found: Values, strict: bool = True) -> dict[int, Difference]:
+    """Return the values that differ by more than the rounding of their largest element.
+
+    strict  whether what is no number has to be the same too
+    """
+    pairs = {at: (x, found[at]) for at, x in expected.items()}
+    apart = {at: Difference(x, y, _apart(x, y, strict)) for at, (x, y) in pairs.items()}
+    return {at: difference for at, difference in apart.items() if difference.wrong.any()}
+
+
+def _apart(expected: Array, found: Array, strict: bool) -> Array:
+    if expected.dtype not in FLOATS:
+        return np.asarray(expected != found)
+    small = expected.dtype.itemsize < 4
+    x, y = (v.astype(np.float32) if small else v for v in (expected, found))
+    finite = np.isfinite(x)
+    limit = TOLERANCES[expected.dtype] * np.abs(x).max(initial=0, where=finite)
+    with np.errstate(all="ignore"):
+        far = ~np.asarray(np.abs(x - y) <= limit)
+    if far.any():
+        far &= ~((x == y) | (np.isnan(x) & np.isnan(y)))
+    return far if strict else far & finite
+
+
+def _unexplained(
+    differences: Mapping[int, Difference], runs: Sequence[Values]
+) -> dict[int, Difference]:
+    """Return the differences without the elements at which these runs differ as well."""
+    left: dict[int, Difference] = {}
+    for at, (x, y, wrong) in differences.items():
+        wrong = np.array(wrong)
+        wrong[wrong] = ~explained([run[at][wrong] for run in runs], x[wrong], y[wrong])
+        if wrong.any():
+            left[at] = Difference(x, y, wrong)
+    return left
+
+
+# ---------------------------------------------------------------- what made a difference
+
+CLOSER_LOOKS = 8, 64  # so many nodes at a time, and so many at most, are evaluated with noise
+
+
+def _wrong_pass(
+    stages: Sequence[tuple[str, Graph]],
+    outputs: Mapping[int, Difference],
+    runs: Sequence[Values],
+    args: Sequence[Array],
+    strict: bool,
+) -> str:
+    """Return which pass changed what some of the outputs mean, "" if none did.
+
+    runs  the outputs of the graph as written, first as they are and then with noise
+    """
+    expected = {at: runs[0][at] for at in outputs}
+    for (_, before), (name, after) in itertools.pairwise(stages):
+        found = dict(zip(outputs, evaluate(_part(after, outputs), args), strict=True))
+        wrong = _unexplained(_differences(expected, found, strict), runs)
+        for at, difference in wrong.items():
+            old, new, difference = _wrong_node(
+                _part(before, [at]), _part(after, [at]), args, strict
+            ) or (before.outputs[at], after.outputs[at], difference)
+            return (
+                f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}\n"
+                + difference.statistics("before", "after")
+            )
+    return ""
+
+
+def _part(graph: Graph, outputs: Mapping[int, Any] | Sequence[int]) -> Graph:
+    return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
+
+
+def _wrong_node(
+    before: Graph, after: Graph, args: Sequence[Array], strict: bool
+) -> tuple[Node, Node, Difference] | None:
+    """Return the first node that a pass replaced by one that means something else, and that one."""
+    pairs = [*_pairs(before, after)]
+    old, new = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
+    expected, found = (dict(enumerate(graph(*args))) for graph in (old, new))
+    differences = _differences(expected, found, strict)
+    step, end = CLOSER_LOOKS
+    for first in range(0, min(len(differences), end), step):
+        some = dict(itertools.islice(differences.items(), first, first + step))
+        runs = [dict(zip(some, run, strict=True)) for run in noisy(_part(old, some), args)]
+        for at, difference in _unexplained(some, runs).items():
+            return (*pairs[at], difference)
+    return None
+
+
+def _on_host(array: Array) -> Array:
+    """Return an array in the memory of the host: CuPy's have a method for that."""
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield what a pass replaced, and by what, in the order in which it is computed.
+
+    A node that a pass makes has the turn of the one that it replaces.  Where several have one turn,
+    the last is what the others were made for.  Operands at the same place are a pair too: one may
+    have been replaced by what was there before.
+    """
+    old = {node.turn[0]: node for node in before}
+    new = {node.turn[0]: node for node in after}
+    pairs = [(old[turn], node) for turn, node in sorted(new.items()) if turn in old]
+    for x, y in [*pairs, *zip(before.outputs, after.outputs, strict=True)]:
+        operands: Iterator[tuple[Node, Node]] = iter(())
+        if type(x.op) is type(y.op) and not x.op.commutative and len(x.inputs) == len(y.inputs):
+            operands = zip(x.inputs, y.inputs, strict=True)
+        for a, b in (*operands, (x, y)):
+            if a is not b and a.specs == b.specs and not a.is_bundle:
+                yield a, b
+
+
+def _wrong_step(
+    program: Program, backend: Backend, given: Mapping[Node, Array]
+) -> tuple[Step, Difference] | None:
+    """Return the first step whose kernel differs from NumPy on what NumPy gives it to read.
+
+    Each buffer has memory of its own here, so that no step spoils what another one reads.
+    """
+    memory = {buffer: _memory(buffer, given) for buffer in program.buffers}
+    for step in program.steps:
+        backend.run_alone(step, memory)
+        results = [view.array(memory[view.buffer]) for view in step.outputs]
+        found = dict(enumerate(y.copy() for y in results))
+        run_step(step, NumpyKernel(step.node), memory)
+        differences = _differences(dict(enumerate(results)), found)
+        if differences:
+            operands = [view.array(memory[view.buffer]) for view in step.inputs]
+            xs = tuple(input("x", x.shape, x.dtype) for x in operands)
+            graph = Graph(xs, step.node.op.results(*xs))
+            runs = [dict(enumerate(run)) for run in noisy(graph, operands)]
+            for difference in _unexplained(differences, runs).values():
+                return step, difference
+    return None
+
+
+def _memory(buffer: Buffer, given: Mapping[Node, Array]) -> Array:
+    """Return memory for a buffer, with the value that it has when a call begins."""
+    memory = aligned_empty(Spec((buffer.nbytes,), np.dtype(np.uint8)))
+    node = buffer.node
+    if node is not None:
+        value = node.op.value if isinstance(node.op, Constant) else given.get(node)
+        value = node.state.read() if isinstance(node, Parameter) else value
+        memory[...] = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
+    return memory

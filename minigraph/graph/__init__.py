@@ -1,0 +1,31 @@
+"""Expressions: nodes, the graphs that they make, and what is known of their values.
+
+Imports nothing else of minigraph but its errors, and knows no op but `Item` and `Copy`.
+"""
+
+from minigraph.graph.dtypes import (
+    BFLOAT16,
+    BOOL,
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    Array,
+    DType,
+    as_array,
+    as_dtype,
+    can_cast,
+)
+from minigraph.graph.graph import Graph, run, toposort
+from minigraph.graph.leaves import (
+    Constant,
+    Input,
+    Parameter,
+    Variable,
+    as_node,
+    constant,
+    input,
+)
+from minigraph.graph.location import Location, here, scope
+from minigraph.graph.node import Copy, Item, Node, NoGradient, Op, in_place_of
+from minigraph.graph.spec import Shape, Spec, aligned_empty
+from minigraph.graph.state import State

@@ -1,0 +1,142 @@
+"""Graphs: what is reachable from some outputs, in order; rebuilding, checking and evaluating it.
+
+Nodes are immutable and nothing is registered, so a pass is a function from graph to graph, and dead
+code is what no output reaches.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import GraphError, located
+from minigraph.graph.dtypes import Array
+from minigraph.graph.leaves import Input, Parameter
+from minigraph.graph.node import Node, in_place_of
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A function: values for `inputs` in, values of `outputs` out."""
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+    def __iter__(self) -> Iterator[Node]:
+        """Yield every node once, inputs before their users."""
+        return iter(self.order)
+
+    @functools.cached_property
+    def order(self) -> tuple[Node, ...]:
+        return tuple(toposort(self.outputs))
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters that are read, in the order of their first use."""
+        return tuple(node for node in self if isinstance(node, Parameter))
+
+    def map(self, fn: Callable[[Node, tuple[Node, ...]], Node]) -> Graph:
+        """Rebuild bottom-up: `fn(node, new_inputs)` gives the node to put in its place."""
+        new: dict[Node, Node] = {}
+        for node in self:
+            with in_place_of(node):
+                new[node] = fn(node, tuple(new[x] for x in node.inputs))
+        outputs = tuple(new[y] for y in self.outputs)
+        return (
+            self if all(map(operator.is_, outputs, self.outputs)) else Graph(self.inputs, outputs)
+        )
+
+    def by_turn(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
+        """Return the nodes, inputs before users and `last` at the end, else by their turns."""
+        users = self.users()
+        missing = {node: len(set(node.inputs)) for node in self}
+        order: list[Node] = []
+        ready = [(x in last, x.turn, x) for x in self if not missing[x]]  # no two turns are equal
+        heapq.heapify(ready)
+        while ready:
+            order.append(heapq.heappop(ready)[-1])
+            for user in dict.fromkeys(users[order[-1]]):
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, (user in last, user.turn, user))
+        return order
+
+    def users(self) -> dict[Node, list[Node]]:
+        table: dict[Node, list[Node]] = {node: [] for node in self}
+        for node in self:
+            for x in node.inputs:
+                table[x].append(node)
+        return table
+
+    def check(self, known: AbstractSet[Node] = frozenset()) -> None:
+        """Raise GraphError for a spec that is not inferred or an undeclared input; skip `known`."""
+        declared = set(self.inputs)
+        for node in (x for x in self if x not in known):
+            if isinstance(node.op, Input):
+                if node not in declared:
+                    raise GraphError(
+                        f"an output depends on input {node.name} ({node.spec}, made "
+                        f"{node.source}), which is not among the inputs; add it to `inputs`"
+                    )
+            elif not isinstance(node, Parameter):
+                specs = node.op.infer(*(x.specs if x.is_bundle else x.spec for x in node.inputs))
+                if (specs if isinstance(specs, tuple) else (specs,)) != node.specs:
+                    raise GraphError(f"{node!r} {node.source}: the op infers {specs}")
+
+    def __call__(self, *args: Array) -> tuple[Array, ...]:
+        """Evaluate with NumPy, one op at a time: slow, and the reference for everything else."""
+        values: dict[Node, Any] = dict(zip(self.inputs, args, strict=True))
+        with np.errstate(all="ignore"):
+            for node in self:
+                if isinstance(node, Parameter):
+                    values[node] = node.state.read()
+                elif node not in values:
+                    values[node] = run(node, *(values[x] for x in node.inputs))
+        return tuple(values[y] for y in self.outputs)
+
+    def __str__(self) -> str:
+        names: dict[Node, str] = {x: x.name for x in self.inputs}
+        lines: list[str] = []
+        head = ", ".join(f"{x.name}: {x.spec}" for x in self.inputs)
+        for node in self:
+            if node not in names:
+                names[node] = f"%{len(lines)}"
+                args = " ".join(names[x] for x in node.inputs)
+                specs = ", ".join(map(str, node.specs))
+                lines.append(f"  {names[node]}: {specs} = {node.op} {args}".rstrip())
+        returned = ", ".join(names[y] for y in self.outputs)
+        return "\n".join([f"graph({head}):", *lines, f"  return {returned}"])
+
+
+def run(node: Node, *args: Any) -> Any:
+    """Return the meaning of `node` for these inputs; a GraphError gains the node's place."""
+    try:
+        result = node.op.forward(*args)
+    except GraphError as error:
+        raise located(error, node.op.name, node.inputs, node.source) from None
+    if node.is_bundle:
+        return result
+    return np.asarray(result)
+
+
+def toposort(outputs: Sequence[Node]) -> list[Node]:
+    """Return all nodes that `outputs` depend on, each after its inputs.  No recursion."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(y, False) for y in reversed(outputs)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((x, False) for x in reversed(node.inputs))
+    return order

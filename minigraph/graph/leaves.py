@@ -1,0 +1,123 @@
+"""The nodes without inputs: what a call is given, parameters and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph.dtypes import BFLOAT16, Array, as_array, as_dtype
+from minigraph.graph.location import here
+from minigraph.graph.node import Node, Op
+from minigraph.graph.spec import Spec
+from minigraph.graph.state import State
+
+
+@dataclass(frozen=True)
+class Input(Op):
+    """A value given at each call."""
+
+    name: str  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        return f"input {self.name}"
+
+
+@dataclass(frozen=True)
+class Variable(Op):
+    """The current value of a `Parameter`."""
+
+    name: str  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        return f"parameter {self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Op):
+    """A value known when the graph is built."""
+
+    value: Array
+
+    def infer(self) -> Spec:
+        return Spec(self.value.shape, self.value.dtype)
+
+    def forward(self) -> Array:
+        return self.value
+
+    def __str__(self) -> str:
+        if self.value.size == 1 and self.value.dtype != BFLOAT16:
+            return f"const {self.value.item():g}"
+        return f"const<{self.value.size}>"
+
+
+class Parameter(Node):
+    """State that functions read and update: an array with a fixed shape and dtype.
+
+    value      array, copied; its dtype is kept (Python floats give float64, as in NumPy)
+    name       shown in reports and errors; `nn.Module` fills it in where it is not given
+    trainable  whether optimizers take it (`nn.Module.parameters()` lists all of them)
+
+    Every function that uses it sees its current value.
+    """
+
+    __slots__ = ("state", "trainable")
+
+    def __init__(
+        self, value: Any, name: str = "parameter", *, dtype: Any = None, trainable: bool = True
+    ) -> None:
+        self.state = State(as_array(value, None if dtype is None else as_dtype(dtype)))
+        super().__init__(Variable(name), (), (self.state.spec,))
+        self.trainable = trainable
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        copy = object.__new__(type(self))
+        Node.__init__(copy, self.op, (), self.specs)
+        copy.trainable = self.trainable
+        copy.state = State(self.state.read())
+        memo[id(self)] = copy
+        return copy
+
+    def rename(self, name: str) -> None:
+        """Set the name that reports and errors show."""
+        self.op = Variable(name)
+
+    def numpy(self) -> Array:
+        """Return a copy of the current value."""
+        return self.state.read().copy()
+
+    def assign(self, value: Any) -> None:
+        """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape."""
+        try:
+            array = as_array(value, self.dtype)
+        except DTypeError as error:
+            raise DTypeError(f"assign to parameter {self.name}: {error}") from None
+        if array.shape != self.shape:
+            raise ShapeError(
+                f"assign to parameter {self.name} of shape {self.shape}: got shape {array.shape}"
+            )
+        self.state.write()[...] = array
+
+
+def input(name: str, shape: Sequence[int], dtype: Any = "float32") -> Node:
+    """Return an expression that is given its value, an array of `shape`, at each call."""
+    if not isinstance(name, str) or not name:
+        raise GraphError(f"input: the name must be a non-empty string, not {name!r}")
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not all(isinstance(n, int | np.integer) and n >= 0 for n in dims):
+        raise ShapeError(f"input {name}: shape {dims} {here()} has a size that is no integer >= 0")
+    return Node(Input(name), (), (Spec(tuple(map(int, dims)), as_dtype(dtype)),))
+
+
+def constant(value: Any, dtype: Any = None) -> Node:
+    """Return an expression with a fixed value, which is copied."""
+    array = np.array(as_array(value), dtype=None if dtype is None else as_dtype(dtype))
+    array.flags.writeable = False
+    return Constant(array)()
+
+
+def as_node(value: Any) -> Node:
+    return value if isinstance(value, Node) else constant(value)

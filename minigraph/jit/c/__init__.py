@@ -1,0 +1,1 @@
+"""Generated kernels as C text."""

@@ -1,0 +1,181 @@
+"""C statements that all forms of kernels are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from minigraph.graph import DType
+from minigraph.jit.expression import c_type, expression, stored, takes_index
+from minigraph.jit.kernel import KernelPattern, Value
+from minigraph.jit.small_float import SMALL_FLOATS
+from minigraph.ops.elementwise import kind
+from minigraph.ops.reduction import Reduction
+
+PIECE = 1024  # elements that are computed before they are streamed
+
+# What every function that computes a unit begins with.  Without reductions or with several stages
+# `partial` is not used.
+HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+const int64_t pitch = units + loops + 2;
+const int64_t *extent = a + 7 + units, *operand = extent + loops;
+const int64_t *constants = operand + {count} * pitch;
+char *const partial = slots[a[5]] + a[6];
+int64_t place[{count}], at[{count}], index[MG_MAX_RANK], length = 1;
+for (int64_t d = 0; d < loops; d++) length *= extent[d];
+const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
+const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
+const int64_t to = from + share < length ? from + share : length;
+(void)partial; (void)constants;"""
+
+_ENTRY = """
+int NAME(const int64_t *a, char **slots) {
+  int64_t units = 1;
+  const int64_t splits = a[3];
+  for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
+  const int64_t count = COUNT;
+  if (a[0] <= 1) {
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  } else {
+    #pragma omp parallel for num_threads(a[0]) schedule(static)
+    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+  }JOIN
+  return 0;
+}
+"""
+
+
+def entry(reduces: bool, count: str) -> str:
+    """Return the function that shares the units among threads; `count` says how many there are."""
+    join = """
+  if (splits > 1)
+    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, -1);"""
+    return _ENTRY.replace("COUNT", count).replace("JOIN", join if reduces else "")
+
+
+def bases(pattern: KernelPattern, last: str) -> list[str]:
+    """Return statements for where each operand of a unit begins, and what is fixed in it.
+
+    last  C's expression for where in an operand's block its innermost stride stands
+    """
+    made = []
+    for k, how in enumerate(pattern.accesses):
+        made.append(f"char *const base{k} = slots[operand[{k} * pitch]] + place[{k}];")
+        if how == "strided":
+            made.append(f"const int64_t step{k} = operand[{k} * pitch + {last}];")
+        elif how == "fixed":
+            made.append(pointer(pattern, k, f"base{k}"))
+    return made
+
+
+def split_or_join(keep: Sequence[str], join: Sequence[str]) -> list[str]:
+    """Return statements that keep a split's results, or (split -1) combine those of all."""
+    return [
+        "if (splits > 1) {",
+        "  if (split >= 0) {",
+        *(f"    {line}" for line in keep),
+        "    return;",
+        "  }",
+        "  for (int64_t s = 0; s < splits; s++) {",
+        *(f"    {line}" for line in join),
+        "  }",
+        "}",
+    ]
+
+
+def declare(pattern: KernelPattern, v: int, index: str, kept: bool = False) -> str:
+    """Return the statement that computes or loads value `v` of the element `index`.
+
+    kept  whether an earlier run over the loops has kept it
+    """
+    value = pattern.values[v]
+    if kept:
+        right = f"row{v}[begin + {index}]"
+    elif value.literal:
+        right = value.literal
+    elif value.constant >= 0:
+        right = f"*(const {c_type(value.dtype)} *)(constants + {value.constant})"
+    elif value.op is None:
+        right = element(pattern, value.operand, index)
+    else:
+        operands = [pattern.values[a].dtype for a in value.args]
+        right = expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])
+        right = stored(value.dtype, right)
+        if takes_index(value.op):
+            right = right.replace("(uint64_t)i", f"(uint64_t)(begin + {index})")
+    return f"const {c_type(value.dtype)} v{v} = {right};"
+
+
+def element(pattern: KernelPattern, k: int, index: str) -> str:
+    """Return the element `index` along the innermost axis of operand `k`.
+
+    Of a pixel the element of lane `k`, as C names the lane.
+    """
+    how, across = pattern.accesses[k], pattern.across[k]
+    if how == "unit":
+        return f"p{k}[{index} * {pattern.lanes} + k]" if across else f"p{k}[{index}]"
+    if how == "strided":
+        const = "const " if k < pattern.inputs else ""
+        at = f"({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * step{k})"
+        return f"({at})[k]" if across else f"*{at}"
+    return f"p{k}[k]" if across else f"*p{k}"
+
+
+def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
+    """Return the declaration of the pointer to operand `k` in a row that begins at `base`."""
+    how, held = pattern.accesses[k], c_type(pattern.dtypes[k])
+    const = "const " if k < pattern.inputs else ""
+    if how == "strided":
+        moved = f" + {column} * step{k}" if column else ""
+        return f"{const}char *p{k} = {base}{moved};"
+    many = f"{pattern.lanes} * " if pattern.across[k] else ""
+    moved = f" + {column} * {many}(int64_t)sizeof({held})" if column and how == "unit" else ""
+    return f"{const}{held} *p{k} = ({const}{held} *)({base}{moved});"
+
+
+def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:
+    """Return the C types in which short stretches, and all of them, are accumulated."""
+    assert isinstance(value.op, Reduction)
+    source = pattern.values[value.args[0]].dtype
+    assert source not in SMALL_FLOATS, "widen_reductions comes before"
+    if value.op.combine.startswith("("):  # a choice between elements needs nothing wider
+        return (c_type(source),) * 2
+    if kind(source) == "f":
+        return c_type(source), "double"
+    return (c_type(value.dtype),) * 2
+
+
+def widened(pattern: KernelPattern, value: Value) -> str:
+    """Return what a reduction takes in, in the type in which it combines."""
+    short, _ = accumulators(pattern, value)
+    (arg,) = value.args
+    return f"v{arg}" if c_type(pattern.values[arg].dtype) == short else f"({short})v{arg}"
+
+
+def identity(pattern: KernelPattern, value: Value) -> str:
+    """Return what leaves the other operand of a reduction as it is."""
+    assert isinstance(value.op, Reduction)
+    return value.op.identity.format(**limits(pattern.values[value.args[0]].dtype))
+
+
+def combine(value: Value, new: str, so_far: str) -> str:
+    """Return the C expression that takes one more element in."""
+    assert isinstance(value.op, Reduction)
+    return value.op.combine.format(new, so_far)
+
+
+def limits(dtype: DType) -> dict[str, str]:
+    """Return the C names of the lowest and the highest value."""
+    if kind(dtype) == "f":
+        return {"lowest": "-INFINITY", "highest": "INFINITY"}
+    if dtype == np.bool_:
+        return {"lowest": "0", "highest": "1"}
+    name = dtype.name.upper()
+    lowest = f"{name}_MIN" if kind(dtype) == "i" else "0"
+    return {"lowest": lowest, "highest": f"{name}_MAX"}
+
+
+def lines(statements: Iterable[str], indent: int) -> str:
+    """Join statements, indented as deep as the place they go to."""
+    return ("\n" + " " * indent).join(statements)

@@ -1,0 +1,272 @@
+"""The text of kernels whose innermost axis is a loop: maps, and reductions along rows.
+
+The text of softmax, exp(x - max(x)) / sum, in outline:
+
+    static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
+      ...                                        where the operands of this row are
+      for (...) lane1[k] = max(p0[j + k], lane1[k]);
+      const float v1 = ...;                      of all lanes
+      for (...) { const float v2 = p0[j + k] - v1; const float v3 = expf(v2); lane4[k] = ... }
+      const float v4 = ...;
+      for (...) { ...; p1[j] = v3 / v4; }
+    }
+
+Floats are combined in their own type in 32 lanes over short stretches, which are then combined in
+double, so the error does not grow with the length.  Where there are fewer units than threads the
+loops are split, the partial results are kept, and one thread combines them in order: the same bits
+for the same number of threads.
+
+While a short unit's second run computes, it has memory bring what the next unit reads first.
+
+An output that does not fit the caches is streamed past them, which saves reading it first: a run
+over the loops that reduces nothing computes it piece by piece into a buffer that does.
+"""
+
+from __future__ import annotations
+
+from minigraph.jit.c.body import (
+    HEAD,
+    PIECE,
+    accumulators,
+    bases,
+    combine,
+    declare,
+    element,
+    entry,
+    identity,
+    lines,
+    pointer,
+    split_or_join,
+    widened,
+)
+from minigraph.jit.expression import c_type
+from minigraph.jit.kernel import ELEMENT, ROW, STRETCH, UNIT, KernelPattern
+
+LANES = 32
+AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
+
+
+def text(pattern: KernelPattern) -> str:
+    """Return the functions of a "map" or "row" kernel, called NAME."""
+    reductions = pattern.reductions
+    parts = [_fold(pattern, v) for v in reductions]
+    return "\n".join([*parts, _unit(pattern, reductions), entry(bool(reductions), "units")])
+
+
+def _fold(pattern: KernelPattern, v: int) -> str:
+    """The function that combines the lanes of reduction `v`, and clears them."""
+    value = pattern.values[v]
+    short, long = accumulators(pattern, value)
+    start = identity(pattern, value)
+    return f"""
+static {long} NAME_fold{v}({short} *lane, {long} total) {{
+  {long} wide[8], part = {start};
+  for (int k = 0; k < 8; k++) wide[k] = {start};
+  for (int i = 0; i < {LANES}; i += 8)
+    for (int k = 0; k < 8; k++) wide[k] = {combine(value, "lane[i + k]", "wide[k]")};
+  for (int k = 0; k < 8; k++) part = {combine(value, "wide[k]", "part")};
+  for (int k = 0; k < {LANES}; k++) lane[k] = {start};
+  return {combine(value, "part", "total")};
+}}"""
+
+
+def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
+    """The function that computes one unit, a split of it, or (split -1) what the splits make."""
+    count = len(pattern.dtypes)
+    body = bases(pattern, "pitch - 1") + _next_unit(pattern)
+    for v in reductions:
+        _, long = accumulators(pattern, pattern.values[v])
+        body.append(f"{long} total{v} = {identity(pattern, pattern.values[v])};")
+    body += [f"{c_type(pattern.values[v].dtype)} row{v}[length];" for v in pattern.rows]
+    body += _once(pattern, 0)
+    for stage in range(pattern.stages):
+        body += _stage(pattern, stage)
+        if reductions and pattern.stages == 1:
+            body += _splits(pattern, reductions)
+        body += _once(pattern, stage + 1)
+    return f"""
+static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {{
+  {lines(HEAD.format(count=count).splitlines(), 2)}
+  const int64_t inner = extent[loops - 1];
+  mg_place(a, {count}, unit, place);
+  {lines(body, 2)}
+  (void)stream; (void)inner; (void)index; (void)at; (void)to;
+}}"""
+
+
+def _once(pattern: KernelPattern, stage: int) -> list[str]:
+    """Statements for what is computed once a unit and known in `stage`, and its outputs."""
+    made = []
+    for v, value in enumerate(pattern.values):
+        if value.level == UNIT and value.stage == stage:
+            total = f"const {c_type(value.dtype)} v{v} = total{v};"
+            made.append(total if value.reduces else declare(pattern, v, "0"))
+    for k, store in enumerate(pattern.stores, pattern.inputs):
+        if store.per_unit and pattern.values[store.value].stage == stage:
+            # Where splits share a unit, an input that this overwrites may still be read.
+            made.append(f"if (splits == 1 || split < 0) *p{k} = v{store.value};")
+    return made
+
+
+def _fetched(pattern: KernelPattern) -> list[int]:
+    """The inputs of which a unit's second run fetches what the next unit reads first.
+
+    A unit's first run waits for memory; its later ones find everything in the caches, and memory
+    would be idle.
+    """
+    if pattern.stages == 1:
+        return []
+    return [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
+
+
+def _next_unit(pattern: KernelPattern) -> list[str]:
+    """Statements for where those inputs lie in the next unit, and whether to fetch them."""
+    inputs, count = _fetched(pattern), len(pattern.dtypes)
+    if not inputs:
+        return []
+    size = sum(pattern.dtypes[k].itemsize for k in inputs)
+    return [
+        f"const int fetch = {size} * length <= {AHEAD};",
+        f"int64_t next[{count}];",
+        f"mg_place(a, {count}, unit + 1, next);",  # after the last one: the first
+        *(f"const char *const next{k} = slots[operand[{k} * pitch]] + next[{k}];" for k in inputs),
+    ]
+
+
+def _fetch(pattern: KernelPattern, stage: int, index: str, count: str) -> list[str]:
+    """Statements that fetch so many elements of the next unit, from `index` of this row on."""
+    made = []
+    for k in _fetched(pattern) if stage == 1 else ():
+        size = pattern.dtypes[k].itemsize
+        begin = f"next{k} + at[{k}] + (col + {index}) * {size}"
+        made.append(f"if (fetch) mg_fetch({begin}, ({count}) * {size});")
+    return made
+
+
+def _stage(pattern: KernelPattern, stage: int) -> list[str]:
+    """Statements for one run over the loops of a unit."""
+    reduced, stores = pattern.reduced(stage), pattern.stored(stage)
+    values = pattern.run(stage)
+    row = [
+        pointer(pattern, k, f"base{k} + at[{k}]", "col")
+        for k in [*pattern.loaded(values), *stores]
+        if pattern.accesses[k] != "fixed"
+    ]
+    row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
+    each = [v for v in values if pattern.values[v].level == ELEMENT]
+    lanes, folds = [], []
+    for v in reduced:
+        short, _ = accumulators(pattern, pattern.values[v])
+        lanes.append(f"{short} lane{v}[{LANES}];")
+        start = identity(pattern, pattern.values[v])
+        lanes.append(f"for (int k = 0; k < {LANES}; k++) lane{v}[k] = {start};")
+        folds.append(f"total{v} = NAME_fold{v}(lane{v}, total{v});")
+    streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
+    if reduced:
+        lanes.append("int64_t filled = 0;")
+        row += _combined(pattern, stage, each, folds)
+    else:
+        row += _mapped(pattern, stage, each, streams)
+    inside = [
+        *lanes,
+        "int64_t begin = from, col = begin % inner;",
+        f"mg_start(a, {len(pattern.dtypes)}, loops - 1, begin / inner, at, index);",
+        "while (begin < to) {",
+        "  const int64_t n = inner - col < to - begin ? inner - col : to - begin;",
+        *(f"  {line}" for line in row),
+        "  begin += n;",
+        "  col = 0;",
+        f"  mg_next(a, {len(pattern.dtypes)}, loops - 1, at, index);",
+        "}",
+        *folds,
+        *(["if (stream) mg_fence();"] if streams else []),
+    ]
+    return ["{", *(f"  {line}" for line in inside), "}"]
+
+
+def _computed(pattern: KernelPattern, stage: int, values: list[int], index: str) -> list[str]:
+    """Statements that compute values of the element `index`, or take what was kept of them."""
+    kept = pattern.kept(stage)
+    body = [declare(pattern, v, index, v in kept) for v in values]
+    last = stage == pattern.stages - 1
+    new = [v for v in pattern.rows if v in values and v not in kept and not last]
+    return body + [f"row{v}[begin + {index}] = v{v};" for v in new]
+
+
+def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list[str]) -> list[str]:
+    """Statements that combine the elements of a row, and store others."""
+    body = _computed(pattern, stage, values, "j + k")
+    for k in pattern.stored(stage):
+        body.append(f"{element(pattern, k, 'j + k')} = v{pattern.source(k)};")
+    for v in pattern.reduced(stage):
+        value = pattern.values[v]
+        new = widened(pattern, value)
+        body.append(f"lane{v}[k] = {combine(value, new, f'lane{v}[k]')};")
+    return [
+        f"for (int64_t first = 0; first < n; first += {STRETCH}) {{",
+        f"  const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
+        "  int64_t j = first;",
+        f"  for (; j + {LANES} <= last; j += {LANES}) {{",
+        *(f"    {line}" for line in _fetch(pattern, stage, "j", str(LANES))),
+        "    #pragma GCC ivdep",
+        f"    for (int64_t k = 0; k < {LANES}; k++) {{",
+        *(f"      {line}" for line in body),
+        "    }",
+        "  }",
+        "  #pragma GCC ivdep",
+        "  for (int64_t k = 0; k < last - j; k++) {",
+        *(f"    {line}" for line in body),
+        "  }",
+        f"  if ((filled += last - first) >= {STRETCH}) {{",
+        "    filled = 0;",
+        *(f"    {line}" for line in folds),
+        "  }",
+        "}",
+    ]
+
+
+def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list[int]) -> list[str]:
+    """Statements that store the elements of a row."""
+    body = _computed(pattern, stage, values, "j")
+    for k in pattern.stored(stage):
+        to = f"out{k}[j]" if k in streams else element(pattern, k, "j")
+        body.append(f"{to} = v{pattern.source(k)};")
+    if not streams:
+        return [
+            *_fetch(pattern, stage, "0", "n"),
+            "#pragma GCC ivdep",
+            "for (int64_t j = 0; j < n; j++) {",
+            *(f"  {line}" for line in body),
+            "}",
+        ]
+    held = {k: c_type(pattern.dtypes[k]) for k in streams}
+    return [
+        f"for (int64_t first = 0; first < n; first += {PIECE}) {{",
+        *(f"  {held[k]} piece{k}[{PIECE}];" for k in streams),
+        f"  const int64_t last = stream && n - first > {PIECE} ? first + {PIECE} : n;",
+        *(f"  {line}" for line in _fetch(pattern, stage, "first", "last - first")),
+        *(f"  {held[k]} *out{k} = stream ? piece{k} - first : p{k};" for k in streams),
+        "  #pragma GCC ivdep",
+        "  for (int64_t j = first; j < last; j++) {",
+        *(f"    {line}" for line in body),
+        "  }",
+        "  if (!stream) break;",
+        *(
+            f"  mg_stream(p{k} + first, piece{k}, (last - first) * sizeof *piece{k});"
+            for k in streams
+        ),
+        "}",
+    ]
+
+
+def _splits(pattern: KernelPattern, reductions: list[int]) -> list[str]:
+    """Statements that keep a split's results, or combine those of all."""
+    cell = f"((unit * splits + %s) * {len(reductions)} + {{r}})"
+    keep, join = [], []
+    for r, v in enumerate(reductions):
+        value = pattern.values[v]
+        _, long = accumulators(pattern, value)
+        at = f"*({long} *)(partial + 8 * {cell.format(r=r)})"
+        keep.append(f"{at % 'split'} = total{v};")
+        join.append(f"total{v} = {combine(value, at % 's', f'total{v}')};")
+    return split_or_join(keep, join)

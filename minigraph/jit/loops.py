@@ -1,0 +1,162 @@
+"""The axes of a kernel: which of them threads share, which a unit runs over, and how.
+
+Axes are merged where all operands walk them as one.  What is left decides the form (see `kernel`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from minigraph.graph import Node, Shape
+from minigraph.jit.domain import Domain
+from minigraph.jit.expression import takes_index
+from minigraph.jit.space import access, collapse
+
+TILE = 64  # elements that a tile has along each of two axes at most
+NARROW = 8  # elements below which a side of a tile does not pay
+TILED = 1 << 15  # elements from which on an array is read in tiles
+BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
+Ints = tuple[int, ...]
+Axis = tuple[int, Ints]  # its extent, and the stride of each operand along it
+Axes = tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class LoopNest:
+    """The form of a kernel and its axes, outermost first.
+
+    units  those that a unit has one index of
+    loops  those that a unit runs over
+    lanes  the axis within a pixel; of length 1 in other forms
+    sizes  of the operands' elements
+    """
+
+    form: str
+    units: Axes
+    loops: Axes
+    lanes: Axis
+    sizes: Ints
+
+    @property
+    def count(self) -> int:
+        return math.prod(n for n, _ in self.units)
+
+    @property
+    def length(self) -> int:
+        """How many elements, or pixels, a unit has."""
+        return math.prod(n for n, _ in self.loops)
+
+    @property
+    def innermost(self) -> Ints:
+        """The operands' strides from one element, or pixel, to the next."""
+        _, strides = self.units[-1] if self.form == "column" else self.loops[-1]
+        return strides
+
+    @property
+    def accesses(self) -> tuple[str, ...]:
+        """How each operand runs along the innermost axis."""
+        return tuple(map(self._access, range(len(self.sizes))))
+
+    def moves(self, k: int) -> bool:
+        """Whether operand `k` changes along the loops."""
+        return any(strides[k] for _, strides in self.loops)
+
+    def alike(self, i: int, k: int) -> bool:
+        """Whether operands `i` and `k` lie in memory alike."""
+        axes = (*self.units, *self.loops, self.lanes)
+        return all(strides[i] == strides[k] for _, strides in axes)
+
+    def _access(self, k: int) -> str:
+        if not self.moves(k) and not self.innermost[k]:
+            return "fixed"
+        lanes, across = self.lanes
+        return access(self.innermost[k], lanes * across[k] or self.sizes[k])
+
+
+def arrange(domain: Domain, operands: Sequence[Node], strides: Sequence[Shape]) -> LoopNest:
+    """Return the layout of a kernel for operands with these strides, in bytes."""
+    by_loop = [_by_loop(domain, x, s) for x, s in zip(operands, strides, strict=True)]
+    sizes = tuple(x.dtype.itemsize for x in operands)
+    every = range(len(domain.extents))
+    kept, reduced = sorted(domain.kept), sorted(domain.reduced)
+    if not domain.reduces:
+        form, units, loops = "map", [], list(every)
+    else:
+        column = bool(reduced) and every[-1] in domain.kept
+        form, units, loops = "column" if column else "row", kept, reduced
+    outer, inner = (_collapsed(domain, axes, by_loop) for axes in (units, loops))
+    layout = LoopNest(form, outer, inner, (1, (0,) * len(sizes)), sizes)
+    if any(takes_index(node.op) for node in domain.graph):
+        return layout  # random numbers are counted along one flat axis
+    found = _laned(domain, layout, by_loop)
+    return found or (_tiled(layout) if form == "map" else layout)
+
+
+def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
+    axes = zip(domain.loops[node], strides, strict=True)
+    return {loop: stride for loop, stride in axes if loop is not None}
+
+
+def _collapsed(domain: Domain, axes: list[int], by_loop: list[dict[int, int]]) -> Axes:
+    if not axes:
+        return ((1, (0,) * len(by_loop)),)
+    space = collapse(
+        [domain.extents[a] for a in axes], [[s.get(a, 0) for a in axes] for s in by_loop]
+    )
+    return tuple(zip(space.extents, zip(*space.strides, strict=True), strict=True))
+
+
+def _laned(domain: Domain, layout: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:
+    """Return the layout in lanes if the innermost axis is a block of channels.
+
+    An axis that merges with its neighbour is none, as a longer one is better, but for kernels that
+    run over columns more than once, which no other form can.
+    """
+    across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
+    beside = all(s in (0, size) for s, size in zip(across, layout.sizes, strict=True))
+    if layout.form == "row" or not beside or not set(BLOCKS).intersection(domain.extents[-1:]):
+        return None
+    lanes = (domain.extents[-1], across)
+    if layout.form == "map":
+        if layout.loops[-1] != lanes or len(layout.loops) == 1:
+            return None
+        return replace(layout, form="lane", loops=layout.loops[:-1], lanes=lanes)
+    if layout.units[-1] != lanes and not _runs_again(domain):
+        return None
+    units = _collapsed(domain, sorted(domain.kept)[:-1], by_loop)
+    return replace(layout, form="lane", units=units, lanes=lanes)
+
+
+def _runs_again(domain: Domain) -> bool:
+    """Whether what is made of a reduction meets elements along the reduced axes."""
+    return any(domain.stages[x] and domain.varies(x) & domain.reduced for x in domain.loops)
+
+
+def _tiled(layout: LoopNest) -> LoopNest:
+    """Return the layout in tiles if an operand's innermost axis is another one than the kernel's.
+
+    A transposed array is read column by column otherwise, and each of its cache lines many times.
+    """
+    *outer, (columns, across) = layout.loops
+    for k, size in enumerate(layout.sizes):
+        along = [a for a, (_, strides) in enumerate(outer) if strides[k] == size]
+        if across[k] in (0, size) or not along or layout.length < TILED:
+            continue
+        rows, down = outer[along[-1]]
+        high, wide = _tile(rows), _tile(columns)
+        if min(high, wide) < NARROW:
+            continue
+        del outer[along[-1]]
+        blocks = [
+            (rows // high, tuple(s * high for s in down)),
+            (columns // wide, tuple(s * wide for s in across)),
+        ]
+        return replace(layout, loops=(*outer, *blocks, (high, down), (wide, across)))
+    return layout
+
+
+def _tile(extent: int) -> int:
+    """Return the largest divisor of an axis's length that is no longer than a tile."""
+    return next(n for n in range(min(extent, TILE), 0, -1) if extent % n == 0)

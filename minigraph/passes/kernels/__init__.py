@@ -1,0 +1,1 @@
+"""Which nodes become one generated kernel or one launch."""

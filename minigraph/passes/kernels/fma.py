@@ -1,0 +1,191 @@
+"""Fused multiply-add: products that are added up become `fma3` and `fma4`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from minigraph.graph import BOOL, Graph, Node, Op, Shape, in_place_of
+from minigraph.ops.arithmetic import Add, Fma3, Fma4, Multiply, Negative, Square, Subtract
+from minigraph.ops.elementwise import broadcast_shapes
+from minigraph.passes.notes import Notes
+from minigraph.passes.rewrite.order import StructuralOrder
+
+Sign = Literal["+", "-"]
+
+SUMS: dict[type[Op], tuple[Sign, ...]] = {  # with the sign that each operand has in the result
+    Add: ("+", "+"),
+    Subtract: ("+", "-"),
+    Negative: ("-",),
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One of the things that are added up: a product of two factors, or one node, an addend."""
+
+    sign: Sign
+    factors: tuple[Node, ...]
+    shape: Shape
+
+    @property
+    def is_product(self) -> bool:
+        return len(self.factors) == 2
+
+
+def fuse_fma(graph: Graph, notes: Notes) -> Graph:
+    """Return the graph with products fused into their sums: a*b + c is fma3, a*b + c*d is fma4.
+
+    A sum is as large a tree of additions, and subtractions of terms, as there is whose inner nodes
+    have no reader outside.  Of k products and m addends it becomes k fma3 and m - 1 additions, or
+    one fma4 and k - 2 fma3 where m is 0; the signs are part of the ops.  A product that is an
+    output or has a second reader is an addend, and a sum without products stays as it is.
+
+    The order of the terms is made here, so the one in which the user wrote them changes no bit.
+    Besides rounding, that can change whether a sum overflows on its way.
+    """
+    sums = find_sums(graph)
+    order = StructuralOrder(graph)
+    new: dict[Node, Node] = {}
+    for node in graph:
+        if node not in sums:
+            new[node] = node.replace(tuple(new[x] for x in node.inputs))
+            continue
+        with in_place_of(node):
+            terms = arrange((_renewed(term, new, order) for term in sums[node]), order)
+            (new[node],) = reduce(lambda x, y: add(x, y, notes), terms).factors
+    return Graph(graph.inputs, tuple(new[y] for y in graph.outputs))
+
+
+def find_sums(graph: Graph) -> dict[Node, list[Term]]:
+    """Return, by the node that ends it, the terms of each sum with a product and something else."""
+    roles = find_roles(graph)
+    sums = {node: _terms(node, roles) for node in graph if roles.get(node) == "root"}
+    return {
+        root: terms
+        for root, terms in sums.items()
+        if len(terms) > 1 and any(term.is_product for term in terms)
+    }
+
+
+def find_roles(graph: Graph) -> dict[Node, str]:
+    """Return what nodes are to a sum: its "root", an "inner" node, a "product", the "sign" of one.
+
+    All but the root are no outputs and have one reader, which belongs to the sum.
+    """
+    outputs = set(graph.outputs)
+    readers = graph.users()
+    roles: dict[Node, str] = {}
+    for node in reversed(graph.order):
+        private = len(readers[node]) == 1 and node not in outputs
+        above = roles.get(readers[node][0]) if private else None
+        if isinstance(node.op, Multiply | Square) and above in ("root", "inner"):
+            roles[node] = "product"
+        elif isinstance(node.op, Negative) and above == "product":
+            roles[node] = "sign"
+        elif type(node.op) in SUMS and node.dtype != BOOL:
+            # A sum that is subtracted stays one: where it cancels, the zero has a sign.
+            added = above in ("root", "inner") and _is_added(node, readers[node][0])
+            roles[node] = "inner" if added or (isinstance(node.op, Negative) and above) else "root"
+    return roles
+
+
+def _is_added(node: Node, reader: Node) -> bool:
+    """Whether `reader` adds `node`, and neither subtracts nor negates it."""
+    return isinstance(reader.op, Add) or (
+        isinstance(reader.op, Subtract) and reader.inputs[0] is node
+    )
+
+
+def _terms(root: Node, roles: Mapping[Node, str]) -> list[Term]:
+    terms: list[Term] = []
+    stack: list[tuple[Node, Sign]] = [(root, "+")]
+    while stack:
+        node, sign = stack.pop()
+        role = "inner" if node is root else roles.get(node)
+        if role == "inner":
+            signs = (_times(sign, s) for s in SUMS[type(node.op)])
+            stack.extend(zip(node.inputs, signs, strict=True))
+        elif role == "product":
+            factors: list[Node] = []
+            for x in node.inputs * 2 if isinstance(node.op, Square) else node.inputs:
+                negated = roles.get(x) == "sign"
+                sign = _times("-", sign) if negated else sign
+                factors.append(x.inputs[0] if negated else x)
+            terms.append(Term(sign, tuple(factors), node.shape))
+        else:
+            terms.append(Term(sign, (node,), node.shape))
+    return terms
+
+
+def _times(x: Sign, y: Sign) -> Sign:
+    return "+" if x == y else "-"
+
+
+def _renewed(term: Term, new: dict[Node, Node], order: StructuralOrder) -> Term:
+    """The term of the new graph, its factors in order."""
+    factors = sorted((new[x] for x in term.factors), key=order.key)
+    return Term(term.sign, tuple(factors), term.shape)
+
+
+def arrange(terms: Iterable[Term], order: StructuralOrder) -> list[Term]:
+    """Return the terms in the order in which to add them up, those of one shape together.
+
+    First comes an addend, so that each product is one fma3; where there are only products, two of
+    equal shape, if there are.  Of what is left open the order is taken that makes the fewest
+    elements, small terms before they are repeated along the axes of others.
+    """
+    groups: dict[Shape, list[Term]] = {}
+    for term in terms:
+        groups.setdefault(term.shape, []).append(term)
+    starts = {s for s, group in groups.items() if not all(t.is_product for t in group)}
+    starts = starts or {s for s, group in groups.items() if len(group) > 1}
+
+    def cost(shapes: Sequence[Shape]) -> tuple[bool, int]:
+        made, shape = 0, shapes[0]
+        for s in shapes:
+            shape = broadcast_shapes(shape, s)
+            made += math.prod(shape) * len(groups[s])
+        return shapes[0] not in starts, made
+
+    small = sorted(groups, key=lambda s: (math.prod(s), s))
+    orders: Iterable[Sequence[Shape]] = itertools.permutations(small)
+    if len(small) > 4:  # too many
+        orders = ([s, *(t for t in small if t != s)] for s in small)
+    return [term for s in min(orders, key=cost) for term in _of_one_shape(groups[s], order)]
+
+
+def _of_one_shape(terms: list[Term], order: StructuralOrder) -> list[Term]:
+    """Positive addends, products, negative addends; one of the latter goes first if it has to.
+
+    What comes after a product is subtracted and what comes right before it gives it its sign, so
+    nothing is negated.
+    """
+    terms = sorted(terms, key=lambda t: (t.sign, [order.key(x) for x in t.factors]))
+    addends = [t for t in terms if not t.is_product]
+    first = sum(t.sign == "+" for t in addends) or 1
+    return [*addends[:first], *(t for t in terms if t.is_product), *addends[first:]]
+
+
+def add(x: Term, y: Term, notes: Notes) -> Term:
+    """Return the sum of two terms: an addend, which is negative only if both are addends and so."""
+    sign: Sign = "+"
+    op: Fma4 | Fma3 | Add | Subtract
+    if x.is_product and y.is_product:
+        op = Fma4(x.sign, y.sign)
+    elif x.is_product or y.is_product:
+        x, y = (x, y) if x.is_product else (y, x)
+        op = Fma3(x.sign, y.sign)
+    elif x.sign == y.sign:
+        op, sign = Add(), x.sign
+    else:
+        x, y = (x, y) if x.sign == "+" else (y, x)
+        op = Subtract()
+    if isinstance(op, Fma3 | Fma4):
+        notes.fired[op.name] += 1
+    node = op(*x.factors, *y.factors)
+    return Term(sign, (node,), node.shape)

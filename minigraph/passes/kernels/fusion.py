@@ -1,0 +1,283 @@
+"""Fusion: which nodes become one generated kernel.
+
+The nodes are visited against the direction of the data.  Each joins the kernel that reads it first,
+if that kernel can take it; else a kernel begins with it.  So the kernels have begun in the reverse
+of an order in which they can run, and no cycle needs to be looked for.
+
+A node that several kernels read is computed in the first and stored for the others; those compute
+it again where that costs less than reading it.  A node does not move into a later kernel if that
+would keep its inputs alive for longer than it is worth: the peak of memory does not rise.
+
+What kept neighbours apart stands, in words, in `notes.stops`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from minigraph.graph import Graph, Item, Node, in_place_of
+from minigraph.jit.domain import Loops, Unfit
+from minigraph.jit.expression import is_number
+from minigraph.jit.fused import Fused, stand_ins
+from minigraph.jit.kernel import specialise
+from minigraph.passes.kernels.group import Group, is_cheap, is_kernel_op, is_placement
+from minigraph.passes.notes import Notes, Stop
+
+NEAR = 6  # ops that are worth computing again rather than storing their result
+PAGE = 4096  # bytes that it does not matter to keep
+
+
+def fuse_elementwise(graph: Graph, notes: Notes) -> Graph:
+    """Let elementwise ops that read one another become one kernel."""
+    return _Fusion(graph, notes, reductions=False).result()
+
+
+def fuse_kernels(graph: Graph, notes: Notes) -> Graph:
+    """Let elementwise ops and reductions that read one another become one kernel."""
+    return _Fusion(graph, notes, reductions=True).result()
+
+
+class _Fusion:
+    """The state of the pass."""
+
+    def __init__(self, graph: Graph, notes: Notes, reductions: bool) -> None:
+        self.graph = graph
+        self.notes = notes
+        self.users = graph.users()
+        self.outputs = set(graph.outputs)
+        self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
+        self.order, self.when = self._times()
+        self.last = {x: max((self.when[y] for y in ys), default=0) for x, ys in self.users.items()}
+        self.begun = 0
+        self.alone: dict[Node, int] = {}  # nodes that stay as they are -> `begun`
+        self.groups: list[Group] = []
+        self.home: dict[Node, Group] = {}  # the kernel that computes a node first
+        self.copies: dict[Node, list[Group]] = {}  # others that compute it again
+        for node in reversed(self.order):
+            if node.inputs:
+                self._visit(node)
+
+    def _times(self) -> tuple[list[Node], dict[Node, int]]:
+        """Return the order of execution, and how many ops that no kernel takes ran before each.
+
+        What only outputs depend on, such as updates, runs at the end as far as kernels go, and as
+        soon as its inputs are there as far as memory goes.
+        """
+        tail = self._tail()
+        order = self.graph.by_turn(last=tail)
+        when: dict[Node, int] = {}
+        heavy = 0
+        for node in order:
+            ready = max((when[x] for x in node.inputs), default=0)
+            when[node] = heavy if node.inputs and node not in tail else ready
+            if node.inputs and node not in self.fusable and not node.op.is_view:
+                heavy += 1
+                when[node] = heavy
+        return order, when
+
+    def _tail(self) -> set[Node]:
+        """Return the nodes that only outputs depend on, by way of nodes that kernels can take.
+
+        Updates, that is.  Wherever they were written, nothing else waits for them.
+        """
+        tail: set[Node] = set()
+        for node in reversed(self.graph.order):
+            light = node in self.fusable or is_placement(node) or isinstance(node.op, Item)
+            if light and node.inputs and all(user in tail for user in self.users[node]):
+                tail.add(node)
+        return tail
+
+    # ------------------------------------------------------------ which kernel takes which node
+
+    def _visit(self, node: Node) -> None:
+        reading: dict[Group, list[Node]] = {}
+        outside = node in self.outputs
+        first = 0  # which of the readers that stay alone runs first
+        for user in dict.fromkeys(self.users[node]):
+            groups = [*self.copies.get(user, ())]
+            if user in self.home:
+                groups.append(self.home[user])
+            for group in groups:
+                reading.setdefault(group, []).append(user)
+            if user in self.alone:
+                outside = True
+                first = max(first, self.alone[user])
+                if node in self.fusable and not user.op.is_view and user not in self.fusable:
+                    self._stop(node, user, f"{user.op.name} has a kernel of its own")
+        if is_placement(node):
+            self._place(node, reading, outside, first)
+        elif node not in self.fusable:
+            self._leave(node, max([first, *(group.begun for group in reading)]))
+            own = "moves elements" if node.op.is_view else "has a kernel of its own"
+            maker = node.inputs[0] if isinstance(node.op, Item) else node
+            for users in reading.values():
+                self._stop(maker, users[0], f"{maker.op.name} {own}")
+        else:
+            self._compute(node, reading, outside, first)
+
+    def _place(
+        self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
+    ) -> None:
+        """Let each kernel that reads a view see to it itself."""
+        for group, users in reading.items():
+            if self._take(group, node, users, stored=False):
+                self.copies.setdefault(node, []).append(group)
+            else:
+                outside = True
+                first = max(first, group.begun)
+        if outside:
+            self._leave(node, first)
+
+    def _compute(
+        self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
+    ) -> None:
+        """Put a node into the kernel that reads it first, or begin one with it."""
+        home = max(reading, key=lambda group: group.begun, default=None)
+        if home is not None and home.begun <= first:
+            users = reading[home]
+            self._stop(node, users[0], "its result is needed before the kernel can run")
+            home = None
+        again = self._copies(node, [group for group in reading if group is not home], outside)
+        stored = outside or len(again) + (home is not None) < len(reading)
+        if home is not None and self._lives_longer(home, node, stored):
+            self._stop(node, reading[home][0], "what it reads would have to be kept for longer")
+            home = None
+        if home is None or not self._take(home, node, reading[home], stored):
+            home = Group(self._next(), self.when[node])
+            home.begin(node)
+            self.groups.append(home)
+        self.home[node] = home
+        for group in again:
+            if group is not home and self._take(group, node, reading[group], stored=False):
+                self.copies.setdefault(node, []).append(group)
+            else:
+                home.stored.add(node)
+
+    def _copies(self, node: Node, readers: list[Group], outside: bool) -> list[Group]:
+        """Return the kernels that had better compute a node again than read its result."""
+        if not is_cheap(node):
+            return []
+        sources = self._sources(node)
+        costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
+        there = self.fusable.isdisjoint(sources - self.outputs)
+        if there and not outside and max(costs, default=0) <= node.spec.nbytes:
+            return readers  # then it need not be stored: what it is made of takes its place
+        large = {x for x in node.inputs if self._is_large(x, node)}
+        return [group for group in readers if group.reads.keys() >= large]
+
+    def _sources(self, node: Node) -> set[Node]:
+        """Return the large values from which cheap ops make a cheap node, a few ops away."""
+        found: set[Node] = set()
+        near = [node]
+        for y in near:
+            for x in y.inputs:
+                if self._is_large(x, node):
+                    cheap = x in self.fusable and is_cheap(x) and x not in self.outputs
+                    if (cheap or is_placement(x)) and len(near) < NEAR:
+                        near.append(x)
+                    else:
+                        found.add(x)
+        return found
+
+    def _is_large(self, x: Node, node: Node) -> bool:
+        """Whether reading `x` costs something beside reading `node`."""
+        return not is_number(x) and x.spec.nbytes > node.spec.nbytes // 8
+
+    def _lives_longer(self, group: Group, node: Node, stored: bool) -> bool:
+        """Whether more memory would be held, by what the node reads, until the kernel runs."""
+        if group.when <= self.when[node]:
+            return False  # nothing that matters runs in between
+        gained = 0 if stored else node.spec.nbytes
+        for x in set(node.inputs):
+            if x.inputs and x not in self.outputs and self.last[x] < group.when:
+                gained -= x.spec.nbytes
+        return gained < -PAGE
+
+    def _take(self, group: Group, node: Node, users: Sequence[Node], stored: bool) -> bool:
+        try:
+            group.take(node, users, stored)
+        except Unfit as why:
+            self._stop(node, users[0], str(why))
+            return False
+        return True
+
+    def _leave(self, node: Node, first: int) -> None:
+        """Leave a node as it is; a view, which does nothing, for right before `first` needs it."""
+        self.alone[node] = first if node.op.is_view else self._next()
+
+    def _next(self) -> int:
+        self.begun += 1
+        return self.begun
+
+    def _stop(self, node: Node, user: Node, why: str) -> None:
+        self.notes.stops.append(Stop(node.op.name, user.op.name, why, str(node.source)))
+
+    # ------------------------------------------------------------ the new graph
+
+    def result(self) -> Graph:
+        """Return the graph in which each group is one node."""
+        new: dict[Node, Node] = {x: x for x in self.order if not x.inputs}
+        units: list[tuple[int, Node | Group]] = [(group.begun, group) for group in self.groups]
+        units += [(begun, node) for node, begun in self.alone.items()]
+        # Backwards, so views, which have the number of the first that reads them, run before it.
+        for _, unit in sorted(units, key=lambda pair: pair[0])[::-1]:
+            if isinstance(unit, Node):
+                new[unit] = unit.replace(tuple(new[x] for x in unit.inputs))
+            else:
+                self._put(unit, new)
+        return Graph(self.graph.inputs, tuple(new[y] for y in self.graph.outputs))
+
+    def _put(self, group: Group, new: dict[Node, Node]) -> None:
+        """Put what computes a group's members into `new`: as few kernels as can do it."""
+        inside = set(group.members)
+        parts = [group.members]
+        while parts:
+            members = parts.pop()
+            if sum(node in self.fusable for node in members) < 2:
+                for node in reversed(members):
+                    new[node] = node.replace(tuple(new[x] for x in node.inputs))
+                continue
+            others = inside.difference(members)
+            stored = [
+                node
+                for node in reversed(members)
+                if node in group.stored or (others and not others.isdisjoint(self.users[node]))
+            ]
+            try:
+                self._put_kernel(group, members, stored, new)
+            except Unfit as why:
+                half = len(members) // 2
+                later, sooner = members[:half], members[half:]
+                parts += later, sooner
+                border = set(later)
+                pairs = ((x, user) for x in sooner for user in self.users[x] if user in border)
+                for x, user in itertools.islice(pairs, 1):
+                    self._stop(x, user, str(why))
+
+    def _put_kernel(
+        self, group: Group, members: list[Node], stored: list[Node], new: dict[Node, Node]
+    ) -> None:
+        """Put one kernel that computes `stored`, of some members, into `new`; or raise Unfit."""
+        inside = set(members)
+        # What is read at two places, such as x in x + x.T, is two operands.
+        reads: dict[tuple[Node, Loops], None] = {}
+        for node in reversed(members):
+            for x in node.inputs:
+                if x not in inside and not is_number(x):
+                    reads[x, group.loops_of(x, node)] = None
+        given = dict(zip(reads, stand_ins([x.spec for x, _ in reads]), strict=True))
+        made: dict[Node, Node] = {}
+        for node in reversed(members):
+            made[node] = node.replace(
+                tuple(
+                    made[x] if x in inside else given.get((x, group.loops_of(x, node)), x)
+                    for x in node.inputs
+                )
+            )
+        graph = Graph(tuple(given.values()), tuple(made[y] for y in stored))
+        specialise(graph, [x.spec.strides for x, _ in reads])
+        with in_place_of(members[0]):
+            results = Fused(graph).results(*(new[x] for x, _ in reads))
+        new.update(zip(stored, results, strict=True))
+        self.notes.fired["fused"] += 1

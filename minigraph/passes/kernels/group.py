@@ -1,0 +1,232 @@
+"""A kernel that is being put together: which node may join it, and why not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from minigraph.graph import Node
+from minigraph.jit.domain import Loops, Unfit, connections
+from minigraph.jit.expression import is_number, takes_index
+from minigraph.jit.kernel import FEW, FEW_BLOCKS, STRETCH, is_costly
+from minigraph.jit.loops import BLOCKS
+from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.reduction import Reduction
+
+MAX_NODES = 100  # of a kernel: what a compiler handles in a fraction of a second
+MAX_READS = 24  # arrays that a loop may read at once
+NEAR = 12  # nodes that are looked at to foresee a reduction
+
+
+def is_kernel_op(node: Node, reductions: bool) -> bool:
+    """Whether kernels can be generated that compute this node."""
+    specs = [s for x in (node, *node.inputs) for s in x.specs]
+    if not node.inputs or len(node.specs) > 1 or any(x.is_bundle for x in node.inputs):
+        return False
+    if not all(s.size for s in specs):
+        return False
+    if isinstance(node.op, Reduction):
+        return reductions and bool(node.op.combine and long_axes(node))
+    return isinstance(node.op, Elementwise)
+
+
+def is_placement(node: Node) -> bool:
+    """Whether the node only places its input's elements, in a way that a kernel's loops can."""
+    if not node.op.is_view or len(node.inputs) != 1 or not node.size:
+        return False
+    return node.op.along(node.inputs[0].shape, node.shape) is not None
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether computing the node costs less than reading its result would."""
+    if isinstance(node.op, Elementwise):
+        return not is_costly(node.op)
+    return is_placement(node)
+
+
+@dataclass(eq=False)
+class Group:
+    """A kernel that is being put together, from its last node to its first.
+
+    begun    how many kernels, and nodes that stay alone, were begun before it
+    when     how many ops that no kernel takes run before it
+    extents  of its loops
+    reduced  the loops over which it reduces; None while it does not
+    members  its nodes, the last one first
+    loops    for each member which loops its axes are
+    inside   for each reduction which loops the axes of its input are
+    stored   members that somebody else reads
+    reads    what it reads
+    looped   members that are needed within the reduced loops, all of them while nothing is reduced
+    counts   a random op counts the elements along all loops
+    """
+
+    begun: int
+    when: int
+    extents: list[int] = field(default_factory=list)
+    reduced: tuple[int, ...] | None = None
+    members: list[Node] = field(default_factory=list)
+    loops: dict[Node, Loops] = field(default_factory=dict)
+    inside: dict[Node, Loops] = field(default_factory=dict)
+    stored: set[Node] = field(default_factory=set)
+    reads: dict[Node, None] = field(default_factory=dict)
+    looped: set[Node] = field(default_factory=set)
+    counts: bool = False
+
+    @property
+    def kept(self) -> set[int]:
+        return set(range(len(self.extents))).difference(self.reduced or ())
+
+    def begin(self, node: Node) -> None:
+        """Take the last node in."""
+        self.extents = [n for n in node.shape if n != 1]
+        numbers = iter(range(len(self.extents)))
+        self.loops[node] = tuple(None if n == 1 else next(numbers) for n in node.shape)
+        if isinstance(node.op, Reduction):
+            self._reduce(node, self.loops[node])
+        self._add(node, looped=not isinstance(node.op, Reduction))
+        self.stored.add(node)
+
+    def take(self, node: Node, users: Sequence[Node], stored: bool) -> None:
+        """Take in a node that `users`, members, read; Unfit with the reason why not.
+
+        stored  whether somebody else reads it too
+        """
+        if len(self.members) >= MAX_NODES:
+            raise Unfit("the kernel is large enough")
+        reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
+        if len(reads) > MAX_READS:
+            raise Unfit("the kernel would read too many arrays at once")
+        found = {self.loops_of(node, user) for user in users}
+        loops = found.pop()
+        axes = {loop for loop in loops if loop is not None}
+        if found or len(axes) < sum(n != 1 for n in node.shape):
+            raise Unfit("the kernel would read it at two places at once")
+        looped = any(user in self.looped for user in users)
+        if isinstance(node.op, Reduction):
+            self._check_reduction(node, axes, users)
+        else:
+            self._check(node, loops, axes, stored)
+        self.loops[node] = loops
+        if isinstance(node.op, Reduction):
+            self._reduce(node, loops)
+            looped = any(user in self.looped for user in users)
+        self._add(node, looped or bool(axes.intersection(self.reduced or ())))
+        if stored:
+            self.stored.add(node)
+
+    def _add(self, node: Node, looped: bool) -> None:
+        self.members.append(node)
+        self.reads.pop(node, None)
+        self.reads.update((x, None) for x in node.inputs if not is_number(x))
+        self.counts |= takes_index(node.op)
+        if looped:
+            self.looped.add(node)
+
+    def loops_of(self, x: Node, user: Node) -> Loops:
+        """Return which loops the axes of `x` are, which a member reads."""
+        if user in self.inside:
+            return self.inside[user]
+        loops: list[int | None] = [None] * x.ndim
+        for y, pairs in connections(user):
+            if y is x:
+                for i, j in pairs:
+                    loops[i] = self.loops[user][j]
+        return tuple(loops)
+
+    def _check(self, node: Node, loops: Loops, axes: set[int], stored: bool) -> None:
+        """Raise Unfit if a node that is no reduction cannot join."""
+        whole = axes == set(range(len(self.extents)))
+        if takes_index(node.op):
+            in_order = [loop for loop in loops if loop is not None] == sorted(axes)
+            if self.reduced is not None or not whole or not in_order:
+                raise Unfit("random numbers are counted along one flat axis")
+        storable = axes == self.kept if self.reduced is not None else self._will_reduce(node)
+        if stored and not (whole or storable):
+            raise Unfit("its result is stored and has fewer axes than the kernel")
+        each_row = self.reduced is None and not whole and len(self.extents) - 1 in axes
+        if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
+            raise Unfit("it would be computed again for every row")
+
+    def _will_reduce(self, node: Node) -> bool:
+        """Whether a node is made of a reduction over as many elements as the kernel has.
+
+        Then that will most likely join, and the node be what the kernel keeps.
+        """
+        near = [node]
+        for x in near:
+            if isinstance(x.op, Reduction):
+                return x.inputs[0].size == math.prod(self.extents) and not reduces_down(x)
+            if len(near) < NEAR and (isinstance(x.op, Elementwise) or is_placement(x)):
+                near += [y for y in x.inputs if y.size == node.size]
+        return False
+
+    def _check_reduction(self, node: Node, axes: set[int], users: Sequence[Node]) -> None:
+        """Raise Unfit if a reduction cannot join."""
+        extents = long_axes(node)
+        free = [i for i in range(len(self.extents)) if i not in axes]
+        if self.counts:
+            raise Unfit("random numbers are counted along one flat axis")
+        if self.reduced is not None:
+            if tuple(free) != tuple(sorted(self.reduced)):
+                raise Unfit("the kernel reduces over other axes")
+            free = list(self.reduced)
+        if free and [self.extents[i] for i in free] != extents:
+            raise Unfit("the kernel runs over other axes")
+        again = bool(free) and any(user in self.looped for user in users)
+        units, few = math.prod(self.extents[i] for i in axes), FEW
+        if kept_inside(node) in BLOCKS:
+            units, few = units // kept_inside(node), FEW_BLOCKS
+        if again and reduces_down(node):
+            raise Unfit("the kernel would run along the outer axis more than once")
+        if again and units < few and math.prod(extents) > STRETCH:
+            raise Unfit("the kernel would have too few rows to share among threads")
+
+    def _reduce(self, node: Node, loops: Loops) -> None:
+        """Let the kernel run over the axes that a reduction reduces."""
+        assert isinstance(node.op, Reduction)
+        (x,) = node.inputs
+        axes = {loop for loop in loops if loop is not None}
+        if self.reduced is None:
+            free = [i for i in range(len(self.extents)) if i not in axes]
+            if not free:
+                first = len(self.extents)
+                self.extents += long_axes(node)
+                free = list(range(first, len(self.extents)))
+            self.reduced = tuple(free)
+            self._find_looped()
+        reduced = iter(self.reduced)
+        self.inside[node] = tuple(
+            None if n == 1 else next(reduced) if i in node.op.axes else loops[i]
+            for i, n in enumerate(x.shape)
+        )
+
+    def _find_looped(self) -> None:
+        """Find the members that are needed within the reduced loops, which are known now."""
+        self.looped.clear()
+        fed: set[Node] = set()
+        for node in self.members:
+            if node in fed or set(self.loops[node]).intersection(self.reduced or ()):
+                self.looped.add(node)
+                fed.update(node.inputs)
+
+
+def long_axes(node: Node) -> list[int]:
+    """Return the lengths of the axes over which a reduction runs, without those of length 1."""
+    assert isinstance(node.op, Reduction)
+    sizes = [node.inputs[0].shape[i] for i in node.op.axes]
+    return [n for n in sizes if n != 1]
+
+
+def kept_inside(node: Node) -> int:
+    """Return the length of the innermost axis if a reduction keeps it, else 1."""
+    assert isinstance(node.op, Reduction)
+    shape = node.inputs[0].shape
+    last = max((i for i, n in enumerate(shape) if n != 1), default=None)
+    return 1 if last is None or last in node.op.axes else shape[last]
+
+
+def reduces_down(node: Node) -> bool:
+    """Whether a reduction keeps a long innermost axis, so that columns run beside each other."""
+    return kept_inside(node) > 1 and kept_inside(node) not in BLOCKS

@@ -1,0 +1,1 @@
+"""The memory layouts of images, chosen over the whole network."""

@@ -1,0 +1,1 @@
+"""Library fusion: which neighbours one kernel of a library computes together."""

@@ -1,0 +1,74 @@
+"""Mixed precision: convolutions and products in a small float type, all else in float32.
+
+Parameters, statistics and the optimizer stay float32, as do the sums within a convolution.  Casts
+are elementwise ops, so fused kernels write the small type where a convolution reads it.
+
+P. Micikevicius et al. (2018), Mixed precision training, https://arxiv.org/abs/1710.03740.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigraph.graph import BFLOAT16, DType, Graph, Node, Op
+from minigraph.ops.arithmetic import floor, pow
+from minigraph.ops.cast import Astype, astype
+from minigraph.ops.comparison import isfinite, logical_and, where
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.exponential import log2
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.reduction import Max
+from minigraph.ops.shape import reshape
+from minigraph.passes.notes import Notes
+
+# How many operands, the first ones, may be gradients.
+SCALED: dict[type[Op], int] = {
+    Conv2d: 0,
+    Conv2dBackwardData: 1,
+    Conv2dBackwardWeights: 1,
+    Matmul: 2,
+}
+HEAVY = tuple(SCALED)
+TYPES: dict[str, DType] = {"bfloat16": BFLOAT16, "float16": np.dtype(np.float16)}
+
+
+def compute_small(graph: Graph, notes: Notes, amp: str) -> Graph:
+    """Return the graph with float32 convolutions and products in the type that `amp` names."""
+    small = TYPES[amp]
+    casts: dict[tuple[Node, bool], tuple[Node, Node | None]] = {}
+
+    def cast(x: Node, scaled: bool) -> tuple[Node, Node | None]:
+        """Return x in the small type, and what it was multiplied by before."""
+        if (x, scaled) not in casts:
+            scale = _scale(x) if scaled else None
+            if isinstance(x.op, Astype) and x.inputs[0].dtype == small and not scaled:
+                casts[x, scaled] = x.inputs[0], None
+            else:
+                casts[x, scaled] = astype(x if scale is None else x * scale, small), scale
+        return casts[x, scaled]
+
+    def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if not isinstance(node.op, HEAVY) or node.dtype != np.float32:
+            return node.replace(inputs)
+        notes.fired[f"{node.name} in {amp}"] += 1
+        # bfloat16 has the range of float32.
+        scaled = SCALED[type(node.op)] if small == np.float16 else 0
+        made = [cast(x, i < scaled) for i, x in enumerate(inputs)]
+        y = astype(node.op(*(x for x, _ in made)), "float32")
+        for _, scale in made:
+            y = y if scale is None else y / scale
+        return y
+
+    return graph.map(rewrite)
+
+
+def _scale(x: Node) -> Node:
+    """Return the power of two that brings the largest element of x near 1.
+
+    Gradients may be smaller than 6e-8, the smallest number of float16.  A power of two rounds
+    nothing; where x is all zeros, or not all numbers, it is 1.
+    """
+    largest = Max(tuple(range(x.ndim)))(abs(x))
+    usable = logical_and(largest > 0, isfinite(largest))
+    exponent = floor(log2(where(usable, largest, 1.0)))
+    return reshape(pow(2.0, -exponent), ())

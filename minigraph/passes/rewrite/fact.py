@@ -1,0 +1,124 @@
+"""What is known of a value before it is computed, which conditions of rules ask for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from minigraph.graph import BOOL, Constant, DType, Graph, Node, Op
+from minigraph.ops.activation import Sigmoid
+from minigraph.ops.arithmetic import (
+    Abs,
+    Add,
+    Divide,
+    Maximum,
+    Minimum,
+    Multiply,
+    Rounding,
+    Sign,
+    Sqrt,
+    Square,
+)
+from minigraph.ops.cast import Astype
+from minigraph.ops.elementwise import kind
+from minigraph.ops.exponential import Exp
+from minigraph.ops.reduction import Max, Min, Prod, Sum
+
+DEPTH = 4  # how many nodes above one are looked at; it keeps a question about a node cheap
+
+
+def is_float(node: Node) -> bool:
+    return kind(node.dtype) == "f"
+
+
+def is_bool(node: Node) -> bool:
+    return node.dtype == BOOL
+
+
+def filled_with(node: Node) -> int | float | None:
+    """Return the number that all elements of a constant, or of a view of one, are; else None."""
+    for _ in range(DEPTH):
+        if not node.op.is_view:
+            break
+        node = node.inputs[0]
+    if not isinstance(node.op, Constant) or not node.size:
+        return None
+    value = node.op.value
+    if value.size > 1:
+        bits = np.ascontiguousarray(value).reshape(-1).view(f"u{value.itemsize}")
+        if bits[0] != bits[-1] or not (bits == bits[0]).all():  # of bits: 0.0 is not -0.0
+            return None
+    return float(value.flat[0]) if is_float(node) else int(value.flat[0])
+
+
+# Ops whose results are never negative, and those whose results are not where no operand is.
+NONNEGATIVE: frozenset[type[Op]] = frozenset({Abs, Exp, Sigmoid, Square})
+PRESERVING: frozenset[type[Op]] = frozenset(
+    {Add, Astype, Divide, Max, Maximum, Min, Minimum, Multiply, Prod, Sqrt, Sum}
+)
+
+
+def never_negative(node: Node, depth: int = DEPTH) -> bool:
+    """Whether a value is known to be NaN or at least +0.0, -0.0 excluded."""
+    if kind(node.dtype) in "ub":
+        return True
+    if not depth or not is_float(node):  # the square of an integer may wrap around
+        return False
+    number = filled_with(node)
+    if number is not None:
+        return not math.copysign(1, number) < 0
+    op = type(node.op)
+    if op in NONNEGATIVE or (op is Multiply and node.inputs[0] is node.inputs[1]):
+        return True
+    if op in PRESERVING or node.op.is_view:
+        return all(never_negative(x, depth - 1) for x in node.inputs)
+    return False
+
+
+def is_integral(node: Node) -> bool:
+    """Whether a value is known to have no fraction; infinities and NaN have none."""
+    if not is_float(node) or isinstance(node.op, Rounding | Sign):
+        return True
+    return isinstance(node.op, Astype) and not is_float(node.inputs[0])
+
+
+def is_lossless(source: DType, target: DType) -> bool:
+    """Whether a cast keeps every value of `source`, so that a cast back undoes it."""
+    if source in (target, BOOL):
+        return True
+    if kind(source) == "f":
+        if kind(target) != "f":
+            return False
+        x, y = _finfo(source), _finfo(target)
+        return bool(x.nmant <= y.nmant and x.maxexp <= y.maxexp)
+    if target == BOOL:
+        return False
+    given = np.iinfo(source)
+    if kind(target) == "f":
+        return bool(given.bits <= _finfo(target).nmant + 1)
+    held = np.iinfo(target)
+    return bool(held.min <= given.min and given.max <= held.max)
+
+
+def is_normal(number: float, dtype: DType) -> bool:
+    """Whether a number is neither 0 nor NaN nor too small or too large for a float dtype."""
+    info = _finfo(dtype)
+    return bool(float(info.tiny) <= abs(number) <= float(info.max))
+
+
+def _finfo(dtype: DType) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+def has(graph: Graph, *kinds: type[Op]) -> bool:
+    """Whether there is an op of one of these classes, without which a pass need not begin."""
+    return any(isinstance(node.op, kinds) for node in graph)
+
+
+def read_once(graph: Graph) -> set[Node]:
+    """Return the nodes that are read at one place and are no outputs."""
+    alone = {node for node, users in graph.users().items() if len(users) == 1}
+    return alone.difference(graph.outputs)

@@ -1,0 +1,106 @@
+"""Rules for ops that rearrange elements: chains become one, and what rearranges nothing goes."""
+
+from __future__ import annotations
+
+from minigraph.graph import Node
+from minigraph.ops.reduction import Extremum
+from minigraph.ops.shape import (
+    BroadcastTo,
+    Concat,
+    Flip,
+    Pad,
+    PermuteDims,
+    Reshape,
+    Slice,
+    broadcast_to,
+    permute_dims,
+    reshape,
+)
+from minigraph.passes.rewrite.rule import rule_on, rules_in
+
+
+@rule_on(Reshape, BroadcastTo, Slice, Pad, Extremum)
+def same_shape(node: Node) -> Node | None:
+    """Drop an op that does nothing unless it changes the shape."""
+    (x,) = node.inputs
+    return x if x.shape == node.shape else None
+
+
+@rule_on(Reshape)
+def reshape_of_reshape(node: Node) -> Node | None:
+    (x,) = node.inputs
+    return reshape(x.inputs[0], node.shape) if isinstance(x.op, Reshape) else None
+
+
+@rule_on(BroadcastTo)
+def broadcast_of_broadcast(node: Node) -> Node | None:
+    (x,) = node.inputs
+    return broadcast_to(x.inputs[0], node.shape) if isinstance(x.op, BroadcastTo) else None
+
+
+@rule_on(PermuteDims)
+def permutation_of_permutation(node: Node) -> Node | None:
+    assert isinstance(node.op, PermuteDims)
+    (x,) = node.inputs
+    if not isinstance(x.op, PermuteDims):
+        return None
+    return permute_dims(x.inputs[0], [x.op.axes[a] for a in node.op.axes])
+
+
+@rule_on(PermuteDims)
+def permutation_of_ones(node: Node) -> Node | None:
+    """Reshape where only axes of length 1 move."""
+    assert isinstance(node.op, PermuteDims)
+    (x,) = node.inputs
+    longer = [a for a in node.op.axes if x.shape[a] != 1]
+    return reshape(x, node.shape) if longer == sorted(longer) else None
+
+
+@rule_on(Flip)
+def fewer_flips(node: Node) -> Node | None:
+    """Join flips: an axis that two of them reverse is as it was, and so is one of length 1."""
+    assert isinstance(node.op, Flip)
+    (x,) = node.inputs
+    axes = set(node.op.axes)
+    if isinstance(x.op, Flip):
+        axes ^= set(x.op.axes)
+        (x,) = x.inputs
+    kept = tuple(sorted(a for a in axes if x.shape[a] > 1))
+    if kept == node.op.axes and x is node.inputs[0]:
+        return None
+    return Flip(kept)(x) if kept else x
+
+
+@rule_on(Slice)
+def slice_of_slice(node: Node) -> Node | None:
+    assert isinstance(node.op, Slice)
+    (x,) = node.inputs
+    if not isinstance(x.op, Slice):
+        return None
+    windows = []
+    for n, first, second in zip(node.shape, _windows(x.op), _windows(node.op), strict=True):
+        start, step = first[0] + second[0] * first[2], first[2] * second[2]
+        windows.append((start, start + (n - 1) * step + 1, step) if n else (0, 0, 1))
+    return Slice(*zip(*windows, strict=True))(x.inputs[0])
+
+
+def _windows(op: Slice) -> list[tuple[int, int, int]]:
+    """Return (start, stop, step) of each axis."""
+    return list(zip(op.start, op.stop, op.step, strict=True))
+
+
+@rule_on(Concat)
+def concat_of_one(node: Node) -> Node | None:
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+@rule_on(Reshape, PermuteDims, Flip, Slice)
+def view_of_one_element(node: Node) -> Node | None:
+    """Rearrange no copies of one element, but repeat it."""
+    (x,) = node.inputs
+    if not isinstance(x.op, BroadcastTo) or x.inputs[0].size != 1:
+        return None
+    return broadcast_to(reshape(x.inputs[0], ()), node.shape)
+
+
+RULES = rules_in(globals())
