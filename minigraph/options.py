@@ -1,12 +1,12 @@
-"""Every setting, each with its default, what it takes, and a sentence.
+"""All settings: the options of a `comp_graph`, and what environment variables say.
 
-Options belong to a `comp_graph`; `MINIGRAPH_OPTIONS` fills those that the program did not set.
-The other environment variables are read here and nowhere else, when they are needed, and handed
-down as values.
+`MINIGRAPH_OPTIONS` sets options that the program did not set.  Environment variables are read in
+this file only, when their values are needed, and handed down as values.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import os
@@ -22,21 +22,31 @@ from minigraph.errors import OptionError
 
 @dataclass(frozen=True)
 class Option:
-    """A setting: `choices` lists its values, or `kind` names a type that all of its values have.
+    """A setting, whose values `choices` lists; without them, all of type `kind` are its values.
 
-    A default that follows from other options is a function of all values.
+    default       a value, or a function that makes it from the values of the options above
+    sentence      says what the option does; the README's table shows it
+    default_text  describes a default that is a function or None
+    optional      None is a value too
+    cuda_only     why values other than the default have no effect on other devices
     """
 
     name: str
     default: Any
-    doc: str
+    sentence: str
     choices: tuple[Any, ...] = ()
     kind: type = object
     minimum: float = 0
     maximum: float = math.inf
-    optional: bool = False  # None is a value too
-    elsewhere: str = ""  # why values other than `inert` have no effect but on CUDA devices
-    inert: tuple[Any, ...] = ()
+    optional: bool = False
+    default_text: str = ""
+    cuda_only: str = ""
+
+    @property
+    def default_words(self) -> str:
+        """The default as a table shows it."""
+        quoted = f'"{self.default}"' if isinstance(self.default, str) else str(self.default)
+        return self.default_text or quoted
 
     @property
     def allowed(self) -> str:
@@ -44,14 +54,14 @@ class Option:
             return ", ".join(map(repr, self.choices))
         if self.kind is bool:
             return "True or False"
-        what = f"{self.kind.__name__} >= {self.minimum}"
-        what += f" and <= {self.maximum}" if self.maximum < math.inf else ""
-        return what + " or None" * self.optional
+        limits = f"{self.kind.__name__} >= {self.minimum}"
+        limits += f" and <= {self.maximum}" if self.maximum < math.inf else ""
+        return limits + " or None" * self.optional
 
     def check(self, value: Any) -> Any:
         """Return `value` if this option takes it; OptionError with the allowed values if not."""
         if isinstance(value, np.generic):
-            value = value.item()  # NumPy's numbers are as good as Python's
+            value = value.item()  # a NumPy scalar is as good as the Python number
         if self.choices:
             for choice in self.choices:
                 if type(choice) is type(value) and choice == value:
@@ -66,15 +76,12 @@ class Option:
         raise OptionError(f"option {self.name} does not take {value!r}; allowed: {self.allowed}")
 
     def parse(self, text: str) -> Any:
-        """Return the value that `text`, from the environment, stands for."""
+        """Return the value that `text`, from an environment variable, stands for."""
         words = {"true": True, "false": False, "none": None}
         value: Any = words.get(text.lower(), text)
-        for kind in (int, float):
-            if value is text:
-                try:
-                    value = kind(text)
-                except ValueError:
-                    continue
+        for number in (float, int):
+            with contextlib.suppress(ValueError):
+                value = number(text)
         if self.kind is bool and value in (0, 1):
             value = bool(value)
         return self.check(value)
@@ -86,79 +93,94 @@ OPTIONS: dict[str, Option] = {
         Option(
             "graph_opt_level",
             2,
-            "0 as written, 1 safe rewrites, 2 FMA and library fusion, 3 generated kernels; "
-            "a negative level runs |level| and level 0 side by side and compares",
+            "How far the graph is optimised: 0 as written, up to 3 with generated kernels. A "
+            "negative level also runs level 0 and raises an error where the results differ.",
             choices=tuple(range(-3, 4)),
         ),
         Option(
             "graph_opt.jit",
             "auto",
-            "0 off, 1 elementwise kernels, 2 with reductions; auto: 2 at level 3, else 0",
+            "What becomes generated kernels: 0 nothing, 1 elementwise ops, 2 elementwise ops and "
+            'reductions. "auto" is 2 at level 3 and 0 below.',
             choices=("auto", 0, 1, 2),
         ),
         Option(
             "graph_opt.fast_math",
             False,
-            "allow rewrites that change NaN, infinity or signed zero",
+            "Allow rewrites that may change NaN, infinity or the sign of zero: `x/x` becomes 1, "
+            "`x*0` becomes 0.",
             kind=bool,
         ),
         Option(
             "autotune",
             lambda values: "tune" if abs(values["graph_opt_level"]) >= 2 else "off",
-            "off: heuristics; cached: stored results, else heuristics; tune: measure what is "
-            "missing; frozen: a miss is an error; by default tune at level >= 2, else off",
+            'How algorithms are chosen. "off": by heuristics. "cached": by stored measurements, '
+            'else by heuristics. "tune": by measurements; missing ones are made. "frozen": by '
+            "stored measurements; a missing one is an error.",
             choices=("off", "cached", "tune", "frozen"),
+            default_text='"tune" at levels 2 and 3, else "off"',
         ),
         Option(
             "autotune.workspace_limit",
             None,
-            "bytes of workspace that a chosen algorithm may use",
+            "Choose no algorithm that needs more bytes of workspace than this.",
             kind=int,
             optional=True,
+            default_text="no limit",
         ),
         Option(
             "autotune.deterministic",
             False,
-            "only algorithms that give the same bits every run",
+            "Choose only algorithms that give the same bits in every run.",
             kind=bool,
         ),
         Option(
             "autotune.budget",
             30.0,
-            "seconds of measuring per compile; what is left over uses heuristics",
+            "Measure for at most this many seconds per compile. Whatever is not measured by then "
+            "uses heuristics until the next compile.",
             kind=float,
         ),
         Option(
             "bulk",
             True,
-            "run the whole step as one native call (CPU) or one CUDA graph",
+            "Run a whole step as one native call (CPU) or one CUDA graph. False: one call per "
+            "kernel.",
             kind=bool,
         ),
         Option(
             "precision",
             "float32",
-            "what CUDA may use inside float32 convolutions and products",
+            'CUDA only. "tf32" lets float32 convolutions and matrix products round their inputs to '
+            "TF32.",
             choices=("float32", "tf32"),
-            elsewhere="only CUDA devices compute in tf32",
-            inert=("float32",),
+            cuda_only="only CUDA devices compute in tf32",
         ),
         Option(
             "amp",
             "off",
-            "CUDA: compute in the small type, keep float32 parameters and statistics",
+            'CUDA only. "bfloat16" or "float16" is the type that convolutions and matrix products '
+            "compute in. Parameters and statistics stay float32.",
             choices=("off", "bfloat16", "float16"),
-            elsewhere="only CUDA devices compute in small types",
-            inert=("off",),
+            cuda_only="only CUDA devices compute in small types",
         ),
-        Option("seed", 0, "of the random ops", kind=int, maximum=2**64 - 1),
+        Option(
+            "seed",
+            0,
+            "The seed of the random ops. The same seed, call and op give the same numbers at every "
+            "level and on every device.",
+            kind=int,
+            maximum=2**64 - 1,
+        ),
         Option(
             "num_threads",
             None,
-            "CPU threads; None: $MINIGRAPH_NUM_THREADS, else one for each core",
+            "The number of CPU threads. Small kernels run on one thread.",
             kind=int,
             minimum=1,
-            maximum=4096,  # OpenMP ends the process where it cannot start so many
+            maximum=4096,  # OpenMP ends the process where it cannot start as many threads
             optional=True,
+            default_text="`MINIGRAPH_NUM_THREADS`, else one per core",
         ),
     )
 }
@@ -167,10 +189,9 @@ OPTIONS: dict[str, Option] = {
 def find(name: str) -> Option:
     """Return the option called `name`; OptionError with the nearest names if there is none."""
     if not isinstance(name, str) or name not in OPTIONS:
-        near = difflib.get_close_matches(str(name).lower(), OPTIONS, n=3, cutoff=0.4) or list(
-            OPTIONS
-        )
-        raise OptionError(f"there is no option {name!r}; the nearest names: {', '.join(near)}")
+        nearest = difflib.get_close_matches(str(name).lower(), OPTIONS, n=3, cutoff=0.4)
+        names = ", ".join(nearest or OPTIONS)
+        raise OptionError(f"there is no option {name!r}; the nearest names: {names}")
     return OPTIONS[name]
 
 
@@ -179,7 +200,7 @@ def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
     values = from_environment()
     for name, value in given.items():
         values[name] = find(name).check(value)
-    for name, option in OPTIONS.items():  # in the order of the table: a default may look upwards
+    for name, option in OPTIONS.items():  # in order: a default may depend on the options above
         default = option.default
         values.setdefault(name, default(values) if callable(default) else default)
     return {name: values[name] for name in OPTIONS}
@@ -202,12 +223,11 @@ def from_environment() -> dict[str, Any]:
 
 
 def ineffective(values: Mapping[str, Any], device: str) -> dict[str, str]:
-    """Return the options whose value asks for what the device does not do, with the reasons."""
-    return {
-        name: option.elsewhere
-        for name, option in OPTIONS.items()
-        if option.elsewhere and values[name] not in option.inert and not device.startswith("cuda")
-    }
+    """Return the options whose values have no effect on this device, each with the reason."""
+    if device.startswith("cuda"):
+        return {}
+    ignored = [o for o in OPTIONS.values() if o.cuda_only and values[o.name] != o.default]
+    return {option.name: option.cuda_only for option in ignored}
 
 
 def default_device() -> str:
@@ -241,7 +261,7 @@ def c_compiler() -> str:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of what is kept between processes; None where there is no home for it.
+    """Return the folder of the caches; None where the user has no home folder.
 
     It is `MINIGRAPH_CACHE_DIR`, or `minigraph` in `XDG_CACHE_HOME` or ~/.cache.
     """
@@ -249,7 +269,7 @@ def cache_folder() -> Path | None:
     if given:
         return Path(os.path.expanduser(given)).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # its standard says: a relative one has to be ignored
+    if not base.is_absolute():  # the XDG standard: ignore a relative path
         base = Path(os.path.expanduser("~/.cache"))
     return base / "minigraph" if base.is_absolute() else None
 
@@ -258,7 +278,7 @@ JIT_BACKENDS = ("c", "halide", "nvrtc", "none")
 
 
 def jit_backend() -> str:
-    """Return `MINIGRAPH_JIT_BACKEND`: what compiles fused kernels; "" leaves it to the device."""
+    """Return `MINIGRAPH_JIT_BACKEND`, which compiles generated kernels; "": the device decides."""
     text = os.environ.get("MINIGRAPH_JIT_BACKEND") or ""
     if not text:
         return ""
@@ -275,6 +295,6 @@ def jit_workdir() -> Path | None:
 
 
 def jit_keep_interm() -> bool:
-    """Return `MINIGRAPH_JIT_KEEP_INTERM`: compile all kernels anew, keep sources and objects."""
+    """Return `MINIGRAPH_JIT_KEEP_INTERM`: compile every kernel again and keep its source."""
     text = os.environ.get("MINIGRAPH_JIT_KEEP_INTERM") or "0"
     return bool(Option("MINIGRAPH_JIT_KEEP_INTERM", False, "", kind=bool).parse(text))
