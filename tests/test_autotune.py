@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph.autotune import counters, session
+from minigraph.autotune import session
 from minigraph.autotune.candidate import Candidate, Problem
-from minigraph.autotune.counters import TuningStats, stats
 from minigraph.autotune.data import GUARD
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Measurements
+from minigraph.cache.counters import TuningStats
 from minigraph.graph import FLOATS, Spec
 
 MACHINE = {"library": "3.2.0", "processor": "one"}
@@ -46,7 +46,7 @@ def new_process(monkeypatch):
     def forget():
         monkeypatch.setattr(session, "_unkept", {})
         monkeypatch.setattr("minigraph.errors._warned", set())
-        counters.reset_stats()
+        mg.autotune.reset_stats()
 
     forget()
     return forget
@@ -181,7 +181,7 @@ def test_a_wrong_candidate_is_kept_with_its_error_and_without_a_time(name):
     assert error in b.error
     assert (b.seconds, b.rounds, wrong.runs) == (None, 0, 1)
     assert (a.error, c.error) == ("", "")  # others are not made wrong
-    assert stats().measurements == 2
+    assert mg.autotune.stats().measurements == 2
 
 
 def test_what_a_candidate_leaves_out_is_no_result_of_the_one_before():
@@ -306,9 +306,9 @@ def test_candidates_take_turns():
 def test_nothing_half_measured_is_kept(clock):
     def measured_by(deadline):
         clock.now = 0.0
-        counters.reset_stats()
+        mg.autotune.reset_stats()
         found = measure(problem(candidate("a", Twice(clock, 0.1))), deadline, clock)
-        return found and found.measurements[0].rounds, stats().measurements
+        return found and found.measurements[0].rounds, mg.autotune.stats().measurements
 
     assert measured_by(0.45) == (3, 1)
     assert measured_by(0.25) == (None, 0)
@@ -453,14 +453,14 @@ def test_a_second_session_measures_nothing(store, new_process):
     first = start(store)
     measured = first.tables(two())
     assert origins(measured) == {"small": "measured", "large": "measured"}
-    assert stats() == TuningStats(measurements=4, misses=2)
+    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
     assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
     new_process()
     second = start(store)
     found = second.tables(two())
     assert origins(found) == {"small": "stored", "large": "stored"}
     assert [t for t, _ in found.values()] == [t for t, _ in measured.values()]
-    assert stats() == TuningStats(hits=2)
+    assert mg.autotune.stats() == TuningStats(hits=2)
     assert second.used == first.used
 
 
@@ -468,7 +468,7 @@ def test_what_a_session_knows_it_does_not_look_up_again(store):
     one = start(store)
     one.tables(two())
     assert origins(one.tables(two()[:1])) == {"small": "measured"}
-    assert stats() == TuningStats(measurements=4, misses=2)
+    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
 
 
 def test_another_policy_is_answered_without_measuring(store, new_process):
@@ -480,13 +480,13 @@ def test_another_policy_is_answered_without_measuring(store, new_process):
     known, _ = start(store).tables([problem(fast, candidate("safe"))])["twice"]
     for policy in (Policy(workspace_limit=1024), Policy(deterministic=True)):
         assert choose(known.measurements, policy).name == "safe"
-    assert stats() == TuningStats(hits=1)
+    assert mg.autotune.stats() == TuningStats(hits=1)
 
 
 def test_off_touches_nothing(store):
     assert start(store, "off").tables(two()) == {}
     assert not store.folder.root.exists()
-    assert stats() == TuningStats()
+    assert mg.autotune.stats() == TuningStats()
 
 
 def test_cached_measures_nothing(store):
@@ -500,9 +500,9 @@ def test_cached_measures_nothing(store):
 def test_the_budget_is_kept_and_large_problems_come_first(store, clock):
     one = start(store, budget=0.02, clock=clock)
     assert origins(one.tables(two(clock))) == {"large": "measured"}
-    before = stats()
+    before = mg.autotune.stats()
     assert origins(one.tables(two(clock))) == {"large": "measured"}
-    assert stats() == before
+    assert mg.autotune.stats() == before
     assert {entry.subject for entry in store.entries()} == {"large"}
     assert start(store, budget=0.0).tables(two()[:1]) == {}
 
@@ -529,7 +529,7 @@ def test_a_frozen_miss_names_the_problem_and_the_field_that_differs(store):
         start(store, "frozen", machine=other).tables(two())
     with pytest.raises(mg.CacheError, match="driver is '5', measured with None"):
         start(store, "frozen", machine={**MACHINE, "driver": "5"}).tables(two())
-    assert stats().measurements == 4
+    assert mg.autotune.stats().measurements == 4
 
 
 def test_a_candidate_in_quarantine_stays_there(store, new_process):
@@ -564,7 +564,7 @@ def test_a_loaded_file_goes_before_the_store(store):
 def test_without_a_store_a_process_measures_nothing_twice():
     start().tables(two())
     assert origins(start().tables(two())) == {"small": "measured", "large": "measured"}
-    assert stats() == TuningStats(measurements=4, misses=2, hits=2)
+    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2, hits=2)
 
 
 def test_a_store_that_cannot_be_written_costs_the_persistence_only(tmp_path):
@@ -577,21 +577,21 @@ def test_a_store_that_cannot_be_written_costs_the_persistence_only(tmp_path):
     again.tables(two())
     again.quarantine("small", known.measurements[0], "why")
     assert start(broken).tables(two())["small"][0].measurements[0].error == f"{QUARANTINE}why"
-    assert stats().measurements == 4
+    assert mg.autotune.stats().measurements == 4
 
 
 def test_what_is_cleared_is_measured_again(store):
     start(store).tables(two())
     store.clear()
     assert origins(start(store).tables(two())) == {"small": "measured", "large": "measured"}
-    assert stats().misses == 4
+    assert mg.autotune.stats().misses == 4
 
 
 def test_a_body_of_another_kind_is_measured_again(store):
     odd = Entry("onednn", "small", entry_of().environment, '{"algorithm": 3}')
     store.keep([odd], lambda old, new: new)
     assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
-    assert stats() == TuningStats(measurements=2, misses=1, rejected=1)
+    assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
     assert origins(start(store).tables(two()[:1])) == {"small": "stored"}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.jit.counters import KernelStats
+from minigraph.cache.counters import KernelStats
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")

@@ -18,8 +18,8 @@ import pytest
 import minigraph as mg
 from minigraph import options
 from minigraph.cache import Binaries
+from minigraph.cache.counters import KernelStats, kernel_counters
 from minigraph.devices.cpu import compiler, processes
-from minigraph.jit.counters import KernelStats, count
 from minigraph.jit.source import KernelSource
 
 GCC = compiler.compiler()
@@ -289,7 +289,7 @@ def test_a_kernel_whose_compilation_was_interrupted_is_compiled_by_who_waits(cac
 def test_counting_loses_nothing_among_threads():
     mg.jit.reset_stats()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: [count("loads") for _ in range(2000)], range(8)))
+        list(pool.map(lambda _: [kernel_counters.count("loads") for _ in range(2000)], range(8)))
     assert mg.jit.stats() == counts(loads=16000)
 
 

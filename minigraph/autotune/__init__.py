@@ -5,4 +5,6 @@ and how an array lies in each of its layouts.  What was measured is kept whole, 
 so that another policy is answered from the same measurements.
 """
 
-from minigraph.autotune.counters import reset_stats, stats
+from minigraph.cache.counters import tuning_counters
+
+stats, reset_stats = tuning_counters.stats, tuning_counters.reset_stats

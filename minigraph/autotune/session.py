@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tqdm import tqdm
 
 from minigraph.autotune.candidate import Problem
-from minigraph.autotune.counters import count
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Measurements, environment
+from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError
 
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
@@ -90,11 +90,11 @@ class Session:
             entry, origin = self._find(problem)
             known = table(entry) if entry else "missing"
             if isinstance(known, str) or not entry:
-                count("misses")
-                count("rejected", int(entry is not None))
+                tuning_counters.count("misses")
+                tuning_counters.count("rejected", int(entry is not None))
                 self._missing.add(problem.subject)
                 continue
-            count("hits")
+            tuning_counters.count("hits")
             found.append(entry)
             self._remember(entry, known, origin)
         if self.store:
@@ -108,7 +108,7 @@ class Session:
         if self.store and not stored:
             damaged = self.store.rejected
             stored, origin = self.store.find(problem.kind, problem.subject, fields), STORED
-            count("rejected", self.store.rejected - damaged)
+            tuning_counters.count("rejected", self.store.rejected - damaged)
         loaded = self.loaded.get(key)
         if loaded:  # what is stored may be in quarantine
             return merge(stored, loaded) if stored else loaded, LOADED

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
-from minigraph.autotune.counters import count
 from minigraph.autotune.data import Block, Data
 from minigraph.autotune.measurement import Measurement, ProblemTable
+from minigraph.cache.counters import tuning_counters
 
 HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
 CHEAP = 1e-3  # if it took more seconds than this: the first of short runs says little
@@ -57,7 +57,7 @@ def measure(
                     return None
                 trial.time(clock)
     measurements = tuple(trial.measurement() for trial in trials)
-    count("measurements", sum(m.seconds is not None for m in measurements))
+    tuning_counters.count("measurements", sum(m.seconds is not None for m in measurements))
     return ProblemTable(problem.subject, measurements)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from minigraph.autotune.counters import count
 from minigraph.autotune.measurement import merge, table
 from minigraph.cache import KINDS, Entry, file
+from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, OptionError, warn_once
 from minigraph.program import Backend
 
@@ -77,7 +77,7 @@ def load(path: str | os.PathLike[str], type: str, backend: Backend) -> Loaded:
             rejected.append((f"{entry.kind} {entry.subject}", why))
         else:
             accepted += 1
-    count("rejected", len(rejected))
+    tuning_counters.count("rejected", len(rejected))
     return Loaded(accepted, rejected, entries, contents.fields)
 
 

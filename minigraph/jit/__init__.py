@@ -6,4 +6,6 @@ writes, and holds extents and strides, so a kernel serves every shape with the s
 broadcasting.  It returns 0, or 1 if a value of its inputs does not fit.
 """
 
-from minigraph.jit.counters import reset_stats, stats
+from minigraph.cache.counters import kernel_counters
+
+stats, reset_stats = kernel_counters.stats, kernel_counters.reset_stats

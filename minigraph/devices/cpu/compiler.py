@@ -23,11 +23,11 @@ from pathlib import Path
 
 from minigraph import options as settings
 from minigraph.cache import Binaries, Entry
+from minigraph.cache.counters import kernel_counters
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import openmp, processes
 from minigraph.errors import warn_once
 from minigraph.jit.c.prelude import PRELUDE, vector_math
-from minigraph.jit.counters import count
 from minigraph.jit.source import KernelSource, digest
 
 FLAGS = (
@@ -117,7 +117,7 @@ def load(sources: Sequence[KernelSource], on_disk: bool = True) -> list[int]:
         missing = {name: s for name, s in wanted.items() if name not in _addresses}
         _addresses.update((name, Future()) for name in missing)
         futures = {name: _addresses[name] for name in wanted}
-    count("memory_hits", len(wanted) - len(missing))
+    kernel_counters.count("memory_hits", len(wanted) - len(missing))
     try:
         for name, address in _find(missing, on_disk):
             futures[name].set_result(address)
@@ -152,8 +152,8 @@ def _find(missing: Mapping[str, KernelSource], on_disk: bool) -> Iterator[tuple[
             except (OSError, AttributeError):  # removed since, or a disk that runs no code
                 continue
             del left[name]
-            count("disk_hits")
-            count("loads")
+            kernel_counters.count("disk_hits")
+            kernel_counters.count("loads")
             yield name, address
     if left:
         yield from _compile(list(left.values()), store, on_disk)
@@ -285,8 +285,8 @@ def _build(units: Sequence[Unit], folder: Path) -> Iterator[tuple[Unit, dict[str
             except (OSError, AttributeError) as error:
                 said = str(error)
             else:
-                count("compilations", len(addresses))
-                count("loads", len(addresses))
+                kernel_counters.count("compilations", len(addresses))
+                kernel_counters.count("loads", len(addresses))
         yield unit, addresses, said
 
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from minigraph import options as settings
 from minigraph.cache import Binaries, Entry
+from minigraph.cache.counters import kernel_counters
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.driver import Driver
 from minigraph.devices.cuda.launch import program
-from minigraph.jit.counters import count
 from minigraph.jit.cuda.prelude import PRELUDE
 from minigraph.jit.source import KernelSource, digest
 
@@ -43,11 +43,11 @@ def load(sources: Sequence[KernelSource], driver: Driver, on_disk: bool) -> dict
     wanted = {source.name: source for source in sources}
     with _lock:
         missing = {n: s for n, s in wanted.items() if (driver.device, n) not in _functions}
-        count("memory_hits", len(wanted) - len(missing))
+        kernel_counters.count("memory_hits", len(wanted) - len(missing))
         for names, cubin in _found(missing, driver.arch, on_disk):
             with driver.current():
                 loaded = driver.load(cubin, names)
-            count("loads", len(names))
+            kernel_counters.count("loads", len(names))
             keys = ((driver.device, name) for name in names)
             _functions.update(zip(keys, loaded, strict=True))
         return {name: _functions[driver.device, name] for name in wanted}
@@ -67,13 +67,13 @@ def _found(
                 there.setdefault(cubin, []).append(name)
                 del left[name]
         for cubin, names in there.items():
-            count("disk_hits", len(names))
+            kernel_counters.count("disk_hits", len(names))
             yield names, cubin
     units = _split(list(left.values()))
     with ThreadPoolExecutor(settings.cpus()) as pool:
         compiled = pool.map(lambda unit: nvrtc.compile(program(unit), arch), units)
         for unit, cubin in zip(units, compiled, strict=True):
-            count("compilations", len(unit))
+            kernel_counters.count("compilations", len(unit))
             if store:
                 store.keep(cubin, {s.name: _key(s, arch) for s in unit})
             yield [s.name for s in unit], cubin
