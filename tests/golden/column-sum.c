@@ -11,7 +11,8 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
   (void)partial; (void)constants;
-  const int64_t width = a[6 + units], blocks = (a[6 + a[1]] + 511) / 512, first = unit % blocks * 512;
+  const int64_t width = a[6 + units], blocks = (a[6 + a[1]] + 511) / 512;
+  const int64_t first = unit % blocks * 512;
   const int64_t n = width - first < 512 ? width - first : 512;
   const int64_t column = unit / blocks * width + first;
   mg_place(a, 2, column, place);

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from minigraph.graph import DType
+from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, stored, takes_index
 from minigraph.jit.kernel import KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
@@ -46,6 +47,16 @@ int NAME(const int64_t *a, char **slots) {
 """
 
 
+def unit_function(pattern: KernelPattern, place: Sequence[str], body: Sequence[str]) -> str:
+    """Return the function that computes one unit, a split of it, or (split -1) what splits make.
+
+    place  statements that say where the operands of the unit begin
+    """
+    head = "static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split)"
+    opening = HEAD.format(count=len(pattern.dtypes))
+    return "\n" + function(head, [opening, *place, *body])
+
+
 def entry(reduces: bool, count: str) -> str:
     """Return the function that shares the units among threads; `count` says how many there are."""
     join = """
@@ -71,17 +82,11 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
 
 def split_or_join(keep: Sequence[str], join: Sequence[str]) -> list[str]:
     """Return statements that keep a split's results, or (split -1) combine those of all."""
-    return [
-        "if (splits > 1) {",
-        "  if (split >= 0) {",
-        *(f"    {line}" for line in keep),
-        "    return;",
-        "  }",
-        "  for (int64_t s = 0; s < splits; s++) {",
-        *(f"    {line}" for line in join),
-        "  }",
-        "}",
-    ]
+    return block(
+        "if (splits > 1)",
+        *block("if (split >= 0)", *keep, "return;"),
+        *block("for (int64_t s = 0; s < splits; s++)", *join),
+    )
 
 
 def declare(pattern: KernelPattern, v: int, index: str, kept: bool = False) -> str:

@@ -15,7 +15,6 @@ Lanes, in the type of the elements, are added to sums, in double for floats, eve
 from __future__ import annotations
 
 from minigraph.jit.c.body import (
-    HEAD,
     accumulators,
     bases,
     combine,
@@ -23,11 +22,12 @@ from minigraph.jit.c.body import (
     element,
     entry,
     identity,
-    lines,
     pointer,
     split_or_join,
+    unit_function,
     widened,
 )
+from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import COLUMNS, ELEMENT, ROW, KernelPattern
 
@@ -39,7 +39,6 @@ _BLOCKS = f"(a[6 + a[1]] + {COLUMNS - 1}) / {COLUMNS}"  # of columns, for each o
 def text(pattern: KernelPattern) -> str:
     """Return the functions of a "column" kernel, called NAME."""
     reductions = pattern.reductions
-    count = len(pattern.dtypes)
     body = bases(pattern, "1 + units")
     body += [declare(pattern, v, "0") for v in pattern.once]
     for v in reductions:
@@ -51,16 +50,14 @@ def text(pattern: KernelPattern) -> str:
     body += _rows(pattern, reductions)
     body += _splits(pattern, reductions)
     body += _results(pattern)
-    unit = f"""
-static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {{
-  {lines(HEAD.format(count=count).splitlines(), 2)}
-  const int64_t width = a[6 + units], blocks = {_BLOCKS}, first = unit % blocks * {COLUMNS};
-  const int64_t n = width - first < {COLUMNS} ? width - first : {COLUMNS};
-  const int64_t column = unit / blocks * width + first;
-  mg_place(a, {count}, column, place);
-  {lines(body, 2)}
-  (void)stream;
-}}"""
+    place = [
+        f"const int64_t width = a[6 + units], blocks = {_BLOCKS};",
+        f"const int64_t first = unit % blocks * {COLUMNS};",
+        f"const int64_t n = width - first < {COLUMNS} ? width - first : {COLUMNS};",
+        "const int64_t column = unit / blocks * width + first;",
+        f"mg_place(a, {len(pattern.dtypes)}, column, place);",
+    ]
+    unit = unit_function(pattern, place, [*body, "(void)stream;"])
     return unit + entry(bool(reductions), f"units / a[6 + a[1]] * ({_BLOCKS})")
 
 
@@ -85,19 +82,19 @@ def _rows(pattern: KernelPattern, reductions: list[int]) -> list[str]:
     count = len(pattern.dtypes)
     return [
         f"mg_start(a, {count}, loops, from, at, index);",
-        "for (int64_t begin = from; begin < to;) {",
-        f"  const int64_t stop = begin + {ROWS} < to ? begin + {ROWS} : to;",
-        *(f"  for (int64_t j = 0; j < n; j++) {line}" for line in clear),
-        "  for (; begin < stop; begin++) {",
-        *(f"    {line}" for line in row),
-        "    #pragma GCC ivdep",
-        "    for (int64_t j = 0; j < n; j++) {",
-        *(f"      {line}" for line in body),
-        "    }",
-        f"    mg_next(a, {count}, loops, at, index);",
-        "  }",
-        *(f"  for (int64_t j = 0; j < n; j++) {line}" for line in flush),
-        "}",
+        *block(
+            "for (int64_t begin = from; begin < to;)",
+            f"const int64_t stop = begin + {ROWS} < to ? begin + {ROWS} : to;",
+            *(f"for (int64_t j = 0; j < n; j++) {line}" for line in clear),
+            *block(
+                "for (; begin < stop; begin++)",
+                *row,
+                "#pragma GCC ivdep",
+                *block("for (int64_t j = 0; j < n; j++)", *body),
+                f"mg_next(a, {count}, loops, at, index);",
+            ),
+            *(f"for (int64_t j = 0; j < n; j++) {line}" for line in flush),
+        ),
     ]
 
 
@@ -128,7 +125,5 @@ def _results(pattern: KernelPattern) -> list[str]:
     return [
         *(pointer(pattern, k, f"base{k}") for k in moving),
         "#pragma GCC ivdep",
-        "for (int64_t j = 0; j < n; j++) {",
-        *(f"  {line}" for line in body),
-        "}",
+        *block("for (int64_t j = 0; j < n; j++)", *body),
     ]

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minigraph.jit.c.body import (
-    HEAD,
     PIECE,
     accumulators,
     bases,
@@ -33,11 +32,12 @@ from minigraph.jit.c.body import (
     element,
     entry,
     identity,
-    lines,
     pointer,
     split_or_join,
+    unit_function,
     widened,
 )
+from minigraph.jit.emitter import block, indented
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ELEMENT, ROW, KernelPattern
 
@@ -53,6 +53,7 @@ def text(pattern: KernelPattern) -> str:
 def _unit(pattern: KernelPattern) -> str:
     """The function that computes one unit, a split of it, or (split -1) what the splits make."""
     count, reductions = len(pattern.dtypes), pattern.reductions
+    place = ["const int64_t inner = extent[loops - 1];", f"mg_place(a, {count}, unit, place);"]
     body = bases(pattern, "pitch - 1")
     clear = []
     for v in reductions:
@@ -66,24 +67,14 @@ def _unit(pattern: KernelPattern) -> str:
         if reductions and pattern.stages == 1:
             body += _splits(pattern)
         body += _once(pattern, stage + 1)
-    return f"""
-static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {{
-  {lines(HEAD.format(count=count).splitlines(), 2)}
-  const int64_t inner = extent[loops - 1];
-  mg_place(a, {count}, unit, place);
-  {lines(body, 2)}
-  (void)stream;
-}}
-"""
+    return unit_function(pattern, place, [*body, "(void)stream;"]) + "\n"
 
 
 def _each_lane(pattern: KernelPattern, body: Iterable[str]) -> list[str]:
     """The loop over lanes, which is vectorised before anything unrolls it."""
     return [
         "#pragma omp simd",
-        f"for (int k = 0; k < {pattern.lanes}; k++) {{",
-        *(f"  {line}" for line in body),
-        "}",
+        *block(f"for (int k = 0; k < {pattern.lanes}; k++)", *body),
     ]
 
 
@@ -135,9 +126,7 @@ def _once(pattern: KernelPattern, stage: int) -> list[str]:
     # Where splits share a unit, an input that this overwrites may still be read.
     return [
         *body,
-        "if (splits == 1 || split < 0) {",
-        *(f"  {line}" for line in _each_lane(pattern, write)),
-        "}",
+        *block("if (splits == 1 || split < 0)", *_each_lane(pattern, write)),
     ]
 
 
@@ -165,23 +154,26 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
         limit = [f"if (stream && n > {pixels}) n = {pixels};"] if streams else []
         row += _mapped(pattern, stage, taken, each, streams)
     count = len(pattern.dtypes)
-    inside = [
+    return block(
+        "",
         *before,
         "int64_t begin = from, col = begin % inner;",
         f"mg_start(a, {count}, loops - 1, begin / inner, at, index);",
-        "while (begin < to) {",
-        "  int64_t n = inner - col < to - begin ? inner - col : to - begin;",
-        *(f"  {line}" for line in limit + row),
-        "  begin += n;",
-        "  if ((col += n) == inner) {",
-        "    col = 0;",
-        f"    mg_next(a, {count}, loops - 1, at, index);",
-        "  }",
-        *(f"  {line}" for line in after),
-        "}",
+        *block(
+            "while (begin < to)",
+            "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
+            *limit,
+            *row,
+            "begin += n;",
+            *block(
+                "if ((col += n) == inner)",
+                "col = 0;",
+                f"mg_next(a, {count}, loops - 1, at, index);",
+            ),
+            *after,
+        ),
         *(["if (stream) mg_fence();"] if streams else []),
-    ]
-    return ["{", *(f"  {line}" for line in inside), "}"]
+    )
 
 
 def _accumulated(pattern: KernelPattern, reduced: list[int]) -> tuple[list[str], list[str]]:
@@ -194,18 +186,12 @@ def _accumulated(pattern: KernelPattern, reduced: list[int]) -> tuple[list[str],
         clear.append(f"{lane} = {identity(pattern, value)};")
         fold.append(f"total{v}[k] = {combine(value, lane, f'total{v}[k]')};")
     each = f"for (int u = 0; u < {PIXELS}; u++)"
-    empty = [each, *(f"  {line}" for line in _each_lane(pattern, fold + clear))]
-    return [
-        *made,
-        each,
-        *(f"  {line}" for line in _each_lane(pattern, clear)),
-        "int64_t filled = 0;",
-    ], [
-        f"if ((filled += n) >= {STRETCH} || begin == to) {{",
-        "  filled = 0;",
-        *(f"  {line}" for line in empty),
-        "}",
-    ]
+    empty = [each, *indented(_each_lane(pattern, fold + clear))]
+    when = f"if ((filled += n) >= {STRETCH} || begin == to)"
+    return (
+        [*made, each, *indented(_each_lane(pattern, clear)), "int64_t filled = 0;"],
+        block(when, "filled = 0;", *empty),
+    )
 
 
 def _combined(pattern: KernelPattern, stage: int, taken: list[str], each: list[int]) -> list[str]:
@@ -216,12 +202,11 @@ def _combined(pattern: KernelPattern, stage: int, taken: list[str], each: list[i
     for v in pattern.reduced(stage):
         value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
         body.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
-    inside = [f"  {line}" for line in _each_lane(pattern, body)]
+    inside = indented(_each_lane(pattern, body))
     return [
         "int64_t j = 0;",
         f"for (; j + {PIXELS} <= n; j += {PIXELS})",
-        f"  for (int u = 0; u < {PIXELS}; u++)",
-        *(f"  {line}" for line in inside),
+        *indented([f"for (int u = 0; u < {PIXELS}; u++)", *inside]),
         "for (int u = 0; u < n - j; u++)",
         *inside,
     ]
@@ -242,7 +227,7 @@ def _mapped(
         before.append(f"{held} piece{k}[{PIECE}];")
         before.append(f"{held} *out{k} = stream ? piece{k} : p{k};")
         after.append(f"if (stream) mg_stream(p{k}, piece{k}, n * {lanes} * sizeof *piece{k});")
-    inside = [f"  {line}" for line in _each_lane(pattern, body)]
+    inside = indented(_each_lane(pattern, body))
     return [*before, "for (int64_t j = 0; j < n; j++)", *inside, *after]
 
 

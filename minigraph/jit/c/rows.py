@@ -25,7 +25,6 @@ over the loops that reduces nothing computes it piece by piece into a buffer tha
 from __future__ import annotations
 
 from minigraph.jit.c.body import (
-    HEAD,
     PIECE,
     accumulators,
     bases,
@@ -34,11 +33,12 @@ from minigraph.jit.c.body import (
     element,
     entry,
     identity,
-    lines,
     pointer,
     split_or_join,
+    unit_function,
     widened,
 )
+from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ELEMENT, ROW, STRETCH, UNIT, KernelPattern
 
@@ -73,6 +73,7 @@ static {long} NAME_fold{v}({short} *lane, {long} total) {{
 def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
     """The function that computes one unit, a split of it, or (split -1) what the splits make."""
     count = len(pattern.dtypes)
+    place = ["const int64_t inner = extent[loops - 1];", f"mg_place(a, {count}, unit, place);"]
     body = bases(pattern, "pitch - 1") + _next_unit(pattern)
     for v in reductions:
         _, long = accumulators(pattern, pattern.values[v])
@@ -84,14 +85,8 @@ def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
         if reductions and pattern.stages == 1:
             body += _splits(pattern, reductions)
         body += _once(pattern, stage + 1)
-    return f"""
-static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {{
-  {lines(HEAD.format(count=count).splitlines(), 2)}
-  const int64_t inner = extent[loops - 1];
-  mg_place(a, {count}, unit, place);
-  {lines(body, 2)}
-  (void)stream; (void)inner; (void)index; (void)at; (void)to;
-}}"""
+    body.append("(void)stream; (void)inner; (void)index; (void)at; (void)to;")
+    return unit_function(pattern, place, body)
 
 
 def _once(pattern: KernelPattern, stage: int) -> list[str]:
@@ -167,21 +162,22 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
         row += _combined(pattern, stage, each, folds)
     else:
         row += _mapped(pattern, stage, each, streams)
-    inside = [
+    return block(
+        "",
         *lanes,
         "int64_t begin = from, col = begin % inner;",
         f"mg_start(a, {len(pattern.dtypes)}, loops - 1, begin / inner, at, index);",
-        "while (begin < to) {",
-        "  const int64_t n = inner - col < to - begin ? inner - col : to - begin;",
-        *(f"  {line}" for line in row),
-        "  begin += n;",
-        "  col = 0;",
-        f"  mg_next(a, {len(pattern.dtypes)}, loops - 1, at, index);",
-        "}",
+        *block(
+            "while (begin < to)",
+            "const int64_t n = inner - col < to - begin ? inner - col : to - begin;",
+            *row,
+            "begin += n;",
+            "col = 0;",
+            f"mg_next(a, {len(pattern.dtypes)}, loops - 1, at, index);",
+        ),
         *folds,
         *(["if (stream) mg_fence();"] if streams else []),
-    ]
-    return ["{", *(f"  {line}" for line in inside), "}"]
+    )
 
 
 def _computed(pattern: KernelPattern, stage: int, values: list[int], index: str) -> list[str]:
@@ -202,27 +198,20 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list
         value = pattern.values[v]
         new = widened(pattern, value)
         body.append(f"lane{v}[k] = {combine(value, new, f'lane{v}[k]')};")
-    return [
-        f"for (int64_t first = 0; first < n; first += {STRETCH}) {{",
-        f"  const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
-        "  int64_t j = first;",
-        f"  for (; j + {LANES} <= last; j += {LANES}) {{",
-        *(f"    {line}" for line in _fetch(pattern, stage, "j", str(LANES))),
-        "    #pragma GCC ivdep",
-        f"    for (int64_t k = 0; k < {LANES}; k++) {{",
-        *(f"      {line}" for line in body),
-        "    }",
-        "  }",
-        "  #pragma GCC ivdep",
-        "  for (int64_t k = 0; k < last - j; k++) {",
-        *(f"    {line}" for line in body),
-        "  }",
-        f"  if ((filled += last - first) >= {STRETCH}) {{",
-        "    filled = 0;",
-        *(f"    {line}" for line in folds),
-        "  }",
-        "}",
-    ]
+    return block(
+        f"for (int64_t first = 0; first < n; first += {STRETCH})",
+        f"const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
+        "int64_t j = first;",
+        *block(
+            f"for (; j + {LANES} <= last; j += {LANES})",
+            *_fetch(pattern, stage, "j", str(LANES)),
+            "#pragma GCC ivdep",
+            *block(f"for (int64_t k = 0; k < {LANES}; k++)", *body),
+        ),
+        "#pragma GCC ivdep",
+        *block("for (int64_t k = 0; k < last - j; k++)", *body),
+        *block(f"if ((filled += last - first) >= {STRETCH})", "filled = 0;", *folds),
+    )
 
 
 def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list[int]) -> list[str]:
@@ -235,28 +224,23 @@ def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list
         return [
             *_fetch(pattern, stage, "0", "n"),
             "#pragma GCC ivdep",
-            "for (int64_t j = 0; j < n; j++) {",
-            *(f"  {line}" for line in body),
-            "}",
+            *block("for (int64_t j = 0; j < n; j++)", *body),
         ]
     held = {k: c_type(pattern.dtypes[k]) for k in streams}
-    return [
-        f"for (int64_t first = 0; first < n; first += {PIECE}) {{",
-        *(f"  {held[k]} piece{k}[{PIECE}];" for k in streams),
-        f"  const int64_t last = stream && n - first > {PIECE} ? first + {PIECE} : n;",
-        *(f"  {line}" for line in _fetch(pattern, stage, "first", "last - first")),
-        *(f"  {held[k]} *out{k} = stream ? piece{k} - first : p{k};" for k in streams),
-        "  #pragma GCC ivdep",
-        "  for (int64_t j = first; j < last; j++) {",
-        *(f"    {line}" for line in body),
-        "  }",
-        "  if (!stream) break;",
+    return block(
+        f"for (int64_t first = 0; first < n; first += {PIECE})",
+        *(f"{held[k]} piece{k}[{PIECE}];" for k in streams),
+        f"const int64_t last = stream && n - first > {PIECE} ? first + {PIECE} : n;",
+        *_fetch(pattern, stage, "first", "last - first"),
+        *(f"{held[k]} *out{k} = stream ? piece{k} - first : p{k};" for k in streams),
+        "#pragma GCC ivdep",
+        *block("for (int64_t j = first; j < last; j++)", *body),
+        "if (!stream) break;",
         *(
-            f"  mg_stream(p{k} + first, piece{k}, (last - first) * sizeof *piece{k});"
+            f"mg_stream(p{k} + first, piece{k}, (last - first) * sizeof *piece{k});"
             for k in streams
         ),
-        "}",
-    ]
+    )
 
 
 def _splits(pattern: KernelPattern, reductions: list[int]) -> list[str]:
