@@ -2,21 +2,25 @@
 
 The gradients are ops of their own: each has its own best algorithm, so each is tuned for itself.
 Images are [n, c, h, w], weights [k, c / groups, r, s].
+
+Each is a sum of matrix products, one for each place in the window: so it needs little memory, and
+takes whichever arrays follow NumPy's protocols.  Sums of 16-bit floats are taken in float32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, Node, Op, Shape, Spec, as_node
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.reduction import sum
-from minigraph.ops.window import Pair, Pairs, as_pair, scatter, steps, windows
+from minigraph.ops.window import Pair, Pairs, as_pair, inside, steps, taps
 
 
 @dataclass(frozen=True)
@@ -51,20 +55,33 @@ class Conv2d(Op):
     def _sides(self) -> Pairs:
         return (self.padding[0], self.padding[0]), (self.padding[1], self.padding[1])
 
-    def patches(self, x: Array, window: Pair) -> Array:
-        """x by groups: [g, n, c / g, i, j, r, s]."""
-        view = windows(x, window, self.stride, self._sides, self.dilation)
-        n, c, *rest = view.shape
-        return np.moveaxis(view.reshape(n, self.groups, c // self.groups, *rest), 1, 0)
-
     def forward(self, x: Array, w: Array, bias: Array | None = None) -> Array:
-        k = w.shape[0] // self.groups
-        parts = [
-            np.tensordot(patch, w[g * k : (g + 1) * k], ((1, 4, 5), (1, 2, 3)))
-            for g, patch in enumerate(self.patches(x, w.shape[2:]))
-        ]
-        y = np.ascontiguousarray(np.moveaxis(np.concatenate(parts, 3), 3, 1))
-        return (y if bias is None else y + bias[:, None, None]).astype(x.dtype, copy=False)
+        y = _zeros(x, self.infer(Spec(x.shape, x.dtype), Spec(w.shape, x.dtype)).shape)
+        total, weights = self.by_group(y), self.by_place(w)
+        for r, s, pixels in self.taps(self.padded(x), w.shape, y.shape):
+            total += weights[r, s] @ self.by_group(pixels)
+        if bias is not None:
+            y += bias[:, None, None]
+        return y.astype(x.dtype, copy=False)
+
+    def padded(self, x: Array) -> Array:
+        """Images with the zeros around them, in the dtype that sums are taken in."""
+        return np.pad(x.astype(_wide(x), copy=False), ((0, 0), (0, 0), *self._sides))
+
+    def taps(self, padded: Array, w: Shape, y: Shape) -> Iterator[tuple[int, int, Array]]:
+        """Yield each place in the window, and the pixels that the weights there meet, as a view."""
+        return taps(padded, w[2:], y[2:], self.stride, self.dilation)  # type: ignore[arg-type]
+
+    def by_group(self, x: Array) -> Array:
+        """Images as matrices [n, groups, channels, pixels]."""
+        n, c, height, width = x.shape
+        return x.reshape(n, self.groups, c // self.groups, height * width)
+
+    def by_place(self, w: Array) -> Array:
+        """Weights as matrices [r, s, groups, out, in], in the dtype that sums are taken in."""
+        k, c, r, s = w.shape
+        matrices = np.moveaxis(w.reshape(self.groups, k // self.groups, c, r, s), (3, 4), (0, 1))
+        return matrices.astype(_wide(w), order="C")
 
     def grad(self, dy: Node, y: Node, x: Node, w: Node, *bias: Node) -> tuple[Node, ...]:
         dx = Conv2dBackwardData(self, x.shape)(dy, w)
@@ -86,14 +103,12 @@ class Conv2dBackwardData(Op):
 
     def forward(self, dy: Array, w: Array) -> Array:
         conv = self.conv
-        k = w.shape[0] // conv.groups
-        parts = [
-            np.tensordot(dy[:, g * k : (g + 1) * k], w[g * k : (g + 1) * k], ((1,), (0,)))
-            for g in range(conv.groups)
-        ]
-        patches = np.moveaxis(np.concatenate(parts, 3), 3, 1)
-        dx = scatter(patches, self.shape, conv.stride, conv._sides, conv.dilation)
-        return dx.astype(dy.dtype, copy=False)
+        padded = conv.padded(_zeros(dy, self.shape))
+        weights = conv.by_place(w).swapaxes(3, 4)
+        gradient = conv.by_group(dy.astype(_wide(dy), copy=False))
+        for r, s, pixels in conv.taps(padded, w.shape, dy.shape):
+            pixels += (weights[r, s] @ gradient).reshape(pixels.shape)
+        return inside(padded, self.shape, conv._sides).astype(dy.dtype, copy=False)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, w: Node) -> tuple[Node, Node]:
         return self.conv(ddx, w), Conv2dBackwardWeights(self.conv, w.shape)(dy, ddx)
@@ -112,15 +127,30 @@ class Conv2dBackwardWeights(Op):
         return Spec(self.shape, dy.dtype)
 
     def forward(self, dy: Array, x: Array) -> Array:
-        k = self.shape[0] // self.conv.groups
-        parts = [
-            np.tensordot(dy[:, g * k : (g + 1) * k], patch, ((0, 2, 3), (0, 2, 3)))
-            for g, patch in enumerate(self.conv.patches(x, (self.shape[2], self.shape[3])))
-        ]
-        return np.concatenate(parts).astype(dy.dtype, copy=False)
+        conv = self.conv
+        dw = _zeros(dy, self.shape)
+        places = dw.reshape(conv.groups, -1, *self.shape[1:])
+        gradient = self._rows(dy.astype(_wide(dy), copy=False))
+        for r, s, pixels in conv.taps(conv.padded(x), self.shape, dy.shape):
+            places[..., r, s] = gradient @ self._rows(pixels).swapaxes(1, 2)
+        return dw.astype(dy.dtype, copy=False)
+
+    def _rows(self, x: Array) -> Array:
+        """Images as matrices [groups, channels, pixels of all images]."""
+        matrices = np.moveaxis(self.conv.by_group(x), 0, 2)
+        return matrices.reshape(*matrices.shape[:2], -1)
 
     def grad(self, ddw: Node, dw: Node, dy: Node, x: Node) -> tuple[Node, Node]:
         return self.conv(x, ddw), Conv2dBackwardData(self.conv, x.shape)(dy, ddw)
+
+
+def _wide(x: Array) -> DType:
+    """The dtype in which sums are taken: at least float32."""
+    return np.promote_types(x.dtype, np.float32)
+
+
+def _zeros(like: Array, shape: Shape) -> Array:
+    return np.zeros_like(like, _wide(like), shape=shape)
 
 
 @builder

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import Array
+from minigraph.graph import Array, Shape
 
 Pair = tuple[int, int]
 Pairs = tuple[Pair, Pair]
@@ -34,27 +36,38 @@ def steps(size: int, window: int, stride: int, padding: Pair, dilation: int = 1)
     return (size + sum(padding) - reach) // stride + 1
 
 
-def windows(
-    x: Array, window: Pair, stride: Pair, padding: Pairs, dilation: Pair = (1, 1), fill: float = 0
-) -> Array:
+def windows(x: Array, window: Pair, stride: Pair, padding: Pairs, fill: float = 0) -> Array:
     """Return a view of padded x [n, c, h, w] as [n, c, i, j, r, s]: the patch that (i, j) sees."""
     x = np.pad(x, ((0, 0), (0, 0), *padding), constant_values=fill)
-    reach = tuple(d * (k - 1) + 1 for d, k in zip(dilation, window, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))
-    return view[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+    view = np.lib.stride_tricks.sliding_window_view(x, window, (2, 3))
+    return view[:, :, :: stride[0], :: stride[1]]
 
 
-def scatter(
-    patches: Array, shape: tuple[int, ...], stride: Pair, padding: Pairs, dilation: Pair = (1, 1)
-) -> Array:
+def scatter(patches: Array, shape: Shape, stride: Pair, padding: Pairs) -> Array:
     """Undo `windows`: add patches [n, c, i, j, r, s] up to an image of `shape`."""
-    n, c, height, width = shape
-    (top, bottom), (left, right) = padding
     i, j, r, s = patches.shape[2:]
-    out = np.zeros((n, c, top + height + bottom, left + width + right), patches.dtype)
-    for y in range(r):
-        for x in range(s):
-            rows = slice(y * dilation[0], y * dilation[0] + (i - 1) * stride[0] + 1, stride[0])
-            columns = slice(x * dilation[1], x * dilation[1] + (j - 1) * stride[1] + 1, stride[1])
-            out[:, :, rows, columns] += patches[..., y, x]
-    return out[:, :, top : top + height, left : left + width]
+    out = np.pad(np.zeros(shape, patches.dtype), ((0, 0), (0, 0), *padding))
+    for y, x, pixels in taps(out, (r, s), (i, j), stride):
+        pixels += patches[..., y, x]
+    return inside(out, shape, padding)
+
+
+def taps(
+    x: Array, window: Pair, steps: Pair, stride: Pair, dilation: Pair = (1, 1)
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield each place (r, s) in a window, and a view of padded x: the pixels seen from there.
+
+    steps  how many windows there are along the two axes: the views are [n, c, *steps]
+    """
+    for place in itertools.product(*map(range, window)):
+        rows, columns = (
+            slice(at * d, at * d + (n - 1) * step + 1, step)
+            for at, n, step, d in zip(place, steps, stride, dilation, strict=True)
+        )
+        yield *place, x[:, :, rows, columns]
+
+
+def inside(padded: Array, shape: Shape, padding: Pairs) -> Array:
+    """Return the view of a padded image, whose own shape is `shape`, without the padding."""
+    (top, _), (left, _) = padding
+    return padded[:, :, top : top + shape[2], left : left + shape[3]]

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
-from minigraph.devices.cuda import cudnn_kernel, reference
+from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.cudnn_kernel import ROLES, CudnnKernel, CudnnWay
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
 from minigraph.devices.operand import BIAS, FEW_CHANNELS, MATRIX, TRANSPOSED, WEIGHTS, order
 from minigraph.graph import Array, Node, Op, Shape, Spec, input
-from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.epilogue import Activated
 from minigraph.ops.layout import LaidOut, Reorder, lanes_of, layout_name, packed, unpacked
 from minigraph.ops.matmul import Matmul
@@ -214,17 +213,7 @@ def _matrix_layouts(node: Node, strides: Sequence[Shape]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- meaning
 
 
-def _meaning(op: Any, relu: bool, first: Array, second: Array, *bias: Array) -> tuple[Array]:
+def _meaning(op: Any, relu: bool, *inputs: Array) -> tuple[Array]:
     """What candidates are compared with, on the device."""
-    match op:
-        case Conv2d():
-            y = reference.convolution(op, first, second)
-        case Conv2dBackwardData():
-            y = reference.data_gradient(op, first, second)
-        case Conv2dBackwardWeights():
-            y = reference.weights_gradient(op, first, second)
-        case _:
-            y = np.matmul(first, second)
-    for vector in bias:
-        y = y + (vector if isinstance(op, Matmul) else vector[:, None, None])
+    y = op.forward(*inputs)
     return (np.maximum(y, 0) if relu else y,)
