@@ -42,8 +42,6 @@ FEW = 8  # units that threads may share unevenly
 FEW_BLOCKS = 4  # the same of units that are whole blocks of channels
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
 KEPT = 4 * ROW_LENGTH  # elements of all rows that a unit keeps, on the stack
-# Expressions with one of these are costly.
-COSTLY = ("exp", "log", "pow", "sin", "cos", "tan", "erf", "cbrt", "/", "sqrt", "mg_", "mod")
 
 # Where a value is computed: once a unit, once a row of the innermost loop, for each element.
 UNIT, ROW, ELEMENT = range(3)
@@ -339,13 +337,11 @@ def _worth_keeping(pattern: KernelPattern) -> Ints:
     return tuple(
         v
         for v, value in enumerate(pattern.values)
-        if value.level == ELEMENT and is_costly(value.op) and sum(v in run for run in runs) > 1
+        if value.level == ELEMENT
+        and isinstance(value.op, Elementwise)
+        and value.op.costly
+        and sum(v in run for run in runs) > 1
     )
-
-
-def is_costly(op: Op | None) -> bool:
-    """Whether computing an element takes longer than reading it from a cache."""
-    return isinstance(op, Elementwise) and any(word in op.c for word in COSTLY)
 
 
 def _check(pattern: KernelPattern, layout: LoopNest) -> None:

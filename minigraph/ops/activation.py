@@ -52,6 +52,7 @@ class Sigmoid(Elementwise):
 
     c = "1 / (1 + exp{f}(-{0}))"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return 1 / (1 + np.exp(-x))

@@ -65,6 +65,7 @@ class Divide(Elementwise):
     c = "{0} / {1}"
     accepts = "f"
     domain = (0.3, 3.0)
+    costly = True
 
     def forward(self, x: Array, y: Array) -> Array:
         return x / y
@@ -97,6 +98,7 @@ static inline {T} mg_floor_divide_{T}({T} x, {T} y) {{
   return x / y - (x % y != 0 && (x < 0) != (y < 0));
 }}"""
     domain = (0.3, 3.0)
+    costly = True
 
     def forward(self, x: Array, y: Array) -> Array:
         return np.floor_divide(x, y)
@@ -125,6 +127,7 @@ static inline {T} mg_remainder_{T}({T} x, {T} y) {{
   return mod != 0 && (x < 0) != (y < 0) ? mod + y : mod;
 }}"""
     domain = (0.3, 3.0)
+    costly = True
 
     def forward(self, x: Array, y: Array) -> Array:
         return np.remainder(x, y)
@@ -148,6 +151,7 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
   return z;
 }}"""
     domain = (0.3, 2.0)
+    costly = True
 
     def forward(self, x: Array, y: Array) -> Array:
         if kind(x.dtype) != "i":
@@ -227,6 +231,7 @@ class Sqrt(Elementwise):
     c = "sqrt{f}({0})"
     accepts = "f"
     domain = (0.1, 4.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.sqrt(x)
@@ -242,6 +247,7 @@ class Rsqrt(Elementwise):
     c = "1 / sqrt{f}({0})"
     accepts = "f"
     domain = (0.1, 4.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return 1 / np.sqrt(x)
@@ -257,6 +263,7 @@ class Reciprocal(Elementwise):
     c = "1 / {0}"
     accepts = "f"
     domain = (0.3, 3.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return 1 / x

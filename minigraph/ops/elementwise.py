@@ -49,6 +49,7 @@ class Elementwise(Op):
     support_int: ClassVar[str] = ""
     accepts: ClassVar[str] = "fiu"  # kinds of dtype
     result: ClassVar[DType | None] = None
+    costly: ClassVar[bool] = False  # computing an element takes longer than loading it from a cache
     domain: ClassVar[tuple[float, float]] = (-2.0, 2.0)  # where tests draw inputs from
 
     def infer(self, *xs: Any, **kwargs: Any) -> Spec:

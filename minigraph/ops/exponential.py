@@ -17,6 +17,7 @@ class Exp(Elementwise):
 
     c = "exp{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.exp(x)
@@ -31,6 +32,7 @@ class Expm1(Elementwise):
 
     c = "expm1{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.expm1(x)
@@ -46,6 +48,7 @@ class Log(Elementwise):
     c = "log{f}({0})"
     accepts = "f"
     domain = (0.1, 4.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.log(x)
@@ -61,6 +64,7 @@ class Log1p(Elementwise):
     c = "log1p{f}({0})"
     accepts = "f"
     domain = (-0.5, 3.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.log1p(x)
@@ -76,6 +80,7 @@ class Log2(Elementwise):
     c = "log2{f}({0})"
     accepts = "f"
     domain = (0.1, 4.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.log2(x)
@@ -91,6 +96,7 @@ class Log10(Elementwise):
     c = "log10{f}({0})"
     accepts = "f"
     domain = (0.1, 4.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.log10(x)
@@ -105,6 +111,7 @@ class Erf(Elementwise):
 
     c = "erf{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return _erf(x.astype(np.float64)).astype(x.dtype)

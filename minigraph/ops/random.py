@@ -84,6 +84,7 @@ class Random(Elementwise):
     dtype: DType
 
     support_int = PHILOX
+    costly = True
 
     def infer(self, seed: Spec, step: Spec, stream: Spec) -> Spec:
         return Spec(self.shape, self.dtype)

@@ -17,6 +17,7 @@ class Sin(Elementwise):
 
     c = "sin{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.sin(x)
@@ -31,6 +32,7 @@ class Cos(Elementwise):
 
     c = "cos{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.cos(x)
@@ -46,6 +48,7 @@ class Tan(Elementwise):
     c = "tan{f}({0})"
     accepts = "f"
     domain = (-1.0, 1.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.tan(x)
@@ -61,6 +64,7 @@ class Asin(Elementwise):
     c = "asin{f}({0})"
     accepts = "f"
     domain = (-0.9, 0.9)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.arcsin(x)
@@ -76,6 +80,7 @@ class Acos(Elementwise):
     c = "acos{f}({0})"
     accepts = "f"
     domain = (-0.9, 0.9)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.arccos(x)
@@ -90,6 +95,7 @@ class Atan(Elementwise):
 
     c = "atan{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.arctan(x)
@@ -104,6 +110,7 @@ class Sinh(Elementwise):
 
     c = "sinh{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.sinh(x)
@@ -118,6 +125,7 @@ class Cosh(Elementwise):
 
     c = "cosh{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.cosh(x)
@@ -132,6 +140,7 @@ class Tanh(Elementwise):
 
     c = "tanh{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.tanh(x)
@@ -146,6 +155,7 @@ class Asinh(Elementwise):
 
     c = "asinh{f}({0})"
     accepts = "f"
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.arcsinh(x)
@@ -161,6 +171,7 @@ class Acosh(Elementwise):
     c = "acosh{f}({0})"
     accepts = "f"
     domain = (1.2, 4.0)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.arccosh(x)
@@ -176,6 +187,7 @@ class Atanh(Elementwise):
     c = "atanh{f}({0})"
     accepts = "f"
     domain = (-0.9, 0.9)
+    costly = True
 
     def forward(self, x: Array) -> Array:
         return np.arctanh(x)
@@ -191,6 +203,7 @@ class Atan2(Elementwise):
     c = "atan2{f}({0}, {1})"
     accepts = "f"
     domain = (0.3, 3.0)
+    costly = True
 
     def forward(self, y: Array, x: Array) -> Array:
         return np.arctan2(y, x)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from minigraph.graph import Node
 from minigraph.jit.domain import Loops, Unfit, connections
 from minigraph.jit.expression import is_number, takes_index
-from minigraph.jit.kernel import FEW, FEW_BLOCKS, STRETCH, is_costly
+from minigraph.jit.kernel import FEW, FEW_BLOCKS, STRETCH
 from minigraph.jit.loops import BLOCKS
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
@@ -41,7 +41,7 @@ def is_placement(node: Node) -> bool:
 def is_cheap(node: Node) -> bool:
     """Whether computing the node costs less than reading its result would."""
     if isinstance(node.op, Elementwise):
-        return not is_costly(node.op)
+        return not node.op.costly
     return is_placement(node)
 
 
