@@ -29,6 +29,7 @@ from minigraph.graph import (
 from minigraph.graph.location import layer, source
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.builder import builder
+from minigraph.ops.normalization import BatchNorm
 
 
 def line():
@@ -481,6 +482,38 @@ def test_map_rebuilds_what_changes_and_keeps_the_rest():
     assert [n.op.name for n in new] == ["x", "exp", "y", "cos", "add"]
     assert [n.op.name for n in graph] == ["x", "exp", "y", "sin", "add"]
     assert graph.map(lambda node, inputs: node.replace(inputs)).outputs[1] is graph.outputs[1]
+
+
+def test_map_gives_a_node_what_it_reads_from_now_on():
+    x, y = mg.input("x", ()), mg.input("y", ())
+    outer = ops.exp(ops.sin(ops.negative(x)))
+    graph = Graph((x, y), (outer,))
+
+    def product(node, inputs):
+        return inputs[0] * inputs[1] if node is outer else node.replace(inputs)
+
+    new = graph.map(product, reads={outer: (x, y)})
+    assert [n.op.name for n in new] == ["x", "y", "multiply"]
+
+
+def test_substituted_nodes_may_be_written_with_substituted_nodes():
+    x, y = mg.input("x", ()), mg.input("y", ())
+    inner = ops.sin(x)
+    outer = ops.exp(inner) + y
+    graph = Graph((x, y), (outer, inner, y))
+    new = graph.substitute({inner: [ops.cos(x)], outer: [y - inner]})
+    assert [n.op.name for n in new] == ["y", "x", "cos", "subtract"]
+    assert new.outputs[0].inputs[1] is new.outputs[1] and new.outputs[2] is y
+    assert graph.substitute({}) is graph
+
+
+def test_the_items_of_a_substituted_bundle_are_its_new_results():
+    x, w = mg.input("x", (2, 3, 4, 4)), mg.input("w", (3,))
+    y, _, var = BatchNorm(0.1).results(x, w, w)
+    graph = Graph((x, w), (ops.exp(var), y))
+    new = graph.substitute({y.inputs[0]: [x, w, w + 1]})
+    assert [n.op.name for n in new] == ["w", "constant", "add", "exp", "x"]
+    assert new.outputs[1] is x
 
 
 def test_check_accepts_what_the_ops_infer():

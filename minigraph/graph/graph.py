@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import heapq
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from minigraph.errors import GraphError, located
 from minigraph.graph.dtypes import Array
 from minigraph.graph.leaves import Input, Parameter
-from minigraph.graph.node import Node, in_place_of
+from minigraph.graph.node import Item, Node, in_place_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +43,38 @@ class Graph:
         """The parameters that are read, in the order of their first use."""
         return tuple(node for node in self if isinstance(node, Parameter))
 
-    def map(self, fn: Callable[[Node, tuple[Node, ...]], Node]) -> Graph:
-        """Rebuild bottom-up: `fn(node, new_inputs)` gives the node to put in its place."""
+    def map(
+        self,
+        fn: Callable[[Node, tuple[Node, ...]], Node],
+        reads: Mapping[Node, tuple[Node, ...]] = MappingProxyType({}),
+    ) -> Graph:
+        """Rebuild bottom-up: `fn(node, new_inputs)` gives the node to put in its place.
+
+        reads  for some nodes, what `fn` gets the new versions of in place of their inputs
+        """
         new: dict[Node, Node] = {}
-        for node in self:
+        for node in toposort(self.outputs, reads) if reads else self:
             with in_place_of(node):
-                new[node] = fn(node, tuple(new[x] for x in node.inputs))
+                new[node] = fn(node, tuple(new[x] for x in reads.get(node, node.inputs)))
         outputs = tuple(new[y] for y in self.outputs)
         return (
             self if all(map(operator.is_, outputs, self.outputs)) else Graph(self.inputs, outputs)
+        )
+
+    def substitute(self, results: Mapping[Node, Sequence[Node]]) -> Graph:
+        """Return the graph with the results of some nodes replaced.
+
+        results  by node, its new result; by bundle, one for each of its items.  They are written
+                 with nodes of this graph, which may be replaced in turn.
+        """
+        new: dict[Node, tuple[Node, ...]] = {}
+        for node in self:
+            if node in results and not node.is_bundle:
+                new[node] = tuple(results[node])
+            elif isinstance(node.op, Item) and node.inputs[0] in results:
+                new[node] = (results[node.inputs[0]][node.op.index],)
+        return self.map(
+            lambda node, inputs: inputs[0] if node in new else node.replace(inputs), reads=new
         )
 
     def by_turn(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
@@ -126,8 +150,13 @@ def run(node: Node, *args: Any) -> Any:
     return np.asarray(result)
 
 
-def toposort(outputs: Sequence[Node]) -> list[Node]:
-    """Return all nodes that `outputs` depend on, each after its inputs.  No recursion."""
+def toposort(
+    outputs: Sequence[Node], reads: Mapping[Node, Sequence[Node]] = MappingProxyType({})
+) -> list[Node]:
+    """Return all nodes that `outputs` depend on, each after its inputs.  No recursion.
+
+    reads  for some nodes, what they depend on in place of their inputs
+    """
     order: list[Node] = []
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(y, False) for y in reversed(outputs)]
@@ -138,5 +167,5 @@ def toposort(outputs: Sequence[Node]) -> list[Node]:
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack.extend((x, False) for x in reversed(node.inputs))
+            stack.extend((x, False) for x in reversed(reads.get(node, node.inputs)))
     return order
