@@ -378,3 +378,42 @@ def defined(op, *xs):
 
 # Which zero NumPy takes of +0 and -0 is left to the processor.
 ANY_ZERO = {"maximum", "minimum", "clip"}
+
+
+def c_operands(op, dtype):
+    """Every combination of special values, numbers from the domain, and numbers of any size."""
+    dtypes = operand_dtypes(op, dtype)
+    grid = np.meshgrid(*map(specials, dtypes), indexing="ij")
+    columns = []
+    for seed, d in enumerate(dtypes):
+        rng = np.random.default_rng(seed + 10)
+        if kind(d) == "f":
+            wide = (rng.normal(size=1000) * 10.0 ** rng.uniform(-30, 30, 1000)).astype(d)
+        elif d == BOOL:
+            wide = rng.random(1000) < 0.5
+        else:
+            info = np.iinfo(d)
+            wide = rng.integers(info.min, info.max, 1000, d, endpoint=True)
+        columns.append(np.concatenate([draw(d, 1000, *op.domain, seed), wide]))
+    xs = [np.concatenate([g.ravel(), c]) for g, c in zip(grid, columns, strict=True)]
+    where = defined(op, *xs)
+    return [np.ascontiguousarray(x[where]) for x in xs]
+
+
+def assert_same(got, want, ulps=4, any_zero=False):
+    """Equal to a few units in the last place; NaN, infinities and the signs of zeros alike."""
+    assert got.dtype == want.dtype
+    if kind(want.dtype) != "f":
+        np.testing.assert_array_equal(got, want)
+        return
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    with np.errstate(all="ignore"):
+        distance = np.abs(got[finite] - want[finite]) / np.spacing(np.abs(want[finite]))
+    assert distance.max(initial=0) <= ulps, (
+        got[finite][distance.argmax()],
+        want[finite][distance.argmax()],
+    )
+    if not any_zero:
+        zero = (want == 0) & (got == 0)
+        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))

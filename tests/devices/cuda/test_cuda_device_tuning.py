@@ -158,7 +158,7 @@ print(json.dumps([*stats, *found]))
 
 def test_a_second_process_tunes_and_compiles_nothing(tmp_path):
     env = {**os.environ, "MINIGRAPH_CACHE_DIR": str(tmp_path)}
-    path = [str(Path(__file__).parent), *filter(None, [env.get("PYTHONPATH")])]
+    path = [str(Path(__file__).parents[2]), *filter(None, [env.get("PYTHONPATH")])]
     env["PYTHONPATH"] = os.pathsep.join(path)
     command = [sys.executable, "-c", SECOND % BUDGET]
     first, second = (

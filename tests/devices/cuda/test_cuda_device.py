@@ -14,9 +14,9 @@ import test_cuda_kernels
 import test_cuda_text
 from cuda_device import close, on_host, require
 from heavy_nodes import convolution, laid_out
+from meaning import Meaning
 from random_graphs import RandomGraph
 from samples import SAMPLES, defined, is_random
-from test_levels import Meaning
 
 import minigraph as mg
 from minigraph import ops

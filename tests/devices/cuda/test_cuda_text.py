@@ -12,8 +12,16 @@ import cuda_on_cpu
 import ml_dtypes
 import numpy as np
 import pytest
-from samples import ELEMENTWISE, STRUCTURAL, accepts, draw, is_random, operand_dtypes
-from test_ops import assert_same, c_operands
+from samples import (
+    ELEMENTWISE,
+    STRUCTURAL,
+    accepts,
+    assert_same,
+    c_operands,
+    draw,
+    is_random,
+    operand_dtypes,
+)
 
 import minigraph as mg
 from minigraph import nn, ops, optim

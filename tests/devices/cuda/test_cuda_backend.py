@@ -9,8 +9,8 @@ import itertools
 import cuda_on_cpu
 import numpy as np
 import pytest
+from meaning import Meaning
 from random_graphs import RandomGraph
-from test_levels import Meaning
 
 import minigraph as mg
 from minigraph import nn, ops, optim

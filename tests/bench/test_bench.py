@@ -21,7 +21,7 @@ from minigraph.bench.process import Worker
 from minigraph.bench.results import SideResult, read
 from minigraph.bench.scale import scale
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 # ---------------------------------------------------------------- from the command line

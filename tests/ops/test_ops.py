@@ -15,8 +15,8 @@ from samples import (
     SAMPLES,
     STRUCTURAL,
     accepts,
-    defined,
-    draw,
+    assert_same,
+    c_operands,
     integer,
     is_abstract,
     is_random,
@@ -24,13 +24,12 @@ from samples import (
     operands,
     real,
     registered,
-    specials,
 )
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
 from minigraph.devices.cpu import compiler
-from minigraph.graph import BFLOAT16, BOOL, DTYPES, FLOATS, Graph, Op, Spec, constant
+from minigraph.graph import BFLOAT16, DTYPES, FLOATS, Graph, Op, Spec, constant
 from minigraph.jit.c.prelude import vector_math
 from minigraph.jit.expression import c_type, expression, stored, support
 from minigraph.ops.builder import builder
@@ -278,45 +277,6 @@ def c_library(tmp_path_factory):
         return ctypes.CDLL(str(folder / "k.so"))
 
     return build
-
-
-def c_operands(op, dtype):
-    """Every combination of special values, numbers from the domain, and numbers of any size."""
-    dtypes = operand_dtypes(op, dtype)
-    grid = np.meshgrid(*map(specials, dtypes), indexing="ij")
-    columns = []
-    for seed, d in enumerate(dtypes):
-        rng = np.random.default_rng(seed + 10)
-        if kind(d) == "f":
-            wide = (rng.normal(size=1000) * 10.0 ** rng.uniform(-30, 30, 1000)).astype(d)
-        elif d == BOOL:
-            wide = rng.random(1000) < 0.5
-        else:
-            info = np.iinfo(d)
-            wide = rng.integers(info.min, info.max, 1000, d, endpoint=True)
-        columns.append(np.concatenate([draw(d, 1000, *op.domain, seed), wide]))
-    xs = [np.concatenate([g.ravel(), c]) for g, c in zip(grid, columns, strict=True)]
-    where = defined(op, *xs)
-    return [np.ascontiguousarray(x[where]) for x in xs]
-
-
-def assert_same(got, want, ulps=4, any_zero=False):
-    """Equal to a few units in the last place; NaN, infinities and the signs of zeros alike."""
-    assert got.dtype == want.dtype
-    if kind(want.dtype) != "f":
-        np.testing.assert_array_equal(got, want)
-        return
-    finite = np.isfinite(want)
-    np.testing.assert_array_equal(got[~finite], want[~finite])
-    with np.errstate(all="ignore"):
-        distance = np.abs(got[finite] - want[finite]) / np.spacing(np.abs(want[finite]))
-    assert distance.max(initial=0) <= ulps, (
-        got[finite][distance.argmax()],
-        want[finite][distance.argmax()],
-    )
-    if not any_zero:
-        zero = (want == 0) & (got == 0)
-        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
 
 @pytest.mark.parametrize(("name", "dtype"), C_CASES)

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from test_kernels import CONVOLUTIONS, assert_agrees, real
+from heavy_nodes import CONVOLUTIONS, assert_agrees, real
 
 import minigraph as mg
 from minigraph import nn, ops, optim

@@ -4,18 +4,13 @@ Rounding may differ, by as much as the graph lets it matter (`minigraph.function
 prints the program of its graph.
 """
 
-import functools
-
 import numpy as np
 import pytest
+from meaning import Meaning
 from random_graphs import RandomGraph
-from samples import ANY_ZERO
 
-import minigraph as mg
 from minigraph import ops
-from minigraph.function.noise import explained, noisy
 from minigraph.graph import FLOATS, Graph, as_node
-from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.levels import optimize, pipeline
 
@@ -27,81 +22,6 @@ OPTIONS = [
     *({"graph_opt_level": level} for level in range(4)),
     *({"graph_opt_level": level, "graph_opt.jit": jit} for level in (0, 2) for jit in (1, 2)),
 ]
-
-
-class Meaning:
-    """What graphs mean: their outputs and updates by NumPy, and how far rounding may move them."""
-
-    def __init__(self, graphs):
-        self.graphs = graphs
-        self.inputs = [x for graph in graphs for x in graph.inputs]
-        self.outputs = [y for graph in graphs for y in graph.outputs]
-        self.updates = {p: value for graph in graphs for p, value in graph.updates.items()}
-        self.arrays = [array for graph in graphs for array in graph.arrays]
-        new = [as_node(value).astype(p.dtype) for p, value in self.updates.items()]
-        results = (*map(as_node, self.outputs), *new)
-        self.written = number_streams(Graph((*self.inputs, SEED, STEP), results))
-        self.args = [*self.arrays, np.uint64(0), np.uint64(0)]
-        self.values = self.written(*self.args)
-        # Which zero NumPy takes of +0 and -0 is left to the processor.
-        names = {node.op.name for node in self.written}
-        self.signs = names.isdisjoint({*ANY_ZERO, "max", "min"})
-
-    def check(self, values, what, signs=False):
-        """Fail, with the program, if `values` are not these to rounding."""
-        owners = [graph for graph in self.graphs for _ in graph.outputs]
-        owners += [graph for graph in self.graphs for _ in graph.updates]
-        for i, (found, graph) in enumerate(zip(values, owners, strict=True)):
-            wrong = self.wrong(i, found, signs and self.signs)
-            if wrong.any():
-                at = np.unravel_index(int(wrong.argmax()), wrong.shape)
-                number = sum(owner is graph for owner in owners[:i])
-                may_be = ", ".join(dict.fromkeys(str(run[at]) for run in self.runs(i)))
-                pytest.fail(
-                    f"{what}: value {number} of this program at {[*map(int, at)]} is {found[at]}; "
-                    f"it may be {may_be}\n\n{graph}",
-                    pytrace=False,
-                )
-
-    @functools.cached_property
-    def noise(self):
-        return noisy(self.written, self.args)
-
-    def runs(self, i):
-        return [run[i] for run in self.noise]
-
-    def wrong(self, i, found, signs):
-        """Where `found` is not value `i`; with `signs`, zero has one."""
-        expected = self.values[i]
-        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-        wrong = ~same(expected, found)
-        if not wrong.any():
-            return wrong
-        other_zero = np.zeros_like(wrong)
-        if signs and expected.dtype in FLOATS:
-            zeros = np.stack([np.where(y == 0, np.signbit(y), 2) for y in self.runs(i)])
-            other_zero = wrong & (found == 0) & (zeros == np.signbit(expected)).all(0)
-        return other_zero | (wrong & ~explained(self.runs(i), expected, found))
-
-    def call(self, device, options):
-        """What one function of all graphs returns, and the new values of parameters.
-
-        The parameters get their old values back.
-        """
-        graph = mg.comp_graph(device, options)
-        step = graph.compile(self.inputs, self.outputs, self.updates)
-        old = [p.numpy() for p in self.updates]
-        values = [*step(*self.arrays), *(p.numpy() for p in self.updates)]
-        for p, value in zip(self.updates, old, strict=True):
-            p.assign(value)
-        return values
-
-
-def same(x, y):
-    """Where two arrays are equal: NaN is, zeros of other signs are not."""
-    if x.dtype not in FLOATS:
-        return np.asarray(x == y)
-    return (x == y) & (np.signbit(x) == np.signbit(y)) | (np.isnan(x) & np.isnan(y))
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, CHUNK))
