@@ -41,7 +41,7 @@ STRETCH = 4096  # elements that are combined in the input's own type
 FEW = 8  # units that threads may share unevenly
 FEW_BLOCKS = 4  # the same of units that are whole blocks of channels
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
-KEPT = 4 * ROW_LENGTH  # elements of all rows that a unit keeps, on the stack
+MOST_ROWS = 4  # that a unit keeps, on the stack
 
 # Where a value is computed: once a unit, once a row of the innermost loop, for each element.
 UNIT, ROW, ELEMENT = range(3)
@@ -251,7 +251,7 @@ def specialise(
     )
     _check(pattern, layout)
     if layout.form == "row" and layout.length <= ROW_LENGTH:
-        pattern = replace(pattern, rows=_worth_keeping(pattern)[: KEPT // layout.length])
+        pattern = replace(pattern, rows=_worth_keeping(pattern)[:MOST_ROWS])
     last = {k: s for s in range(pattern.stages) for k in pattern.loaded(pattern.run(s))}
     inplace = [
         _overwriting(pattern, k, last.get(k, 0), operands, layout) for k in range(pattern.inputs)

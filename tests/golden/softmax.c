@@ -41,7 +41,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const char *const next0 = slots[operand[0 * pitch]] + next[0];
   float total1 = -INFINITY;
   double total4 = 0;
-  float row3[length];
+  float row3[16384];
   {
     float lane1[32];
     for (int k = 0; k < 32; k++) lane1[k] = -INFINITY;

@@ -41,6 +41,7 @@ FLAGS = (
     "-fopenmp",
     "-fPIC",
     "-shared",
+    "-Werror=vla",  # no shape decides how much of a stack a kernel takes
 )
 SECONDS = 120.0  # that one run of the compiler may take
 WORTH_A_RUN = 4000  # characters of kernels, which take as long as the headers of a unit

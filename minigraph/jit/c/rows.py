@@ -40,7 +40,7 @@ from minigraph.jit.c.body import (
 )
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
-from minigraph.jit.kernel import ELEMENT, ROW, STRETCH, UNIT, KernelPattern
+from minigraph.jit.kernel import ELEMENT, ROW, ROW_LENGTH, STRETCH, UNIT, KernelPattern
 
 LANES = 32
 AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
@@ -78,7 +78,7 @@ def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
     for v in reductions:
         _, long = accumulators(pattern, pattern.values[v])
         body.append(f"{long} total{v} = {identity(pattern, pattern.values[v])};")
-    body += [f"{c_type(pattern.values[v].dtype)} row{v}[length];" for v in pattern.rows]
+    body += [f"{c_type(pattern.values[v].dtype)} row{v}[{ROW_LENGTH}];" for v in pattern.rows]
     body += _once(pattern, 0)
     for stage in range(pattern.stages):
         body += _stage(pattern, stage)

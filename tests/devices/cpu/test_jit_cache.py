@@ -445,6 +445,9 @@ BAD = {
     "a symbol that is nowhere": KernelSource(
         "int mg_nowhere(void);\nint NAME(const int64_t *a, char **s) { return mg_nowhere(); }\n"
     ),
+    "an array whose length a shape decides": KernelSource(
+        "int NAME(const int64_t *a, char **slots) { char x[a[0]]; return x[0]; }\n"
+    ),
     "another name": KernelSource("int NAME_2(const int64_t *a, char **slots) { return 1; }\n"),
 }
 

@@ -444,6 +444,20 @@ def test_max_pooling_takes_the_first_of_equals(args, channels):
     assert_agrees(compiled(op, zeros)(zeros), meaning(op, zeros))
 
 
+@pytest.mark.parametrize("args", POOL_WINDOWS)
+def test_max_pooling_of_rows_that_are_computed_in_parts(args):
+    x = np.round(real(1, 1, 3, 5000), 1)
+    op = largest(x.shape, args)
+    assert_agrees(compiled(op, x)(x), meaning(op, x))
+
+
+def test_max_pooling_of_a_row_longer_than_any_stack():
+    x = real(1, 1, 1, 2_500_000)
+    largest_of_one, place = compiled(largest(x.shape, ((1, 1),)), x)(x)
+    np.testing.assert_array_equal(largest_of_one, x)
+    assert not place.any()
+
+
 @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
 @pytest.mark.parametrize("channels", [3, 16])
 def test_average_pooling_passes_nan_and_infinity_as_numpy(value, channels):
