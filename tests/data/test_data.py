@@ -242,21 +242,23 @@ def test_an_iterator_that_is_dropped_or_never_started_leaves_no_threads():
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs POSIX signals")
-def test_ctrl_c_while_waiting_for_a_batch_ends_promptly():
+def test_ctrl_c_while_waiting_for_a_batch_prepares_few_more_examples():
+    prepared = []
+
     class Stuck(Noisy):
         def example(self, index, rng):
             if index == 5:  # the loader has started its threads and waits
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            time.sleep(0.05)
+            time.sleep(0.01)
+            prepared.append(index)
             return self[index]
 
         def __len__(self):
             return 2000
 
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         list(DataLoader(Stuck(), 1000, workers=2))
-    assert time.monotonic() - start < 5
+    assert len(prepared) < 500
     assert threads() == []
 
 
@@ -359,14 +361,15 @@ def test_a_digit_by_index_is_the_one_in_the_batch(digits):
     assert np.array_equal(image, images[-3]) and label == labels[-3]
 
 
-def test_an_epoch_of_digits_takes_milliseconds(digits):
-    loader = DataLoader(digits[0], shuffle=True)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        list(loader)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.05
+def test_an_epoch_of_digits_takes_each_batch_at_once(digits):
+    class Counted(Digits):
+        def batch(self, indexes, rngs):
+            taken.append(len(indexes))
+            return super().batch(indexes, rngs)
+
+    taken = []
+    list(DataLoader(Counted(), 100, shuffle=True))
+    assert taken == [100] * 14 + [37]
 
 
 def test_enlarging_is_pillows_bilinear():

@@ -27,20 +27,19 @@ def test_commands_say_why_they_failed(tmp_path):
 
 
 def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
-    begin = time.monotonic()
     commands = {
-        "hangs": ["sh", "-c", "sh -c 'sleep 60; touch late' & echo $$ > pid; wait"],
+        "hangs": ["sh", "-c", "sh -c 'sleep 30; touch late' & echo $$ > pid; wait"],
         "good": ["true"],
         "later": ["true"],
     }
     said = processes.run(commands, tmp_path, 2, 1)
-    assert time.monotonic() - begin < 30
+    assert not (tmp_path / "late").exists()
     assert said["hangs"] == "did not end within 1 seconds"
     assert said["good"] == ""
     assert "not started" in said["later"]
     group = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
-        while time.monotonic() - begin < 30:  # init has yet to bury the grandchild
+        for _ in range(3000):  # init has yet to bury the grandchild
             os.killpg(group, 0)
             time.sleep(0.01)
 
