@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minigraph.graph import Constant, DType, Graph, Node, Op, Shape
-from minigraph.jit.c.prelude import MAX_RANK
 from minigraph.jit.domain import Domain, Unfit, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
 from minigraph.jit.loops import Ints, LoopNest, arrange
@@ -36,6 +35,7 @@ from minigraph.jit.small_float import widen_reductions
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
+MAX_RANK = 16  # axes of a collapsed iteration space
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
 FEW = 8  # units that threads may share unevenly

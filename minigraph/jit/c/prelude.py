@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-MAX_RANK = 16  # of a collapsed iteration space
+from minigraph.jit.kernel import MAX_RANK
 
 PRELUDE = (
     f"""#include <math.h>

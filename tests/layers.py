@@ -1,0 +1,73 @@
+"""The order of the parts of the package, and of the parts of its subpackages.
+
+A part imports only itself and parts from the lists before its own.  `test_layers.py` compares the
+imports with this order; the table of parts in docs/architecture.md is made from it.
+"""
+
+LAYERS = {
+    "minigraph": [
+        ["errors", "version"],
+        ["options"],
+        ["graph"],
+        ["ops"],
+        ["autodiff", "cache"],
+        ["jit", "autotune"],
+        ["passes"],
+        ["program"],
+        ["devices"],
+        ["function"],
+        ["serialization"],
+        # From here on the package is used as its users use it.
+        ["nn", "optim", "data"],
+        ["training", "bench"],
+        ["cli"],
+    ],
+    "minigraph.graph": [
+        ["dtypes", "location"],
+        ["spec"],
+        ["node", "state"],
+        ["leaves"],
+        ["graph"],
+    ],
+    "minigraph.cache": [
+        ["counters", "entry", "folder", "machine"],
+        ["binaries", "measurements", "file"],
+    ],
+    "minigraph.jit": [
+        ["source", "emitter", "macros", "small_float", "fused", "domain", "space"],
+        ["expression"],
+        ["loops"],
+        ["kernel"],
+        ["c"],
+        ["cuda"],
+    ],
+    "minigraph.autotune": [
+        ["candidate", "measurement"],
+        ["data", "policy", "choice"],
+        ["tuner"],
+        ["session"],
+    ],
+    "minigraph.passes": [
+        ["notes"],
+        ["rewrite"],
+        ["library", "layout", "kernels"],
+        ["levels"],
+    ],
+    "minigraph.program": [
+        ["program"],
+        ["memory", "tuning"],
+        ["lower"],
+    ],
+    "minigraph.devices": [
+        ["host", "operand", "placement"],
+        ["reference"],
+        ["cpu", "cuda"],
+        ["factory"],
+    ],
+    "minigraph.function": [
+        ["report", "profile", "drawing", "fingerprint", "noise", "cache_file"],
+        ["function"],
+        ["verify"],
+        ["compile"],
+    ],
+}
