@@ -48,39 +48,41 @@ int NAME(const int64_t *a, char **slots) {
 #if LANES == 1
   enum { MOST = 1024 }; /* elements of a row that are computed at once */
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (int64_t u = 0; u < planes * rows; u++)
-    for (int64_t begin = 0; begin < columns; begin += MOST) {
-      const int64_t count = columns - begin < MOST ? columns - begin : MOST;
-      const int64_t skip = left - begin * ACROSS; /* padding before the first of them */
-      T *best = y + u * columns + begin;
-      int32_t at[MOST]; /* as wide as most elements, so that both are vectors of one length */
-      int begun = 0;    /* a window may begin in the padding: start with its first pixel */
-      for (int64_t p = 0; p < HEIGHT; p++) {
-        const int64_t row = u % rows * DOWN - top + p;
-        if (row < 0 || row >= h) continue;
-        const T *from = x + (u / rows * h + row) * w - skip;
-        for (int64_t q = 0; q < WIDTH; q++) {
-          const int64_t first = skip > q ? (skip - q + ACROSS - 1) / ACROSS : 0;
-          int64_t last = w + skip - q > 0 ? (w + skip - q - 1) / ACROSS + 1 : 0;
-          if (last > count) last = count;
-          if (!begun) {
-            for (int64_t j = 0; j < count; j++) {
-              best[j] = LOWEST;
-              at[j] = p * WIDTH + (j * ACROSS < skip ? skip - j * ACROSS : 0);
+  for (int64_t plane = 0; plane < planes; plane++)
+    for (int64_t i = 0; i < rows; i++)
+      for (int64_t begin = 0; begin < columns; begin += MOST) {
+        const int64_t count = columns - begin < MOST ? columns - begin : MOST;
+        const int64_t skip = left - begin * ACROSS; /* padding before the first of them */
+        T *best = y + (plane * rows + i) * columns + begin;
+        int32_t at[MOST]; /* as wide as most elements, so that both are vectors of one length */
+        int begun = 0;    /* a window may begin in the padding: start with its first pixel */
+        for (int64_t p = 0; p < HEIGHT; p++) {
+          const int64_t row = i * DOWN - top + p;
+          if (row < 0 || row >= h) continue;
+          const T *from = x + (plane * h + row) * w - skip;
+          for (int64_t q = 0; q < WIDTH; q++) {
+            const int64_t first = skip > q ? (skip - q + ACROSS - 1) / ACROSS : 0;
+            int64_t last = w + skip - q > 0 ? (w + skip - q - 1) / ACROSS + 1 : 0;
+            if (last > count) last = count;
+            if (!begun) {
+              for (int64_t j = 0; j < count; j++) {
+                best[j] = LOWEST;
+                at[j] = p * WIDTH + (j * ACROSS < skip ? skip - j * ACROSS : 0);
+              }
+              begun = 1;
             }
-            begun = 1;
-          }
-          #pragma GCC ivdep
-          for (int64_t j = first; j < last; j++) {
-            const T v = from[j * ACROSS + q];
-            const int better = v > best[j] || (v != v && best[j] == best[j]);
-            best[j] = better ? v : best[j];
-            at[j] = better ? (int32_t)(p * WIDTH + q) : at[j];
+            #pragma GCC ivdep
+            for (int64_t j = first; j < last; j++) {
+              const T v = from[j * ACROSS + q];
+              const int better = v > best[j] || (v != v && best[j] == best[j]);
+              best[j] = better ? v : best[j];
+              at[j] = better ? (int32_t)(p * WIDTH + q) : at[j];
+            }
           }
         }
+        P *kept = place + (plane * rows + i) * columns + begin;
+        for (int64_t j = 0; j < count; j++) kept[j] = at[j];
       }
-      for (int64_t j = 0; j < count; j++) place[u * columns + begin + j] = at[j];
-    }
 #else
   /* Types say which vectors: gcc unrolls such short loops before it looks for vectors in them. */
   typedef T values __attribute__((vector_size(BLOCK * sizeof(T))));
