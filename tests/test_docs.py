@@ -6,12 +6,13 @@ import importlib
 import io
 import pkgutil
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 import minigraph
-from minigraph.options import OPTIONS
+from minigraph.bench.results import CaseResult, SideResult, begin
 
 ROOT = Path(__file__).parent.parent
 FOUND = pkgutil.walk_packages(minigraph.__path__, "minigraph.")
@@ -51,12 +52,85 @@ def test_documents_link_to_files_that_exist(path):
             assert (path.parent / target).exists(), target
 
 
-def test_the_readme_names_every_option_or_its_family():
-    text = (ROOT / "README.md").read_text()
-    for name in OPTIONS:
-        assert name in text or f"`{name.partition('.')[0]}`" in text, name
-
-
 def test_the_readme_has_one_command_that_measures_and_one_that_tests():
     commands = re.findall(r"^    (python3 -m venv .*)$", (ROOT / "README.md").read_text(), re.M)
     assert [c.split("/")[-1] for c in commands] == ["minigraph bench --quick", "pytest"]
+
+
+# ---------------------------------------------------------------- tables
+
+TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
+
+
+@pytest.fixture
+def document(tmp_path):
+    """A document with the place of a table of results, and these results beside it."""
+    for run in ("cpu", "again"):
+        results = begin({"threads": 2})
+        sides = {"level 0": SideResult([2.0, 2.0]), "level 3": SideResult([1.0, 1.0])}
+        results.cases["abc"] = CaseResult("a * b * c", 0, 8 << 30, 0, {}, sides)
+        results.write(tmp_path / run)
+    path = tmp_path / "README.md"
+    path.write_text("before\n\n<!-- bench: cpu levels -->\nold\n<!-- end -->\n\nafter\n")
+    return path
+
+
+def make_tables(document, *flags):
+    return TABLES["main"]([*flags, "--results", str(document.parent), str(document)])
+
+
+def test_tables_of_a_document_come_from_the_results(document, capsys):
+    assert make_tables(document, "--check") == 1
+    assert "old" in document.read_text()
+    assert "out of date" in capsys.readouterr().err
+    assert make_tables(document) == 0
+    text = document.read_text()
+    assert text.startswith("before\n\n<!-- bench: cpu levels -->\n| ") and "200%" in text
+    assert text.endswith("|\n<!-- end -->\n\nafter\n") and "old" not in text
+    assert make_tables(document, "--check") == 0
+
+
+def test_tables_of_a_document_come_from_the_code(document):
+    heading = "## 1. `minigraph/version.py`"
+    names = "options", "parts", "tour"
+    marks = "\n".join(f"<!-- table: {name} -->\n<!-- end -->" for name in names)
+    document.write_text(f"{marks}\n{heading}\n")
+    assert make_tables(document) == 0
+    text = document.read_text()
+    for row in (
+        "| `bulk` | True | ",
+        "| 1 | `errors.py` | ",
+        "/version.py) | 3 |\n|  | together | 3",
+    ):
+        assert row in text
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "bench: cpu nothing",
+        "bench: gpu levels",
+        "bench: cpu,gpu runs",
+        "bench: cpu,again levels",
+        "bench: cpu/levels",
+        "table: nothing",
+    ],
+)
+def test_a_table_that_does_not_exist_is_an_error_of_one_line(document, mark, capsys):
+    document.write_text(f"<!-- {mark} -->\n<!-- end -->\n")
+    assert make_tables(document, "--check") == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_table_may_be_of_several_runs(document):
+    document.write_text("<!-- bench: again,cpu runs -->\n<!-- end -->\n")
+    assert make_tables(document) == 0
+    assert r"| a \* b \* c | " in document.read_text()
+
+
+def test_a_table_without_an_end_replaces_nothing(document, capsys):
+    text = f"<!-- bench: cpu levels -->\nkept\n\n{document.read_text()}"
+    document.write_text(text)
+    assert make_tables(document) == 1
+    assert document.read_text() == text
+    assert "has no <!-- end -->" in capsys.readouterr().err

@@ -1,8 +1,7 @@
-"""What `minigraph bench` says of its results: tables, pages, and those of the documents."""
+"""The tables and pages that `minigraph bench` makes of its results."""
 
 import pytest
 
-from minigraph.bench import documents
 from minigraph.bench.bound import bound
 from minigraph.bench.page import page, terminal
 from minigraph.bench.results import (
@@ -231,54 +230,3 @@ def test_an_expression_is_compared_in_speed_alone():
     for side in found.cases["abc"].sides.values():
         side.cold = side.warm = side.peak = 1
     assert runs([found]).rows == [["a * b * c", "~1.00", "-"]]
-
-
-# ---------------------------------------------------------------- the documents
-
-
-@pytest.fixture
-def document(tmp_path):
-    """A document with the place of a table, and the results for it."""
-    results({"level 0": QUIET, "level 3": scaled(QUIET, 0.5)}).write(tmp_path / "cpu")
-    path = tmp_path / "README.md"
-    path.write_text("before\n\n<!-- bench: cpu levels -->\nold\n<!-- end -->\n\nafter\n")
-    return path
-
-
-def check(document, *flags):
-    return documents.main([*flags, "--results", str(document.parent), str(document)])
-
-
-def test_tables_of_a_document_come_from_the_results(document, capsys):
-    assert check(document, "--check") == 1
-    assert "old" in document.read_text()
-    assert "out of date" in capsys.readouterr().err
-    assert check(document) == 0
-    text = document.read_text()
-    assert text.startswith("before\n\n<!-- bench: cpu levels -->\n| ") and "200%" in text
-    assert text.endswith("|\n<!-- end -->\n\nafter\n") and "old" not in text
-    assert check(document, "--check") == 0
-
-
-@pytest.mark.parametrize(
-    "named", ["cpu nothing", "gpu levels", "cpu,gpu runs", "cpu,cpu levels", "cpu/levels"]
-)
-def test_a_table_that_does_not_exist_is_one_line(document, named, capsys):
-    document.write_text(f"<!-- bench: {named} -->\n<!-- end -->\n")
-    assert check(document, "--check") == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_table_of_a_document_may_be_of_several_runs(document):
-    results({"level 3": QUIET, "torch": scaled(QUIET, 3)}).write(document.parent / "again")
-    document.write_text("<!-- bench: again,cpu runs -->\n<!-- end -->\n")
-    assert check(document) == 0
-    assert r"| a \* b \* c | 3.00 (3.00, -) | - |" in document.read_text()
-
-
-def test_a_table_without_an_end_takes_nothing_with_it(document, capsys):
-    text = f"<!-- bench: cpu levels -->\nkept\n\n{document.read_text()}"
-    document.write_text(text)
-    assert check(document) == 1
-    assert document.read_text() == text
-    assert "has no <!-- end -->" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""Fill in the tables of the documents: from the code, or from the results of benchmarks.
+
+    python docs/tables.py [--check] [--results DIR] [FILE ...]
+
+What lies between `<!-- table: NAME -->` and `<!-- end -->` becomes one of these tables:
+
+parts    the parts of the package, in the order of tests/layers.py
+options  the options, from minigraph/options.py
+tour     the files that are headings of the document, with their numbers of lines
+
+What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
+results in DIR/RUN.  Only the table `runs` takes several runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from minigraph.bench.page import about, remarks
+from minigraph.bench.results import Results, read
+from minigraph.bench.runs import runs
+from minigraph.bench.summary import tables
+from minigraph.errors import GraphError
+from minigraph.options import OPTIONS
+
+ROOT = Path(__file__).parent.parent
+FILES = ("README.md", "docs/architecture.md", "docs/performance.md")
+MARKED = re.compile(
+    r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
+)
+BEGIN = re.compile("<!-- (?:table|bench): ")
+
+
+def filled(text: str, results: Path) -> str:
+    """Return a document with its tables made anew; results of benchmarks are below `results`."""
+
+    def table(match: re.Match[str]) -> str:
+        begin, kind, name, end = match.groups()
+        lines = _of_results(name, results) if kind == "bench" else _of_code(name, text)
+        return "\n".join([begin.rstrip("\n"), *lines, end])
+
+    made, count = MARKED.subn(table, text)
+    if count < len(BEGIN.findall(text)):
+        raise GraphError("a table has no <!-- end -->")
+    return made
+
+
+def _of_results(name: str, folder: Path) -> list[str]:
+    """Return a table of results as Markdown; "about" is the machine and the versions instead."""
+    names, _, table = name.partition(" ")
+    if not table:
+        raise GraphError(f"<!-- bench: {name} --> names no RUN[,RUN...] TABLE")
+    several: list[Results] = [read(folder / run) for run in names.split(",")]
+    if table == "runs":
+        return runs(several).markdown()
+    if len(several) > 1:
+        raise GraphError(f"{table!r} takes one run; only the table runs takes several")
+    (results,) = several
+    if table == "about":
+        return [f"* {line}" for line in [*about(results), *remarks(results)]]
+    known = tables(results)
+    if table not in known:
+        raise GraphError(f"there is no table {table!r}; use about, runs, {', '.join(known)}")
+    return known[table].markdown()
+
+
+def _of_code(name: str, document: str) -> list[str]:
+    """Return a table that is made from the code, as Markdown."""
+    if name == "parts":
+        header = ["rank", "part", "what it holds", "its own parts, in order"]
+        return _markdown(header, _parts())
+    if name == "options":
+        rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
+        return _markdown(["option", "default", "meaning"], rows)
+    if name == "tour":
+        return _markdown(["", "file", "lines"], _tour(document))
+    raise GraphError(f"there is no table {name!r}; use parts, options, tour")
+
+
+def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
+
+
+def _parts() -> Iterator[list[str]]:
+    """Yield a row for each part: its rank, its name, its docstring's first line, its own parts."""
+    layers = runpy.run_path(str(ROOT / "tests" / "layers.py"))["LAYERS"]
+    for rank, parts in enumerate(layers["minigraph"], 1):
+        for part in parts:
+            path = ROOT / "minigraph" / part  # a folder, or a file without its suffix
+            source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            docstring = ast.get_docstring(ast.parse(source.read_text())) or ""
+            sentence = docstring.partition("\n")[0].replace("  ", " ")
+            inside = layers.get(f"minigraph.{part}", [])
+            order = " → ".join(", ".join(f"`{name}`" for name in line) for line in inside)
+            yield [str(rank), f"`{part}/`" if path.is_dir() else f"`{part}.py`", sentence, order]
+
+
+def tour(document: str) -> dict[str, int]:
+    """Return the files that are headings of a document, with their numbers of lines."""
+    paths = re.findall(r"^## \d+\. `(.*)`$", document, re.M)
+    return {path: len((ROOT / path).read_text().splitlines()) for path in paths}
+
+
+def _tour(document: str) -> Iterator[list[str]]:
+    files = tour(document)
+    for number, (path, lines) in enumerate(files.items(), 1):
+        yield [str(number), f"[`{path}`](../{path})", str(lines)]
+    yield ["", "together", f"{sum(files.values()):,}"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fill documents in, or name those that are out of date; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if outdated")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "benchmarks" / "results", metavar="DIR"
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=", ".join(FILES))
+    asked = parser.parse_args(arguments)
+    outdated = False
+    try:
+        for path in asked.files or [ROOT / name for name in FILES]:
+            old = path.read_text()
+            new = filled(old, asked.results)
+            if new == old:
+                continue
+            outdated = True
+            if asked.check:
+                print(f"{path}: tables are out of date; run python docs/tables.py", file=sys.stderr)
+            else:
+                path.write_text(new)
+    except (GraphError, OSError) as error:
+        print(f"docs/tables.py: {error}", file=sys.stderr)
+        return 1
+    return int(asked.check and outdated)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
