@@ -16,8 +16,7 @@ import numpy as np
 from minigraph.autodiff import grad
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import Array, DType, Graph, Node, Parameter
-from minigraph.ops.arithmetic import rsqrt, sqrt
-from minigraph.ops.comparison import where
+from minigraph.ops import rsqrt, sqrt, where
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.serialization import restore
 

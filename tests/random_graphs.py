@@ -206,9 +206,8 @@ def elementwise():
     lines = []
     for op in ELEMENTWISE.values():
         if hasattr(ops, op.name) and op.name not in ("where", "clip", "astype"):
-            arity = op.forward.__code__.co_argcount - 1
             names = (f"{{{c}}}" for c in ("pq" if op.accepts == "iub" else "abcd"))
-            lines.append(f"ops.{op.name}({', '.join(itertools.islice(names, arity))})")
+            lines.append(f"ops.{op.name}({', '.join(itertools.islice(names, len(op.operands)))})")
     return lines
 
 

@@ -1,11 +1,10 @@
 """Inputs on which the generic tests run.
 
-Elementwise ops need nothing here: their arity, `accepts` and `domain` say how to draw inputs; only
-those with fields name their instances.  Any other op needs a row in STRUCTURAL, one for each branch
-of its code.
+Elementwise ops need nothing here: `operands`, `accepts`, `domain` and `kinks` of the class say how
+to draw inputs; only those with fields name their instances.  Any other op needs a row in
+STRUCTURAL, one for each branch of its code.
 """
 
-import inspect
 import itertools
 import math
 
@@ -15,9 +14,9 @@ from minigraph.graph import BOOL, Constant, Copy, Input, Item, Op, Variable
 from minigraph.ops import (
     activation,
     arithmetic,
-    cast,
     comparison,
     conv,
+    elementwise,
     indexing,
     loss,
     normalization,
@@ -27,8 +26,8 @@ from minigraph.ops import (
     shape,
     trigonometric,
 )
+from minigraph.ops.activation import Activated
 from minigraph.ops.elementwise import Elementwise, kind
-from minigraph.ops.epilogue import Activated
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 
@@ -69,8 +68,8 @@ def signed(cls):
 WITH_FIELDS = {
     arithmetic.Fma3: signed(arithmetic.Fma3),
     arithmetic.Fma4: signed(arithmetic.Fma4),
-    cast.Astype: {
-        d: cast.Astype(np.dtype(d))
+    elementwise.Astype: {
+        d: elementwise.Astype(np.dtype(d))
         for d in ("float32", "float64", "int32", "int64", "uint8", "bool")
     },
     random.RandomUniform: {d.name: random.RandomUniform((3, 4), d) for d in (F32, F64)},
@@ -96,10 +95,9 @@ def operand_dtypes(op, dtype):
     """The dtypes of `op`'s inputs where those that may vary are `dtype`."""
     if is_random(op):
         return (U64,) * 3
-    arity = len(inspect.signature(op.forward).parameters)
     if isinstance(op, comparison.Where):
-        return BOOL, *(dtype,) * (arity - 1)
-    return (dtype,) * arity
+        return BOOL, dtype, dtype
+    return (dtype,) * len(op.operands)
 
 
 def accepts(op, dtype):
@@ -119,11 +117,19 @@ def draw(dtype, size, low, high, seed=0):
     return rng.integers(low, math.floor(high), size, endpoint=True).astype(dtype)
 
 
+def around_kinks(op, x):
+    """`x` with numbers on both sides of each kink of an op in it, if it has room and is a float."""
+    sides = [kink + step for kink in op.kinks for step in (-0.5, 0.5)]
+    if kind(x.dtype) == "f" and x.size >= len(sides):
+        x.flat[: len(sides)] = sides
+    return x
+
+
 def operands(op, dtype):
     """Inputs for an elementwise op, which broadcast."""
     shapes = [()] * 3 if is_random(op) else SHAPES
     return [
-        draw(d, size, *op.domain, seed)
+        around_kinks(op, draw(d, size, *op.domain, seed))
         for seed, (d, size) in enumerate(zip(operand_dtypes(op, dtype), shapes, strict=False))
     ]
 
@@ -355,6 +361,15 @@ def specials(dtype):
     return np.array([*near, *(-v for v in near), np.nan], dtype)
 
 
+def at_the_kinks(op, dtype):
+    """The kinks of an op but 0, and the numbers next to them, in a float dtype."""
+    # Zero is among the specials; next to it are denormals.
+    kinks = np.array([kink for kink in op.kinks if kink], dtype)
+    return np.concatenate(
+        [kinks, np.nextafter(kinks, dtype.type(-9)), np.nextafter(kinks, dtype.type(9))]
+    )
+
+
 def between(x, dtype):
     """Whether floats x, truncated, are among the integers of `dtype`."""
     info = np.iinfo(dtype)
@@ -369,7 +384,7 @@ def is_float32(x):
 def defined(op, *xs):
     """Where a C expression has to agree with NumPy: everywhere, but for what a row here names."""
     everywhere = np.ones(xs[0].shape, bool)
-    if isinstance(op, cast.Astype) and kind(xs[0].dtype) == "f" and kind(op.dtype) in "iu":
+    if isinstance(op, elementwise.Astype) and kind(xs[0].dtype) == "f" and kind(op.dtype) in "iu":
         return between(xs[0], op.dtype)  # C leaves open what a float out of range becomes
     if op.name in ("fma3", "fma4") and xs[0].dtype == F64:
         return is_float32(xs[0]) & is_float32(xs[1])  # NumPy rounds the product unless it is exact
@@ -383,7 +398,10 @@ ANY_ZERO = {"maximum", "minimum", "clip"}
 def c_operands(op, dtype):
     """Every combination of special values, numbers from the domain, and numbers of any size."""
     dtypes = operand_dtypes(op, dtype)
-    grid = np.meshgrid(*map(specials, dtypes), indexing="ij")
+    values = [specials(d) for d in dtypes]
+    if op.kinks and kind(dtype) == "f":
+        values[0] = np.concatenate([values[0], at_the_kinks(op, dtype)])
+    grid = np.meshgrid(*values, indexing="ij")
     columns = []
     for seed, d in enumerate(dtypes):
         rng = np.random.default_rng(seed + 10)

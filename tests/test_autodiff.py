@@ -1,7 +1,6 @@
 """Reverse mode: what `mg.grad` gives for graphs of any form.  The ops' own gradients: test_ops."""
 
 import inspect
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -251,7 +250,6 @@ def test_nodes_of_a_gradient_carry_the_line_of_the_op_they_are_the_gradient_of()
     assert {(exp_at, ""), (norm_at, ""), (sum_at, "block")} <= found
 
 
-@dataclass(frozen=True)
 class Opaque(Op):
     """An op without a gradient."""
 

@@ -20,7 +20,7 @@ from minigraph.function import cache_file, fingerprint
 from minigraph.function.function import Compiled, Function
 from minigraph.function.verify import VerifiedFunction
 from minigraph.graph import Graph, Input, Node, Parameter, as_node, can_cast, here
-from minigraph.ops.cast import astype
+from minigraph.ops.elementwise import astype
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord

@@ -26,6 +26,6 @@ from minigraph.graph.leaves import (
     input,
 )
 from minigraph.graph.location import Location, here, scope
-from minigraph.graph.node import Copy, Item, Node, NoGradient, Op, in_place_of
+from minigraph.graph.node import Copy, Item, Node, NoGradient, Op, flat, in_place_of
 from minigraph.graph.spec import Shape, Spec, aligned_empty
 from minigraph.graph.state import State

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from minigraph.graph.spec import Spec
 from minigraph.graph.state import State
 
 
-@dataclass(frozen=True)
 class Input(Op):
     """A value given at each call."""
 
@@ -26,7 +24,6 @@ class Input(Op):
         return f"input {self.name}"
 
 
-@dataclass(frozen=True)
 class Variable(Op):
     """The current value of a `Parameter`."""
 
@@ -36,8 +33,7 @@ class Variable(Op):
         return f"parameter {self.name}"
 
 
-@dataclass(frozen=True, eq=False)
-class Constant(Op):
+class Constant(Op, eq=False):
     """A value known when the graph is built."""
 
     value: Array

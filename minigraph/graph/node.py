@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from minigraph.errors import GraphError
 from minigraph.graph.dtypes import Array, DType
@@ -33,11 +33,13 @@ class in_place_of:
         scope.source, scope.turn = self.old
 
 
+@dataclass_transform(frozen_default=True)
 class Op:
-    """One kind of computation.  Subclasses are frozen dataclasses; their fields are the attributes.
+    """One kind of computation.  Its attributes, such as a stride, are the fields of its class.
 
-    Equal ops compute the same function, so an op can be compared, hashed and printed, and needs no
-    other identity.  A class is abstract (it has subclasses) or final.  See `minigraph.ops`.
+    A subclass becomes a frozen dataclass, as if it were decorated; `class X(Op, eq=False)` makes
+    objects that are equal only to themselves.  Equal ops compute the same function.  A class is
+    either abstract (it has subclasses) or final.  See `minigraph.ops`.
     """
 
     name: ClassVar[str] = ""  # as in `mg.ops` and reports: the class's name in lower case
@@ -48,10 +50,10 @@ class Op:
     rounds_zeros: ClassVar[bool] = False  # a kernel may round sums all of whose terms are 0
     registry: ClassVar[dict[str, type[Op]]] = {}
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, eq: bool = True) -> None:
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        Op.registry[cls.__name__] = cls
+        Op.registry[cls.__name__] = dataclass(frozen=True, eq=eq)(cls)
 
     # Each op narrows these signatures to its own inputs; `*args: Any, **kwargs: Any` is how mypy is
     # told that any signature will do.
@@ -112,7 +114,11 @@ class NoGradient(GraphError):
     """Raised when a gradient is asked of an op that has none."""
 
 
-@dataclass(frozen=True)
+def flat(op: Op, dy: Node, y: Node, *inputs: Node) -> tuple[None, ...]:
+    """The `grad` of an op whose result changes in steps, or not at all, with its inputs."""
+    return (None,) * len(inputs)
+
+
 class Item(Op):
     """One of the results of a bundle."""
 
@@ -125,7 +131,6 @@ class Item(Op):
         return bundle[self.index]
 
 
-@dataclass(frozen=True)
 class Copy(Op):
     """The same elements in row-major order in memory; what lowering puts before a kernel."""
 
@@ -140,6 +145,33 @@ class Copy(Op):
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy,)
+
+
+def _method(name: str) -> Callable[..., Node]:
+    """The method of nodes that calls the function `name`, by which `minigraph.ops` knows it."""
+
+    def method(x: Node, *args: Any) -> Node:
+        return Node.functions[name](x, *args)
+
+    return method
+
+
+def _operator(name: str) -> tuple[Callable[[Node, Any], Node], Callable[[Node, Any], Node]]:
+    """The methods of a binary operator: with the node on its left, and on its right."""
+
+    def reflected(x: Node, other: Any) -> Node:
+        return Node.functions[name](other, x)
+
+    return _method(name), reflected
+
+
+def _reduction(name: str) -> Callable[..., Node]:
+    def method(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+        return Node.functions[name](x, axis=axis, keepdims=keepdims)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"The {name} along `axis` (None: all), as `ops.{name}`."
+    return method
 
 
 _count = itertools.count()
@@ -158,7 +190,7 @@ class Node:
     __slots__ = ("__weakref__", "inputs", "op", "source", "specs", "turn")
     __array_ufunc__ = None  # array + node is our __radd__
 
-    operators: ClassVar[dict[str, Callable[..., Any]]] = {}  # filled by minigraph.ops
+    functions: ClassVar[dict[str, Callable[..., Node]]] = {}  # by name; minigraph.ops puts them in
 
     def __init__(self, op: Op, inputs: tuple[Node, ...], specs: tuple[Spec, ...]) -> None:
         self.op = op
@@ -208,118 +240,44 @@ class Node:
     def __repr__(self) -> str:
         return f"{self.op}: {', '.join(map(str, self.specs))}"
 
-    # Operators.  What they do stands in `minigraph.ops`, which this file may not import.
+    # What these do stands in `minigraph.ops`, which this file may not import.
 
-    def _apply(self, name: str, *args: Any, **kwargs: Any) -> Node:
-        result: Node = self.operators[name](*args, **kwargs)
-        return result
-
-    def __add__(self, other: Any) -> Node:
-        return self._apply("add", self, other)
-
-    def __radd__(self, other: Any) -> Node:
-        return self._apply("add", other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return self._apply("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return self._apply("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return self._apply("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return self._apply("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return self._apply("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return self._apply("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Node:
-        return self._apply("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Node:
-        return self._apply("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Node:
-        return self._apply("remainder", self, other)
-
-    def __rmod__(self, other: Any) -> Node:
-        return self._apply("remainder", other, self)
-
-    def __pow__(self, other: Any) -> Node:
-        return self._apply("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Node:
-        return self._apply("pow", other, self)
-
-    def __matmul__(self, other: Any) -> Node:
-        return self._apply("matmul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Node:
-        return self._apply("matmul", other, self)
-
-    def __and__(self, other: Any) -> Node:
-        return self._apply("bitwise_and", self, other)
-
-    def __rand__(self, other: Any) -> Node:
-        return self._apply("bitwise_and", other, self)
-
-    def __or__(self, other: Any) -> Node:
-        return self._apply("bitwise_or", self, other)
-
-    def __ror__(self, other: Any) -> Node:
-        return self._apply("bitwise_or", other, self)
-
-    def __xor__(self, other: Any) -> Node:
-        return self._apply("bitwise_xor", self, other)
-
-    def __rxor__(self, other: Any) -> Node:
-        return self._apply("bitwise_xor", other, self)
-
-    def __invert__(self) -> Node:
-        return self._apply("bitwise_invert", self)
-
-    def __neg__(self) -> Node:
-        return self._apply("negative", self)
-
-    def __pos__(self) -> Node:
-        return self
-
-    def __abs__(self) -> Node:
-        return self._apply("abs", self)
-
-    def __lt__(self, other: Any) -> Node:
-        return self._apply("less", self, other)
-
-    def __le__(self, other: Any) -> Node:
-        return self._apply("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return self._apply("greater", self, other)
-
-    def __ge__(self, other: Any) -> Node:
-        return self._apply("greater_equal", self, other)
-
-    def __eq__(self, other: Any) -> Node:  # type: ignore[override]
-        return self._apply("equal", self, other)
-
-    def __ne__(self, other: Any) -> Node:  # type: ignore[override]
-        return self._apply("not_equal", self, other)
-
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("subtract")
+    __mul__, __rmul__ = _operator("multiply")
+    __truediv__, __rtruediv__ = _operator("divide")
+    __floordiv__, __rfloordiv__ = _operator("floor_divide")
+    __mod__, __rmod__ = _operator("remainder")
+    __pow__, __rpow__ = _operator("pow")
+    __matmul__, __rmatmul__ = _operator("matmul")
+    __and__, __rand__ = _operator("bitwise_and")
+    __or__, __ror__ = _operator("bitwise_or")
+    __xor__, __rxor__ = _operator("bitwise_xor")
+    __lt__ = _method("less")
+    __le__ = _method("less_equal")
+    __gt__ = _method("greater")
+    __ge__ = _method("greater_equal")
+    __eq__ = _method("equal")  # type: ignore[assignment]
+    __ne__ = _method("not_equal")  # type: ignore[assignment]
     __hash__ = object.__hash__
+
+    __neg__ = _method("negative")
+    __pos__ = _method("positive")
+    __abs__ = _method("abs")
+    __invert__ = _method("bitwise_invert")
+    __getitem__ = _method("getitem")
+
+    sum = _reduction("sum")
+    mean = _reduction("mean")
+    max = _reduction("max")
+    min = _reduction("min")
+    prod = _reduction("prod")
 
     def __bool__(self) -> bool:
         raise GraphError(
             f"an expression has no truth value before it is computed ({self!r} {here()}); "
             "use ops.where, or `is` to compare expressions themselves"
         )
-
-    def __getitem__(self, index: Any) -> Node:
-        return self._apply("getitem", self, index)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -329,31 +287,19 @@ class Node:
     def __iter__(self) -> Iterator[Node]:
         return (self[i] for i in range(len(self)))
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Node:
-        return self._apply("sum", self, axis=axis, keepdims=keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Node:
-        return self._apply("mean", self, axis=axis, keepdims=keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Node:
-        return self._apply("max", self, axis=axis, keepdims=keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Node:
-        return self._apply("min", self, axis=axis, keepdims=keepdims)
-
-    def prod(self, axis: Any = None, keepdims: bool = False) -> Node:
-        return self._apply("prod", self, axis=axis, keepdims=keepdims)
-
     def reshape(self, *shape: Any) -> Node:
-        return self._apply("reshape", self, shape[0] if len(shape) == 1 else shape)
+        """Return the elements in row-major order as `shape`, which is ints or one sequence."""
+        return Node.functions["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Node:
+        """Return the axes in the order `axes`, ints or one sequence; none: in reverse order."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return self._apply("permute_dims", self, order or tuple(reversed(range(self.ndim))))
+        return Node.functions["permute_dims"](self, order or tuple(reversed(range(self.ndim))))
 
     @property
     def T(self) -> Node:
         return self.transpose()
 
     def astype(self, dtype: Any) -> Node:
-        return self._apply("astype", self, dtype)
+        """Return the elements converted to `dtype`; floats to integers truncate."""
+        return Node.functions["astype"](self, dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from minigraph.graph import Constant, Graph, Input, Node, Op, Spec
@@ -12,11 +11,10 @@ from minigraph.graph import Constant, Graph, Input, Node, Op, Spec
 T = TypeVar("T")
 
 
-class Fused(Op):
+class Fused(Op, eq=False):
     """What `graph` computes from its inputs, as one kernel.  Equal graphs are equal ops."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    graph: Graph
 
     @functools.cached_property
     def key(self) -> tuple[str, tuple[bytes, ...]]:
@@ -48,7 +46,6 @@ class Fused(Op):
         ).outputs
 
 
-@dataclass(frozen=True)
 class Together(Op):
     """Independent small ops in one launch: the inputs of the first, of the second, and so on.
 

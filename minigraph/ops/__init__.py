@@ -1,55 +1,12 @@
 """All ops.  Importing this package gives nodes their operators and methods."""
 
 from minigraph.graph import Node
-from minigraph.ops.activation import gelu, leaky_relu, logaddexp, relu, sigmoid, silu, softplus
-from minigraph.ops.arithmetic import (
-    abs,
-    add,
-    ceil,
-    clip,
-    divide,
-    floor,
-    floor_divide,
-    fma,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    positive,
-    pow,
-    reciprocal,
-    remainder,
-    round,
-    rsqrt,
-    sign,
-    sqrt,
-    square,
-    subtract,
-    trunc,
-)
-from minigraph.ops.cast import astype
-from minigraph.ops.comparison import (
-    bitwise_and,
-    bitwise_invert,
-    bitwise_or,
-    bitwise_xor,
-    equal,
-    greater,
-    greater_equal,
-    isfinite,
-    isinf,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-    where,
-)
+from minigraph.ops import activation, arithmetic, comparison, exponential, trigonometric
+from minigraph.ops.activation import gelu, leaky_relu, logaddexp, silu, softplus
+from minigraph.ops.arithmetic import clip, divide, fma, positive
+from minigraph.ops.comparison import where
 from minigraph.ops.conv import conv2d
-from minigraph.ops.exponential import erf, exp, expm1, log, log1p, log2, log10
+from minigraph.ops.elementwise import astype
 from minigraph.ops.indexing import one_hot, take
 from minigraph.ops.loss import cross_entropy, mse_loss
 from minigraph.ops.matmul import linear, matmul
@@ -79,55 +36,68 @@ from minigraph.ops.shape import (
     stack,
     stop_gradient,
 )
-from minigraph.ops.trigonometric import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cos,
-    cosh,
-    sin,
-    sinh,
-    tan,
-    tanh,
-)
 
-Node.operators.update(
-    {
-        fn.__name__: fn
-        for fn in (
-            abs,
-            add,
-            astype,
-            bitwise_and,
-            bitwise_invert,
-            bitwise_or,
-            bitwise_xor,
-            divide,
-            equal,
-            floor_divide,
-            getitem,
-            greater,
-            greater_equal,
-            less,
-            less_equal,
-            matmul,
-            max,
-            mean,
-            min,
-            multiply,
-            negative,
-            not_equal,
-            permute_dims,
-            pow,
-            prod,
-            remainder,
-            reshape,
-            subtract,
-            sum,
-        )
-    }
-)
+relu = activation.Relu.of
+sigmoid = activation.Sigmoid.of
+
+abs = arithmetic.Abs.of
+add = arithmetic.Add.of
+ceil = arithmetic.Ceil.of
+floor = arithmetic.Floor.of
+floor_divide = arithmetic.FloorDivide.of
+maximum = arithmetic.Maximum.of
+minimum = arithmetic.Minimum.of
+multiply = arithmetic.Multiply.of
+negative = arithmetic.Negative.of
+pow = arithmetic.Pow.of
+reciprocal = arithmetic.Reciprocal.of
+remainder = arithmetic.Remainder.of
+round = arithmetic.Round.of
+rsqrt = arithmetic.Rsqrt.of
+sign = arithmetic.Sign.of
+sqrt = arithmetic.Sqrt.of
+square = arithmetic.Square.of
+subtract = arithmetic.Subtract.of
+trunc = arithmetic.Trunc.of
+
+bitwise_and = comparison.BitwiseAnd.of
+bitwise_invert = comparison.BitwiseInvert.of
+bitwise_or = comparison.BitwiseOr.of
+bitwise_xor = comparison.BitwiseXor.of
+equal = comparison.Equal.of
+greater = comparison.Greater.of
+greater_equal = comparison.GreaterEqual.of
+isfinite = comparison.Isfinite.of
+isinf = comparison.Isinf.of
+isnan = comparison.Isnan.of
+less = comparison.Less.of
+less_equal = comparison.LessEqual.of
+logical_and = comparison.LogicalAnd.of
+logical_not = comparison.LogicalNot.of
+logical_or = comparison.LogicalOr.of
+logical_xor = comparison.LogicalXor.of
+not_equal = comparison.NotEqual.of
+
+erf = exponential.Erf.of
+exp = exponential.Exp.of
+expm1 = exponential.Expm1.of
+log = exponential.Log.of
+log10 = exponential.Log10.of
+log1p = exponential.Log1p.of
+log2 = exponential.Log2.of
+
+acos = trigonometric.Acos.of
+acosh = trigonometric.Acosh.of
+asin = trigonometric.Asin.of
+asinh = trigonometric.Asinh.of
+atan = trigonometric.Atan.of
+atan2 = trigonometric.Atan2.of
+atanh = trigonometric.Atanh.of
+cos = trigonometric.Cos.of
+cosh = trigonometric.Cosh.of
+sin = trigonometric.Sin.of
+sinh = trigonometric.Sinh.of
+tan = trigonometric.Tan.of
+tanh = trigonometric.Tanh.of
+
+Node.functions.update({name: value for name, value in globals().items() if callable(value)})

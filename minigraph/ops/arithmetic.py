@@ -2,63 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Array, Constant, Node
+from minigraph.graph import BOOL, Array, Constant, Node, flat
 from minigraph.ops.builder import builder
-from minigraph.ops.comparison import greater, less, where
-from minigraph.ops.elementwise import Elementwise, elementwise, kind, promote
-from minigraph.ops.exponential import log
+from minigraph.ops.comparison import where
+from minigraph.ops.elementwise import Elementwise, MathFunction, kind, promote
+from minigraph.ops.exponential import Log
 
 
-@dataclass(frozen=True)
 class Add(Elementwise):
     """x + y; of bools, their disjunction."""
 
     c = "{0} + {1}"
     accepts = "fiub"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return x + y
+    forward = np.add
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         return dy, dy
 
 
-@dataclass(frozen=True)
 class Subtract(Elementwise):
     """x - y."""
 
     c = "{0} - {1}"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return x - y
+    forward = np.subtract
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         return dy, -dy
 
 
-@dataclass(frozen=True)
 class Multiply(Elementwise):
     """x * y; of bools, their conjunction."""
 
     c = "{0} * {1}"
     accepts = "fiub"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return x * y
+    forward = np.multiply
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         return dy * y, dy * x
 
 
-@dataclass(frozen=True)
 class Divide(Elementwise):
     """x / y."""
 
@@ -66,16 +55,13 @@ class Divide(Elementwise):
     accepts = "f"
     domain = (0.3, 3.0)
     costly = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return x / y
+    forward = np.divide
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         dx = dy / y
         return dx, -dx * z
 
 
-@dataclass(frozen=True)
 class FloorDivide(Elementwise):
     """floor(x / y), as Python and NumPy have it; of integers, x // 0 is 0."""
 
@@ -99,15 +85,10 @@ static inline {T} mg_floor_divide_{T}({T} x, {T} y) {{
 }}"""
     domain = (0.3, 3.0)
     costly = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.floor_divide(x, y)
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[None, None]:
-        return None, None
+    forward = np.floor_divide
+    grad = flat
 
 
-@dataclass(frozen=True)
 class Remainder(Elementwise):
     """x - floor(x / y) * y, with the sign of y; of integers, x % 0 is 0."""
 
@@ -128,15 +109,12 @@ static inline {T} mg_remainder_{T}({T} x, {T} y) {{
 }}"""
     domain = (0.3, 3.0)
     costly = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.remainder(x, y)
+    forward = np.remainder
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return dy, -dy * floor_divide(x, y)
+        return dy, -dy * (x // y)
 
 
-@dataclass(frozen=True)
 class Pow(Elementwise):
     """x to the power y; of integers, a negative y gives 1 / x truncated (NumPy raises)."""
 
@@ -165,82 +143,63 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
             exponent = y.op.value.item()
             if exponent == 2:
                 return dy * (2 * x), None
-            return dy * (exponent * pow(x, exponent - 1)) if exponent else dy * 0, None
+            return dy * (exponent * x ** (exponent - 1)) if exponent else dy * 0, None
         zero = (x == 0) & (y >= 0)
-        dx = dy * where(y == 0, 0, y * pow(x, y - 1))
-        return dx, dy * where(zero, 0, z * log(where(zero, 1, x)))
+        dx = dy * where(y == 0, 0, y * x ** (y - 1))
+        return dx, dy * where(zero, 0, z * Log.of(where(zero, 1, x)))
 
 
-@dataclass(frozen=True)
 class Negative(Elementwise):
     """-x."""
 
     c = "-{0}"
-
-    def forward(self, x: Array) -> Array:
-        return -x
+    forward = np.negative
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (-dy,)
 
 
-@dataclass(frozen=True)
 class Abs(Elementwise):
     """|x|."""
 
     c = "fabs{f}({0})"
+    kinks = (0.0,)
     c_int = "({0} < 0 ? -{0} : {0})"
-
-    def forward(self, x: Array) -> Array:
-        return np.abs(x)
+    forward = np.abs
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * sign(x),)
+        return (dy * Sign.of(x),)
 
 
-@dataclass(frozen=True)
 class Sign(Elementwise):
     """-1, 0 or 1; NaN of NaN."""
 
     c = "({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))"
-
-    def forward(self, x: Array) -> Array:
-        return np.sign(x)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
-        return (None,)
+    kinks = (0.0,)
+    forward = np.sign
+    grad = flat
 
 
-@dataclass(frozen=True)
 class Square(Elementwise):
     """x * x."""
 
     c = "{0} * {0}"
-
-    def forward(self, x: Array) -> Array:
-        return np.square(x)
+    forward = np.square
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy * (2 * x),)
 
 
-@dataclass(frozen=True)
-class Sqrt(Elementwise):
+class Sqrt(MathFunction):
     """The square root."""
 
-    c = "sqrt{f}({0})"
-    accepts = "f"
     domain = (0.1, 4.0)
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.sqrt(x)
+    forward = np.sqrt
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy / (2 * y),)
 
 
-@dataclass(frozen=True)
 class Rsqrt(Elementwise):
     """1 / sqrt(x)."""
 
@@ -256,7 +215,6 @@ class Rsqrt(Elementwise):
         return (dy * (-0.5 * y) * (y * y),)
 
 
-@dataclass(frozen=True)
 class Reciprocal(Elementwise):
     """1 / x."""
 
@@ -272,7 +230,6 @@ class Reciprocal(Elementwise):
         return (-dy * (y * y),)
 
 
-@dataclass(frozen=True)
 class Fma3(Elementwise):
     """a * b + c, rounded once, where the signs of the product and of c may be "-"."""
 
@@ -290,7 +247,6 @@ class Fma3(Elementwise):
         return dp * b, dp * a, _signed(self.addend, dy)
 
 
-@dataclass(frozen=True)
 class Fma4(Elementwise):
     """a * b + c * d, where c * d is rounded and the sum once; either product's sign may be "-"."""
 
@@ -330,42 +286,30 @@ class Rounding(Elementwise):
     """To an integral value of the same dtype; integers stay as they are."""
 
     c_int = "{0}"
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
-        return (None,)
+    grad = flat
 
 
-@dataclass(frozen=True)
 class Floor(Rounding):
     """The largest integer not above x."""
 
     c = "floor{f}({0})"
-
-    def forward(self, x: Array) -> Array:
-        return np.floor(x)
+    forward = np.floor
 
 
-@dataclass(frozen=True)
 class Ceil(Rounding):
     """The smallest integer not below x."""
 
     c = "ceil{f}({0})"
-
-    def forward(self, x: Array) -> Array:
-        return np.ceil(x)
+    forward = np.ceil
 
 
-@dataclass(frozen=True)
 class Trunc(Rounding):
     """The integer next to x in the direction of zero."""
 
     c = "trunc{f}({0})"
-
-    def forward(self, x: Array) -> Array:
-        return np.trunc(x)
+    forward = np.trunc
 
 
-@dataclass(frozen=True)
 class Round(Rounding):
     """The nearest integer, the even one of two."""
 
@@ -375,29 +319,23 @@ class Round(Rounding):
         return np.rint(x) if kind(x.dtype) == "f" else x
 
 
-@dataclass(frozen=True)
 class Maximum(Elementwise):
     """The larger of x and y; NaN if one is."""
 
     c = "({0} > {1} || {0} != {0} ? {0} : {1})"
     accepts = "fiub"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.maximum(x, y)
+    forward = np.maximum
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         return _to_the_winner(dy, x, y), _to_the_winner(dy, y, x)
 
 
-@dataclass(frozen=True)
 class Minimum(Elementwise):
     """The smaller of x and y; NaN if one is."""
 
     c = "({0} < {1} || {0} != {0} ? {0} : {1})"
     accepts = "fiub"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.minimum(x, y)
+    forward = np.minimum
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         return _to_the_winner(dy, y, x), _to_the_winner(dy, x, y)
@@ -405,10 +343,9 @@ class Minimum(Elementwise):
 
 def _to_the_winner(dy: Node, x: Node, y: Node) -> Node:
     """The gradient of max(x, y) for x; equals share it, as in PyTorch."""
-    return where(greater(x, y), dy, where(less(x, y), 0, dy * 0.5))
+    return where(x > y, dy, where(x < y, 0, dy * 0.5))
 
 
-@dataclass(frozen=True)
 class Clip(Elementwise):
     """min(max(x, low), high); NaN if one is."""
 
@@ -427,27 +364,6 @@ static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
         below = (x < low) & (low <= high)
         above = (x > high) | (low > high)
         return where(inside, dy, 0), where(below, dy, 0), where(above, dy, 0)
-
-
-add = elementwise(Add())
-subtract = elementwise(Subtract())
-multiply = elementwise(Multiply())
-floor_divide = elementwise(FloorDivide())
-remainder = elementwise(Remainder())
-pow = elementwise(Pow())
-negative = elementwise(Negative())
-abs = elementwise(Abs())
-sign = elementwise(Sign())
-square = elementwise(Square())
-sqrt = elementwise(Sqrt())
-rsqrt = elementwise(Rsqrt())
-reciprocal = elementwise(Reciprocal())
-floor = elementwise(Floor())
-ceil = elementwise(Ceil())
-trunc = elementwise(Trunc())
-round = elementwise(Round())
-maximum = elementwise(Maximum())
-minimum = elementwise(Minimum())
 
 
 @builder

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Array, Node, Spec, as_node
+from minigraph.graph import BOOL, Array, Node, Spec, as_node, flat
 from minigraph.ops.builder import builder
-from minigraph.ops.elementwise import Elementwise, broadcast_shapes, elementwise, promote
+from minigraph.ops.elementwise import Elementwise, broadcast_shapes, promote
 
 
 class Comparison(Elementwise):
@@ -18,201 +17,145 @@ class Comparison(Elementwise):
 
     accepts = "fiub"
     result = BOOL
-
-    def grad(self, dy: Node, y: Node, *xs: Node) -> tuple[None, ...]:
-        return (None,) * len(xs)
+    grad = flat
 
 
 class Bitwise(Elementwise):
     """An elementwise op on the bits of integers, or on bools."""
 
     accepts = "iub"
-
-    def grad(self, dy: Node, y: Node, *xs: Node) -> tuple[None, ...]:
-        return (None,) * len(xs)
+    grad = flat
 
 
-@dataclass(frozen=True)
 class Equal(Comparison):
     """x == y."""
 
     c = "{0} == {1}"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.equal(x, y)
+    forward = np.equal
 
 
-@dataclass(frozen=True)
 class NotEqual(Comparison):
     """x != y."""
 
     c = "{0} != {1}"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.not_equal(x, y)
+    forward = np.not_equal
 
 
-@dataclass(frozen=True)
 class Less(Comparison):
     """x < y."""
 
     c = "{0} < {1}"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.less(x, y)
+    forward = np.less
 
 
-@dataclass(frozen=True)
 class LessEqual(Comparison):
     """x <= y."""
 
     c = "{0} <= {1}"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.less_equal(x, y)
+    forward = np.less_equal
 
 
-@dataclass(frozen=True)
 class Greater(Comparison):
     """x > y."""
 
     c = "{0} > {1}"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.greater(x, y)
+    forward = np.greater
 
 
-@dataclass(frozen=True)
 class GreaterEqual(Comparison):
     """x >= y."""
 
     c = "{0} >= {1}"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.greater_equal(x, y)
+    forward = np.greater_equal
 
 
-@dataclass(frozen=True)
 class LogicalAnd(Comparison):
     """Whether both are true; numbers are true where they are not 0."""
 
     c = "({0} != 0) & ({1} != 0)"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.logical_and(x, y)
+    forward = np.logical_and
 
 
-@dataclass(frozen=True)
 class LogicalOr(Comparison):
     """Whether one is true; numbers are true where they are not 0."""
 
     c = "({0} != 0) | ({1} != 0)"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.logical_or(x, y)
+    forward = np.logical_or
 
 
-@dataclass(frozen=True)
 class LogicalXor(Comparison):
     """Whether exactly one is true; numbers are true where they are not 0."""
 
     c = "({0} != 0) != ({1} != 0)"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.logical_xor(x, y)
+    forward = np.logical_xor
 
 
-@dataclass(frozen=True)
 class LogicalNot(Comparison):
     """Whether x is false, that is 0."""
 
     c = "{0} == 0"
-
-    def forward(self, x: Array) -> Array:
-        return np.logical_not(x)
+    forward = np.logical_not
 
 
-@dataclass(frozen=True)
 class Isnan(Comparison):
     """Whether x is not a number."""
 
     c = "{0} != {0}"
-
-    def forward(self, x: Array) -> Array:
-        return np.isnan(x)
+    forward = np.isnan
 
 
-@dataclass(frozen=True)
 class Isinf(Comparison):
     """Whether x is an infinity."""
 
     c = "({0} - {0} != {0} - {0}) & ({0} == {0})"
     c_int = "({0}, 0)"
-
-    def forward(self, x: Array) -> Array:
-        return np.isinf(x)
+    forward = np.isinf
 
 
-@dataclass(frozen=True)
 class Isfinite(Comparison):
     """Whether x is neither infinite nor NaN."""
 
     c = "{0} - {0} == {0} - {0}"
-
-    def forward(self, x: Array) -> Array:
-        return np.isfinite(x)
+    forward = np.isfinite
 
 
-@dataclass(frozen=True)
 class BitwiseAnd(Bitwise):
     """x & y."""
 
     c = "{0} & {1}"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.bitwise_and(x, y)
+    forward = np.bitwise_and
 
 
-@dataclass(frozen=True)
 class BitwiseOr(Bitwise):
     """x | y."""
 
     c = "{0} | {1}"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.bitwise_or(x, y)
+    forward = np.bitwise_or
 
 
-@dataclass(frozen=True)
 class BitwiseXor(Bitwise):
     """x ^ y."""
 
     c = "{0} ^ {1}"
     commutative = True
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return np.bitwise_xor(x, y)
+    forward = np.bitwise_xor
 
 
-@dataclass(frozen=True)
 class BitwiseInvert(Bitwise):
     """~x."""
 
     c = "({T})~{0}"
     c_bool = "!{0}"
-
-    def forward(self, x: Array) -> Array:
-        return np.invert(x)
+    forward = np.invert
 
 
-@dataclass(frozen=True)
 class Where(Elementwise):
     """x where the condition holds, else y."""
 
@@ -231,25 +174,6 @@ class Where(Elementwise):
 
     def grad(self, dy: Node, z: Node, condition: Node, x: Node, y: Node) -> Any:
         return None, where(condition, dy, 0), where(condition, 0, dy)
-
-
-equal = elementwise(Equal())
-not_equal = elementwise(NotEqual())
-less = elementwise(Less())
-less_equal = elementwise(LessEqual())
-greater = elementwise(Greater())
-greater_equal = elementwise(GreaterEqual())
-logical_and = elementwise(LogicalAnd())
-logical_or = elementwise(LogicalOr())
-logical_xor = elementwise(LogicalXor())
-logical_not = elementwise(LogicalNot())
-isnan = elementwise(Isnan())
-isinf = elementwise(Isinf())
-isfinite = elementwise(Isfinite())
-bitwise_and = elementwise(BitwiseAnd())
-bitwise_or = elementwise(BitwiseOr())
-bitwise_xor = elementwise(BitwiseXor())
-bitwise_invert = elementwise(BitwiseInvert())
 
 
 @builder

@@ -10,7 +10,6 @@ takes whichever arrays follow NumPy's protocols.  Sums of 16-bit floats are take
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from minigraph.ops.reduction import sum
 from minigraph.ops.window import Pair, Pairs, as_pair, inside, steps, taps
 
 
-@dataclass(frozen=True)
 class Conv2d(Op):
     """Sum over the window and the channels of a group of x times w, plus bias [k] if given."""
 
@@ -89,7 +87,6 @@ class Conv2d(Op):
         return dx, dw, *(sum(dy, (0, 2, 3)) for _ in bias)
 
 
-@dataclass(frozen=True)
 class Conv2dBackwardData(Op):
     """The gradient of `conv` for its input, which has `shape`, from dy and w."""
 
@@ -114,7 +111,6 @@ class Conv2dBackwardData(Op):
         return self.conv(ddx, w), Conv2dBackwardWeights(self.conv, w.shape)(dy, ddx)
 
 
-@dataclass(frozen=True)
 class Conv2dBackwardWeights(Op):
     """The gradient of `conv` for its weights, which have `shape`, from dy and x."""
 

@@ -1,18 +1,32 @@
 """What elementwise ops have in common: promotion, broadcasting, and their C expression.
 
 The ops themselves stand in `arithmetic`, `exponential`, `trigonometric`, `comparison` and
-`activation`.
+`activation`; here is only the conversion between element types.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import BFLOAT16, FLOATS, DType, Node, Op, Shape, Spec, as_array, constant
+from minigraph.graph import (
+    BFLOAT16,
+    FLOATS,
+    Array,
+    DType,
+    Node,
+    Op,
+    Shape,
+    Spec,
+    as_array,
+    as_dtype,
+    as_node,
+    constant,
+)
 from minigraph.ops.builder import builder
 
 
@@ -40,6 +54,8 @@ class Elementwise(Op):
     ("f" or nothing); {op.x} is the op's field x.  Where integers or bools need another expression
     it stands in `c_int` or `c_bool`.  `support` and `support_int` are C functions, with {T} and
     {f}, that the expression calls.
+
+    `of` is the function that users call; `minigraph.ops` exports it under the op's name.
     """
 
     c: ClassVar[str]
@@ -50,7 +66,20 @@ class Elementwise(Op):
     accepts: ClassVar[str] = "fiu"  # kinds of dtype
     result: ClassVar[DType | None] = None
     costly: ClassVar[bool] = False  # computing an element takes longer than loading it from a cache
-    domain: ClassVar[tuple[float, float]] = (-2.0, 2.0)  # where tests draw inputs from
+
+    # Tests draw inputs from `domain`, and on both sides of each of the `kinks`: the points where
+    # one formula ends and another begins.
+    domain: ClassVar[tuple[float, float]] = (-2.0, 2.0)
+    kinks: ClassVar[tuple[float, ...]] = ()
+
+    operands: ClassVar[tuple[str, ...]]  # the names of the inputs, as in `forward`; of a ufunc x, y
+    of: ClassVar[Callable[..., Node]]
+
+    def __init_subclass__(cls, eq: bool = True) -> None:
+        super().__init_subclass__(eq)
+        if "operands" not in vars(cls):
+            cls.operands = _operands(cls.forward)
+        cls.of = staticmethod(_function(cls))
 
     def infer(self, *xs: Any, **kwargs: Any) -> Spec:
         if len({x.dtype for x in xs}) > 1:
@@ -101,17 +130,61 @@ def as_operand(x: Any, dtype: DType) -> Node:
         raise DTypeError(f"{x} does not fit into {dtype.name}") from None
 
 
-def elementwise(op: Elementwise) -> Callable[..., Node]:
-    """Return the function that users call: promote the operands, apply `op`."""
-    floating = op.accepts == "f"
+def _operands(forward: Callable[..., Any]) -> tuple[str, ...]:
+    if isinstance(forward, np.ufunc):
+        return ("x", "y")[: forward.nin]
+    return tuple(inspect.signature(forward).parameters)[1:]
+
+
+def _function(cls: type[Elementwise]) -> Callable[..., Node]:
+    """Return the function that promotes its operands and applies the op without attributes."""
+    names, floating = cls.operands, cls.accepts == "f"
 
     def build(*xs: Any) -> Node:
-        if len(xs) != arity:
-            raise TypeError(f"{op.name}() takes {arity} operands, not {len(xs)}")
-        return op(*promote(*xs, floating=floating))
+        if len(xs) != len(names):
+            raise TypeError(f"{cls.name}() takes {len(names)} operands, not {len(xs)}")
+        return cls()(*promote(*xs, floating=floating))
 
-    arity = op.forward.__code__.co_argcount - 1
-    build.__name__ = build.__qualname__ = op.name
-    build.__doc__ = op.__doc__
-    build.__module__ = type(op).__module__
+    build.__name__ = build.__qualname__ = cls.name
+    build.__doc__ = cls.__doc__
+    build.__module__ = cls.__module__
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+    build.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return builder(build)
+
+
+class MathFunction(Elementwise):
+    """A function of floats that C's library has under the op's name."""
+
+    accepts = "f"
+    costly = True
+
+    def __init_subclass__(cls, eq: bool = True) -> None:
+        super().__init_subclass__(eq)
+        cls.c = f"{cls.name}{{f}}({', '.join(f'{{{i}}}' for i in range(len(cls.operands)))})"
+
+
+class Astype(Elementwise):
+    """x with another dtype; floats to integers truncate."""
+
+    dtype: DType
+
+    c = "{0}"  # C converts when it stores the value
+    accepts = "fiub"
+
+    def infer(self, x: Spec) -> Spec:
+        return Spec(x.shape, self.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return x.astype(self.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node | None]:
+        floats = kind(self.dtype) == kind(x.dtype) == "f"
+        return (astype(dy, x.dtype) if floats else None,)
+
+
+@builder
+def astype(x: Any, dtype: Any) -> Node:
+    """Return x converted to `dtype`; floats to integers truncate."""
+    x, dtype = as_node(x), as_dtype(dtype)
+    return x if x.dtype == dtype else Astype(dtype)(x)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype, as_node
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype, as_node, flat
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind
 from minigraph.ops.shape import normalize_axis, reshape
@@ -23,7 +22,6 @@ def _check_range(indices: Array, low: int, high: int, what: str) -> None:
         raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}")
 
 
-@dataclass(frozen=True)
 class Take(Op):
     """The elements of x at `indices` along `axis`; negative ones count from the end."""
 
@@ -44,7 +42,6 @@ class Take(Op):
         return TakeBackward(self.axis, x.shape)(dy, indices), None
 
 
-@dataclass(frozen=True)
 class TakeBackward(Op):
     """Zeros of `shape` with dy added at `indices` along `axis`."""
 
@@ -69,7 +66,6 @@ class TakeBackward(Op):
         return Take(self.axis)(ddx, indices), None
 
 
-@dataclass(frozen=True)
 class OneHot(Op):
     """A new last axis of length `size` with 1 at the label and 0 elsewhere."""
 
@@ -85,8 +81,7 @@ class OneHot(Op):
         _check_range(labels, 0, self.size, "label")
         return (labels[..., None] == np.arange(self.size)).astype(self.dtype)
 
-    def grad(self, dy: Node, y: Node, labels: Node) -> tuple[None]:
-        return (None,)
+    grad = flat
 
 
 @builder

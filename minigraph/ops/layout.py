@@ -11,7 +11,6 @@ have, and `Reorder` is the only op that moves anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,6 @@ def lanes_of(name: str, channels: int) -> int:
     return int(name.removeprefix("nChw").removesuffix("c"))
 
 
-@dataclass(frozen=True)
 class Reorder(Op):
     """The same images with other lanes."""
 
@@ -85,7 +83,6 @@ class Reorder(Op):
         return (Reorder(x.shape[4] if x.ndim == 5 else 1)(dy),)
 
 
-@dataclass(frozen=True)
 class LaidOut(Op):
     """`plain` of images in other layouts than nchw; reports call it `plain`.
 

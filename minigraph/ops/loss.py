@@ -6,7 +6,6 @@ neither the one-hot labels nor the logarithms of all probabilities are stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from minigraph.ops.reduction import mean, sum
 from minigraph.ops.shape import permute_dims
 
 
-@dataclass(frozen=True)
 class CrossEntropy(Op):
     """-log(softmax(logits [..., classes])) at the labels [...], as [..., 1].
 
@@ -42,7 +40,6 @@ class CrossEntropy(Op):
         return CrossEntropyBackward()(dy, logits, labels), None
 
 
-@dataclass(frozen=True)
 class CrossEntropyBackward(Op):
     """The gradient of CrossEntropy for its logits, from dy [..., 1], logits and labels."""
 

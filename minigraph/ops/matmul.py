@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from minigraph.ops.elementwise import broadcast_shapes, promote
 from minigraph.ops.shape import PermuteDims, permute_dims, reshape
 
 
-@dataclass(frozen=True)
 class Matmul(Op):
     """x [..., m, k] times y [..., k, n], plus bias [n] if given; leading axes broadcast."""
 

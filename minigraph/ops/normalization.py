@@ -9,19 +9,18 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Op, Shape, Spec, as_node, constant
-from minigraph.ops.activation import Relu, relu
-from minigraph.ops.arithmetic import rsqrt, square
+from minigraph.ops.activation import Relu
+from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.builder import builder
-from minigraph.ops.comparison import less_equal, where
+from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import kind, promote
-from minigraph.ops.exponential import exp, log
+from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.reduction import Max, Sum, mean
 from minigraph.ops.shape import as_shape, broadcast_to, normalize_axis, pad, reshape, stop_gradient
 
@@ -69,7 +68,6 @@ def _check_channels(x: Spec, *vectors: Spec) -> None:
         raise DTypeError("input and vectors have one float dtype")
 
 
-@dataclass(frozen=True)
 class BatchNorm(Op):
     """Normalise x by the batch's statistics: (y, mean, biased variance).
 
@@ -128,12 +126,11 @@ def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, No
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
     mean = Sum(axes)(wide) / count
     distance = wide - mean
-    var = Sum(axes)(square(distance)) / count
-    y = distance * (_vector(weight, x) * rsqrt(var + eps)) + _vector(bias, x)
+    var = Sum(axes)(Square.of(distance)) / count
+    y = distance * (_vector(weight, x) * Rsqrt.of(var + eps)) + _vector(bias, x)
     return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
 
 
-@dataclass(frozen=True)
 class BatchNormBackward(Op):
     """The gradients (dx, dweight, dbias) of the batch norm's y, from dy, x, weight, mean, var."""
 
@@ -160,7 +157,7 @@ class BatchNormBackward(Op):
     def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
         dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
         dy, x, weight, mean, var = _widened(dy, x, weight, mean, var)
-        inverse = rsqrt(_vector(var, x) + self.eps)
+        inverse = Rsqrt.of(_vector(var, x) + self.eps)
         normal = (x - _vector(mean, x)) * inverse
         dweight, dbias = Sum(axes)(dy * normal), Sum(axes)(dy)
         dx = (dy - dbias / count - normal * (dweight / count)) * (_vector(weight, x) * inverse)
@@ -168,7 +165,6 @@ class BatchNormBackward(Op):
         return dx.astype(dtype), *vectors
 
 
-@dataclass(frozen=True)
 class BatchNormRelu(Op):
     """BatchNorm with a relu after y, which the optimizer makes of the two: (y, mean, variance).
 
@@ -195,10 +191,9 @@ class BatchNormRelu(Op):
         y, mean, var = _normalized(x, weight, bias, self.eps)
         for r in _widened(*residual):
             y = y + r
-        return relu(y).astype(x.dtype), mean, var
+        return Relu.of(y).astype(x.dtype), mean, var
 
 
-@dataclass(frozen=True)
 class BatchNormReluBackward(Op):
     """The gradients (dx, dweight, dbias) of BatchNormRelu's y, from dy, y, x, weight, mean, var.
 
@@ -221,11 +216,10 @@ class BatchNormReluBackward(Op):
         return (*BatchNormBackward(self.eps).forward(dz, x, *vectors), *[dz] * self.residual)
 
     def expand(self, dy: Node, y: Node, x: Node, *vectors: Node) -> tuple[Node, ...]:
-        dz = where(less_equal(y, 0), 0, dy)
+        dz = where(y <= 0, 0, dy)
         return (*BatchNormBackward(self.eps).expand(dz, x, *vectors), *[dz] * self.residual)
 
 
-@dataclass(frozen=True)
 class BatchNormInference(Op):
     """Normalise x [n, c, ...] by given statistics."""
 
@@ -245,11 +239,10 @@ class BatchNormInference(Op):
     def expand(self, x: Node, weight: Node, bias: Node, mean: Node, var: Node) -> tuple[Node]:
         dtype = x.dtype
         x, weight, bias, mean, var = _widened(x, weight, bias, mean, var)
-        scale = _vector(weight, x) * rsqrt(_vector(var, x) + self.eps)
+        scale = _vector(weight, x) * Rsqrt.of(_vector(var, x) + self.eps)
         return (((x - _vector(mean, x)) * scale + _vector(bias, x)).astype(dtype),)
 
 
-@dataclass(frozen=True)
 class LocalResponseNorm(Op):
     """x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
 
@@ -286,7 +279,6 @@ class LocalResponseNorm(Op):
         return (x / (total * (self.alpha / self.size) + self.k) ** self.beta,)
 
 
-@dataclass(frozen=True)
 class Softmax(Op):
     """exp(x) over its sum along `axis`."""
 
@@ -308,11 +300,10 @@ class Softmax(Op):
 
     def expand(self, x: Node) -> tuple[Node]:
         (wide,) = _widened(x)
-        e = exp(wide - stop_gradient(Max((self.axis,))(wide)))
+        e = Exp.of(wide - stop_gradient(Max((self.axis,))(wide)))
         return ((e / Sum((self.axis,))(e)).astype(x.dtype),)
 
 
-@dataclass(frozen=True)
 class LogSoftmax(Op):
     """x - log(sum(exp(x))) along `axis`."""
 
@@ -330,12 +321,12 @@ class LogSoftmax(Op):
         return y.astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy - exp(y) * Sum((self.axis,))(dy),)
+        return (dy - Exp.of(y) * Sum((self.axis,))(dy),)
 
     def expand(self, x: Node) -> tuple[Node]:
         (wide,) = _widened(x)
         shifted = wide - stop_gradient(Max((self.axis,))(wide))
-        return ((shifted - log(Sum((self.axis,))(exp(shifted)))).astype(x.dtype),)
+        return ((shifted - Log.of(Sum((self.axis,))(Exp.of(shifted)))).astype(x.dtype),)
 
 
 @builder
@@ -393,7 +384,7 @@ def layer_norm(
         raise ShapeError(f"the last axes of {x.shape} are not {normalized_shape}")
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     distance = x - mean(x, axes, keepdims=True)
-    y = distance * rsqrt(mean(distance * distance, axes, keepdims=True) + eps)
+    y = distance * Rsqrt.of(mean(distance * distance, axes, keepdims=True) + eps)
     for name, v in (("weight", weight), ("bias", bias)):
         if v is not None and as_node(v).shape != shape:
             raise ShapeError(f"the {name} has shape {as_node(v).shape}, not {shape}")

@@ -35,7 +35,6 @@ class Pooling:
         return scatter(patches, shape, self.stride, self.padding)
 
 
-@dataclass(frozen=True)
 class MaxPool2d(Op):
     """The largest element of each window, and where in the window it stands (row-major).
 
@@ -72,7 +71,6 @@ class MaxPool2d(Op):
         return (MaxPool2dBackward(self.pooling, x.shape)(dys[0], ys[1]),)
 
 
-@dataclass(frozen=True)
 class MaxPool2dBackward(Op):
     """The gradient of max pooling for its input of `shape`: dy added where the largest stood."""
 
@@ -91,7 +89,6 @@ class MaxPool2dBackward(Op):
         return MaxPool2dTake(self.pooling)(ddx, where), None
 
 
-@dataclass(frozen=True)
 class MaxPool2dTake(Op):
     """The element of each window of x that `where` points to."""
 
@@ -109,7 +106,6 @@ class MaxPool2dTake(Op):
         return MaxPool2dBackward(self.pooling, x.shape)(dy, where), None
 
 
-@dataclass(frozen=True)
 class AvgPool2d(Op):
     """The sum of each window over the number of its elements.
 
@@ -144,7 +140,6 @@ class AvgPool2d(Op):
         return (AvgPool2dBackward(self, x.shape)(dy),)
 
 
-@dataclass(frozen=True)
 class AvgPool2dBackward(Op):
     """The gradient of `pool` for its input of `shape`."""
 

@@ -13,7 +13,6 @@ Seed and step are inputs of the graph that the compiled function feeds; the stre
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,13 +29,13 @@ from minigraph.graph import (
     as_dtype,
     as_node,
     constant,
+    flat,
     input,
 )
-from minigraph.ops.arithmetic import floor
+from minigraph.ops.arithmetic import Floor
 from minigraph.ops.builder import builder
-from minigraph.ops.cast import astype
-from minigraph.ops.comparison import greater_equal, where
-from minigraph.ops.elementwise import Elementwise, kind
+from minigraph.ops.comparison import where
+from minigraph.ops.elementwise import Elementwise, astype, kind
 from minigraph.ops.shape import as_shape
 
 SEED = input("seed", (), "uint64")
@@ -93,11 +92,9 @@ class Random(Elementwise):
         index = np.arange(math.prod(self.shape), dtype=np.uint64).reshape(self.shape)
         return philox(index, int(seed), int(step), int(stream))
 
-    def grad(self, dy: Node, y: Node, *inputs: Node) -> tuple[None, ...]:
-        return (None,) * len(inputs)
+    grad = flat
 
 
-@dataclass(frozen=True)
 class RandomUniform(Random):
     """Uniform in [0, 1): multiples of 2**-24 as float32, of 2**-53 as float64."""
 
@@ -127,7 +124,6 @@ static inline double mg_uniform_double(uint64_t i, uint64_t seed, uint64_t step,
         return ((a >> 8) * np.float32(2.0**-24)).astype(np.float32)
 
 
-@dataclass(frozen=True)
 class RandomNormal(Random):
     """Normal with mean 0 and variance 1, by Box and Muller's transformation."""
 
@@ -189,7 +185,7 @@ def random_uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any =
     u = _draw(RandomUniform, shape, dtype)
     if as_dtype(dtype) in _DIGITS:  # which must not round up to 1
         steps = 2.0 ** _DIGITS[as_dtype(dtype)]
-        u = floor(u * steps) / steps
+        u = Floor.of(u * steps) / steps
     u = astype(u, dtype)
     return u if (low, high) == (0, 1) else u * (high - low) + low
 
@@ -211,5 +207,5 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Node:
         return x
     if p == 1:
         return x * 0
-    kept = greater_equal(random_uniform(x.shape), p)
+    kept = random_uniform(x.shape) >= p
     return where(kept, x * (1 / (1 - p)), 0)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import BFLOAT16, Array, DType, Node, Op, Spec, as_node
+from minigraph.graph import BFLOAT16, Array, DType, Node, Op, Spec, as_node, flat
 from minigraph.ops.builder import builder
-from minigraph.ops.comparison import equal, isfinite, where
+from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import kind, promote
-from minigraph.ops.exponential import exp, log
+from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.shape import (
     broadcast_to,
     normalize_axes,
@@ -57,7 +56,6 @@ class Accumulation(Reduction):
         return np.dtype(np.float32) if dtype in (BFLOAT16, np.float16) else self.result(dtype)
 
 
-@dataclass(frozen=True)
 class Sum(Accumulation):
     """The sum over `axes`."""
 
@@ -74,7 +72,6 @@ class Sum(Accumulation):
         return (broadcast_to(dy, x.shape),)
 
 
-@dataclass(frozen=True)
 class Prod(Accumulation):
     """The product over `axes`."""
 
@@ -89,11 +86,11 @@ class Prod(Accumulation):
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         # With one zero only its own factor has a gradient, with two none has.
-        zero = equal(x, 0)
+        zero = x == 0
         zeros = Sum(self.axes)(zero.astype(x.dtype))
         others = Prod(self.axes)(where(zero, 1, x))
-        alone = where(equal(zeros, 1) & zero, others, 0)
-        return (dy * where(equal(zeros, 0), y / where(zero, 1, x), alone),)
+        alone = where((zeros == 1) & zero, others, 0)
+        return (dy * where(zeros == 0, y / where(zero, 1, x), alone),)
 
 
 class Extremum(Reduction):
@@ -105,11 +102,10 @@ class Extremum(Reduction):
         return super().infer(x)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        chosen = equal(x, y).astype(x.dtype)
+        chosen = (x == y).astype(x.dtype)
         return (dy * (chosen / Sum(self.axes)(chosen)),)
 
 
-@dataclass(frozen=True)
 class Max(Extremum):
     """The largest element along `axes`."""
 
@@ -122,7 +118,6 @@ class Max(Extremum):
         return x.max(axis=self.axes, keepdims=True)
 
 
-@dataclass(frozen=True)
 class Min(Extremum):
     """The smallest element along `axes`."""
 
@@ -135,7 +130,6 @@ class Min(Extremum):
         return x.min(axis=self.axes, keepdims=True)
 
 
-@dataclass(frozen=True)
 class Argmax(Reduction):
     """The int64 index of the first largest element along the axis; a NaN counts as largest."""
 
@@ -152,8 +146,7 @@ class Argmax(Reduction):
     def forward(self, x: Array) -> Array:
         return x.argmax(axis=self.axes[0], keepdims=True)
 
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
-        return (None,)
+    grad = flat
 
 
 def _drop(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
@@ -238,8 +231,8 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
     (x,) = promote(x, floating=True)
     axes = normalize_axes(axis, x.ndim)
     peak = stop_gradient(Max(axes)(x))
-    peak = where(isfinite(peak), peak, 0)
-    return _drop(log(Sum(axes)(exp(x - peak))) + peak, axes, keepdims)
+    peak = where(Isfinite.of(peak), peak, 0)
+    return _drop(Log.of(Sum(axes)(Exp.of(x - peak))) + peak, axes, keepdims)
 
 
 def _floating(x: Any) -> Node:

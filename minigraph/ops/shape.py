@@ -6,20 +6,18 @@ import builtins
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Shape, Spec, as_array, as_node
+from minigraph.graph import Array, Node, Op, Shape, Spec, as_array, as_node, flat
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, promote
 
 Ints = tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class Reshape(Op):
     """The same elements in row-major order, in another shape."""
 
@@ -46,7 +44,6 @@ class Reshape(Op):
         return (reshape(dy, x.shape),)
 
 
-@dataclass(frozen=True)
 class PermuteDims(Op):
     """The axes in another order: axis i of the result is axis `axes[i]` of x."""
 
@@ -69,7 +66,6 @@ class PermuteDims(Op):
         return (permute_dims(dy, tuple(np.argsort(self.axes).tolist())),)
 
 
-@dataclass(frozen=True)
 class BroadcastTo(Op):
     """x repeated along new leading axes and along axes of length 1."""
 
@@ -93,7 +89,6 @@ class BroadcastTo(Op):
         return (dy,)  # mg.grad sums it down to the shape of x
 
 
-@dataclass(frozen=True)
 class Slice(Op):
     """x[start:stop:step] along every axis, with steps above 0."""
 
@@ -116,7 +111,6 @@ class Slice(Op):
         return (Pad(self.start, high, tuple(t - 1 for t in self.step))(dy),)
 
 
-@dataclass(frozen=True)
 class Flip(Op):
     """x with the elements along `axes` in reverse order."""
 
@@ -134,7 +128,6 @@ class Flip(Op):
         return (Flip(self.axes)(dy),)
 
 
-@dataclass(frozen=True)
 class Pad(Op):
     """x with `value` around it (`low` before, `high` after) and `interior` times between elements.
 
@@ -167,7 +160,6 @@ class Pad(Op):
         return (Slice(start, stop, step)(dy),)
 
 
-@dataclass(frozen=True)
 class Concat(Op):
     """The inputs one after the other along `axis`."""
 
@@ -192,7 +184,6 @@ class Concat(Op):
         return tuple(split(dy, ends[:-1], self.axis))
 
 
-@dataclass(frozen=True)
 class StopGradient(Op):
     """x, as a constant to `mg.grad`."""
 
@@ -208,8 +199,7 @@ class StopGradient(Op):
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
         return tuple(range(len(x)))
 
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[None]:
-        return (None,)
+    grad = flat
 
 
 def normalize_axis(axis: Any, ndim: int) -> int:

@@ -2,227 +2,133 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from minigraph.graph import Array, Node
-from minigraph.ops.arithmetic import rsqrt, square
-from minigraph.ops.elementwise import Elementwise, elementwise
+from minigraph.graph import Node
+from minigraph.ops.arithmetic import Rsqrt, Square
+from minigraph.ops.elementwise import MathFunction
 
 
-@dataclass(frozen=True)
-class Sin(Elementwise):
+class Sin(MathFunction):
     """The sine."""
 
-    c = "sin{f}({0})"
-    accepts = "f"
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.sin(x)
+    forward = np.sin
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * cos(x),)
+        return (dy * Cos.of(x),)
 
 
-@dataclass(frozen=True)
-class Cos(Elementwise):
+class Cos(MathFunction):
     """The cosine."""
 
-    c = "cos{f}({0})"
-    accepts = "f"
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.cos(x)
+    forward = np.cos
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (-dy * sin(x),)
+        return (-dy * Sin.of(x),)
 
 
-@dataclass(frozen=True)
-class Tan(Elementwise):
+class Tan(MathFunction):
     """The tangent."""
 
-    c = "tan{f}({0})"
-    accepts = "f"
     domain = (-1.0, 1.0)
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.tan(x)
+    forward = np.tan
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (1 + square(y)),)
+        return (dy * (1 + Square.of(y)),)
 
 
-@dataclass(frozen=True)
-class Asin(Elementwise):
+class Asin(MathFunction):
     """The inverse sine."""
 
-    c = "asin{f}({0})"
-    accepts = "f"
     domain = (-0.9, 0.9)
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.arcsin(x)
+    forward = np.arcsin
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * rsqrt(1 - square(x)),)
+        return (dy * Rsqrt.of(1 - Square.of(x)),)
 
 
-@dataclass(frozen=True)
-class Acos(Elementwise):
+class Acos(MathFunction):
     """The inverse cosine."""
 
-    c = "acos{f}({0})"
-    accepts = "f"
     domain = (-0.9, 0.9)
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.arccos(x)
+    forward = np.arccos
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (-dy * rsqrt(1 - square(x)),)
+        return (-dy * Rsqrt.of(1 - Square.of(x)),)
 
 
-@dataclass(frozen=True)
-class Atan(Elementwise):
+class Atan(MathFunction):
     """The inverse tangent."""
 
-    c = "atan{f}({0})"
-    accepts = "f"
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.arctan(x)
+    forward = np.arctan
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (1 + square(x)),)
+        return (dy / (1 + Square.of(x)),)
 
 
-@dataclass(frozen=True)
-class Sinh(Elementwise):
+class Sinh(MathFunction):
     """The hyperbolic sine."""
 
-    c = "sinh{f}({0})"
-    accepts = "f"
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.sinh(x)
+    forward = np.sinh
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * cosh(x),)
+        return (dy * Cosh.of(x),)
 
 
-@dataclass(frozen=True)
-class Cosh(Elementwise):
+class Cosh(MathFunction):
     """The hyperbolic cosine."""
 
-    c = "cosh{f}({0})"
-    accepts = "f"
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.cosh(x)
+    forward = np.cosh
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * sinh(x),)
+        return (dy * Sinh.of(x),)
 
 
-@dataclass(frozen=True)
-class Tanh(Elementwise):
+class Tanh(MathFunction):
     """The hyperbolic tangent."""
 
-    c = "tanh{f}({0})"
-    accepts = "f"
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.tanh(x)
+    forward = np.tanh
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (1 - square(y)),)
+        return (dy * (1 - Square.of(y)),)
 
 
-@dataclass(frozen=True)
-class Asinh(Elementwise):
+class Asinh(MathFunction):
     """The inverse hyperbolic sine."""
 
-    c = "asinh{f}({0})"
-    accepts = "f"
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.arcsinh(x)
+    forward = np.arcsinh
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * rsqrt(square(x) + 1),)
+        return (dy * Rsqrt.of(Square.of(x) + 1),)
 
 
-@dataclass(frozen=True)
-class Acosh(Elementwise):
+class Acosh(MathFunction):
     """The inverse hyperbolic cosine."""
 
-    c = "acosh{f}({0})"
-    accepts = "f"
     domain = (1.2, 4.0)
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.arccosh(x)
+    forward = np.arccosh
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * rsqrt(square(x) - 1),)
+        return (dy * Rsqrt.of(Square.of(x) - 1),)
 
 
-@dataclass(frozen=True)
-class Atanh(Elementwise):
+class Atanh(MathFunction):
     """The inverse hyperbolic tangent."""
 
-    c = "atanh{f}({0})"
-    accepts = "f"
     domain = (-0.9, 0.9)
-    costly = True
-
-    def forward(self, x: Array) -> Array:
-        return np.arctanh(x)
+    forward = np.arctanh
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (1 - square(x)),)
+        return (dy / (1 - Square.of(x)),)
 
 
-@dataclass(frozen=True)
-class Atan2(Elementwise):
+class Atan2(MathFunction):
     """The angle of the point (x, y) seen from the origin, given y and x."""
 
-    c = "atan2{f}({0}, {1})"
-    accepts = "f"
+    operands = ("y", "x")
     domain = (0.3, 3.0)
-    costly = True
-
-    def forward(self, y: Array, x: Array) -> Array:
-        return np.arctan2(y, x)
+    forward = np.arctan2
 
     def grad(self, dy: Node, angle: Node, y: Node, x: Node) -> tuple[Node, Node]:
-        part = dy / (square(x) + square(y))
+        part = dy / (Square.of(x) + Square.of(y))
         return part * x, -part * y
-
-
-sin = elementwise(Sin())
-cos = elementwise(Cos())
-tan = elementwise(Tan())
-asin = elementwise(Asin())
-acos = elementwise(Acos())
-atan = elementwise(Atan())
-sinh = elementwise(Sinh())
-cosh = elementwise(Cosh())
-tanh = elementwise(Tanh())
-asinh = elementwise(Asinh())
-acosh = elementwise(Acosh())
-atanh = elementwise(Atanh())
-atan2 = elementwise(Atan2())

@@ -2,7 +2,6 @@
 
 import linecache
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from minigraph.passes import levels
 DEVICES = ["cpu", "reference"]
 
 
-@dataclass(frozen=True)
 class Halved(Elementwise):
     """x / 2, of which C makes x / 3."""
 

@@ -1,7 +1,6 @@
 """Expressions and graphs: what a node is, what operators make of it, how a graph prints."""
 
 import inspect
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -544,7 +543,6 @@ def test_nodes_and_ops_cannot_be_changed_by_accident():
         Add().name = "plus"
 
 
-@dataclass(frozen=True)
 class Twice(Op):
     """A program's own op."""
 

@@ -1,6 +1,7 @@
 """Properties that every op has, checked for every op in the registry; then the public functions."""
 
 import ctypes
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -97,7 +98,7 @@ def test_classes_are_abstract_or_final():
 def test_equal_ops_have_equal_hashes_and_text():
     again = dict(SAMPLES)
     for name, (op, _) in SAMPLES.items():
-        copy = type(op)(**{field: getattr(op, field) for field in op.__dataclass_fields__})
+        copy = dataclasses.replace(op)
         assert str(copy) == str(op)
         if op.name != "constant":  # which is told apart by identity
             assert copy == again[name][0]
@@ -145,6 +146,23 @@ def test_only_views_share_memory_with_their_input(op, xs):
     ys = forward(op, xs)
     if not op.is_view and op.name not in ("copy", "constant"):
         assert not any(np.may_share_memory(x, y) for x in xs for y in ys if x.size and y.size)
+
+
+def test_samples_lie_on_both_sides_of_every_kink():
+    for name, op in ELEMENTWISE.items():
+        x = SAMPLES[name][1][0]
+        ends = [-np.inf, *op.kinks, np.inf]
+        for low, high in itertools.pairwise(ends):
+            assert np.any((low < x) & (x < high)), f"{name} has no sample between {low} and {high}"
+
+
+def test_functions_show_their_operands_and_meaning():
+    assert str(inspect.signature(ops.atan2)) == "(y, x, /)"
+    assert str(inspect.signature(ops.less)) == "(x, y, /)"
+    for op in ELEMENTWISE.values():
+        if hasattr(ops, op.name):
+            assert getattr(ops, op.name).__name__ == op.name
+            assert getattr(ops, op.name).__doc__
 
 
 # ---------------------------------------------------------------- gradients

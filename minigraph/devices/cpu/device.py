@@ -20,7 +20,7 @@ from minigraph.devices.cpu.kernel import SequenceKernel
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.graph import Node, Shape, in_place_of
-from minigraph.ops.epilogue import Activated
+from minigraph.ops.activation import Activated
 from minigraph.program import NUMPY, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
 

@@ -15,7 +15,7 @@ from minigraph.devices.cuda.cudnn_kernel import ROLES, CudnnKernel, CudnnWay
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
 from minigraph.devices.operand import BIAS, FEW_CHANNELS, MATRIX, TRANSPOSED, WEIGHTS, order
 from minigraph.graph import Array, Node, Op, Shape, Spec, input
-from minigraph.ops.epilogue import Activated
+from minigraph.ops.activation import Activated
 from minigraph.ops.layout import LaidOut, Reorder, lanes_of, layout_name, packed, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Tunable

@@ -34,9 +34,8 @@ from minigraph.devices.cuda.memory import array_at, on_stream
 from minigraph.devices.operand import MATRIX, TRANSPOSED, order
 from minigraph.errors import GraphError
 from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype
-from minigraph.ops.activation import Relu
+from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.epilogue import Activated
 from minigraph.ops.layout import LaidOut, unpacked
 from minigraph.ops.matmul import Matmul
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from minigraph.graph import Graph, Node, Shape
-from minigraph.ops.arithmetic import Add, rsqrt
+from minigraph.ops import rsqrt
+from minigraph.ops.activation import Activated
+from minigraph.ops.arithmetic import Add
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.elementwise import Elementwise
-from minigraph.ops.epilogue import Activated
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import BatchNormInference

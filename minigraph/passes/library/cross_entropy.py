@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minigraph.graph import Constant, Graph, Node, constant
-from minigraph.ops.arithmetic import Multiply, Negative, Subtract, negative
+from minigraph.ops import negative
+from minigraph.ops.arithmetic import Multiply, Negative, Subtract
 from minigraph.ops.comparison import Where
 from minigraph.ops.exponential import Exp
 from minigraph.ops.indexing import OneHot

@@ -11,11 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from minigraph.graph import BFLOAT16, DType, Graph, Node, Op
-from minigraph.ops.arithmetic import floor, pow
-from minigraph.ops.cast import Astype, astype
-from minigraph.ops.comparison import isfinite, logical_and, where
+from minigraph.ops import floor, isfinite, log2, logical_and, pow, where
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.exponential import log2
+from minigraph.ops.elementwise import Astype, astype
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.reduction import Max
 from minigraph.ops.shape import reshape

@@ -22,8 +22,7 @@ from minigraph.ops.arithmetic import (
     Sqrt,
     Square,
 )
-from minigraph.ops.cast import Astype
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.exponential import Exp
 from minigraph.ops.reduction import Max, Min, Prod, Sum
 

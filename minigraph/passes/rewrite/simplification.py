@@ -13,8 +13,7 @@ from minigraph import ops
 from minigraph.graph import BOOL, Graph, Node
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Abs, Rounding, Sign
-from minigraph.ops.cast import Astype
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.shape import StopGradient
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import broadcasting, folding, view

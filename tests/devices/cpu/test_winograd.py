@@ -17,9 +17,8 @@ from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.cpu.standalone import Standalone
 from minigraph.devices.operand import WEIGHTS
-from minigraph.ops.activation import Relu
+from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.epilogue import Activated
 from minigraph.ops.layout import LaidOut, Reorder, pack, packed, unpack, unpacked
 from minigraph.ops.pooling import MaxPool2d, Pooling
 from minigraph.program import tuning

@@ -21,8 +21,7 @@ from samples import SAMPLES, defined, is_random
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph, as_dtype
-from minigraph.ops.cast import Astype
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.shape import StopGradient
 
 pytestmark = pytest.mark.cuda

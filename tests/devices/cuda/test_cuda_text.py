@@ -31,8 +31,7 @@ from minigraph.graph import Copy, Graph, Input, Node, Parameter, Spec, as_dtype,
 from minigraph.jit.fused import Fused, Together, stand_ins
 from minigraph.jit.source import KernelSource
 from minigraph.ops.arithmetic import Add
-from minigraph.ops.cast import Astype
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.reduction import Max, Min, Prod, Sum
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.levels import optimize, pipeline

@@ -27,9 +27,8 @@ from minigraph.devices.cuda.cudnn_graph import (
     contiguous,
 )
 from minigraph.graph import Spec, input
-from minigraph.ops.activation import Relu
+from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d
-from minigraph.ops.epilogue import Activated
 from minigraph.ops.matmul import Matmul
 
 # ---------------------------------------------------------------- the networks' convolutions

@@ -24,9 +24,8 @@ from minigraph.devices.cuda import candidates, cudnn_kernel, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build, channels_last
 from minigraph.errors import GraphError
 from minigraph.graph import input
-from minigraph.ops.activation import Relu
+from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.epilogue import Activated
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.shape import permute_dims

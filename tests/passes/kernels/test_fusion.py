@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from rewriting import graph_of, run, values
+from samples import ELEMENTWISE, default_dtype, is_random, operand_dtypes
 
 import minigraph as mg
 from minigraph import ops
@@ -100,6 +101,14 @@ ONE_KERNEL = {
 @pytest.mark.parametrize(("y", "kernel"), ONE_KERNEL.values(), ids=ONE_KERNEL)
 def test_elementwise_ops_that_read_one_another_are_one_kernel(y, kernel):
     assert fused(y) == fused(y, by=fuse_elementwise) == [kernel]
+
+
+def test_every_elementwise_op_joins_a_kernel():
+    for op in ELEMENTWISE.values():
+        if not is_random(op):
+            dtypes = operand_dtypes(op, default_dtype(op))
+            y = op(*(mg.input(f"x{i}", (16, 32), dtype) for i, dtype in enumerate(dtypes)))
+            assert fused(ops.logical_not(y)) == [f"{op.name} logical_not"]
 
 
 def test_one_op_is_no_group():

@@ -11,8 +11,8 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cpu import compiler, onednn, walker
 from minigraph.graph import Graph, Input
+from minigraph.ops.activation import Activated
 from minigraph.ops.conv import Conv2d
-from minigraph.ops.epilogue import Activated
 from minigraph.ops.matmul import Matmul
 from minigraph.passes import levels
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias

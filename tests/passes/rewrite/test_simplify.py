@@ -30,9 +30,8 @@ from samples import specials
 import minigraph as mg
 from minigraph import DTypeError, ops
 from minigraph.graph import BOOL, DTYPES, FLOATS, Constant, Graph, constant
-from minigraph.ops.cast import Astype
 from minigraph.ops.comparison import Comparison
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.normalization import BatchNorm
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.ops.reduction import Max, Min, Prod, Sum
