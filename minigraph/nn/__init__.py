@@ -1,7 +1,7 @@
 """Layers, with the arguments, initialisation and state names of `torch.nn`."""
 
 from minigraph.nn import init
-from minigraph.nn.activation import Dropout, ReLU
+from minigraph.nn.activation import Dropout, Hardswish, ReLU
 from minigraph.nn.conv import Conv2d, Linear
 from minigraph.nn.init import manual_seed
 from minigraph.nn.module import Buffer, Module, Sequential

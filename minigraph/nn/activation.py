@@ -25,6 +25,16 @@ class ReLU(Module):
 
 
 @dataclass(eq=False, repr=False)
+class Hardswish(Module):
+    """0 below -3, x above 3, x * (x + 3) / 6 in between.  `inplace` changes nothing."""
+
+    inplace: bool = False
+
+    def forward(self, x: Any) -> Node:
+        return ops.hardswish(x)
+
+
+@dataclass(eq=False, repr=False)
 class Dropout(Module):
     """In training each element 0 with probability p, else x / (1 - p), as in `torch.nn`.
 

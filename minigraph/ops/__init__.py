@@ -37,6 +37,7 @@ from minigraph.ops.shape import (
     stop_gradient,
 )
 
+hardswish = activation.Hardswish.of
 relu = activation.Relu.of
 sigmoid = activation.Sigmoid.of
 

@@ -45,6 +45,20 @@ class LeakyRelu(Elementwise):
         return where(positive, dy, dy * slope), where(positive, 0, dy * x)
 
 
+class Hardswish(Elementwise):
+    """0 below -3, x above 3, x * (x + 3) / 6 in between (Howard et al., 2019, MobileNetV3)."""
+
+    c = "({0} <= -3 ? 0 : {0} < 3 ? {0} * ({0} + 3) / 6 : {0})"
+    accepts = "f"
+    kinks = (-3.0, 3.0)
+
+    def forward(self, x: Array) -> Array:
+        return np.where(x <= -3, np.zeros_like(x, shape=()), np.where(x < 3, x * (x + 3) / 6, x))
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (where(x <= -3, 0, where(x >= 3, dy, dy * (x / 3 + 0.5))),)
+
+
 class Sigmoid(Elementwise):
     """1 / (1 + exp(-x))."""
 

@@ -73,6 +73,7 @@ def torch_and_ours(torch):
             lib.MaxPool2d(3, 2, 1),
             lib.AdaptiveAvgPool2d((2, 3)),
             lib.Dropout(0.0),
+            lib.Hardswish(),
             lib.Flatten(),
             lib.Linear(36, 12),
             lib.LayerNorm(12),

@@ -157,6 +157,7 @@ def test_samples_lie_on_both_sides_of_every_kink():
 
 
 def test_functions_show_their_operands_and_meaning():
+    assert str(inspect.signature(ops.hardswish)) == "(x, /)"
     assert str(inspect.signature(ops.atan2)) == "(y, x, /)"
     assert str(inspect.signature(ops.less)) == "(x, y, /)"
     for op in ELEMENTWISE.values():
