@@ -11,7 +11,7 @@ import pytest
 
 import minigraph as mg
 from minigraph.autotune import session
-from minigraph.autotune.candidate import Candidate, Problem
+from minigraph.autotune.candidate import Candidate, Host, Problem
 from minigraph.autotune.data import GUARD
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy, choose
@@ -167,16 +167,27 @@ WRONG = {
     "before scratch": (lambda i, o, s: write_at(s, -1), "outside its results and scratch"),
     "after scratch": (lambda i, o, s: write_at(s, 0), "outside its results and scratch"),
     "input": (lambda i, o, s: i[0].__setitem__((0, 0), 9), "wrote to its inputs"),
+    "before input": (lambda i, o, s: write_at(i[0], -1), "wrote to its inputs or around them"),
     "after input": (lambda i, o, s: write_at(i[0], 3), "wrote to its inputs or around them"),
     "raises": (lambda i, o, s: [].pop(), "IndexError: pop from empty list"),
 }
+
+
+class Zeroed(Host):
+    """A workbench in whose memory a zero that is written is seen only if guards are filled."""
+
+    def empty(self, nbytes):
+        array = super().empty(nbytes)
+        array.fill(0)
+        return array
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_candidate_is_kept_with_its_error_and_without_a_time(name):
     change, error = WRONG[name]
     wrong = Wrong(change, scratch=24)
-    measured = measure(problem(candidate("a"), candidate("b", wrong), candidate("c")), None)
+    three = problem(candidate("a"), candidate("b", wrong), candidate("c"))
+    measured = measure(dataclasses.replace(three, workbench=Zeroed()), None)
     a, b, c = measured.measurements
     assert error in b.error
     assert (b.seconds, b.rounds, wrong.runs) == (None, 0, 1)

@@ -26,7 +26,9 @@ def kept(tmp_path):
 def unit_of(store):
     """Return the bytes of the unit that a new process finds, or None."""
     found = Binaries(store).find("mg_one", KEY)
-    return found and found.read_bytes()
+    code = found and found.read_bytes()
+    assert Binaries(store).code("mg_one", KEY) == code
+    return code
 
 
 def replace(path, data):
@@ -171,10 +173,25 @@ def test_a_folder_of_the_administrator_is_used_by_others(kept, monkeypatch):
     assert unit_of(kept) == UNIT
 
 
+def test_a_lock_ends_even_where_a_forked_child_has_its_handle(tmp_path, monkeypatch):
+    folder = Folder(tmp_path, "some")
+    folder.make()
+    handles = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", handles.append)  # the copy of a child stays open
+        for _ in range(2):
+            with folder.locked(exclusive=True, patience=0.0):
+                pass
+    for handle in handles:
+        os.close(handle)
+    assert len(handles) == 2
+
+
 # ---------------------------------------------------------------- size
 
 
-def test_what_was_not_used_for_longest_goes_with_its_entries(tmp_path):
+@pytest.mark.parametrize("use", [Binaries.find, Binaries.code])
+def test_what_was_not_used_for_longest_goes_with_its_entries(tmp_path, use):
     limit = 10_000
     store = Binaries(tmp_path, limit)
     for i in range(10):
@@ -182,7 +199,7 @@ def test_what_was_not_used_for_longest_goes_with_its_entries(tmp_path):
         store.keep(unit, {f"mg_{i}_{k}": KEY for k in range(2)})
         (path,) = (p for p in tmp_path.glob("jit/*.so") if p.read_bytes() == unit)
         os.utime(path, (i, i))
-    assert Binaries(tmp_path).find("mg_1_1", KEY)  # used now
+    assert use(Binaries(tmp_path), "mg_1_1", KEY)  # used now
     Binaries(tmp_path, limit).keep(bytes(900), {"mg_new": KEY})
     assert Binaries(tmp_path).find("mg_new", KEY)
     left = [i for i in range(10) if Binaries(tmp_path).find(f"mg_{i}_0", KEY)]

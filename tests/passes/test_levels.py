@@ -9,6 +9,7 @@ import pytest
 from meaning import Meaning
 from random_graphs import RandomGraph
 
+import minigraph as mg
 from minigraph import ops
 from minigraph.graph import FLOATS, Graph, as_node
 from minigraph.passes.kernels.gathering import Gathering
@@ -138,3 +139,11 @@ def test_the_printed_program_builds_the_same_graph(capsys):
         for x, y in zip(scope["arrays"], graph.arrays, strict=True):
             np.testing.assert_array_equal(x, y)
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_values_that_rules_make_equal_are_computed_once(level):
+    x = mg.input("x", (4,))
+    graph = Graph((x,), (ops.exp(ops.negative(-x)) + ops.exp(x),))
+    (*_, (after, _)) = optimize(graph, pipeline(level, fast_math=False))
+    assert [node.name for node in after] == ["x", "exp", "add"]
