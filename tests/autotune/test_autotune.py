@@ -1,9 +1,11 @@
 """What is measured is right, kept whole and chosen by policy; and never measured twice."""
 
+import contextlib
 import dataclasses
 import io
 import itertools
 import json
+import sqlite3
 import sys
 
 import numpy as np
@@ -604,6 +606,15 @@ def test_a_body_of_another_kind_is_measured_again(store):
     assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
     assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
     assert origins(start(store).tables(two()[:1])) == {"small": "stored"}
+
+
+def test_a_damaged_row_is_counted_and_measured_again(store, new_process):
+    start(store).tables(two()[:1])
+    new_process()
+    with contextlib.closing(sqlite3.connect(store.path)) as db, db:
+        db.execute("UPDATE entries SET body = '[]'")
+    assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
+    assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
 
 
 def test_a_bar_is_shown_on_a_terminal_alone_and_leaves_nothing(monkeypatch, store):

@@ -214,6 +214,14 @@ def test_a_store_below_its_limit_loses_nothing(tmp_path):
     assert all(Binaries(tmp_path).find(f"mg_{i}", KEY) for i in range(10))
 
 
+def test_a_process_that_goes_on_writing_keeps_to_the_limit(tmp_path):
+    store = Binaries(tmp_path, 1000)
+    for i in range(40):
+        store.keep(bytes([i]) * 100, {f"mg_{i}": KEY})
+        size = sum(path.stat().st_size for path in tmp_path.glob("jit/*.so"))
+        assert size <= 1000
+
+
 def test_what_a_killed_process_left_counts_and_goes(tmp_path):
     store = Binaries(tmp_path, 1000)
     store.keep(b"1" * 400, {"mg_one": KEY})

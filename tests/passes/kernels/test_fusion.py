@@ -306,6 +306,8 @@ def test_columns_are_not_run_over_twice():
         ("sum", "divide", why),
         ("max", "subtract", why),
     }
+    top = A.max(0) * 2  # is needed for every row, and once more after the last
+    assert fused((A - top).sum(0) + top) == ["[max]", "multiply subtract sum add"]
 
 
 def test_reductions_over_different_axes_are_different_kernels():
@@ -484,6 +486,18 @@ def test_a_group_that_no_kernel_computes_is_divided():
     stored = ops.exp(mean) + 1
     graph, _ = run(fuse_kernels, of(stored * B, stored, (stored * B).sum(0)))
     assert all("add" in unit or "sum" in unit for unit in units(graph) if "exp" in unit)
+
+
+def test_a_division_tells_which_neighbours_it_parts():
+    """A sum over 4 x 8 seemed to join, as it adds up no more elements than 16 rows of 32."""
+    total = mg.input("d", (16, 4, 8)).sum((1, 2)).reshape(16, 1)
+    stored = ops.exp(total) + 1
+    ys = (ops.tanh(stored * B) + 1, stored)
+    assert fused(*ys) == ["[sum]", "exp add", "multiply tanh add"]
+    assert reasons(*ys) == [
+        ("sum", "reshape", "the kernel runs over other axes"),
+        ("add", "multiply", "a result has fewer axes than the iteration space"),
+    ]
 
 
 def test_the_work_is_linear_in_the_graph(monkeypatch):

@@ -193,6 +193,11 @@ FIRES = {
         lambda x: ops.broadcast_to(x.sum(), (3, 3)),
         X,
     ),
+    "x / 2**126, whose inverse is the smallest that is normal": (
+        lambda x: x / 2.0**126,
+        lambda x: x * 2.0**-126,
+        X,
+    ),
     "cast there and back": (lambda x: x.astype("float64").astype("float32"), lambda x: x, X),
     "a cast of each kind": (
         lambda i: i.astype("float64").astype("int64"),
