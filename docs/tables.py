@@ -30,7 +30,7 @@ from minigraph.errors import GraphError
 from minigraph.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
-FILES = ("README.md", "docs/architecture.md", "docs/performance.md")
+FILES = ("README.md", "docs/architecture.md", "docs/performance.md", "docs/tour.md")
 MARKED = re.compile(
     r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
 )

@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 import minigraph
+from minigraph import nn, ops, optim
 from minigraph.bench.results import CaseResult, SideResult, begin
+from minigraph.function.compile import CompGraph
+from minigraph.function.function import Function
 
 ROOT = Path(__file__).parent.parent
 FOUND = pkgutil.walk_packages(minigraph.__path__, "minigraph.")
 MODULES = [m.name for m in FOUND if not m.name.endswith("__main__")]  # that one runs
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")]
-
-
+TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 OPTIONAL = ("devices.cuda.", "bench.jax_peer", "bench.torch_peer", "bench.plot")  # libraries
 
 
@@ -35,14 +37,29 @@ def test_examples_in_docstrings_are_right(name):
     assert not failed
 
 
-def test_the_program_in_the_readme_runs_and_so_does_what_is_said_of_it_later(tmp_path, monkeypatch):
-    parts = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    program = "\n".join(parts)
-    monkeypatch.chdir(tmp_path)
+def run_program_of(name):
+    """Run the Python of a document and return what it prints."""
+    program = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(program, "README.md", "exec"), {})
-    assert float(re.search(r"loss ([\d.]+)", printed.getvalue())[1]) < 0.1
+        exec(compile(program, name, "exec"), {})
+    return printed.getvalue()
+
+
+def test_the_program_in_the_readme_runs_and_so_does_what_is_said_of_it_later(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert float(re.search(r"loss ([\d.]+)", run_program_of("README.md"))[1]) < 0.1
+
+
+def test_the_program_of_the_tour_is_compiled_as_the_tour_says():
+    printed = run_program_of("docs/tour.md")
+    for line in ("fuse_bias: 6 -> 5 nodes", "fuse_activation: 5 -> 4 nodes", "steps      1: "):
+        assert line in printed
+
+
+def test_the_tour_is_twelve_files_of_some_2500_lines():
+    lengths = TABLES["tour"]((ROOT / "docs" / "tour.md").read_text())
+    assert len(lengths) == 12 and abs(sum(lengths.values()) - 2500) < 250
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -52,14 +69,47 @@ def test_documents_link_to_files_that_exist(path):
             assert (path.parent / target).exists(), target
 
 
+SOURCES = [path for end in ("py", "c", "cu", "h", "sh", "toml") for path in ROOT.rglob(f"*.{end}")]
+WORDS = {
+    word
+    for path in SOURCES
+    if not path.relative_to(ROOT).parts[0].startswith(".")
+    for word in re.findall(r"\w+", path.read_text())
+}
+PATH = re.compile(r"[\w./*-]+\.(?:py|md|c|cu|h|sh|toml)|[\w./-]+/|\.ci/run")
+PLACEHOLDER = re.compile(r"[A-Z]+")  # FILE
+NAMES = {"mg": minigraph, "ops": ops, "nn": nn, "optim": optim, "cg": CompGraph, "step": Function}
+
+
+def is_known(code, folder):
+    """Return whether code in a document is a file, or made of names that sources have."""
+    if PATH.fullmatch(code):
+        return any(any(root.glob(code)) for root in (ROOT, ROOT / "minigraph", folder))
+    if "://" in code:
+        return True
+    owner, *attributes = re.match(r"[\w.]*", code)[0].rstrip(".").split(".")
+    value = NAMES.get(owner)
+    for attribute in attributes if value else ():
+        if not hasattr(value, attribute):
+            return False
+        value = getattr(value, attribute)
+    words = set(re.findall(r"[A-Za-z_]\w+", code))
+    return all(PLACEHOLDER.fullmatch(word) for word in words - WORDS)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_names_in_documents_exist(path):
+    prose = re.sub(r"```.*?```|^    .*?$", "", path.read_text(), flags=re.S | re.M)
+    pieces = re.findall(r"`([^`]+)`", prose)
+    assert [code for code in pieces if not is_known(code, path.parent)] == []
+
+
 def test_the_readme_has_one_command_that_measures_and_one_that_tests():
     commands = re.findall(r"^    (python3 -m venv .*)$", (ROOT / "README.md").read_text(), re.M)
     assert [c.split("/")[-1] for c in commands] == ["minigraph bench --quick", "pytest"]
 
 
 # ---------------------------------------------------------------- tables
-
-TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 
 
 @pytest.fixture
