@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from minigraph.autotune.measurement import Key, Measurement
 from minigraph.graph import Array, Spec, aligned_empty
 
 
 class Runner(Protocol):
-    """What computes a problem.  `scratch`: bytes of memory that it needs while it runs."""
+    """What computes a problem: a device's kernel.
+
+    scratch  bytes of memory that it needs while it runs
+    """
 
     scratch: int
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute `outputs` from `inputs`, all contiguous in the layouts of the candidate."""
+
+
+Run = Callable[[Sequence[Array], Sequence[Array], Array], None]  # inputs, outputs and scratch
 
 
 class Workbench(Protocol):
@@ -36,11 +44,14 @@ class Workbench(Protocol):
     def put(self, array: Array) -> Array:
         """Return a NumPy array as one of the workbench's."""
 
+    def runner(self, kernel: Runner) -> Run:
+        """Return what runs a kernel; raises where it cannot be run."""
+
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         """Run so many times, until the last is done; return what one run took."""
 
 
-class Host:
+class HostBench:
     """The workbench of this machine's processor."""
 
     chunk = 1 << 16  # they stay in the cache
@@ -50,6 +61,9 @@ class Host:
 
     def put(self, array: Array) -> Array:
         return array
+
+    def runner(self, kernel: Runner) -> Run:
+        return kernel.run
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         start = clock()
@@ -63,10 +77,11 @@ class Candidate:
     """One way to compute a problem.
 
     layouts        of the inputs, then of the results
-    make           returns what runs it; raises where the library cannot do it
+    make           returns the kernel; raises where the library cannot do it
     deterministic  whether it gives the same bits every run
     precision      what it computes in: the name of a dtype, or "tf32"
     reference      a library's slow reference implementation, which is never run
+    recipe         what `Problem.remake` makes the kernel of in another process; JSON
     """
 
     name: str
@@ -75,6 +90,24 @@ class Candidate:
     deterministic: bool = True
     precision: str = "float32"
     reference: bool = False
+    recipe: Mapping[str, Any] | None = None
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the others of its problem."""
+        return self.name, self.layouts
+
+    def measurement(self, workspace: int, error: str = "") -> Measurement:
+        """Return what is known of it before it is timed."""
+        return Measurement(
+            self.name,
+            self.layouts,
+            workspace,
+            self.deterministic,
+            self.precision,
+            error=error,
+            recipe=self.recipe,
+        )
 
 
 @dataclass(frozen=True)
@@ -87,9 +120,11 @@ class Problem:
     results     likewise
     meaning     the workbench's arrays to a tuple of them: what every candidate has to give
     arrange     an array, and a layout, to a contiguous array that lies so
-    candidates  in a fixed order: the first is what a heuristic would choose
+    candidates  called with the layouts of inputs and results, yields what computes it there, or,
+                called with None, in all layouts; the first is what a heuristic would choose
     work        floating-point operations: large problems are measured first
     workbench   where it is measured
+    remake      makes the kernel that was measured from its recipe, where candidates have recipes
     """
 
     kind: str = field(compare=False)
@@ -98,6 +133,14 @@ class Problem:
     results: tuple[Spec, ...] = field(compare=False)
     meaning: Callable[..., tuple[Array, ...]] = field(compare=False)
     arrange: Callable[[Array, str], Array] = field(compare=False)
-    candidates: Callable[[], Sequence[Candidate]] = field(compare=False)
+    candidates: Callable[[tuple[str, ...] | None], Iterable[Candidate]] = field(compare=False)
     work: float = field(compare=False)
-    workbench: Workbench = field(default=Host(), compare=False)
+    workbench: Workbench = field(default=HostBench(), compare=False)
+    remake: Callable[[Measurement], Runner] | None = field(default=None, compare=False)
+
+    def maker(self, measurement: Measurement) -> Callable[[], Runner] | None:
+        """Return what makes the kernel that was measured; None if the library has it no longer."""
+        if self.remake and measurement.recipe:
+            return functools.partial(self.remake, measurement)
+        offered = self.candidates(measurement.layouts)
+        return next((c.make for c in offered if c.name == measurement.name), None)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from minigraph.cache import Entry, environment
 
 QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
+
+
+Key = tuple[str, tuple[str, ...]]  # of a candidate among those of its problem: name and layouts
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Measurement:
     spread     the range of the middle half of its runs, divided by the median
     rounds     how many runs were timed, or groups of runs if one is short
     error      why it must not be used, or an empty string
+    recipe     the candidate's
     """
 
     name: str
@@ -34,19 +38,24 @@ class Measurement:
     spread: float = 0.0
     rounds: int = 0
     error: str = ""
+    recipe: Mapping[str, Any] | None = None
 
     @property
-    def key(self) -> tuple[str, tuple[str, ...]]:
+    def key(self) -> Key:
         """What tells it from the others of its table."""
         return self.name, self.layouts
 
 
 @dataclass(frozen=True)
 class ProblemTable:
-    """The measurements of a problem's candidates, in their order."""
+    """The measurements of a problem's candidates, in their order.
+
+    makers  what makes the kernels of candidates that were measured in this process, by their keys
+    """
 
     subject: str
     measurements: tuple[Measurement, ...]
+    makers: Mapping[Key, Callable[[], Any]] = field(default_factory=dict, compare=False)
 
     def with_error(self, which: Measurement, error: str) -> ProblemTable:
         """Return the table with an error in the place of the one that `which` had."""
@@ -138,6 +147,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) and 0 <= value < math.inf  # an overflow is read as infinity
 
 
+def _is_recipe(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
 CHECKS = {
     "name": _is_text,
     "layouts": _is_texts,
@@ -148,4 +161,5 @@ CHECKS = {
     "spread": _is_number,
     "rounds": _is_count,
     "error": _is_text,
+    "recipe": _is_recipe,
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from minigraph.autotune.candidate import Candidate, Runner
 from minigraph.autotune.measurement import Measurement
+from minigraph.errors import GraphError
 
 NOISE = 0.03  # two medians of the same kernel on a quiet machine differ by about this much
 DOUBT = 0.5  # however much the times of a busy machine spread, twice as fast is faster
@@ -24,6 +27,11 @@ class Policy:
     deterministic: bool = False
     precision: str = "float32"
 
+    @property
+    def unlimited(self) -> Policy:
+        """The same without a limit on the workspace."""
+        return dataclasses.replace(self, workspace_limit=None)
+
     def allows(self, measurement: Measurement) -> str:
         """Return why a candidate is not used, or an empty string."""
         if measurement.error:
@@ -36,6 +44,25 @@ class Policy:
         if measurement.precision == "tf32" and self.precision != "tf32":
             return "precision tf32"
         return ""
+
+
+def first_allowed(candidates: Iterable[Candidate], policy: Policy) -> Runner | None:
+    """Return the kernel of the first candidate that can be made and that the policy allows.
+
+    If none keeps the limit on its workspace, the limit does not count.
+    """
+    beyond: Runner | None = None
+    for candidate in candidates:
+        try:
+            kernel = candidate.make()
+        except GraphError:  # described, but not to be had
+            continue
+        facts = candidate.measurement(kernel.scratch)
+        if not policy.allows(facts):
+            return kernel
+        if not policy.unlimited.allows(facts):
+            beyond = beyond or kernel
+    return beyond
 
 
 def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tqdm import tqdm
 
-from minigraph.autotune.candidate import Problem
+from minigraph.autotune.candidate import Problem, Runner
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.tuner import measure
@@ -74,6 +74,11 @@ class Session:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
         return {subject: self._known[subject] for subject in wanted if subject in self._known}
 
+    def maker(self, problem: Problem, measurement: Measurement) -> Callable[[], Runner] | None:
+        """Return what makes the kernel that was measured; None if the library has it no longer."""
+        table, _ = self._known[problem.subject]
+        return table.makers.get(measurement.key) or problem.maker(measurement)
+
     def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
         """Keep that a candidate has failed at run time; what is not measured is left alone."""
         if subject not in self._known:
@@ -117,11 +122,11 @@ class Session:
     def _measure(self, problems: Sequence[Problem]) -> None:
         for problem in _shown(problems):
             start = self._clock()
-            found = measure(problem, start + self._left, self._clock)
+            measured = measure(problem, start + self._left, self._clock)
             self._left -= self._clock() - start
-            if found:
+            if measured:
                 # At once: an interrupt loses no more than what is being measured.
-                self._learn(found.entry(problem.kind, self.environment), found, MEASURED)
+                self._learn(measured.entry(problem.kind, self.environment), measured, MEASURED)
             if self._left <= 0:
                 break
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
+from minigraph.autotune.candidate import Candidate, Problem, Run, Workbench
 from minigraph.autotune.data import Block, Data
 from minigraph.autotune.measurement import Measurement, ProblemTable
 from minigraph.cache.counters import tuning_counters
@@ -37,7 +37,7 @@ def measure(
     """
     trials = []
     data = Data(problem)
-    for candidate in problem.candidates():
+    for candidate in problem.candidates(None):
         if _over(deadline, clock):
             return None
         trials.append(_Trial(candidate, problem.workbench))
@@ -58,7 +58,8 @@ def measure(
                 trial.time(clock)
     measurements = tuple(trial.measurement() for trial in trials)
     tuning_counters.count("measurements", sum(m.seconds is not None for m in measurements))
-    return ProblemTable(problem.subject, measurements)
+    makers = {trial.candidate.key: trial.candidate.make for trial in trials}
+    return ProblemTable(problem.subject, measurements, makers)
 
 
 def _over(deadline: float | None, clock: Callable[[], float]) -> bool:
@@ -88,8 +89,9 @@ class _Trial:
         if self.error:
             return
         try:
-            runner = self.candidate.make()
-            self.workspace = runner.scratch
+            kernel = self.candidate.make()
+            run = self.bench.runner(kernel)
+            self.workspace = kernel.scratch
             inputs, outputs = data.operands(self.candidate)
             data.reserve(self.workspace)
         except Exception as error:  # of whatever library it is
@@ -98,7 +100,7 @@ class _Trial:
         for block in outputs:
             block.clear(block.array.nbytes)
         data.scratch.clear(self.workspace)
-        self._run = _bound(runner, inputs, outputs, data)
+        self._run = _bound(run, self.workspace, inputs, outputs, data)
         try:
             self.first = self.bench.seconds(self._run, 1, clock)
         except Exception as error:
@@ -144,30 +146,25 @@ class _Trial:
 
     def measurement(self) -> Measurement:
         """Return what was found."""
-        candidate = self.candidate
-        found = Measurement(
-            candidate.name,
-            candidate.layouts,
-            self.workspace,
-            candidate.deterministic,
-            candidate.precision,
-            error=self.error,
-        )
+        measured = self.candidate.measurement(self.workspace, self.error)
         if self.error:
-            return found
+            return measured
         low, median, high = map(float, np.quantile(self.samples, [0.25, 0.5, 0.75]))
         spread = (high - low) / median if median else 0.0
         rounds = len(self.samples)
-        return dataclasses.replace(found, seconds=median, spread=spread, rounds=rounds)
+        return dataclasses.replace(measured, seconds=median, spread=spread, rounds=rounds)
 
 
 def _bound(
-    runner: Runner, inputs: Sequence[Block], outputs: Sequence[Block], data: Data
+    run: Run,
+    workspace: int,
+    inputs: Sequence[Block],
+    outputs: Sequence[Block],
+    data: Data,
 ) -> Callable[[], None]:
     given, results = [b.array for b in inputs], [b.array for b in outputs]
-    nbytes = runner.scratch
-    # The scratch is another one as soon as a later candidate needs more.
-    return lambda: runner.run(given, results, data.scratch.array[:nbytes])
+    # `data.scratch` is replaced as soon as a later candidate needs more.
+    return lambda: run(given, results, data.scratch.array[:workspace])
 
 
 def _one_line(error: Exception) -> str:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from minigraph.graph import Shape
+from minigraph.graph import Shape, Spec
 
 FEW_CHANNELS = 4  # as the first convolution of a network reads
 WEIGHTS, BIAS, MATRIX, TRANSPOSED = "oihw", "vector", "rows", "columns"
+
+
+def strides_in(layout: str, spec: Spec) -> Shape:
+    """Return the strides, in bytes, of an operand without gaps in a layout of `order`."""
+    if layout != TRANSPOSED:
+        return spec.strides
+    *outer, m, n = spec.shape
+    *steps, row, column = Spec((*outer, n, m), spec.dtype).strides
+    return (*steps, column, row)
 
 
 def order(shape: Shape, strides: Shape, itemsize: int) -> str:

@@ -10,22 +10,18 @@ import numpy as np
 from minigraph.cache import Entry
 from minigraph.devices.host import HostBackend
 from minigraph.graph import Array, Node, Shape, run
-from minigraph.program import Kernel, KernelFailed, Memory, Program, Step, Timing
+from minigraph.program import Choice, Kernel, KernelFailed, Memory, Program, Step, Timing
 
 
-class NumpyKernel:
+class NumpyKernel(Kernel):
     """Run the meaning of a node's op and copy the result to where it belongs."""
 
-    name = "numpy"
-    sources: Sequence[tuple[str, str]] = ()
-    scratch = 0
+    maker = "numpy"
     refuses = True
-    alignment = 1
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.strided: Sequence[bool] = (True,) * len(node.inputs)
-        self.inplace: Sequence[Sequence[int]] = ((),) * len(node.inputs)
+        self.strided = (True,) * len(node.inputs)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         with np.errstate(all="ignore"):
@@ -89,7 +85,7 @@ class ReferenceBackend(HostBackend):
     def tunable(self, node: Node, strides: Sequence[Shape]) -> None:
         return None
 
-    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
+    def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         return NumpyKernel(node)
 
     def runner(self, program: Program, memory: Memory) -> Interpreter:

@@ -25,8 +25,8 @@ from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
 from minigraph.program import Backend, Program
+from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
-from minigraph.program.tuning import Tuning
 
 
 class CompGraph:
@@ -135,9 +135,9 @@ class CompGraph:
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long."""
         level = values["graph_opt_level"]
-        tuning = open_tuning(backend, values, loaded)
+        choices = open_choices(backend, values, loaded)
         jit = jit_level(values, backend)
-        costs = None if values["autotune"] == "off" else tuning
+        costs = None if values["autotune"] == "off" else choices
         amp = values["amp"] if backend.device.startswith("cuda") else "off"
         passes = pipeline(
             abs(level), values["graph_opt.fast_math"], jit, amp, costs, backend.gathering
@@ -155,7 +155,7 @@ class CompGraph:
             found = ready.pop() if ready else optimized()
             graph = found[-1][0] if found else task.graph
             with timed(seconds, "lower"), collector_paused():
-                return lower(graph, task.results, task.updates, backend, tuning.algorithm)
+                return lower(graph, task.results, task.updates, backend, choices.choose)
 
         compiled = Compiled(
             inputs=task.inputs,
@@ -166,7 +166,7 @@ class CompGraph:
             seconds=seconds,
             passes=[record for _, record in stages],
             lowered=lowered,
-            tuning=tuning,
+            choices=choices,
         )
         if level >= 0:
             return Function(compiled)
@@ -214,14 +214,16 @@ def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = No
     return CompGraph(device, options)
 
 
-def open_tuning(backend: Backend, values: Mapping[str, Any], loaded: Mapping[str, Entry]) -> Tuning:
-    """Return what chooses algorithms for one compile, which may know entries of loaded files."""
+def open_choices(
+    backend: Backend, values: Mapping[str, Any], loaded: Mapping[str, Entry]
+) -> Choices:
+    """Return what chooses kernels for one compile, which may know entries of loaded files."""
     folder = settings.cache_folder()
     store = measurements(folder) if folder and values["autotune"] != "off" else None
     environment = backend.environment(backend.tuning)
     policy, budget = policy_of(values), values["autotune.budget"]
     session = Session(values["autotune"], policy, budget, environment, store, loaded)
-    return Tuning(backend, session)
+    return Choices(backend, session)
 
 
 measurements = functools.cache(Measurements)  # one for each folder

@@ -8,7 +8,18 @@ from html import escape
 from minigraph.graph import Constant, Input, Node, Parameter
 from minigraph.program import Buffer, Program, Step
 
-COLOURS = {"onednn": "#f4b183", "c": "#a9d18e", "numpy": "#ffd966"}  # by what computes a step
+# By what computes a step; what is not here is grey.
+COLOURS = {
+    "onednn": "#f4b183",
+    "cudnn": "#f4b183",
+    "c": "#a9d18e",
+    "cuda": "#a9d18e",
+    "numpy": "#ffd966",
+}
+
+
+def _colour(step: Step) -> str:
+    return COLOURS.get(step.kernel.maker, "#d9d9d9")
 
 
 def _name(node: Node) -> str:
@@ -31,7 +42,7 @@ def to_dot(program: Program) -> str:
     for step, sources in _sources(program):
         ids[step] = f"s{len(ids)}"
         label = f"{step.node.op.name}\\n{', '.join(map(str, step.node.specs))}"
-        colour = COLOURS[step.kernel.name.split()[0]]
+        colour = _colour(step)
         tip = escape(f"{step.kernel.name} {step.node.source}", quote=True)
         lines.append(f'  {ids[step]} [label="{label}", fillcolor="{colour}", tooltip="{tip}"];')
         for source in sources:
@@ -74,7 +85,7 @@ def to_html(program: Program, title: str, report: str) -> str:
     number = {step: i for i, step in enumerate(program.steps)}
     rows = []
     for step, sources in _sources(program):
-        colour = COLOURS[step.kernel.name.split()[0]]
+        colour = _colour(step)
         cells: Sequence[str] = (
             str(number[step]),
             escape(str(step.node.op)),

@@ -18,14 +18,14 @@ from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
 from minigraph.function.drawing import to_dot, to_html
 from minigraph.function.profile import KernelTime, Profile
-from minigraph.function.report import GeneratedKernel, MemoryUse, Report
+from minigraph.function.report import GeneratedKernel, MemoryUse, Report, algorithm
 from minigraph.graph import Array, Constant, Input, Item, Node, Variable, as_array, can_cast, here
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective
 from minigraph.passes.notes import PassRecord
 from minigraph.program import Backend, Home, Program, Step, Timing
-from minigraph.program.tuning import Tuning
+from minigraph.program.choices import Choices
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Compiled:
     covered  returns what its fingerprint covers, in words, and the fingerprint
     seconds  that each stage of compiling took
     lowered  returns the program, with the algorithms that are best so far
-    tuning   what has chosen them
+    choices  what has chosen them
     """
 
     inputs: list[Node]
@@ -46,7 +46,7 @@ class Compiled:
     seconds: dict[str, float]
     passes: list[PassRecord]
     lowered: Callable[[], Program]
-    tuning: Tuning
+    choices: Choices
 
 
 class Function:
@@ -169,11 +169,12 @@ class Function:
         self._executor.failures.clear()
         for step, why in failures.items():
             warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy has stood in for it")
-        # One that has no time is the device's choice: there is nothing measured left to take.
-        measured = [s for s in failures if s.algorithm and s.algorithm.seconds is not None]
-        for step in measured:
-            assert step.algorithm is not None
-            self._compiled.tuning.quarantine(step.algorithm, failures[step])
+        # Where a heuristic failed, there is nothing measured left to take.
+        measured = {
+            s.choice: why for s, why in failures.items() if s.choice and s.choice.measurement
+        }
+        for choice, why in measured.items():
+            self._compiled.choices.quarantine(choice, why)
         if measured:
             self._bind(self._compiled.lowered())
 
@@ -190,6 +191,7 @@ class Function:
                 (step.node.op.name, step.kernel.name, ", ".join(map(str, step.node.specs)))
                 for step in program.steps
             ],
+            makers=Counter(step.kernel.maker for step in program.steps),
             memory=self._memory(),
             launches=self._executor.launches,
             syncs=self._executor.syncs,
@@ -200,7 +202,7 @@ class Function:
             passes=list(self._compiled.passes),
             kernels=[_generated(s) for s in program.steps if isinstance(s.node.op, GENERATED)],
             stops=[stop for record in self._compiled.passes for stop in record.stops],
-            algorithms=[step.algorithm for step in program.steps if step.algorithm],
+            algorithms=[a for a in map(algorithm, program.steps) if a],
         )
 
     def to_dot(self, path: str | Path) -> None:
@@ -226,7 +228,7 @@ class Function:
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""
-        measured = self._compiled.tuning.session.used.values()
+        measured = self._compiled.choices.session.used.values()
         return [*measured, *self._backend.kernels(self._program)]
 
     def _memory(self) -> MemoryUse:
@@ -259,14 +261,15 @@ def _generated(step: Step) -> GeneratedKernel:
     nodes = [node for part in parts if isinstance(part, Fused) for node in part.graph]
     inner = [node for node in nodes if node.inputs]
     views = (*step.inputs, *step.outputs)
-    names = [name for name, _ in step.kernel.sources]
+    sources = step.kernel.sources
+    names = [source.name for source in sources]
     return GeneratedKernel(
         name=names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else "",
         ops=[n.op.name for n in inner] + [p.name for p in parts if not isinstance(p, Fused)],
         inputs=len(step.inputs),
         outputs=len(step.outputs),
         bytes=sum({view.buffer: view.spec.nbytes for view in views}.values()),
-        source="\n".join(text for _, text in step.kernel.sources),
+        source="\n".join(source.kernel for source in sources),
         lines=list(dict.fromkeys(str(node.source) for node in (*inner, step.node))),
     )
 

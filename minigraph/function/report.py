@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from minigraph.autotune.choice import Algorithm
+from minigraph.autotune.measurement import Measurement
 from minigraph.passes.notes import PassRecord, Stop
+from minigraph.program import Step
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,64 @@ class GeneratedKernel:
 
 
 @dataclass(frozen=True)
+class Algorithm:
+    """What computes a convolution or product, and what else there was.
+
+    result      the spec of its result
+    line        the user's
+    subject     what was measured, in words
+    name        of the algorithm
+    layout      of each input, then of the result
+    seconds     that it took when it was measured; None if it was not
+    workspace   bytes; None if it was not measured
+    origin      "measured" now, "stored", "loaded file", or "heuristic"
+    candidates  all that were measured, in every layout
+    """
+
+    op: str
+    result: str
+    line: str
+    subject: str
+    name: str
+    layout: str
+    seconds: float | None
+    workspace: int | None
+    origin: str
+    candidates: list[Measurement]
+
+    def __str__(self) -> str:
+        seconds = "" if self.seconds is None else f", {self.seconds * 1e3:.2f} ms"
+        of = f" of {len(self.candidates)}" if self.candidates else ""
+        return f"{self.op} {self.result}: {self.name} in {self.layout} ({self.origin}{of}{seconds})"
+
+
+def algorithm(step: Step) -> Algorithm | None:
+    """Return what a step's kernel was chosen from; None where there was no choice."""
+    choice = step.choice
+    if choice is None:
+        return None
+    kernel = choice.kernel or step.kernel
+    return Algorithm(
+        op=step.node.op.name,
+        result=", ".join(map(str, step.node.specs)),
+        line=str(step.node.source),
+        subject=choice.problem.subject,
+        name=kernel.algorithm or kernel.maker,
+        layout=" ".join(choice.layouts),
+        seconds=choice.measurement.seconds if choice.measurement else None,
+        workspace=choice.measurement.workspace if choice.measurement else None,
+        origin=choice.origin,
+        candidates=list(choice.rivals),
+    )
+
+
+@dataclass(frozen=True)
 class Report:
     """How a function came to be and what it executes; `print` it.
 
     ops          how often each op is executed
-    steps        for each step in order: the op, what computes it, and its result
+    steps        for each step in order: the op, the name of its kernel, and its result
+    makers       how many steps each maker of kernels computes: "c", "onednn", "numpy", ...
     passes       what each pass made of the graph
     kernels      generated kernels
     stops        pairs of neighbours that were not fused, and why
@@ -66,6 +120,7 @@ class Report:
     device: str
     ops: Counter[str]
     steps: list[tuple[str, str, str]]
+    makers: Counter[str]
     memory: MemoryUse
     launches: int
     syncs: int
@@ -80,12 +135,11 @@ class Report:
 
     def __str__(self) -> str:
         mib = 1 << 20
-        makers = Counter(made.split()[0] for _, made, _ in self.steps)
         memory = self.memory
         lines = [
             f"function {self.fingerprint[-7:]} on {self.device}",
             f"  steps      {len(self.steps)}: "
-            + ", ".join(f"{count} by {name}" for name, count in makers.most_common()),
+            + ", ".join(f"{count} by {name}" for name, count in self.makers.most_common()),
             "  ops        "
             + ", ".join(f"{name} {count}" for name, count in self.ops.most_common()),
             f"  memory     {memory.arena_bytes / mib:.1f} MiB arena "

@@ -1,11 +1,10 @@
 """Programs: steps on buffers, made from a graph, and what a device must offer to run them."""
 
-from minigraph.program.program import (
+from minigraph.program.device import Backend, Executor, Tunable
+from minigraph.program.steps import (
     ALIGNMENT,
-    NUMPY,
-    Backend,
     Buffer,
-    Executor,
+    Choice,
     Home,
     Kernel,
     KernelFailed,
@@ -13,7 +12,6 @@ from minigraph.program.program import (
     Program,
     Step,
     Timing,
-    Tunable,
     View,
     round_up,
 )

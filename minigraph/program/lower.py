@@ -6,18 +6,16 @@ Every node becomes a step, or nothing where its result is a view of a buffer tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from minigraph.autotune.choice import Algorithm
 from minigraph.graph import Constant, Copy, Graph, Input, Item, Node, Parameter, Shape, Spec
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
-from minigraph.program import Backend, Buffer, Home, Kernel, Program, Step, View
+from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
 from minigraph.program.memory import plan, share_in_place, update_in_place
 
-Choose = Callable[[Node, Sequence[Shape]], Algorithm | None]
+Choose = Callable[[Node, Sequence[Shape]], Choice | None]
 
 
 def lower(
@@ -29,7 +27,7 @@ def lower(
 ) -> Program:
     """Return the program for `graph`.
 
-    choose  the algorithm for a node whose inputs have these strides, where there is a choice
+    choose  returns the choice for a node whose inputs have these strides, None if there is none
 
     The first `results` outputs are the function's results; the rest are the new values of
     `updates`, in this order.
@@ -150,30 +148,27 @@ class _Lowering:
 
     def step(self, node: Node) -> None:
         views = [self.views[x][0] for x in node.inputs]
-        algorithm, kernel = self.chosen(node, views)
+        choice, kernel = self.chosen(node, views)
         astray = [i for i, view in enumerate(views) if view.offset % kernel.alignment]
         if astray:
             for i in astray:
                 views[i] = self.contiguous(node.inputs[i], views[i])
-            algorithm, kernel = self.chosen(node, views)  # for other strides, perhaps
+            choice, kernel = self.chosen(node, views)  # for other strides, perhaps
         for i, view in enumerate(views):
-            if not (kernel.strided[i] or view.contiguous):
+            if not (kernel.reads_strided(i) or view.contiguous):
                 views[i] = self.contiguous(node.inputs[i], view)
         outputs = tuple(
             self.new_view(Home.OUTPUT if (node, i) in self.results else Home.ARENA, spec)
             for i, spec in enumerate(node.specs)
         )
-        self.emit(node, kernel, tuple(views), outputs, algorithm)
+        self.emit(node, kernel, tuple(views), outputs, choice)
         self.views[node] = outputs
 
-    def chosen(self, node: Node, views: Sequence[View]) -> tuple[Algorithm | None, Kernel]:
-        """Return what computes a node of such inputs, and how that was decided."""
+    def chosen(self, node: Node, views: Sequence[View]) -> tuple[Choice | None, Kernel]:
+        """Return the kernel for a node of such inputs, and the choice that it comes from."""
         strides = [view.strides for view in views]
-        algorithm = self.choose(node, strides)
-        kernel = self.backend.kernel(node, strides, algorithm.name if algorithm else "")
-        if algorithm and not algorithm.name:
-            algorithm = replace(algorithm, name=_algorithm(kernel))
-        return algorithm, kernel
+        choice = self.choose(node, strides)
+        return choice, self.backend.kernel(node, strides, choice)
 
     def value(self, node: Node) -> View:
         """Return where the new value of a parameter is: not in a parameter, which may change."""
@@ -194,19 +189,13 @@ class _Lowering:
         kernel: Kernel,
         inputs: tuple[View, ...],
         outputs: tuple[View, ...],
-        algorithm: Algorithm | None = None,
+        choice: Choice | None = None,
     ) -> None:
         now = len(self.program.steps)
         scratch = self.buffer(Home.ARENA, kernel.scratch)
         for view in (*inputs, *outputs):
             view.buffer.last = now
-        self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, algorithm))
-
-
-def _algorithm(kernel: Kernel) -> str:
-    """Return what a kernel's name says after its library's, without what follows it."""
-    maker, _, rest = kernel.name.partition(" ")
-    return rest.partition(" + ")[0] or maker
+        self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, choice))
 
 
 def _lead(view: View) -> int:

@@ -49,7 +49,9 @@ def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
     written = [i for i, view in enumerate(step.outputs) if view.buffer is new]
     return (
         len(written) == 1
-        and all(written[0] in step.kernel.inplace[i] and step.inputs[i].offset == 0 for i in reads)
+        and all(
+            written[0] in step.kernel.may_overwrite(i) and step.inputs[i].offset == 0 for i in reads
+        )
         and old.nbytes == new.nbytes
     )
 

@@ -85,7 +85,9 @@ def arrange(array, layout):
 
 def problem(*candidates, subject="twice", work=1.0, shape=(5, 7), dtype="float32"):
     spec = Spec(shape, np.dtype(dtype))
-    return Problem("onednn", subject, (spec,), (spec,), double, arrange, lambda: candidates, work)
+    return Problem(
+        "onednn", subject, (spec,), (spec,), double, arrange, lambda layouts: candidates, work
+    )
 
 
 def ticking():

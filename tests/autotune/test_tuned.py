@@ -14,7 +14,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import session
 from minigraph.autotune.measurement import ProblemTable, table
-from minigraph.devices.cpu import compiler, onednn, walker, winograd
+from minigraph.devices.cpu import compiler, onednn, onednn_kernel, walker, winograd
 from minigraph.function.compile import measurements
 
 pytestmark = pytest.mark.skipif(
@@ -253,7 +253,7 @@ def broken(monkeypatch):
     written  what they compute, as oneDNN calls it; None: anything
     count    of kernels; -1: all
     """
-    real = onednn.OneDnnKernel.__init__
+    real = onednn_kernel.OneDnnKernel.__init__
 
     def break_(*names, written=None, count=1):
         left = [count]
@@ -263,9 +263,11 @@ def broken(monkeypatch):
             right = written is None or written in [argument for argument, *_ in way.args]
             if way.name in names and right and left[0]:
                 left[0] -= 1
-                self.calls[-1].primitive = c_void_p()  # which is an error status when it is run
+                self.primitives[
+                    -1
+                ].primitive = c_void_p()  # which is an error status when it is run
 
-        monkeypatch.setattr(onednn.OneDnnKernel, "__init__", made)
+        monkeypatch.setattr(onednn_kernel.OneDnnKernel, "__init__", made)
 
     return break_
 
@@ -316,7 +318,9 @@ def test_an_algorithm_that_fails_in_a_step_that_python_runs_costs_no_result(
     load = compiler.load
 
     def routines_alone(sources, on_disk):
-        return load(sources, on_disk) if sources is walker.ROUTINES else [0] * len(sources)
+        routines = (walker.WALKER, onednn_kernel.EXECUTE)
+        addresses = zip(sources, load(sources, on_disk), strict=True)
+        return [address if source in routines else 0 for source, address in addresses]
 
     monkeypatch.setattr(compiler, "load", routines_alone)
     function = compiled(net)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Host, Problem
+from minigraph.autotune.candidate import Candidate, HostBench, Problem
 from minigraph.autotune.tuner import measure
 from minigraph.graph import Spec
 
@@ -11,7 +11,7 @@ class Elsewhere(np.ndarray):
     """An array of another library."""
 
 
-class Bench(Host):
+class Bench(HostBench):
     chunk = 3
 
     def __init__(self):
@@ -54,7 +54,7 @@ def test_arrays_and_times_are_those_of_the_workbench():
         (spec,),
         lambda x: (2 * x,),
         lambda x, layout: x.copy(),
-        lambda: [Candidate(name, ("a", "a"), lambda r=r: r) for name, r in runners.items()],
+        lambda layouts: [Candidate(name, ("a", "a"), lambda r=r: r) for name, r in runners.items()],
         1.0,
         bench,
     )

@@ -10,14 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from minigraph.devices.cpu import onednn
-from minigraph.devices.cpu.onednn import (
-    F32,
-    Descriptor,
-    MemoryDescriptor,
-    Operand,
-    PrimitiveChoice,
-    dims,
-)
+from minigraph.devices.cpu.onednn import F32, Descriptor, MemoryDescriptor, dims
+from minigraph.devices.cpu.onednn_kernel import Implementation, Operand
 from minigraph.graph import Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import unpacked
@@ -50,48 +44,48 @@ def _image_layouts(x: Shape, y: Shape) -> tuple[MemoryDescriptor, MemoryDescript
     return image_layout(x, blocked), image_layout(y, blocked)
 
 
-def conv2d(op: Conv2d, xs: list[Shape], ys: list[Shape]) -> Iterator[PrimitiveChoice]:
+def conv2d(op: Conv2d, xs: list[Shape], ys: list[Shape]) -> Iterator[Implementation]:
     x, w, *bias = xs
     (y,) = ys
     given = _image_layouts(x, y)
     args = [
-        (onednn.SRC, given[0], Operand("input", 0)),
-        (onednn.WEIGHTS, _weights(op, w), Operand("input", 1)),
-        *((onednn.BIAS, onednn.strided(b, F32), Operand("input", 2)) for b in bias),
-        (onednn.DST, given[1], Operand("output", 0)),
+        (onednn.SRC, given[0], Operand("inputs", 0)),
+        (onednn.WEIGHTS, _weights(op, w), Operand("inputs", 1)),
+        *((onednn.BIAS, onednn.strided(b, F32), Operand("inputs", 2)) for b in bias),
+        (onednn.DST, given[1], Operand("outputs", 0)),
     ]
-    for name, descriptor in _descriptors("forward", op, x, w, y, given, bool(bias)):
-        yield PrimitiveChoice(name, descriptor, args)
+    for suffix, descriptor in _descriptors("forward", op, x, w, y, given, bool(bias)):
+        yield Implementation(descriptor, args, suffix=suffix)
 
 
 def conv2d_backward_data(
     op: Conv2dBackwardData, xs: list[Shape], ys: list[Shape]
-) -> Iterator[PrimitiveChoice]:
+) -> Iterator[Implementation]:
     dy, w = xs
     (dx,) = ys
     given = _image_layouts(dx, dy)
     args = [
-        (onednn.DIFF_DST, given[1], Operand("input", 0)),
-        (onednn.WEIGHTS, _weights(op.conv, w), Operand("input", 1)),
-        (onednn.DIFF_SRC, given[0], Operand("output", 0)),
+        (onednn.DIFF_DST, given[1], Operand("inputs", 0)),
+        (onednn.WEIGHTS, _weights(op.conv, w), Operand("inputs", 1)),
+        (onednn.DIFF_SRC, given[0], Operand("outputs", 0)),
     ]
-    for name, descriptor in _descriptors("backward_data", op.conv, dx, w, dy, given):
-        yield PrimitiveChoice(name, descriptor, args)
+    for suffix, descriptor in _descriptors("backward_data", op.conv, dx, w, dy, given):
+        yield Implementation(descriptor, args, suffix=suffix)
 
 
 def conv2d_backward_weights(
     op: Conv2dBackwardWeights, xs: list[Shape], ys: list[Shape]
-) -> Iterator[PrimitiveChoice]:
+) -> Iterator[Implementation]:
     dy, x = xs
     (dw,) = ys
     given = _image_layouts(x, dy)
     args = [
-        (onednn.DIFF_DST, given[1], Operand("input", 0)),
-        (onednn.SRC, given[0], Operand("input", 1)),
-        (onednn.DIFF_WEIGHTS, _weights(op.conv, dw), Operand("output", 0)),
+        (onednn.DIFF_DST, given[1], Operand("inputs", 0)),
+        (onednn.SRC, given[0], Operand("inputs", 1)),
+        (onednn.DIFF_WEIGHTS, _weights(op.conv, dw), Operand("outputs", 0)),
     ]
-    for name, descriptor in _descriptors("backward_weights", op.conv, x, dw, dy, given):
-        yield PrimitiveChoice(name, descriptor, args)
+    for suffix, descriptor in _descriptors("backward_weights", op.conv, x, dw, dy, given):
+        yield Implementation(descriptor, args, suffix=suffix)
 
 
 def _weights(op: Conv2d, w: Shape) -> MemoryDescriptor:
@@ -112,7 +106,7 @@ def _descriptors(
     given: tuple[MemoryDescriptor, MemoryDescriptor],
     bias: bool = False,
 ) -> Iterator[tuple[str, Descriptor]]:
-    """Yield name and descriptor of each implementation, what is likely to be fastest first.
+    """Yield the suffix of its name, and the descriptor, of each implementation, likely best first.
 
     Where both images are nchw, oneDNN may also choose layouts and reorder the images on the way.
     Windows of one pixel make matrix products, which are fast on images as they are; for larger ones
@@ -127,7 +121,7 @@ def _descriptors(
         try:
             for found in _implementations(kind, op, plain, w, x_layout, y_layout, bias):
                 if not suffix or not _leaves(found, kind, given):
-                    yield found.name + suffix, found
+                    yield suffix, found
         except onednn.Unimplemented:
             continue
 

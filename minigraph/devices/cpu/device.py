@@ -14,14 +14,13 @@ from minigraph.devices.cpu import (
     onednn,
     primitives,
     walker,
-    winograd,
 )
-from minigraph.devices.cpu.kernel import SequenceKernel
+from minigraph.devices.cpu.kernel import SequenceKernel, texts_of
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.graph import Node, Shape, in_place_of
 from minigraph.ops.activation import Activated
-from minigraph.program import NUMPY, Kernel, Memory, Program, Tunable
+from minigraph.program import Choice, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
 
 JIT_BACKENDS = {
@@ -67,35 +66,35 @@ class CpuBackend(HostBackend):
         first = _parts(node)[0] if isinstance(node.op, Activated) else node
         return candidates.tunable(first, strides, self.threads, self.on_disk)
 
-    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
-        found: Kernel | None = None
+    def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):
-            found = self._activated(node, strides, algorithm)
-        elif self.library and algorithm != NUMPY:
-            if algorithm in winograd.NAMES and compiler.compiler():
-                found = winograd.kernel(node, algorithm, primitives.threads_for(node, self.threads))
-            found = found or primitives.kernel(node, strides, self.threads, algorithm)
-        if found is None and compiler.compiler():
-            found = kernels.kernel(node, strides, self.threads)
-        return found or NumpyKernel(node)
+            return self._activated(node, strides, choice)
+        made: Kernel | None = None
+        if choice:
+            made = choice.kernel
+        elif self.library:
+            made = primitives.kernel(node, strides, self.threads)
+        if made is None and compiler.compiler():
+            made = kernels.kernel(node, strides, self.threads)
+        return made or NumpyKernel(node)
 
-    def _activated(self, node: Node, strides: Sequence[Shape], algorithm: str) -> Kernel | None:
-        """Return the kernel for the first op followed by the activation's; None if it is NumPy's.
+    def _activated(self, node: Node, strides: Sequence[Shape], choice: Choice | None) -> Kernel:
+        """Return the kernel for the first op followed by the activation's; NumPy's for both else.
 
         oneDNN could activate while it writes, but its ReLU gives 0 for NaN: a network that diverged
         would look healthy.  So the activation's own kernel passes over the output.
         """
         product, activated = _parts(node)
-        first = self.kernel(product, strides, algorithm)
+        first = self.kernel(product, strides, choice)
         if isinstance(first, NumpyKernel):
-            return None
+            return NumpyKernel(node)
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:
-        runtime = walker.load(self.on_disk) if compiler.compiler() else None
-        if runtime is None:
+        walk = walker.load(self.on_disk) if compiler.compiler() else None
+        if walk is None:
             return Interpreter(program, memory)
-        return walker.NativeProgram(program, memory, runtime, self.threads, self.bulk, self.on_disk)
+        return walker.NativeProgram(program, memory, walk, self.threads, self.bulk, self.on_disk)
 
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "onednn" and self.library:
@@ -108,8 +107,8 @@ class CpuBackend(HostBackend):
         return compiler.toolchain() if kind == "jit" and compiler.compiler() else {}
 
     def kernels(self, program: Program) -> list[Entry]:
-        sources = [s for step in program.steps for s in walker.sources_of(step.kernel)]
-        return compiler.export_kernels([*walker.ROUTINES, *sources])
+        texts = [text for step in program.steps for text in texts_of(step.kernel)]
+        return compiler.export_kernels([walker.WALKER, *texts])
 
     def keep_kernels(self, entry: Entry) -> str:
         return compiler.import_kernels(entry)

@@ -1,18 +1,19 @@
-"""Kernels of C text, their calls and argument blocks; and kernels made of two."""
+"""Kernels that the walker calls: of C text, gathered, and one after another."""
 
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from minigraph.devices.cpu.linker import Linker, NativeCall, Operands, Place
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Node
 from minigraph.jit.source import KernelSource
-from minigraph.program import Kernel
+from minigraph.program import Kernel, KernelFailed
 
-Place = tuple[int, int]  # slot and offset in bytes
 THREADED = 32768  # elements from which on a second thread pays
 MOST_CACHE = 32 << 20  # bytes
 
@@ -30,6 +31,24 @@ def cache_bytes() -> int:
     return min(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10), MOST_CACHE)
 
 
+def threads_for(elements: int, threads: int) -> int:
+    """Return how many threads are worth it."""
+    return threads if elements >= THREADED else 1
+
+
+class CpuKernel(Kernel, ABC):
+    """A kernel that is one or a few calls of C functions."""
+
+    @property
+    @abstractmethod
+    def texts(self) -> Sequence[KernelSource]:
+        """What has to be compiled for it."""
+
+    @abstractmethod
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        """Return its calls in order; raises KernelFailed if a text could not be compiled."""
+
+
 @dataclass(frozen=True)
 class KernelCall:
     """A kernel's text, and its argument block once the places of its operands are known.
@@ -41,37 +60,54 @@ class KernelCall:
     block: Callable[[Sequence[Place], Sequence[Place], Place], list[int]]
 
 
-class NativeKernel:
-    """One or a few calls of C functions."""
+class NativeKernel(CpuKernel):
+    """Calls of kernels of C text.
 
-    alignment = 1
+    node  that it computes: NumPy does its work where the compiler failed
+    """
+
+    maker = "c"
 
     def __init__(
         self,
         node: Node,
-        calls: Sequence[KernelCall],
+        parts: Sequence[KernelCall],
         scratch: int = 0,
         strided: Sequence[bool] = (),
         inplace: Sequence[Sequence[int]] = (),
         refuses: bool = False,
-        name: str = "c",
+        algorithm: str = "",
     ) -> None:
-        self.name = name
-        self.calls = calls
+        self.node = node
+        self.parts = parts
         self.scratch = scratch
-        self.strided: Sequence[bool] = strided or (False,) * len(node.inputs)
-        self.inplace = inplace or ((),) * len(node.inputs)
+        self.strided = strided
+        self.inplace = inplace
         self.refuses = refuses
-        self.meaning = NumpyKernel(node)
+        self.algorithm = algorithm
+        self.sources = [*dict.fromkeys(part.source for part in parts)]
 
     @property
-    def sources(self) -> Sequence[tuple[str, str]]:
-        found = dict.fromkeys(call.source for call in self.calls)
-        return [(s.name, s.kernel) for s in found]
+    def texts(self) -> Sequence[KernelSource]:
+        return self.sources
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        return [linker.call(part.source, part.block(*operands)) for part in self.parts]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute in NumPy: where the compiler failed."""
-        self.meaning.run(inputs, outputs, scratch)
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
+
+
+# Calls that do not depend on each other: threads, count, then function and argument block of each.
+TOGETHER = KernelSource("""
+int NAME(const int64_t *a, char **slots) {
+  #pragma omp parallel for num_threads(a[0]) if (a[0] > 1) schedule(dynamic)
+  for (int64_t i = 0; i < a[1]; i++)
+    ((int (*)(const int64_t *, char **))a[2 + 2 * i])((const int64_t *)a[3 + 2 * i], slots);
+  return 0;
+}
+""")
 
 
 class TogetherKernel(NativeKernel):
@@ -80,15 +116,24 @@ class TogetherKernel(NativeKernel):
     def __init__(
         self,
         node: Node,
-        calls: Sequence[KernelCall],
+        parts: Sequence[KernelCall],
         threads: int,
         inplace: Sequence[Sequence[int]],
     ) -> None:
-        super().__init__(node, calls, 0, (True,) * len(node.inputs), inplace)
+        super().__init__(node, parts, 0, (True,) * len(node.inputs), inplace)
         self.threads = threads
 
+    @property
+    def texts(self) -> Sequence[KernelSource]:
+        return [*self.sources, TOGETHER]
 
-class SequenceKernel:
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        each = super().calls(operands, linker)
+        words = [self.threads, len(each), *(word for call in each for word in call)]
+        return [linker.call(TOGETHER, words)]
+
+
+class SequenceKernel(CpuKernel):
     """A kernel, and one that then changes its only output in place.
 
     first  computes the output
@@ -98,7 +143,8 @@ class SequenceKernel:
     def __init__(self, first: Kernel, then: Kernel) -> None:
         self.first = first
         self.then = then
-        self.name = f"{first.name} + {then.name}"
+        self.maker = first.maker
+        self.algorithm = f"{first.algorithm} + {then.name}"
         self.sources = [*first.sources, *then.sources]
         self.scratch = max(first.scratch, then.scratch)
         self.alignment = max(first.alignment, then.alignment)
@@ -106,9 +152,29 @@ class SequenceKernel:
         self.inplace = first.inplace
         self.refuses = first.refuses or then.refuses
 
+    @property
+    def texts(self) -> Sequence[KernelSource]:
+        return [text for kernel in (self.first, self.then) for text in texts_of(kernel)]
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        changed = operands._replace(inputs=operands.outputs)
+        return calls_of(self.first, operands, linker) + calls_of(self.then, changed, linker)
+
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         self.first.run(inputs, outputs, scratch)
         self.then.run(outputs, outputs, scratch)
+
+
+def texts_of(kernel: Kernel) -> Sequence[KernelSource]:
+    """Return what has to be compiled for a kernel: nothing for NumPy's."""
+    return kernel.texts if isinstance(kernel, CpuKernel) else ()
+
+
+def calls_of(kernel: Kernel, operands: Operands, linker: Linker) -> list[NativeCall]:
+    """Return the calls of a kernel; raises KernelFailed if Python has to run it."""
+    if not isinstance(kernel, CpuKernel):
+        raise KernelFailed(f"{kernel.name} is no native kernel")
+    return kernel.calls(operands, linker)
 
 
 def call(text: str, *values: int) -> KernelCall:
@@ -118,8 +184,3 @@ def call(text: str, *values: int) -> KernelCall:
         return [*values, *(v for place in (*ins, *outs) for v in place)]
 
     return KernelCall(KernelSource(text), block)
-
-
-def threads_for(elements: int, threads: int) -> int:
-    """Return how many threads are worth it."""
-    return threads if elements >= THREADED else 1

@@ -13,19 +13,18 @@ import itertools
 import site
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from minigraph.devices.cpu import openmp
 from minigraph.errors import GraphError, warn_once
-from minigraph.graph import Array, DType, Shape
-from minigraph.program import KernelFailed
+from minigraph.graph import DType, Shape
 
 # The names and values of the C header dnnl_types.h, version 3.2.
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
@@ -36,7 +35,7 @@ SRC, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 17, 33, 41, 49, 50, 5
 WORKSPACE, SCRATCHPAD = 64, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
 _QUERY_INFO = 8
-_QUERY_MD = {
+QUERIES = {
     SRC: 129,
     DIFF_SRC: 130,
     WEIGHTS: 131,
@@ -54,7 +53,7 @@ AVX512 = 0x27  # dnnl_cpu_isa_avx512_core, whose bits those of every wider one i
 F32 = np.dtype(np.float32)
 
 
-class _ExecArg(ctypes.Structure):
+class ExecArg(ctypes.Structure):
     _fields_ = (("arg", c_int), ("memory", c_void_p))
 
 
@@ -224,7 +223,7 @@ class Descriptor:
         """Return the layout that this implementation wants for an argument."""
         query = loaded().dnnl.dnnl_primitive_desc_query_md
         query.restype = c_void_p
-        borrowed = c_void_p(query(self.handle, _QUERY_MD[arg], 0))
+        borrowed = c_void_p(query(self.handle, QUERIES[arg], 0))
         made = c_void_p()
         loaded().call("dnnl_memory_desc_clone", byref(made), borrowed)
         return MemoryDescriptor(made)
@@ -243,88 +242,6 @@ def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
             yield descriptor
 
 
-@dataclass(frozen=True)
-class Operand:
-    """Where an argument's memory is: an input or output of the kernel, or its scratch memory."""
-
-    place: str  # "input", "output" or "scratch"
-    index: int  # of the input or output; the offset in bytes into the scratch memory
-
-
-@dataclass
-class PrimitiveCall:
-    """A primitive with its arguments, whose memory is known only when it runs."""
-
-    primitive: c_void_p
-    operands: list[Operand]
-    memories: list[c_void_p]
-    arguments: Any
-    destroy: Any = field(repr=False, default=None)
-
-    def __init__(
-        self, descriptor: Descriptor, args: Sequence[tuple[int, MemoryDescriptor, Operand]]
-    ) -> None:
-        lib = loaded()
-        self.primitive = c_void_p()
-        lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
-        self.operands = [operand for _, _, operand in args]
-        self.memories = []
-        self.arguments = (_ExecArg * len(args))()
-        for i, (arg, layout, _) in enumerate(args):
-            memory = c_void_p()
-            lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
-            self.memories.append(memory)
-            self.arguments[i] = _ExecArg(arg, memory)
-        self.destroy = weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
-
-    def block(
-        self,
-        inputs: Sequence[tuple[int, int]],
-        outputs: Sequence[tuple[int, int]],
-        scratch: tuple[int, int],
-        threads: int,
-    ) -> list[int]:
-        """Return the argument block for the native runtime, from slot and offset of each place."""
-        lib = loaded()
-        words = [address_of(lib.dnnl.dnnl_memory_set_data_handle)]
-        words += [address_of(lib.dnnl.dnnl_primitive_execute)]
-        words += [self.primitive.value or 0, lib.stream.value or 0, len(self.operands)]
-        words += [ctypes.addressof(self.arguments), threads]
-        for memory, operand in zip(self.memories, self.operands, strict=True):
-            if operand.place == "scratch":
-                slot, offset = scratch[0], scratch[1] + operand.index
-            else:
-                slot, offset = (inputs if operand.place == "input" else outputs)[operand.index]
-            words += [memory.value or 0, slot, offset]
-        return words
-
-    def run(self, address: Mapping[str, Sequence[int]], scratch: int) -> None:
-        """Execute with the addresses of inputs and outputs."""
-        lib = loaded()
-        for memory, operand in zip(self.memories, self.operands, strict=True):
-            if operand.place == "scratch":
-                at = scratch + operand.index
-            else:
-                at = address[operand.place][operand.index]
-            lib.dnnl.dnnl_memory_set_data_handle(memory, c_void_p(at))
-        lib.call(
-            "dnnl_primitive_execute", self.primitive, lib.stream, len(self.operands), self.arguments
-        )
-
-
-class PrimitiveChoice(NamedTuple):
-    """One way to compute a node: an implementation, and what its arguments are.
-
-    args     (argument, the caller's layout, operand) of each input and output
-    strided  which inputs may be views that are not contiguous; none if it is empty
-    """
-
-    name: str
-    descriptor: Descriptor
-    args: Sequence[tuple[int, MemoryDescriptor, Operand]]
-    strided: Sequence[bool] = ()
-
-
 @contextmanager
 def omp_threads(count: int) -> Iterator[None]:
     """Let OpenMP use so many threads inside; oneDNN makes primitives for the number it finds."""
@@ -337,85 +254,8 @@ def omp_threads(count: int) -> Iterator[None]:
         gomp.omp_set_num_threads(before)
 
 
-def address_of(function: Any) -> int:
-    """Return the address of a C function."""
-    return ctypes.cast(function, c_void_p).value or 0
-
-
-def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> None:
-    lib.dnnl.dnnl_primitive_destroy(primitive)
-    for memory in memories:
-        lib.dnnl.dnnl_memory_destroy(memory)
-
-
-class OneDnnKernel:
-    """A primitive, with the reorders between the caller's layouts and those that it wants.
-
-    way      the implementation and its arguments
-    inputs   how many inputs the node has
-    threads  it was made for, and runs on
-    """
-
-    refuses = False
-    alignment = 1
-    sources: Sequence[tuple[str, str]] = ()
-
-    def __init__(self, way: PrimitiveChoice, inputs: int, threads: int) -> None:
-        descriptor = way.descriptor
-        self.name = f"onednn {way.name}"
-        self.strided = way.strided or (False,) * inputs
-        self.inplace: Sequence[Sequence[int]] = ((),) * inputs
-        self.threads = threads
-        self.scratch = 0
-        before: list[PrimitiveCall] = []
-        after: list[PrimitiveCall] = []
-        inner = []
-        for arg, layout, operand in way.args:
-            wanted = descriptor.layout(arg) if arg in _QUERY_MD else layout
-            if wanted == layout:
-                inner.append((arg, layout, operand))
-                continue
-            moved = self._scratch(wanted.nbytes)
-            inner.append((arg, wanted, moved))
-            if operand.place == "input":
-                before.append(reorder(layout, operand, wanted, moved))
-            else:
-                after.append(reorder(wanted, moved, layout, operand))
-        pad = descriptor.layout(SCRATCHPAD)
-        if pad.nbytes:
-            inner.append((SCRATCHPAD, pad, self._scratch(pad.nbytes)))
-        self.calls = [*before, PrimitiveCall(descriptor, inner), *after]
-
-    def _scratch(self, nbytes: int) -> Operand:
-        made = Operand("scratch", self.scratch)
-        self.scratch += -(-nbytes // 64) * 64
-        return made
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        address = {
-            "input": [x.ctypes.data for x in inputs],
-            "output": [y.ctypes.data for y in outputs],
-        }
-        at = scratch.ctypes.data if self.scratch else 0
-        try:
-            with omp_threads(self.threads):
-                for call in self.calls:
-                    call.run(address, at)
-        except GraphError as error:
-            raise KernelFailed(str(error)) from error
-
-
 def reorders(source: MemoryDescriptor, target: MemoryDescriptor) -> Iterator[Descriptor]:
     """Yield the ways to copy between layouts."""
     engine = loaded().engine
     create = "dnnl_reorder_primitive_desc_create"
     return implementations(create, source, engine, target, engine)
-
-
-def reorder(
-    source: MemoryDescriptor, from_: Operand, target: MemoryDescriptor, to: Operand
-) -> PrimitiveCall:
-    """Return the call that copies between layouts."""
-    engine = loaded().engine
-    descriptor = Descriptor("dnnl_reorder_primitive_desc_create", source, engine, target, engine)
-    return PrimitiveCall(descriptor, [(SRC, source, from_), (DST, target, to)])

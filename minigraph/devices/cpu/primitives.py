@@ -9,19 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_float
+from functools import partial
 from typing import Any
 
+from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import convolution, onednn
 from minigraph.devices.cpu.convolution import image_layout
-from minigraph.devices.cpu.onednn import (
-    F32,
-    MAX_NDIM,
-    Descriptor,
-    OneDnnKernel,
-    Operand,
-    PrimitiveChoice,
-    dims,
-)
+from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, dims
+from minigraph.devices.cpu.onednn_kernel import Implementation, OneDnnKernel, Operand
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -36,17 +31,17 @@ Strides = Sequence[tuple[int, ...]]
 
 
 def _in(index: int) -> Operand:
-    return Operand("input", index)
+    return Operand("inputs", index)
 
 
 def _out(index: int) -> Operand:
-    return Operand("output", index)
+    return Operand("outputs", index)
 
 
 # ---------------------------------------------------------------- matrix products
 
 
-def matmul(op: Matmul, xs: Shapes, ys: Shapes, strides: Strides) -> Iterator[PrimitiveChoice]:
+def matmul(op: Matmul, xs: Shapes, ys: Shapes, strides: Strides) -> Iterator[Implementation]:
     (y,) = ys
     layouts, strided = [], []
     for x, bytes_ in zip(xs[:2], strides, strict=False):
@@ -64,14 +59,14 @@ def matmul(op: Matmul, xs: Shapes, ys: Shapes, strides: Strides) -> Iterator[Pri
         *((onednn.BIAS, layout, _in(2)) for layout in bias),
         (onednn.DST, result, _out(0)),
     ]
-    for found in onednn.implementations(
+    for descriptor in onednn.implementations(
         "dnnl_matmul_primitive_desc_create",
         onednn.loaded().engine,
         *layouts,
         bias[0] if bias else None,
         result,
     ):
-        yield PrimitiveChoice(found.name, found, args, (*strided, *(False for _ in bias)))
+        yield Implementation(descriptor, args, (*strided, *(False for _ in bias)))
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
@@ -135,22 +130,22 @@ def _average(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Iterator[Desc
     return _pooling(kind, op.pooling, x, y, backward)
 
 
-def avg_pool2d(op: AvgPool2d, xs: Shapes, ys: Shapes) -> Iterator[PrimitiveChoice]:
+def avg_pool2d(op: AvgPool2d, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     args = [
         (onednn.SRC, image_layout(xs[0]), _in(0)),
         (onednn.DST, image_layout(ys[0]), _out(0)),
     ]
-    for found in _average(op, xs[0], ys[0], False):
-        yield PrimitiveChoice(found.name, found, args)
+    for descriptor in _average(op, xs[0], ys[0], False):
+        yield Implementation(descriptor, args)
 
 
-def avg_pool2d_backward(op: AvgPool2dBackward, xs: Shapes, ys: Shapes) -> Iterator[PrimitiveChoice]:
+def avg_pool2d_backward(op: AvgPool2dBackward, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     args = [
         (onednn.DIFF_DST, image_layout(xs[0]), _in(0)),
         (onednn.DIFF_SRC, image_layout(ys[0]), _out(0)),
     ]
-    for found in _average(op.pool, ys[0], xs[0], True):
-        yield PrimitiveChoice(found.name, found, args)
+    for descriptor in _average(op.pool, ys[0], xs[0], True):
+        yield Implementation(descriptor, args)
 
 
 # ---------------------------------------------------------------- normalisation
@@ -179,7 +174,7 @@ def _batch_norm(
     ]
 
 
-def batch_norm(op: BatchNorm, xs: Shapes, ys: Shapes) -> Iterator[PrimitiveChoice]:
+def batch_norm(op: BatchNorm, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[:2]), _vector(xs[1])
     flags = onednn.USE_SCALE | onednn.USE_SHIFT
     args = [
@@ -191,13 +186,13 @@ def batch_norm(op: BatchNorm, xs: Shapes, ys: Shapes) -> Iterator[PrimitiveChoic
         (onednn.VARIANCE, channels, _out(2)),
     ]
     forward = _batch_norm(layout, op.eps, onednn.FORWARD_TRAINING, flags)
-    for found in onednn.implementations(*forward):
-        yield PrimitiveChoice(found.name, found, args)
+    for descriptor in onednn.implementations(*forward):
+        yield Implementation(descriptor, args)
 
 
 def batch_norm_inference(
     op: BatchNormInference, xs: Shapes, ys: Shapes
-) -> Iterator[PrimitiveChoice]:
+) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[:2]), _vector(xs[1])
     flags = onednn.USE_SCALE | onednn.USE_SHIFT | onednn.USE_GLOBAL_STATS
     names = (onednn.SCALE, onednn.SHIFT, onednn.MEAN, onednn.VARIANCE)
@@ -207,11 +202,11 @@ def batch_norm_inference(
         (onednn.DST, layout, _out(0)),
     ]
     forward = _batch_norm(layout, op.eps, onednn.FORWARD_INFERENCE, flags)
-    for found in onednn.implementations(*forward):
-        yield PrimitiveChoice(found.name, found, args)
+    for descriptor in onednn.implementations(*forward):
+        yield Implementation(descriptor, args)
 
 
-def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterator[PrimitiveChoice]:
+def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[1:3]), _vector(xs[2])
     flags = onednn.USE_SCALE | onednn.USE_SHIFT
     args = [
@@ -224,7 +219,7 @@ def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterat
         (onednn.DIFF_SCALE, channels, _out(1)),
         (onednn.DIFF_SHIFT, channels, _out(2)),
     ]
-    for found in onednn.implementations(
+    for descriptor in onednn.implementations(
         "dnnl_batch_normalization_backward_primitive_desc_create",
         onednn.loaded().engine,
         onednn.BACKWARD,
@@ -235,20 +230,20 @@ def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterat
         flags,
         Descriptor(*_batch_norm(layout, op.eps, onednn.FORWARD_TRAINING, flags)),
     ):
-        yield PrimitiveChoice(found.name, found, args)
+        yield Implementation(descriptor, args)
 
 
 # ---------------------------------------------------------------- layouts
 
 
-def reorder(op: Reorder, xs: Shapes, ys: Shapes) -> Iterator[PrimitiveChoice]:
+def reorder(op: Reorder, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     source, target = image_layout(xs[0]), image_layout(ys[0])
     args = [(onednn.SRC, source, _in(0)), (onednn.DST, target, _out(0))]
-    for found in onednn.reorders(source, target):
-        yield PrimitiveChoice(found.name, found, args)
+    for descriptor in onednn.reorders(source, target):
+        yield Implementation(descriptor, args)
 
 
-KERNELS: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[PrimitiveChoice]]] = {
+KERNELS: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[Implementation]]] = {
     Conv2d: convolution.conv2d,
     Conv2dBackwardData: convolution.conv2d_backward_data,
     Conv2dBackwardWeights: convolution.conv2d_backward_weights,
@@ -289,8 +284,8 @@ def plain_shapes(node: Node) -> tuple[Shapes, Shapes]:
     return xs, ys
 
 
-def ways(node: Node, strides: Strides) -> Iterator[PrimitiveChoice]:
-    """Yield the ways in which oneDNN computes `node`, whose inputs have these strides in bytes."""
+def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
+    """Yield oneDNN's ways to compute `node`, whose inputs have these strides in bytes."""
     specs = (*(x.spec for x in node.inputs), *node.specs)
     if not all(s.size and s.dtype == F32 and len(s.shape) <= MAX_NDIM for s in specs):
         return
@@ -310,27 +305,35 @@ def threads_for(node: Node, threads: int) -> int:
     return threads if operations(node) >= THREADED else 1
 
 
-def kernel(node: Node, strides: Strides, threads: int, algorithm: str = "") -> OneDnnKernel | None:
-    """Return oneDNN's kernel for `node`, or None if it has no fast one.
-
-    algorithm  the name of the way to take; without one, or if there is no such way, the first
-    """
+def kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
+    """Return oneDNN's kernel for `node`, or None if it has no fast one."""
     threads = threads_for(node, threads)
     with onednn.omp_threads(threads):
-        for way in _named_first(ways(node, strides), algorithm):
+        for implementation in implementations(node, strides):
             try:
-                return OneDnnKernel(way, len(node.inputs), threads)
+                return OneDnnKernel(implementation, threads)
             except GraphError:  # described, but not to be had: the next one takes its place
                 continue
     return None
 
 
-def _named_first(found: Iterator[PrimitiveChoice], name: str) -> Iterator[PrimitiveChoice]:
-    """Yield the way with that name, if there is one, before the others; look no further than it."""
-    others = []
-    for way in found:
-        if way.name == name or not name:
-            yield way
-        else:
-            others.append(way)
-    yield from others
+def candidates(
+    node: Node, strides: Strides, layouts: tuple[str, ...], threads: int
+) -> Iterator[Candidate]:
+    """Yield oneDNN's candidates for a node whose operands lie so.
+
+    Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
+    "jit:avx2") the library's first is the one with the widest, and the only one worth the time.
+    """
+    families = set()
+    with onednn.omp_threads(threads):
+        for implementation in implementations(node, strides):
+            if implementation.family not in families:
+                families.add(implementation.family)
+                make = partial(_made, implementation, threads)
+                yield Candidate(implementation.name, layouts, make)
+
+
+def _made(implementation: Implementation, threads: int) -> OneDnnKernel:
+    with onednn.omp_threads(threads):
+        return OneDnnKernel(implementation, threads)

@@ -9,94 +9,33 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from minigraph.devices.cpu import compiler
-from minigraph.devices.cpu.kernel import NativeKernel, SequenceKernel, TogetherKernel
-from minigraph.devices.cpu.onednn import OneDnnKernel
+from minigraph.devices.cpu.kernel import calls_of, texts_of
+from minigraph.devices.cpu.linker import Linker, NativeCall, Operands, Place
 from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
-from minigraph.program import Kernel, KernelFailed, Memory, Program, Step, Timing, View
+from minigraph.program import KernelFailed, Memory, Program, Step, Timing, View
 
-# Denormals are flushed to zero while a program runs: they would make a trained network tens of
-# times slower.  The caller's settings come back at the end; OpenMP's other threads keep ours.
-RUN = """
-#if defined(__x86_64__)
-static __thread int64_t mg_flushing;
-#endif
-int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads) {
-  const int max_threads = omp_get_max_threads();
-#if defined(__x86_64__)
-  const unsigned saved = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(saved | 0x8040);
-  if (mg_flushing < threads) {
-    #pragma omp parallel num_threads(threads)
-    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
-    mg_flushing = threads;
-  }
-#endif
-  int64_t failed = -1;
-  for (int64_t i = 0; i < count && failed < 0; i++) {
-    int (*run)(const int64_t *, char **) = (int (*)(const int64_t *, char **))steps[2 * i];
-    if (run((const int64_t *)steps[2 * i + 1], slots)) failed = i;
-  }
-#if defined(__x86_64__)
-  __builtin_ia32_ldmxcsr(saved);
-#endif
-  omp_set_num_threads(max_threads);
-  return failed;
-}
-"""
-
-# Set where each argument's memory is, then execute.
-ONEDNN = """
-typedef int (*mg_set_handle)(void *, void *);
-typedef int (*mg_execute)(void *, void *, int, void *);
-int NAME(const int64_t *a, char **slots) {
-  const mg_set_handle set_handle = (mg_set_handle)a[0];
-  omp_set_num_threads(a[6]);
-  for (int64_t i = 0; i < a[4]; i++)
-    set_handle((void *)a[7 + 3 * i], slots[a[8 + 3 * i]] + a[9 + 3 * i]);
-  return ((mg_execute)a[1])((void *)a[2], (void *)a[3], a[4], (void *)a[5]);
-}
-"""
-
-# Calls that do not depend on each other: threads, count, then function and argument block of each.
-TOGETHER = """
-int NAME(const int64_t *a, char **slots) {
-  #pragma omp parallel for num_threads(a[0]) if (a[0] > 1) schedule(dynamic)
-  for (int64_t i = 0; i < a[1]; i++)
-    ((int (*)(const int64_t *, char **))a[2 + 2 * i])((const int64_t *)a[3 + 2 * i], slots);
-  return 0;
-}
-"""
-
-
-ROUTINES = [KernelSource(RUN), KernelSource(ONEDNN), KernelSource(TOGETHER)]
-
-
-class Runtime:
-    """The compiled routines."""
-
-    def __init__(self, run: int, onednn: int, together: int) -> None:
-        self.onednn = onednn
-        self.together = together
-        self.run = ctypes.CFUNCTYPE(
-            ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
-        )(run)
+WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
+SIGNATURE = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
+)
+Walk = Callable[[int, int, int, int], int]  # of steps, their count, slots, and threads
 
 
 @functools.cache
-def load(on_disk: bool) -> Runtime | None:
-    """Compile the routines, once a process; None where the compiler fails."""
-    addresses = compiler.load(ROUTINES, on_disk)
-    return Runtime(*addresses) if all(addresses) else None
+def load(on_disk: bool) -> Walk | None:
+    """Return the compiled routine, once a process; None where the compiler fails."""
+    (address,) = compiler.load([WALKER], on_disk)
+    return SIGNATURE(address) if address else None
 
 
 class NativeSegment(NamedTuple):
@@ -108,13 +47,6 @@ class NativeSegment(NamedTuple):
     calls: Array | None
     steps: tuple[Step, ...]
     address: int = 0  # of the calls
-
-
-def sources_of(kernel: Kernel) -> list[KernelSource]:
-    """Return the texts that have to be compiled for a kernel."""
-    if isinstance(kernel, SequenceKernel):
-        return [*sources_of(kernel.first), *sources_of(kernel.then)]
-    return [call.source for call in kernel.calls] if isinstance(kernel, NativeKernel) else []
 
 
 def address_of(array: Array) -> int:
@@ -132,14 +64,14 @@ class NativeProgram:
         self,
         program: Program,
         memory: Memory,
-        runtime: Runtime,
+        walk: Walk,
         threads: int,
         bulk: bool,
         on_disk: bool,
     ) -> None:
         self.program = program
         self.memory = memory
-        self.runtime = runtime
+        self.walk = walk
         self.failures: dict[Step, str] = {}
         self.slot = {buffer: i for i, buffer in enumerate(program.buffers)}
         self.slots = (ctypes.c_uint64 * max(len(program.buffers), 1))()
@@ -148,21 +80,19 @@ class NativeProgram:
             self.slots[self.slot[buffer]] = array.ctypes.data
         self.changing = [self.slot[buffer] for buffer in (*program.inputs, *program.returned)]
         self.threads = threads
-        self.blocks: list[Array] = []  # argument blocks, which the table of calls points to
-        self.segments = self._segments(bulk, on_disk)
+        texts = [text for step in program.steps for text in texts_of(step.kernel)]
+        self.linker = Linker(texts, on_disk)
+        self.segments = self._segments(bulk)
 
     @property
     def launches(self) -> int:
         """Native calls from Python."""
         return sum(segment.calls is not None for segment in self.segments)
 
-    def _segments(self, bulk: bool, on_disk: bool) -> list[NativeSegment]:
+    def _segments(self, bulk: bool) -> list[NativeSegment]:
         """Return native calls, as long as `bulk` allows, and the steps that Python runs."""
-        sources = [source for step in self.program.steps for source in sources_of(step.kernel)]
-        addresses = compiler.load(sources, on_disk)
-        address = dict(zip((s.name for s in sources), addresses, strict=True))
         segments: list[NativeSegment] = []
-        rows: list[tuple[int, int]] = []
+        rows: list[NativeCall] = []
         steps: list[Step] = []
 
         def close() -> None:
@@ -173,52 +103,26 @@ class NativeProgram:
                 steps.clear()
 
         for step in self.program.steps:
-            entries = self._entries(step, address)
-            if entries is None or not bulk:
+            try:
+                calls = calls_of(step.kernel, self._operands(step), self.linker)
+            except KernelFailed:
                 close()
-            if entries is None:
                 segments.append(NativeSegment(None, (step,)))
-            else:
-                rows += entries
-                steps += [step] * len(entries)
+                continue
+            if not bulk:
+                close()
+            rows += calls
+            steps += [step] * len(calls)
         close()
         return segments
 
-    def _entries(self, step: Step, address: dict[str, int]) -> list[tuple[int, int]] | None:
-        """Return the calls of a step: function and argument block; None if Python runs it."""
-        if isinstance(step.kernel, SequenceKernel):
-            whole = step.kernel
-            first = self._entries(replace(step, kernel=whole.first), address)
-            then = self._entries(replace(step, kernel=whole.then, inputs=step.outputs), address)
-            return first + then if first and then else None
-        inputs, outputs = self._places(step.inputs), self._places(step.outputs)
-        scratch = (self.slot[step.scratch], 0)
-        if isinstance(step.kernel, NativeKernel):
-            functions = [address[call.source.name] for call in step.kernel.calls]
-            if not all(functions):
-                return None
-            entries = [
-                (function, self._block(call.block(inputs, outputs, scratch)))
-                for function, call in zip(functions, step.kernel.calls, strict=True)
-            ]
-            if isinstance(step.kernel, TogetherKernel):
-                words = [step.kernel.threads, len(entries), *(w for e in entries for w in e)]
-                return [(self.runtime.together, self._block(words))]
-            return entries
-        if isinstance(step.kernel, OneDnnKernel):
-            threads = step.kernel.threads
-            return [
-                (self.runtime.onednn, self._block(call.block(inputs, outputs, scratch, threads)))
-                for call in step.kernel.calls
-            ]
-        return None
+    def _operands(self, step: Step) -> Operands:
+        return Operands(
+            self._places(step.inputs), self._places(step.outputs), (self.slot[step.scratch], 0)
+        )
 
-    def _places(self, views: Sequence[View]) -> list[tuple[int, int]]:
+    def _places(self, views: Sequence[View]) -> list[Place]:
         return [(self.slot[view.buffer], view.offset) for view in views]
-
-    def _block(self, words: list[int]) -> int:
-        self.blocks.append(np.array(words, np.int64))
-        return int(self.blocks[-1].ctypes.data)
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self._place(inputs, outputs)
@@ -235,7 +139,7 @@ class NativeProgram:
         begin, count = 0, len(segment.steps)
         while begin < count:
             row = segment.address + begin * segment.calls.strides[0]
-            failed = self.runtime.run(row, count - begin, self.slots_address, self.threads)
+            failed = self.walk(row, count - begin, self.slots_address, self.threads)
             if failed < 0:
                 return
             begin += failed
@@ -254,7 +158,7 @@ class NativeProgram:
                     self._interpret(step, inputs, outputs)
                 else:
                     row = segment.address + i * segment.calls.strides[0]
-                    if self.runtime.run(row, 1, self.slots_address, self.threads) >= 0:
+                    if self.walk(row, 1, self.slots_address, self.threads) >= 0:
                         self._stand_in(step, inputs, outputs)
                 timings.append(Timing(step, start, time.perf_counter() - start))
         return timings

@@ -19,10 +19,11 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from minigraph.devices.cpu import onednn
+from minigraph.autotune.candidate import Candidate
+from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
@@ -481,10 +482,16 @@ def algorithms(node: Node) -> list[str]:
     return list(NAMES) if fits else []
 
 
-def kernel(node: Node, algorithm: str, threads: int) -> NativeKernel | None:
-    """Return the kernel of that name for `node`, or None if it has none."""
-    if algorithm not in algorithms(node):
-        return None
+def candidates(
+    node: Node, strides: Sequence[Shape], layouts: tuple[str, ...], threads: int
+) -> Iterator[Candidate]:
+    """Yield the algorithms that compute `node`, if there is a compiler."""
+    for algorithm in algorithms(node) if compiler.compiler() else ():
+        yield Candidate(algorithm, layouts, functools.partial(kernel, node, algorithm, threads))
+
+
+def kernel(node: Node, algorithm: str, threads: int) -> NativeKernel:
+    """Return the kernel of one of the `algorithms` for `node`."""
     op: Op = node.op.plain  # type: ignore[attr-defined]
     if isinstance(op, Conv2dBackwardWeights):
         return _to_weights(node, op.conv, algorithm, threads)
@@ -530,7 +537,7 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
 
 
 def _kernel(node: Node, algorithm: str, call: KernelCall, floats: int) -> NativeKernel:
-    return WinogradKernel(node, [call], floats * F32.itemsize, name=f"c {algorithm}")
+    return WinogradKernel(node, [call], floats * F32.itemsize, algorithm=algorithm)
 
 
 class WinogradKernel(NativeKernel):

@@ -3,39 +3,59 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
+from minigraph.autotune.measurement import Measurement
 from minigraph.devices.cuda import cudnn_kernel
-from minigraph.devices.cuda.cudnn_kernel import ROLES, CudnnKernel, CudnnWay
-from minigraph.devices.cuda.cudnn_plan import CudnnPlan
-from minigraph.devices.operand import BIAS, FEW_CHANNELS, MATRIX, TRANSPOSED, WEIGHTS, order
+from minigraph.devices.cuda.cudnn_kernel import ROLES, Lanes
+from minigraph.devices.cuda.kernel import CudaKernel, kernel
+from minigraph.devices.operand import (
+    BIAS,
+    FEW_CHANNELS,
+    MATRIX,
+    TRANSPOSED,
+    WEIGHTS,
+    order,
+    strides_in,
+)
+from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated
 from minigraph.ops.layout import LaidOut, Reorder, lanes_of, layout_name, packed, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Tunable
 
+Layouts = tuple[str, ...]  # of the inputs, then of the result
+Arrangement = tuple[Node, Sequence[Shape], Layouts]  # a node, its inputs' strides, the layouts
 
-class Tuner:
+
+class ProblemMaker:
     """What makes problems of nodes.
 
     handle     of cuDNN
+    workbench  where candidates are measured
+    current    a context in which the device is the current one
     tf32       whether products of float32 may be rounded to tf32
-    generated  returns our own kernel for a node
     """
 
     def __init__(
-        self, handle: Any, workbench: Workbench, tf32: bool, generated: Callable[[Node], Runner]
+        self,
+        handle: Any,
+        workbench: Workbench,
+        current: Callable[[], AbstractContextManager[Any]],
+        tf32: bool,
     ) -> None:
         self.handle = handle
         self.workbench = workbench
+        self.current = current
         self.tf32 = tf32
-        self.generated = generated
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         """Return the problem that `node` is, or None if there is nothing to choose for it.
@@ -44,36 +64,36 @@ class Tuner:
         """
         if isinstance(node.op, Reorder):
             return self._reorder(node)
-        found = cudnn_kernel.product_of(node)
-        if found is None:
+        product = cudnn_kernel.product_of(node)
+        if product is None:
             return None
-        op, lanes, relu = found
+        op, lanes, relu = product
         xs, ys = _plain_shapes(node, lanes)
-        candidates: Callable[[], list[Candidate]]
+        arrangements: Callable[[], Iterable[Arrangement]]
         if isinstance(op, Matmul):
             layouts = _matrix_layouts(node, strides)
             if not all(layouts):
                 return None
             about = f"{op} of {' and '.join(layouts[:-1])}"
-            candidates = partial(self._candidates, node, strides, layouts)
+            arrangements = partial(_products, node, layouts)
         else:
             about = str(op)
             layouts = _convolution_layouts(op, lanes, xs, ys)
-            candidates = partial(self._convolutions, node, op, relu, xs, ys)
+            arrangements = partial(_convolutions, node, op, relu, xs, ys, lanes)
         about += " and relu" if relu else ""
-        return Tunable(
-            self._problem(
-                node,
-                f"{about} {' '.join(f'{node.dtype}{list(x)}' for x in xs)}"
-                f"{', tf32' if self.tf32 and node.dtype == np.float32 else ''}",
-                xs,
-                ys,
-                partial(_meaning, op, relu),
-                candidates,
-                cudnn_kernel.ways(node, strides, self.tf32)[0].problem.operations,
-            ),
-            layouts,
+        operands = " ".join(f"{node.dtype}{list(x)}" for x in xs)
+        rounded = ", tf32" if self.tf32 and node.dtype == np.float32 else ""
+        problem = self._problem(
+            node,
+            f"{about} {operands}{rounded}",
+            xs,
+            ys,
+            partial(_meaning, op, relu),
+            partial(self._candidates, arrangements),
+            cudnn_kernel.ways(node, strides, self.tf32)[0].problem.operations,
+            partial(self._remade, arrangements),
         )
+        return Tunable(problem, layouts)
 
     def _problem(
         self,
@@ -82,8 +102,9 @@ class Tuner:
         xs: Sequence[Shape],
         ys: Sequence[Shape],
         meaning: Callable[..., tuple[Array, ...]],
-        candidates: Callable[[], list[Candidate]],
+        candidates: Callable[[Layouts | None], Iterable[Candidate]],
         work: float,
+        remake: Callable[[Measurement], Runner] | None = None,
     ) -> Problem:
         return Problem(
             kind="cudnn",
@@ -95,46 +116,44 @@ class Tuner:
             candidates=candidates,
             work=work,
             workbench=self.workbench,
+            remake=remake,
         )
 
-    # ------------------------------------------------------------ candidates
+    def candidates(
+        self, node: Node, strides: Sequence[Shape], layouts: Layouts
+    ) -> Iterator[Candidate]:
+        """Yield cuDNN's candidates for a node whose operands lie so."""
+        with self.current():
+            offered = cudnn_kernel.candidates(node, strides, layouts, self.handle, self.tf32)
+            for candidate in offered:
+                yield replace(candidate, make=partial(self._make, candidate))
+
+    def _make(self, candidate: Candidate) -> Runner:
+        with self.current():
+            return candidate.make()
 
     def _candidates(
-        self, node: Node, strides: Sequence[Shape], layouts: Sequence[str]
-    ) -> list[Candidate]:
-        return [
-            Candidate(
-                way.label + plan.name,
-                tuple(layouts),
-                partial(self._made, way, plan),
-                plan.deterministic,
-                plan.precision,
-            )
-            for way in cudnn_kernel.ways(node, strides, self.tf32)
-            for plan in cudnn_kernel.offered(way, self.handle)
-        ]
+        self, arrangements: Callable[[], Iterable[Arrangement]], layouts: Layouts | None
+    ) -> Iterator[Candidate]:
+        """Yield the candidates in these layouts, or in all."""
+        for arrangement in arrangements():
+            if layouts in (None, arrangement[-1]):
+                yield from self.candidates(*arrangement)
 
-    def _made(self, way: CudnnWay, plan: CudnnPlan) -> CudnnKernel:
-        return CudnnKernel(way, plan.build(), self.handle)
-
-    def _convolutions(
-        self, node: Node, op: Op, relu: bool, xs: Sequence[Shape], ys: Sequence[Shape]
-    ) -> list[Candidate]:
-        found: list[Candidate] = []
-        for lanes in _layouts(op, xs, ys):
-            ones = (1,) * (len(xs) - 2)
-            laid = op if max(lanes) == 1 else LaidOut(op, (*lanes[:2], *ones), lanes[2:])
-            whole = Activated(laid, node.op.activation) if relu else laid  # type: ignore[attr-defined]
-            shapes = [
-                packed(x, n) if n > 1 else x for x, n in zip(xs, (*lanes[:2], *ones), strict=True)
-            ]
-            operands = [input(f"x{i}", s, node.dtype) for i, s in enumerate(shapes)]
-            layouts = _convolution_layouts(op, lanes, xs, ys)
-            found += self._candidates(whole(*operands), [x.spec.strides for x in operands], layouts)
-        return found
+    def _remade(
+        self, arrangements: Callable[[], Iterable[Arrangement]], measurement: Measurement
+    ) -> Runner:
+        """Return the kernel that was measured; GraphError where cuDNN has it no longer."""
+        for node, strides, layouts in arrangements():
+            if layouts == measurement.layouts and measurement.recipe:
+                with self.current():
+                    return cudnn_kernel.remade(
+                        node, strides, measurement.recipe, self.handle, self.tf32
+                    )
+        raise GraphError(f"{measurement.name} was measured in layouts that are no longer tried")
 
     def _reorder(self, node: Node) -> Tunable:
-        """All directions between two layouts, each with the one kernel that there is."""
+        """Return the problem of all directions between two layouts, each with one kernel."""
         shape = unpacked(node.shape)
         problem = self._problem(
             node,
@@ -142,20 +161,47 @@ class Tuner:
             [shape],
             [shape],
             lambda x: (x,),
-            partial(self._reorders, shape, node.dtype),
+            partial(_reorders, shape, node.dtype),
             100.0 * node.size,
         )
         return Tunable(problem, ())
 
-    def _reorders(self, shape: Shape, dtype: Any) -> list[Candidate]:
-        found = []
-        for source, target in itertools.permutations(dict.fromkeys([1, shape[1]]), 2):
+
+def _convolutions(
+    node: Node, op: Op, relu: bool, xs: Sequence[Shape], ys: Sequence[Shape], own: Lanes
+) -> Iterator[Arrangement]:
+    """Yield a convolution with its images in each layout; `own`: the lanes of the node's own."""
+    for lanes in dict.fromkeys([*_layouts(op, xs, ys), own]):
+        ones = (1,) * (len(xs) - 2)
+        laid = op if max(lanes) == 1 else LaidOut(op, (*lanes[:2], *ones), lanes[2:])
+        whole = Activated(laid, node.op.activation) if relu else laid  # type: ignore[attr-defined]
+        shapes = [
+            packed(x, n) if n > 1 else x for x, n in zip(xs, (*lanes[:2], *ones), strict=True)
+        ]
+        operands = [input(f"x{i}", s, node.dtype) for i, s in enumerate(shapes)]
+        layouts = _convolution_layouts(op, lanes, xs, ys)
+        yield whole(*operands), [x.spec.strides for x in operands], layouts
+
+
+def _products(node: Node, layouts: Layouts) -> Iterator[Arrangement]:
+    """Yield the product itself, with the strides that its layouts stand for."""
+    operands = zip(node.inputs, layouts, strict=False)
+    yield node, [strides_in(layout, x.spec) for x, layout in operands], layouts
+
+
+def _reorders(shape: Shape, dtype: Any, layouts: Layouts | None) -> Iterator[Candidate]:
+    for source, target in itertools.permutations(dict.fromkeys([1, shape[1]]), 2):
+        names = layout_name(source, shape[1]), layout_name(target, shape[1])
+        if layouts in (None, names):
             node = Reorder(target)(input("x", packed(shape, source), dtype))
-            names = tuple(layout_name(n, shape[1]) for n in (source, target))
-            found.append(
-                Candidate("generated", names, partial(self.generated, node), precision=dtype.name)
-            )
-        return found
+            make = partial(_generated, node)
+            yield Candidate("generated", names, make, precision=dtype.name)
+
+
+def _generated(node: Node) -> CudaKernel:
+    made = kernel(node, [x.spec.strides for x in node.inputs])
+    assert made is not None, "every reorder to or from nchw has a kernel"
+    return made
 
 
 # ---------------------------------------------------------------- layouts
@@ -178,7 +224,7 @@ def _plain_shapes(node: Node, lanes: Sequence[int]) -> tuple[list[Shape], list[S
     return xs, [unpacked(y) if lanes[2] > 1 else y for y in ys]
 
 
-def _layouts(op: Op, xs: Sequence[Shape], ys: Sequence[Shape]) -> list[tuple[int, int, int]]:
+def _layouts(op: Op, xs: Sequence[Shape], ys: Sequence[Shape]) -> list[Lanes]:
     """The lanes of two inputs and result in which to convolve: those of nchw and of nhwc.
 
     So few channels as come into a network are padded anyhow, so they need not be nhwc before.

@@ -8,9 +8,10 @@ What differs is copied to and from scratch memory, with zeros for the channels t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import cudnn
 import cupy
 import numpy as np
 
-from minigraph.autotune.policy import Policy
+from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cuda.alignment import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.cudnn_graph import (
     FLOATS,
@@ -29,15 +30,16 @@ from minigraph.devices.cuda.cudnn_graph import (
     channels_last,
     contiguous,
 )
-from minigraph.devices.cuda.cudnn_plan import CudnnPlan, first, plans, replay
+from minigraph.devices.cuda.cudnn_plan import CudnnPlan, plans, replay
 from minigraph.devices.cuda.memory import array_at, on_stream
-from minigraph.devices.operand import MATRIX, TRANSPOSED, order
+from minigraph.devices.operand import MATRIX, TRANSPOSED, order, strides_in
 from minigraph.errors import GraphError
 from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, unpacked
 from minigraph.ops.matmul import Matmul
+from minigraph.program import Kernel
 
 # All functions of a device share a handle, which works on the stream that was set last: between
 # that and the plan nobody else may come.
@@ -192,11 +194,7 @@ def _matrix(x: Spec, rank: int, transposed: bool = False) -> Tensor:
     A view's own stride along an axis of one element may be anything, and says nothing.
     """
     lead = (1,) * (rank - len(x.shape))
-    strides = x.strides
-    if transposed:
-        *outer, m, n = x.shape
-        *steps, row, column = Spec((*outer, n, m), x.dtype).strides
-        strides = (*steps, column, row)
+    strides = strides_in(TRANSPOSED if transposed else MATRIX, x)
     steps = [step // x.dtype.itemsize for step in strides]
     return Tensor((*lead, *x.shape), (*(x.size for _ in lead), *steps), x.dtype.name)
 
@@ -234,57 +232,53 @@ def _as_convolution(way: CudnnWay) -> list[CudnnWay]:
 # ---------------------------------------------------------------- running
 
 
-def offered(way: CudnnWay, handle: Any) -> list[CudnnPlan]:
-    """Return the plans that cuDNN has for a way's problem."""
-    return plans(build(way.problem, handle), handle)
+def candidates(
+    node: Node, strides: Sequence[Shape], layouts: tuple[str, ...], handle: Any, tf32: bool
+) -> Iterator[Candidate]:
+    """Yield cuDNN's candidates for a node whose operands lie so; the library's choice is first."""
+    for way in ways(node, strides, tf32):
+        for plan in plans(build(way.problem, handle), handle):
+            yield Candidate(
+                way.label + plan.name,
+                layouts,
+                functools.partial(_made, way, plan, handle),
+                plan.deterministic,
+                plan.precision,
+                recipe={"way": way.label, "engine": plan.engine, "knobs": plan.knobs},
+            )
 
 
-def kernel(
-    node: Node,
-    strides: Sequence[Shape],
-    handle: Any,
-    tf32: bool,
-    policy: Policy,
-    algorithm: str = "",
-) -> CudnnKernel | None:
-    """Return cuDNN's kernel for `node`, or None if it has none that the policy allows.
+def _made(way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
+    return CudnnKernel(way, plan.build(), handle)
 
-    algorithm  the name of the candidate to take; without one, or if cuDNN has it no longer, the
-               first one
-    """
-    found = ways(node, strides, tf32)
-    label, engine, rest = algorithm.partition("engine ")
-    for way in found:
-        if engine and way.label == label:
-            try:
-                return CudnnKernel(way, replay(way.problem, handle, engine + rest), handle)
-            except GraphError:
-                break
-    for way in found:
-        plan = first(offered(way, handle), policy)
-        if plan is not None:
+
+def remade(
+    node: Node, strides: Sequence[Shape], recipe: Mapping[str, Any], handle: Any, tf32: bool
+) -> CudnnKernel:
+    """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
+    for way in ways(node, strides, tf32):
+        if way.label == recipe.get("way"):
+            plan = replay(way.problem, handle, recipe.get("engine", -1), recipe.get("knobs", {}))
             return CudnnKernel(way, plan, handle)
-    return None
+    raise GraphError(f"cuDNN has no way {recipe.get('way')!r} to compute {node.op.name}")
 
 
-class CudnnKernel:
+class CudnnKernel(Kernel):
     """A plan of cuDNN's, compiled, with what has to be done around it.
 
     Nothing in it allocates or waits, so its stream may be captured meanwhile.
     """
 
-    refuses = False
+    maker = "cudnn"
     alignment = READABLE
-    sources: Sequence[tuple[str, str]] = ()
 
     def __init__(self, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
-        self.name = f"cudnn {way.label}{plan.name}"
+        self.algorithm = way.label + plan.name
         self.way = way
         self.plan = plan
         self.handle = handle
         others = len(way.inputs) - 2 + (way.bias is not None)
-        self.strided: Sequence[bool] = (*way.strided, *(False for _ in range(others)))
-        self.inplace: Sequence[Sequence[int]] = ((),) * (2 + others)
+        self.strided = (*way.strided, *(False for _ in range(others)))
         problem = way.problem
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
         self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import cudnn
 
-from minigraph.autotune.measurement import Measurement
-from minigraph.autotune.policy import Policy
 from minigraph.devices.cuda.cudnn_graph import CudnnGraph, CudnnProblem, Normalization, build
 from minigraph.errors import GraphError
 
@@ -36,15 +33,23 @@ class CudnnPlan:
         self,
         graph: CudnnGraph,
         index: int,
-        name: str,
+        engine: int,
+        knobs: Knobs,
         deterministic: bool = True,
         precision: str = "float32",
     ) -> None:
         self.graph = graph
         self.index = index
-        self.name = name
+        self.engine = engine
+        self.knobs = knobs
         self.deterministic = deterministic
         self.precision = precision
+
+    @property
+    def name(self) -> str:
+        """Its name, the same in every process."""
+        knobs = ", ".join(f"{knob}: {value}" for knob, value in sorted(self.knobs.items()))
+        return f"engine {self.engine} knobs {{{knobs}}}"
 
     def build(self) -> CudnnPlan:
         """Compile it, and return it; raises GraphError where the device cannot run it."""
@@ -98,7 +103,8 @@ def plans(graph: CudnnGraph, handle: Any) -> list[CudnnPlan]:
             CudnnPlan(
                 graph,
                 index,
-                plan_name(engine, {knob.name: value for knob, value in knobs.items()}),
+                engine,
+                {knob.name: value for knob, value in knobs.items()},
                 "NONDETERMINISTIC" not in notes[engine],
                 "tf32" if wide else graph.problem.dtype,
             )
@@ -106,35 +112,20 @@ def plans(graph: CudnnGraph, handle: Any) -> list[CudnnPlan]:
     return found
 
 
-def replay(problem: CudnnProblem | Normalization, handle: Any, name: str) -> CudnnPlan:
-    """Return the plan of that name, compiled; GraphError where cuDNN does not have it."""
+def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> CudnnPlan:
+    """Return the plan with an engine and its knobs, compiled; GraphError where cuDNN lacks it."""
     graph = build(problem, handle)
     built = graph.built
-    engine, knobs = parse(name)
     try:
         types = {cudnn.knob_type.__members__[knob]: value for knob, value in knobs.items()}
         built.validate()
         built.build_operation_graph()
         built.create_execution_plan(engine, types)
         built.deselect_numeric_notes(lossy(problem))
-    except (KeyError, *UNSUPPORTED) as error:
-        raise GraphError(f"cuDNN has no {name}: {_one_line(error)}") from None
-    return CudnnPlan(graph, built.get_execution_plan_count() - 1, name).build()
-
-
-def first(found: Iterable[CudnnPlan], policy: Policy) -> CudnnPlan | None:
-    """Return the first plan that can be compiled and that the policy allows, compiled."""
-    for plan in found:
-        try:
-            plan.build()
-        except GraphError:
-            continue
-        facts = Measurement(
-            plan.name, (), plan.workspace, plan.deterministic, plan.precision, seconds=0.0
-        )
-        if not policy.allows(facts):
-            return plan
-    return None
+        index = built.get_execution_plan_count() - 1
+    except (KeyError, TypeError, *UNSUPPORTED) as error:
+        raise GraphError(f"cuDNN has no engine {engine} with {knobs}: {_one_line(error)}") from None
+    return CudnnPlan(graph, index, engine, knobs).build()
 
 
 def lossy(problem: CudnnProblem | Normalization) -> list[Any]:
@@ -144,21 +135,6 @@ def lossy(problem: CudnnProblem | Normalization) -> list[Any]:
     """
     exact = isinstance(problem, CudnnProblem) and problem.dtype == "float32" and not problem.tf32
     return [*LOSSY, NOTE.TENSOR_CORE] if exact else [*LOSSY]
-
-
-def plan_name(engine: int, knobs: Mapping[str, int]) -> str:
-    """Return the name of an engine with its knobs, the same in every process."""
-    inside = ", ".join(f"{knob}: {knobs[knob]}" for knob in sorted(knobs))
-    return f"engine {engine} knobs {{{inside}}}"
-
-
-def parse(name: str) -> tuple[int, Knobs]:
-    """Return the engine and the knobs in a plan's name; GraphError if it is none."""
-    match = re.fullmatch(r"engine (\d+) knobs \{((?:\w+: -?\d+(?:, (?!\}))?)*)\}", name)
-    if match is None:
-        raise GraphError(f"{name!r} is not the name of a cuDNN plan")
-    knobs = (knob.split(": ") for knob in match[2].split(", ") if knob)
-    return int(match[1]), {knob: int(value) for knob, value in knobs}
 
 
 def _engine_at(built: Any, index: int) -> tuple[int, dict[Any, int]]:

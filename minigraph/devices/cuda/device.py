@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import cupy
 
 from minigraph import options
-from minigraph.autotune.policy import Policy
+from minigraph.autotune.candidate import Run, Runner
+from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.cache import Entry
 from minigraph.devices.cuda import compiler, cudnn_kernel, kernel, nvrtc
-from minigraph.devices.cuda.candidates import Tuner
+from minigraph.devices.cuda.candidates import ProblemMaker
 from minigraph.devices.cuda.driver import Arguments, Driver
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.program import CudaProgram
@@ -22,9 +23,8 @@ from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Node, Shape
-from minigraph.ops.layout import Reorder
 from minigraph.passes.kernels.gathering import Gathering
-from minigraph.program import NUMPY, Executor, Kernel, Memory, Program, Step, Tunable
+from minigraph.program import Choice, Executor, Kernel, Memory, Program, Step, Tunable
 from minigraph.version import __version__
 
 try:
@@ -85,8 +85,8 @@ class CudaBackend:
         self.why_no_jit = ""
         if options.jit_backend() not in ("", "nvrtc"):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
-        workbench = CudaWorkbench(ordinal, self.driver.measuring)
-        self._tuner = Tuner(self.handle, workbench, self.tf32, self._runner)
+        workbench = CudaWorkbench(ordinal, self.driver.measuring, self._runner)
+        self._problems = ProblemMaker(self.handle, workbench, self.driver.current, self.tf32)
         self.versions: Mapping[str, str] = {
             "gpu": self.driver.name,
             "driver": ".".join(map(str, self.driver.version)),
@@ -95,17 +95,17 @@ class CudaBackend:
         }
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
-        return self._tuner.tunable(node, strides)
+        return self._problems.tunable(node, strides)
 
-    def kernel(self, node: Node, strides: Sequence[Shape], algorithm: str = "") -> Kernel:
-        if cudnn_kernel.product_of(node) is not None and algorithm != NUMPY:
-            with self.driver.current():
-                found = cudnn_kernel.kernel(
-                    node, strides, self.handle, self.tf32, self.policy, algorithm
-                )
-            if found is not None:
-                return found
-        return kernel.kernel(node, strides) or NumpyKernel(node)
+    def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
+        made: Kernel | None = None
+        if choice:
+            made = choice.kernel
+        elif cudnn_kernel.product_of(node) is not None:
+            # It has no layouts that could be measured, so cuDNN's first choice is taken.
+            offered = self._problems.candidates(node, strides, ())
+            made = cast(Kernel | None, first_allowed(offered, self.policy))
+        return made or kernel.kernel(node, strides) or NumpyKernel(node)
 
     def bind(self, program: Program) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])
@@ -130,10 +130,11 @@ class CudaBackend:
         ]
         return compiler.load(sources, self.driver, self.on_disk)
 
-    def _runner(self, node: Node) -> _Runner:
-        found = kernel.kernel(node, [x.spec.strides for x in node.inputs])
-        assert found is not None and isinstance(node.op, Reorder)
-        return _Runner(found, self._functions([found]), self.driver)
+    def _runner(self, kernel: Runner) -> Run:
+        """Return what runs a kernel alone, on arrays of the device."""
+        if isinstance(kernel, CudaKernel):
+            return KernelRunner(kernel, self._functions([kernel]), self.driver)
+        return kernel.run
 
     # ------------------------------------------------------------ caches
 
@@ -152,16 +153,15 @@ class CudaBackend:
         return compiler.import_kernels(entry)
 
 
-class _Runner:
-    """A kernel of ours on arrays of the device, as the autotuner runs it."""
+class KernelRunner:
+    """A kernel of ours alone: called with its inputs, outputs and scratch memory, CuPy's arrays."""
 
     def __init__(self, made: CudaKernel, functions: Mapping[str, int], driver: Driver) -> None:
-        self.scratch = made.scratch
         self._made = made
         self._functions = functions
         self._driver = driver
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         stream = self._driver.current_stream()
         given, results = ([x.data.ptr for x in arrays] for arrays in (inputs, outputs))
         for launch in self._made.launches:

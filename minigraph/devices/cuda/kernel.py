@@ -11,6 +11,7 @@ from minigraph.devices.cuda.template import Kernels, Range
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Copy, Node, Shape, input
 from minigraph.ops.layout import Reorder, unpacked
+from minigraph.program import Kernel
 
 WRITTEN: Kernels = {
     **argmax.KERNELS,
@@ -22,15 +23,14 @@ WRITTEN: Kernels = {
 }
 
 
-class CudaKernel:
+class CudaKernel(Kernel):
     """One or a few launches.
 
     range  of the integers among its inputs, where not all will do; the kernel gets the address of
            the flag that it sets for others after those of its outputs
     """
 
-    name = "cuda"
-    alignment = 1  # the words of a launch say whether vectors can be read
+    maker = "cuda"
 
     def __init__(
         self,
@@ -43,20 +43,16 @@ class CudaKernel:
     ) -> None:
         self.launches = launches
         self.scratch = scratch
-        self.strided: Sequence[bool] = strided or (False,) * len(node.inputs)
-        self.inplace = inplace or ((),) * len(node.inputs)
+        self.node = node
+        self.strided = strided
+        self.inplace = inplace
         self.range = range
         self.refuses = range is not None
-        self.meaning = NumpyKernel(node)
-
-    @property
-    def sources(self) -> Sequence[tuple[str, str]]:
-        found = dict.fromkeys(launch.source for launch in self.launches)
-        return [(source.name, source.kernel) for source in found]
+        self.sources = [*dict.fromkeys(launch.source for launch in launches)]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute in NumPy."""
-        self.meaning.run(inputs, outputs, scratch)
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
 
 
 @runtime_checkable

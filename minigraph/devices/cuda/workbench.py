@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import cupy
 
+from minigraph.autotune.candidate import Run, Runner
 from minigraph.devices.cuda.memory import on_stream
 from minigraph.graph import Array
 
@@ -15,15 +16,18 @@ CHUNK = 1 << 28  # elements that are compared at once
 class CudaWorkbench:
     """The workbench of a device, with the address of a stream that nobody else runs on.
 
+    runner  returns what runs a kernel on arrays of the device
+
     A run is timed as it will be used, as part of a CUDA graph, so that what Python does in between
     does not count.  A candidate that cannot be captured is of no use in a step and fails here.
     """
 
     chunk = CHUNK
 
-    def __init__(self, ordinal: int, stream: int) -> None:
+    def __init__(self, ordinal: int, stream: int, runner: Callable[[Runner], Run]) -> None:
         self.device = cupy.cuda.Device(ordinal)
         self.stream = on_stream(stream)
+        self.runner = runner
 
     def empty(self, nbytes: int) -> Array:
         with self.device:

@@ -10,18 +10,18 @@ from small_network import DIRECTIONS, batch, begin, compiled, graph_compiler, ne
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.autotune.candidate import Host
+from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.data import Block
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend
-from minigraph.devices.cpu.standalone import Standalone
+from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.devices.operand import WEIGHTS
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, pack, packed, unpack, unpacked
 from minigraph.ops.pooling import MaxPool2d, Pooling
-from minigraph.program import tuning
+from minigraph.program import Choice, choices
 
 pytestmark = pytest.mark.skipif(
     onednn.library() is None or compiler.compiler() is None,
@@ -91,7 +91,7 @@ def drawn(node, seed=0):
 
 def written(shape, values=None):
     """Return a block of memory between guards: of these values, or cleared, which is NaN."""
-    block = Block(Host(), shape, np.dtype(np.float32))
+    block = Block(HostBench(), shape, np.dtype(np.float32))
     if values is None:
         block.clear(block.array.nbytes)
     else:
@@ -104,8 +104,7 @@ def computed(node, name, xs, threads=1):
     kernel = winograd.kernel(node, name, threads)
     inputs = [written(x.shape, x) for x in xs]
     result, scratch = written(node.shape), written((kernel.scratch // 4,))
-    runner = Standalone(kernel, len(xs), 1, on_disk=True)
-    runner.run([x.array for x in inputs], [result.array], scratch.array)
+    KernelRunner(kernel, on_disk=True)([x.array for x in inputs], [result.array], scratch.array)
     assert not any(x.changed() for x in inputs)
     assert result.intact(result.array.nbytes)
     assert scratch.intact(kernel.scratch)
@@ -255,9 +254,7 @@ def test_scratch_is_used_to_its_end(division, way, name):
     node = in_blocks(way, Case(1, 1, 2, (16, 16)))
     kernel = winograd.kernel(node, name, 1)
     scratch, result = written((kernel.scratch // 4,)), written(node.shape)
-    Standalone(kernel, len(node.inputs), 1, on_disk=True).run(
-        drawn(node), [result.array], scratch.array
-    )
+    KernelRunner(kernel, on_disk=True)(drawn(node), [result.array], scratch.array)
     *_, last, between_points = scratch.array.reshape(-1, onednn.block())
     assert np.isfinite(last).all()
     assert np.isnan(between_points).all()
@@ -414,7 +411,6 @@ def test_other_convolutions_have_no_such_algorithm(make):
     for node in gradients(make()):
         laid = in_lanes(node, onednn.block())
         assert winograd.algorithms(laid) == []
-        assert winograd.kernel(laid, NAMES[0], 1) is None
 
 
 @every_way
@@ -424,7 +420,6 @@ def test_blocks_alone_have_the_algorithms(way):
     assert winograd.algorithms(in_blocks(way, case)) == NAMES
     assert winograd.algorithms(plain) == []
     assert winograd.algorithms(in_lanes(plain, 2 * onednn.block())) == []
-    assert winograd.kernel(in_blocks(way, case), "winograd 6x6", 1) is None
 
 
 def test_a_convolution_from_one_layout_to_another_has_no_such_algorithm():
@@ -453,7 +448,7 @@ def strides(node):
 def test_the_autotuner_measures_it_in_blocks_alone(way):
     node = in_blocks(way)
     found = CpuBackend(2, True).tunable(node, strides(node))
-    layouts = {c.layouts for c in found.problem.candidates() if c.name in NAMES}
+    layouts = {c.layouts for c in found.problem.candidates(None) if c.name in NAMES}
     assert layouts == {found.layouts}
     measured = [m for m in measure(found.problem, None).measurements if m.name in NAMES]
     assert [m.name for m in measured] == NAMES
@@ -466,16 +461,21 @@ def test_the_autotuner_measures_it_in_blocks_alone(way):
 @every_way
 def test_the_kernel_has_the_name_of_the_algorithm(way, name):
     node = in_blocks(way)
-    backend = CpuBackend(2, True)
-    assert backend.kernel(node, strides(node), name).name == f"c {name}"
-    assert "winograd" not in backend.kernel(node, strides(node)).name
+    problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
+    made = {c.name: c.make() for c in problem.candidates(layouts)}
+    assert made[name].name == f"c {name}"
+    assert "winograd" not in next(iter(made)), "the heuristic takes oneDNN's"
 
 
 @every_algorithm
 def test_an_activation_follows_it(name):
     node = in_blocks("with a bias")
     activated = Activated(node.op, Relu())(*node.inputs)
-    kernel = CpuBackend(2, True).kernel(activated, strides(activated), name)
+    backend = CpuBackend(2, True)
+    problem, layouts = backend.tunable(activated, strides(activated))
+    (made,) = (c.make() for c in problem.candidates(layouts) if c.name == name)
+    choice = Choice(problem, layouts, made, None, "heuristic", ())
+    kernel = backend.kernel(activated, strides(activated), choice)
     assert kernel.name == f"c {name} + c"
 
 
@@ -495,9 +495,9 @@ def prefer(monkeypatch):
             slow = chosen is not None and WEIGHTS in chosen.layouts
             return dataclasses.replace(chosen, seconds=1.0) if slow else chosen
 
-        monkeypatch.setattr(tuning, "choose", choose)
+        monkeypatch.setattr(choices, "choose", choose)
 
-    real = tuning.choose
+    real = choices.choose
     return prefer
 
 

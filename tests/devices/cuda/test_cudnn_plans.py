@@ -7,6 +7,9 @@ import contextlib
 import ctypes
 import dataclasses
 import itertools
+import json
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,11 +20,12 @@ pytest.importorskip("cupy")
 import cudnn
 from heavy_nodes import convolution, laid_out, product, strides
 
-from minigraph.autotune.candidate import Host
-from minigraph.autotune.policy import Policy
+from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cuda import candidates, cudnn_kernel, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build, channels_last
+from minigraph.devices.cuda.cudnn_plan import CudnnPlan
 from minigraph.errors import GraphError
 from minigraph.graph import input
 from minigraph.ops.activation import Activated, Relu
@@ -33,15 +37,10 @@ from minigraph.ops.shape import permute_dims
 # ---------------------------------------------------------------- plans
 
 
-def test_names_of_plans_are_read_as_they_are_written():
-    for engine, knobs in [(0, {}), (12, {"TILE_SIZE": 3}), (7, {"B": -1, "A_2": 40})]:
-        name = cudnn_plan.plan_name(engine, knobs)
-        assert cudnn_plan.parse(name) == (engine, knobs)
-        assert cudnn_plan.plan_name(engine, dict(reversed(knobs.items()))) == name
-    assert cudnn_plan.plan_name(7, {"B": 1, "A": 2}) == "engine 7 knobs {A: 2, B: 1}"
-    for odd in ("", "engine", "engine x knobs {}", "engine 1 knobs {A}", "engine 1 knobs {A: 1, }"):
-        with pytest.raises(GraphError, match="is not the name of a cuDNN plan"):
-            cudnn_plan.parse(odd)
+def test_the_name_of_a_plan_does_not_depend_on_the_order_of_its_knobs():
+    for knobs in ({"B": 1, "A": 2}, {"A": 2, "B": 1}):
+        assert CudnnPlan(None, 0, 7, knobs).name == "engine 7 knobs {A: 2, B: 1}"
+    assert CudnnPlan(None, 0, 0, {}).name == "engine 0 knobs {}"
 
 
 @dataclasses.dataclass
@@ -213,8 +212,19 @@ def test_the_first_plan_that_works_and_is_allowed_is_taken(device):
     fake = device(*ENGINES)
 
     def chosen(problem=PLAIN, **policy):
-        found = cudnn_plan.first(cudnn_plan.plans(fake(problem), None), Policy(**policy))
-        return found and found.name
+        plans = cudnn_plan.plans(fake(problem), None)
+        built = (
+            dataclasses.replace(candidate(plan), make=partial(working, plan)) for plan in plans
+        )
+        kernel = first_allowed(built, Policy(**policy))
+        return kernel and kernel.name
+
+    def candidate(plan):
+        return Candidate(plan.name, (), None, plan.deterministic, plan.precision)
+
+    def working(plan):
+        plan.build()
+        return SimpleNamespace(name=plan.name, scratch=plan.workspace)
 
     assert chosen() == "engine 2 knobs {}"
     assert chosen(deterministic=True) == "engine 3 knobs {}"
@@ -225,14 +235,15 @@ def test_the_first_plan_that_works_and_is_allowed_is_taken(device):
     assert chosen() is None
 
 
-def test_a_plan_is_had_again_by_its_name_unless_it_computes_in_less(device):
+def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(device):
     device(*ENGINES)
-    name = "engine 1 knobs {TILE_SIZE: 3}"
-    again = cudnn_plan.replay(dataclasses.replace(PLAIN, tf32=True), None, name)
-    assert (again.name, again.index, again.graph.built.built) == (name, 0, [1])
-    for missing in (name, "engine 9 knobs {}", "engine 5 knobs {}", "engine 1 knobs {ODD: 1}"):
+    tiles = 1, {"TILE_SIZE": 3}
+    again = cudnn_plan.replay(dataclasses.replace(PLAIN, tf32=True), None, *tiles)
+    assert again.name == "engine 1 knobs {TILE_SIZE: 3}"
+    assert (again.index, again.graph.built.built) == (0, [1])
+    for missing in (tiles, (9, {}), (5, {}), (1, {"ODD": 1})):
         with pytest.raises(GraphError, match=r"^cuDNN has no engine .*$"):
-            cudnn_plan.replay(PLAIN, None, missing)
+            cudnn_plan.replay(PLAIN, None, *missing)
 
 
 # ---------------------------------------------------------------- kernels and their tuning
@@ -257,8 +268,8 @@ def host(device, monkeypatch):
     return device
 
 
-def tuner(tf32=False, generated=None):
-    return candidates.Tuner(None, Host(), tf32, generated)
+def problems(tf32=False, bench=None):
+    return candidates.ProblemMaker(None, bench or HostBench(), contextlib.nullcontext, tf32)
 
 
 def conv_nodes(dtype):
@@ -282,7 +293,7 @@ def conv_nodes(dtype):
 def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
     host(Engine(1, workspace=100), Engine(2, ("NONDETERMINISTIC",)))
     for node in conv_nodes(dtype):
-        found = tuner().tunable(node, strides(node))
+        found = problems().tunable(node, strides(node))
         table = measure(found.problem, None)
         assert not [m for m in table.measurements if m.error], found.problem.subject
         images = {m.layouts for m in table.measurements}
@@ -299,7 +310,7 @@ def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
 def test_every_way_to_multiply_is_right(host, orders, bias):
     host(Engine(1))
     node, steps = product(*orders, bias)
-    table = measure(tuner().tunable(node, steps).problem, None)
+    table = measure(problems().tunable(node, steps).problem, None)
     assert not [m for m in table.measurements if m.error]
     convolutions = [m for m in table.measurements if "convolution" in m.name]
     assert bool(convolutions) == (orders != ("columns", "columns"))
@@ -307,48 +318,55 @@ def test_every_way_to_multiply_is_right(host, orders, bias):
 
 def test_what_is_allowed_is_part_of_the_subject(host):
     node, steps = product("rows", "columns")
-    exact, loose = (tuner(tf32).tunable(node, steps).problem for tf32 in (False, True))
+    exact, loose = (problems(tf32).tunable(node, steps).problem for tf32 in (False, True))
     assert exact.subject == "matmul of rows and columns float32[3, 5] float32[5, 7]"
     assert loose.subject == f"{exact.subject}, tf32"
 
 
-def test_a_kernel_is_the_candidate_of_that_name_or_else_the_first_that_works(host):
+def test_the_first_candidate_is_cudnns_first_choice(host):
     host(Engine(5, works=False), Engine(3, workspace=100), Engine(7))
     node, steps = product("rows", "columns", bias=True)
-
-    def name(algorithm, **policy):
-        return cudnn_kernel.kernel(node, steps, None, False, Policy(**policy), algorithm).name
-
-    assert name("") == "cudnn engine 3 knobs {}"
-    assert name("unfused convolution engine 7 knobs {}") == (
-        "cudnn unfused convolution engine 7 knobs {}"
-    )
-    assert name("engine 5 knobs {}", workspace_limit=0) == "cudnn engine 7 knobs {}"
+    problem, layouts = problems().tunable(node, steps)
+    kernel = first_allowed(problem.candidates(layouts), Policy())
+    assert kernel.name == "cudnn engine 3 knobs {}"
     host()
-    assert cudnn_kernel.kernel(node, steps, None, False, Policy()) is None
+    assert first_allowed(problem.candidates(layouts), Policy()) is None
+
+
+def test_a_measured_kernel_is_made_again_of_its_recipe(host):
+    host(Engine(3, workspace=100), Engine(7))
+    node, steps = product("rows", "columns", bias=True)
+    problem, _ = problems().tunable(node, steps)
+    for measured in measure(problem, None).measurements:
+        kept = json.loads(json.dumps(vars(measured)))
+        again = problem.maker(dataclasses.replace(measured, recipe=kept["recipe"]))()
+        assert again.name == f"cudnn {measured.name}"
+    host(Engine(3))
+    lost = next(m for m in measure(problem, None).measurements if "engine 3" in m.name)
+    gone = dataclasses.replace(lost, recipe={**lost.recipe, "engine": 7})
+    odd = dataclasses.replace(lost, recipe={"way": "another"})
+    for measured in (gone, odd):
+        with pytest.raises(GraphError, match=r"^cuDNN has no "):
+            problem.maker(measured)()
 
 
 def test_scratch_holds_the_workspace_and_what_is_copied(host):
     host(Engine(1, workspace=100))
     first = laid_out(convolution(2, 3, 8, 4, 3, 1, 1, "float32")[0], (1, 1, 8))
-    kernel = cudnn_kernel.kernel(first, strides(first), None, False, Policy())
+    problem, layouts = problems().tunable(first, strides(first))
+    kernel = first_allowed(problem.candidates(layouts), Policy())
     assert kernel.scratch == 2 * 256 + 4 * (2 * 4 * 4 * 4) + 8 * 4 * 3 * 3 * 4 + 128
     assert kernel.scratch % cudnn_kernel.ALIGNMENT == 0
-    assert (kernel.strided, kernel.inplace) == ((False, False), ((), ()))
+    assert not any(kernel.reads_strided(i) or kernel.may_overwrite(i) for i in range(2))
 
 
 def test_reorders_are_measured_in_both_directions_with_the_kernel_that_there_is():
-    class Generated:
-        scratch = 0
-
-        def __init__(self, node):
-            self.op = node.op
-
-        def run(self, inputs, outputs, scratch):
-            outputs[0][...] = self.op.forward(inputs[0])
+    class Bench(HostBench):
+        def runner(self, kernel):
+            return kernel.run  # which computes in NumPy
 
     node = Reorder(1)(input("x", (2, 1, 4, 5, 3)))
-    found = tuner(generated=Generated).tunable(node, strides(node))
+    found = problems(bench=Bench()).tunable(node, strides(node))
     assert found.layouts == ()
     table = measure(found.problem, None)
     assert [(m.layouts, m.error) for m in table.measurements] == [
@@ -361,12 +379,12 @@ def test_nodes_that_cudnn_has_no_problem_for_are_not_tunable():
     wide = input("x", (4, 5), "float64")
     empty = input("x", (0, 5))
     for node in (Matmul()(wide, permute_dims(wide, (1, 0))), Matmul()(empty, input("y", (5, 2)))):
-        assert tuner().tunable(node, strides(node)) is None
-    assert tuner().tunable(Relu()(empty), [(20, 4)]) is None
+        assert problems().tunable(node, strides(node)) is None
+    assert problems().tunable(Relu()(empty), [(20, 4)]) is None
     odd = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
-    assert tuner().tunable(odd, [(40, 4), (28, 4)]) is None
+    assert problems().tunable(odd, [(40, 4), (28, 4)]) is None
     blocks = laid_out(convolution(2, 8, 8, 4, 3, 1, 1, "float32")[0], (4, 1, 4))
-    assert tuner().tunable(blocks, strides(blocks)) is None
+    assert problems().tunable(blocks, strides(blocks)) is None
 
 
 # ---------------------------------------------------------------- what candidates are compared with

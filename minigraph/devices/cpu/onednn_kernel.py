@@ -1,0 +1,196 @@
+"""Kernels that execute oneDNN's primitives."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from ctypes import byref, c_void_p
+from typing import Any, NamedTuple
+
+from minigraph.devices.cpu.kernel import CpuKernel
+from minigraph.devices.cpu.linker import Linker, NativeCall, Operands, Place
+from minigraph.devices.cpu.onednn import (
+    DST,
+    QUERIES,
+    SCRATCHPAD,
+    SRC,
+    Descriptor,
+    ExecArg,
+    Library,
+    MemoryDescriptor,
+    loaded,
+    omp_threads,
+)
+from minigraph.errors import GraphError
+from minigraph.graph import Array
+from minigraph.jit.source import KernelSource
+from minigraph.program import KernelFailed
+
+# Set where each argument's memory is, then execute.
+EXECUTE = KernelSource("""
+typedef int (*mg_set_handle)(void *, void *);
+typedef int (*mg_execute)(void *, void *, int, void *);
+int NAME(const int64_t *a, char **slots) {
+  const mg_set_handle set_handle = (mg_set_handle)a[0];
+  omp_set_num_threads(a[6]);
+  for (int64_t i = 0; i < a[4]; i++)
+    set_handle((void *)a[7 + 3 * i], slots[a[8 + 3 * i]] + a[9 + 3 * i]);
+  return ((mg_execute)a[1])((void *)a[2], (void *)a[3], a[4], (void *)a[5]);
+}
+""")
+
+
+class Operand(NamedTuple):
+    """Where an argument's memory is.
+
+    place   "inputs" or "outputs" of the kernel, or its "scratch" memory
+    offset  which of the inputs or outputs; in bytes into the scratch memory
+    """
+
+    place: str
+    offset: int
+
+    def among(self, operands: Operands) -> Place:
+        """Return the place of the argument among those of the kernel's operands."""
+        if self.place == "scratch":
+            slot, offset = operands.scratch
+            return slot, offset + self.offset
+        places: Sequence[Place] = getattr(operands, self.place)
+        return places[self.offset]
+
+
+class Implementation(NamedTuple):
+    """One of oneDNN's ways to compute a node: an implementation, and what its arguments are.
+
+    args     (argument, the caller's layout, operand) of each input and output
+    strided  which inputs may be views that are not contiguous; none if it is empty
+    suffix   of its name: what it does besides
+    """
+
+    descriptor: Descriptor
+    args: Sequence[tuple[int, MemoryDescriptor, Operand]]
+    strided: Sequence[bool] = ()
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.descriptor.name + self.suffix
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """What it has in common with those that differ from it in their instruction set alone."""
+        return self.descriptor.name.partition(":")[0], self.suffix
+
+
+class PrimitiveCall:
+    """A primitive with its arguments, whose memory is known only when it runs."""
+
+    def __init__(
+        self, descriptor: Descriptor, args: Sequence[tuple[int, MemoryDescriptor, Operand]]
+    ) -> None:
+        lib = loaded()
+        self.primitive = c_void_p()
+        lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
+        self.operands = [operand for _, _, operand in args]
+        self.memories: list[c_void_p] = []
+        self.arguments = (ExecArg * len(args))()
+        for i, (arg, layout, _) in enumerate(args):
+            memory = c_void_p()
+            lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
+            self.memories.append(memory)
+            self.arguments[i] = ExecArg(arg, memory)
+        weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
+
+    def block(self, operands: Operands, threads: int) -> list[int]:
+        """Return the argument block for EXECUTE."""
+        lib = loaded()
+        words = [_address(lib.dnnl.dnnl_memory_set_data_handle)]
+        words += [_address(lib.dnnl.dnnl_primitive_execute)]
+        words += [self.primitive.value or 0, lib.stream.value or 0, len(self.operands)]
+        words += [ctypes.addressof(self.arguments), threads]
+        for memory, operand in zip(self.memories, self.operands, strict=True):
+            words += [memory.value or 0, *operand.among(operands)]
+        return words
+
+    def run(self, operands: Operands) -> None:
+        """Execute; instead of a slot each place has an address."""
+        lib = loaded()
+        for memory, operand in zip(self.memories, self.operands, strict=True):
+            address = c_void_p(sum(operand.among(operands)))
+            lib.dnnl.dnnl_memory_set_data_handle(memory, address)
+        lib.call(
+            "dnnl_primitive_execute", self.primitive, lib.stream, len(self.operands), self.arguments
+        )
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> None:
+    lib.dnnl.dnnl_primitive_destroy(primitive)
+    for memory in memories:
+        lib.dnnl.dnnl_memory_destroy(memory)
+
+
+class OneDnnKernel(CpuKernel):
+    """A primitive, with the reorders between the caller's layouts and those that it wants.
+
+    threads  it was made for, and runs on
+    """
+
+    maker = "onednn"
+    texts = (EXECUTE,)
+
+    def __init__(self, implementation: Implementation, threads: int) -> None:
+        descriptor = implementation.descriptor
+        self.algorithm = implementation.name
+        self.strided = implementation.strided
+        self.threads = threads
+        before: list[PrimitiveCall] = []
+        after: list[PrimitiveCall] = []
+        inner = []
+        for arg, layout, operand in implementation.args:
+            wanted = descriptor.layout(arg) if arg in QUERIES else layout
+            if wanted == layout:
+                inner.append((arg, layout, operand))
+                continue
+            moved = self._reserve(wanted.nbytes)
+            inner.append((arg, wanted, moved))
+            if operand.place == "inputs":
+                before.append(_reorder(layout, operand, wanted, moved))
+            else:
+                after.append(_reorder(wanted, moved, layout, operand))
+        pad = descriptor.layout(SCRATCHPAD)
+        if pad.nbytes:
+            inner.append((SCRATCHPAD, pad, self._reserve(pad.nbytes)))
+        self.primitives = [*before, PrimitiveCall(descriptor, inner), *after]
+
+    def _reserve(self, nbytes: int) -> Operand:
+        """Return a place in the scratch memory, which grows by it."""
+        place = Operand("scratch", self.scratch)
+        self.scratch += -(-nbytes // 64) * 64
+        return place
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        return [linker.call(EXECUTE, p.block(operands, self.threads)) for p in self.primitives]
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        ins, outs = ([(x.ctypes.data, 0) for x in arrays] for arrays in (inputs, outputs))
+        operands = Operands(ins, outs, (scratch.ctypes.data if self.scratch else 0, 0))
+        try:
+            with omp_threads(self.threads):
+                for primitive in self.primitives:
+                    primitive.run(operands)
+        except GraphError as error:
+            raise KernelFailed(str(error)) from error
+
+
+def _reorder(
+    source: MemoryDescriptor, from_: Operand, target: MemoryDescriptor, to: Operand
+) -> PrimitiveCall:
+    """Return the call that copies between layouts."""
+    engine = loaded().engine
+    descriptor = Descriptor("dnnl_reorder_primitive_desc_create", source, engine, target, engine)
+    return PrimitiveCall(descriptor, [(SRC, source, from_), (DST, target, to)])

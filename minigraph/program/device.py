@@ -1,0 +1,94 @@
+"""What a device must offer to run programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from minigraph.autotune.candidate import Problem
+from minigraph.cache import Entry
+from minigraph.graph import Array, Node, Shape
+from minigraph.passes.kernels.gathering import Gathering
+from minigraph.program.steps import Choice, Kernel, Memory, Program, Step, Timing
+
+
+class Tunable(NamedTuple):
+    """What may be measured for a node, and how its inputs and results lie.
+
+    Without layouts there is nothing to choose for the node itself: all its candidates differ in
+    those.
+    """
+
+    problem: Problem
+    layouts: tuple[str, ...]
+
+
+class Executor(Protocol):
+    """A program with memory on a device."""
+
+    @property
+    def launches(self) -> int:
+        """Native calls from Python per call."""
+
+    @property
+    def syncs(self) -> int:
+        """How often a call waits for the device before its results are asked for."""
+
+    @property
+    def failures(self) -> dict[Step, str]:
+        """Steps whose kernels have failed, and why; NumPy has done their work."""
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run all steps and return the outputs, which belong to the caller.
+
+        `inputs` are the arrays for the program's `inputs`.  Raises GraphError, before a parameter
+        has changed, if the values of an input do not fit.
+        """
+
+    def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
+        """Run all steps one by one; return the outputs, and when each began and how long it took.
+
+        The outputs are those of a call.
+        """
+
+
+class Backend(Protocol):
+    """A device: what computes there, and with which settings it was opened."""
+
+    device: str
+    versions: Mapping[str, str]  # of the libraries that it uses
+    why_no_jit: str  # why kernels cannot be generated; empty if they can
+    tuning: str  # the kind of cache entries that measurements of its algorithms are
+    channels_last: bool  # whether normalisations are fast with the channels last
+    gathering: Gathering  # which updates are small here
+
+    @property
+    def block(self) -> int:
+        """Channels that lie side by side in its blocked layout of images; 1 if it has none."""
+
+    def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
+        """Return what may be measured for `node`; None if there is nothing to choose."""
+
+    def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
+        """Return the kernel for `node`, whose inputs have these strides in bytes.
+
+        choice  what was chosen for the node, or for its first op if an activation follows it
+        """
+
+    def array(self, value: Any) -> Array | None:
+        """Return a value that is in the memory of the device already, as its array; else None."""
+
+    def bind(self, program: Program) -> Executor:
+        """Return the program with memory of its own, ready to run."""
+
+    def run_alone(self, step: Step, memory: Memory) -> None:
+        """Run one step as a program would, on arrays in the memory of the host."""
+
+    def environment(self, kind: str) -> Mapping[str, str]:
+        """Return where cache entries of a kind hold, by name; empty if it has no use for them."""
+
+    def kernels(self, program: Program) -> list[Entry]:
+        """Return the entries of the generated kernels of a program."""
+
+    def keep_kernels(self, entry: Entry) -> str:
+        """Keep kernels that were generated elsewhere; return why not, or an empty string."""

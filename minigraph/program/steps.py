@@ -1,0 +1,207 @@
+"""A program: a flat list of steps on fixed buffers."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from minigraph.autotune.candidate import Problem
+from minigraph.autotune.measurement import Measurement
+from minigraph.errors import GraphError
+from minigraph.graph import Array, Graph, Node, Parameter, Shape, Spec
+from minigraph.jit.source import KernelSource
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+class Home(Enum):
+    """Whose memory a buffer is."""
+
+    ARENA = "arena"
+    INPUT = "input"
+    OUTPUT = "output"
+    PARAMETER = "parameter"
+    CONSTANT = "constant"
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of contiguous memory.  In the arena it lives from step `first` to step `last`.
+
+    successor  the buffer that takes its memory over at step `last`
+    """
+
+    home: Home
+    nbytes: int
+    node: Node | None = None  # the input, parameter or constant that it holds
+    first: int = 0
+    last: int = 0
+    offset: int = 0
+    successor: Buffer | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """An array in a buffer."""
+
+    buffer: Buffer
+    spec: Spec
+    offset: int  # bytes
+    strides: Shape  # bytes
+
+    @property
+    def contiguous(self) -> bool:
+        return self.strides == self.spec.strides or self.spec.size <= 1
+
+    def array(self, memory: Array) -> Array:
+        """Return the NumPy array in `memory`, the bytes of the buffer."""
+        return np.ndarray(self.spec.shape, self.spec.dtype, memory, self.offset, self.strides)
+
+
+class Kernel:
+    """One way to compute the results of one node; subclasses change the defaults.
+
+    maker       whose it is: "numpy", "c", "onednn", "cuda" or "cudnn"
+    algorithm   what `maker` calls it, such as "jit:avx2"; empty if it has but one
+    scratch     bytes of memory that it needs while it runs
+    strided     for each input whether it may be a view that is not contiguous; empty: none may
+    inplace     for each input which outputs may overwrite it; empty: none may
+    refuses     whether the values of its inputs may not fit, such as a label out of range
+    alignment   bytes, at a multiple of which its inputs have to begin in their buffers
+    sources     what was generated for it
+    """
+
+    maker: str
+    algorithm: str = ""
+    scratch: int = 0
+    strided: Sequence[bool] = ()
+    inplace: Sequence[Sequence[int]] = ()
+    refuses: bool = False
+    alignment: int = 1
+    sources: Sequence[KernelSource] = ()
+
+    @property
+    def name(self) -> str:
+        """What reports call it: "onednn jit:avx2"."""
+        return f"{self.maker} {self.algorithm}".strip()
+
+    def reads_strided(self, i: int) -> bool:
+        """Return whether input `i` may be a view that is not contiguous."""
+        return bool(self.strided) and self.strided[i]
+
+    def may_overwrite(self, i: int) -> Sequence[int]:
+        """Return the outputs that may be written where input `i` is read."""
+        return self.inplace[i] if self.inplace else ()
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute `outputs`, which are contiguous, from `inputs`, called from Python.
+
+        Raises GraphError if the values of the inputs do not fit, such as a label out of range, and
+        KernelFailed if the kernel cannot run.
+        """
+        raise NotImplementedError(f"{self.name} is not called from Python")
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Why a node has its kernel: the decision among the candidates of a problem.
+
+    problem      that the node is
+    layouts      of the node's inputs, then of its result
+    kernel       that was chosen; None where no candidate can be used
+    measurement  that spoke for it; None where it was the library's own first choice
+    origin       of the measurement: "measured" now, "stored" or "loaded file"; else "heuristic"
+    rivals       all measurements of the problem, in every layout
+    """
+
+    problem: Problem
+    layouts: tuple[str, ...]
+    kernel: Kernel | None
+    measurement: Measurement | None
+    origin: str
+    rivals: Sequence[Measurement]
+
+
+class KernelFailed(GraphError):
+    """A kernel that could not run, whatever its inputs are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A kernel with its operands.
+
+    scratch  memory of the arena that only this step uses
+    choice   why this kernel, where there was a choice
+    """
+
+    node: Node
+    kernel: Kernel
+    inputs: tuple[View, ...]
+    outputs: tuple[View, ...]
+    scratch: Buffer
+    choice: Choice | None = None
+
+
+@dataclass(eq=False)
+class Program:
+    """What a compiled function executes.
+
+    outputs  views of OUTPUT buffers, or of buffers that have to be copied for the caller
+    updates  after the last step, each view is copied to its parameter; others are made in place
+    """
+
+    graph: Graph
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[View] = field(default_factory=list)
+    updates: list[tuple[Parameter, View]] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    arena_bytes: int = 0
+
+    @functools.cached_property
+    def inputs(self) -> list[Buffer]:
+        """The buffers of the inputs that are used."""
+        return [b for b in self.buffers if b.home is Home.INPUT]
+
+    @functools.cached_property
+    def parameters(self) -> list[Parameter]:
+        """The parameters that are read or changed."""
+        held = [b.node for b in self.buffers if b.home is Home.PARAMETER]
+        return [*dict.fromkeys(p for p in held if isinstance(p, Parameter))]
+
+    @functools.cached_property
+    def changed(self) -> set[Parameter]:
+        """The parameters that are changed, in place or after the last step."""
+        written = {v.buffer.node for s in self.steps for v in s.outputs}
+        return {p for p in self.parameters if p in written} | {p for p, _ in self.updates}
+
+    @functools.cached_property
+    def returned(self) -> list[Buffer]:
+        """The buffers that the caller gets."""
+        return [b for b in self.buffers if b.home is Home.OUTPUT]
+
+    @property
+    def unplanned_bytes(self) -> int:
+        """What the arena would take if no memory were used twice."""
+        return sum(round_up(b.nbytes) for b in self.buffers if b.home is Home.ARENA)
+
+
+class Timing(NamedTuple):
+    """When a step, or a part of it, began (seconds of `time.perf_counter`) and how long it took."""
+
+    step: Step
+    start: float
+    seconds: float
+
+
+def round_up(nbytes: int) -> int:
+    """Return the bytes that a buffer takes in the arena."""
+    return math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
+
+
+Memory = Mapping[Buffer, Array]  # the bytes of each buffer
