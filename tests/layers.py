@@ -42,8 +42,9 @@ LAYERS = {
         ["cuda"],
     ],
     "minigraph.autotune": [
-        ["candidate", "measurement"],
-        ["data", "policy", "choice"],
+        ["measurement"],
+        ["candidate"],
+        ["data", "policy"],
         ["tuner"],
         ["session"],
     ],
@@ -54,9 +55,9 @@ LAYERS = {
         ["levels"],
     ],
     "minigraph.program": [
-        ["program"],
-        ["memory", "tuning"],
-        ["lower"],
+        ["steps"],
+        ["device", "memory"],
+        ["choices", "lower"],
     ],
     "minigraph.devices": [
         ["host", "operand", "placement"],

@@ -13,7 +13,7 @@ import pytest
 
 import minigraph as mg
 from minigraph.autotune import session
-from minigraph.autotune.candidate import Candidate, Host, Problem
+from minigraph.autotune.candidate import Candidate, HostBench, Problem
 from minigraph.autotune.data import GUARD
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy, choose
@@ -177,7 +177,7 @@ WRONG = {
 }
 
 
-class Zeroed(Host):
+class Zeroed(HostBench):
     """A workbench in whose memory a zero that is written is seen only if guards are filled."""
 
     def empty(self, nbytes):
