@@ -41,9 +41,9 @@ ENTRIES = [
 
 
 def union(old, new):
-    """Merge entries that hold lists of numbers."""
-    values = {v for e in (old, new) for v in json.loads(e.body)["values"]}
-    return dataclasses.replace(new, body=json.dumps({"values": sorted(values)}))
+    """Merge entries that hold lists of numbers, the old ones first."""
+    values = [v for e in (old, new) for v in json.loads(e.body)["values"]]
+    return dataclasses.replace(new, body=json.dumps({"values": values}))
 
 
 def never(old, new):
@@ -96,12 +96,12 @@ def test_a_file_without_entries_is_whole(tmp_path):
 def test_writing_merges_with_the_good_entries_that_are_there(saved):
     lines = saved.read_text().splitlines()
     saved.write_text("\n".join([*lines[:-1], "damaged"]))
-    file.write(saved, {"new": "fields"}, [entry("product", 9, kind="cudnn"), entry("new")], union)
+    file.write(saved, {"new": "fields"}, [entry("product", 2, kind="cudnn"), entry("new")], union)
     contents = file.read(saved)
     assert (contents.fields, contents.rejected) == ({"new": "fields"}, [])
     found = {(e.subject, e.environment): json.loads(e.body) for e in contents.entries}
     assert len(contents.entries) == len(found) == len(ENTRIES)  # one was damaged, one is new
-    assert found["product", environment(HERE)] == {"values": [3, 9]}
+    assert found["product", environment(HERE)] == {"values": [3, 2]}
     assert found["new", environment(HERE)]["values"] == [1]
 
 

@@ -83,9 +83,14 @@ def test_nothing_is_made_to_look_something_up(store):
 
 
 def test_an_entry_that_is_there_is_merged(store):
-    for number in (3, 1, 3):
-        store.keep([entry("a", f"[{number}]"), entry("b", f"[{-number}]")], both)
-    assert [e.body for e in store.entries()] == ["[1, 3]", "[-3, -1]"]
+    def append(old, new):
+        return dataclasses.replace(
+            new, body=json.dumps(json.loads(old.body) + json.loads(new.body))
+        )
+
+    for number in (3, 1, 2):
+        store.keep([entry("a", f"[{number}]"), entry("b", f"[{-number}]")], append)
+    assert [e.body for e in store.entries()] == ["[3, 1, 2]", "[-3, -1, -2]"]
 
 
 def test_a_merge_that_fails_leaves_all_as_it_was(store):
@@ -427,11 +432,17 @@ def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, sta
     db.execute(statement)
     db.execute("UPDATE entries SET used = 1")
     other = again(store)
+    waits, connect = [], sqlite3.connect
+
+    def connected(*args, timeout, **options):
+        waits.append(timeout)
+        return connect(*args, timeout=timeout, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
     with pytest.warns(mg.MinigraphWarning, match="database is locked") as warned:
         assert not other.keep([entry("b")], newer)
-        assert other._patience == 0
         assert not other.keep([entry("b")], newer)
-    assert len(warned) == 1
+    assert (len(warned), waits) == (1, [0.2, 0])
     db.close()
     assert other.keep([entry("b")], newer)
     assert other._patience == 0.2

@@ -141,9 +141,10 @@ def test_the_printed_program_builds_the_same_graph(capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("jit", [0, 1, 2])
 @pytest.mark.parametrize("level", [1, 2, 3])
-def test_values_that_rules_make_equal_are_computed_once(level):
+def test_values_that_rules_make_equal_are_computed_once(level, jit):
     x = mg.input("x", (4,))
     graph = Graph((x,), (ops.exp(ops.negative(-x)) + ops.exp(x),))
-    (*_, (after, _)) = optimize(graph, pipeline(level, fast_math=False))
-    assert [node.name for node in after] == ["x", "exp", "add"]
+    (*_, (after, _)) = optimize(graph, pipeline(level, fast_math=False, jit=jit))
+    assert str(after).count("exp") == 1  # by itself, or inside a kernel
