@@ -1,7 +1,14 @@
 """All ops.  Importing this package gives nodes their operators and methods."""
 
 from minigraph.graph import Node
-from minigraph.ops import activation, arithmetic, comparison, exponential, trigonometric
+from minigraph.ops import (
+    activation,
+    arithmetic,
+    comparison,
+    exponential,
+    reduction,
+    trigonometric,
+)
 from minigraph.ops.activation import gelu, leaky_relu, logaddexp, silu, softplus
 from minigraph.ops.arithmetic import clip, divide, fma, positive
 from minigraph.ops.comparison import where
@@ -20,7 +27,7 @@ from minigraph.ops.normalization import (
 )
 from minigraph.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from minigraph.ops.random import dropout, random_normal, random_uniform
-from minigraph.ops.reduction import argmax, logsumexp, max, mean, min, prod, sum, var
+from minigraph.ops.reduction import argmax, logsumexp, mean, var
 from minigraph.ops.shape import (
     broadcast_to,
     concat,
@@ -86,6 +93,11 @@ log = exponential.Log.of
 log10 = exponential.Log10.of
 log1p = exponential.Log1p.of
 log2 = exponential.Log2.of
+
+max = reduction.Max.of
+min = reduction.Min.of
+prod = reduction.Prod.of
+sum = reduction.Sum.of
 
 acos = trigonometric.Acos.of
 acosh = trigonometric.Acosh.of

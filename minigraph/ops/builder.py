@@ -1,13 +1,14 @@
-"""The decorator of the functions that users build expressions with."""
+"""The functions that users build expressions with: their errors, and those that a class makes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 from minigraph.errors import GraphError, located
-from minigraph.graph import Node, here
+from minigraph.graph import Node, Op, here
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,11 +28,15 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
     return build
 
 
-def _nodes(args: Any) -> list[Node]:
-    found: list[Node] = []
-    for arg in args:
-        if isinstance(arg, Node):
-            found.append(arg)
-        elif isinstance(arg, list | tuple):
-            found.extend(x for x in arg if isinstance(x, Node))
-    return found
+def function_of(op: type[Op], build: Callable[..., Node]) -> Callable[..., Node]:
+    """Return `build` as the function that users know by the name of `op`, with its docstring."""
+    build.__name__ = build.__qualname__ = op.name
+    build.__doc__ = op.__doc__
+    build.__module__ = op.__module__
+    return builder(build)
+
+
+def _nodes(args: Iterable[Any]) -> list[Node]:
+    """The expressions among arguments, and in lists and tuples among them."""
+    items = (arg if isinstance(arg, list | tuple) else [arg] for arg in args)
+    return [x for x in itertools.chain.from_iterable(items) if isinstance(x, Node)]

@@ -18,7 +18,6 @@ from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_node
 from minigraph.ops.builder import builder
 from minigraph.ops.elementwise import kind, promote
-from minigraph.ops.reduction import sum
 from minigraph.ops.window import Pair, Pairs, as_pair, inside, steps, taps
 
 
@@ -84,7 +83,7 @@ class Conv2d(Op):
     def grad(self, dy: Node, y: Node, x: Node, w: Node, *bias: Node) -> tuple[Node, ...]:
         dx = Conv2dBackwardData(self, x.shape)(dy, w)
         dw = Conv2dBackwardWeights(self, w.shape)(dy, x)
-        return dx, dw, *(sum(dy, (0, 2, 3)) for _ in bias)
+        return dx, dw, *(dy.sum((0, 2, 3)) for _ in bias)
 
 
 class Conv2dBackwardData(Op):

@@ -27,7 +27,7 @@ from minigraph.graph import (
     as_node,
     constant,
 )
-from minigraph.ops.builder import builder
+from minigraph.ops.builder import builder, function_of
 
 
 def kind(dtype: DType) -> str:
@@ -145,12 +145,9 @@ def _function(cls: type[Elementwise]) -> Callable[..., Node]:
             raise TypeError(f"{cls.name}() takes {len(names)} operands, not {len(xs)}")
         return cls()(*promote(*xs, floating=floating))
 
-    build.__name__ = build.__qualname__ = cls.name
-    build.__doc__ = cls.__doc__
-    build.__module__ = cls.__module__
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
     build.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return builder(build)
+    return function_of(cls, build)
 
 
 class MathFunction(Elementwise):

@@ -17,7 +17,7 @@ from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.indexing import OneHot
 from minigraph.ops.normalization import LogSoftmax, Softmax, log_softmax, softmax
-from minigraph.ops.reduction import mean, sum
+from minigraph.ops.reduction import mean
 from minigraph.ops.shape import permute_dims
 
 
@@ -60,9 +60,9 @@ class CrossEntropyBackward(Op):
     ) -> tuple[Node, Node, None]:
         probabilities = softmax(logits)
         weighted = probabilities * ddx
-        total = sum(weighted, -1, keepdims=True)
+        total = weighted.sum(-1, keepdims=True)
         chosen = where(OneHot(logits.shape[-1], BOOL)(labels), ddx, 0)
-        ddy = total - sum(chosen, -1, keepdims=True)
+        ddy = total - chosen.sum(-1, keepdims=True)
         return ddy, dy * (weighted - probabilities * total), None
 
 
@@ -87,7 +87,7 @@ def cross_entropy(logits: Any, labels: Any) -> Node:
     last = permute_dims(logits, (0, *range(2, logits.ndim), 1))
     chosen = OneHot(logits.shape[1], BOOL)(labels)
     # Not a product with one-hot numbers: the log of a class that is ruled out is -inf.
-    return mean(-sum(where(chosen, log_softmax(last), 0), -1, keepdims=True))
+    return mean(-where(chosen, log_softmax(last), 0).sum(-1, keepdims=True))
 
 
 @builder

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Shape, Spec, as_node, constant
+from minigraph.graph import Array, Node, Op, Spec, as_node, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.builder import builder
@@ -25,29 +25,14 @@ from minigraph.ops.reduction import Max, Sum, mean
 from minigraph.ops.shape import as_shape, broadcast_to, normalize_axis, pad, reshape, stop_gradient
 
 
-def _spread(v: Shape, ndim: int) -> Shape:
-    """The shape in which values of channels broadcast against x: [1, c, 1, ...]."""
-    return (1, v[0], *(1,) * (ndim - 1 - len(v)), *v[1:])
+def _channel(v: Any, x: Any) -> Any:
+    """View values of channels, [1, c, 1, ...], so that they broadcast against x."""
+    return v.reshape((1, v.shape[0], *(1,) * (x.ndim - 1 - v.ndim), *v.shape[1:]))
 
 
-def _channel(v: Array, x: Array) -> Array:
-    """View values of channels so that they broadcast against x."""
-    return v.reshape(_spread(v.shape, x.ndim))
-
-
-def _vector(v: Node, x: Node) -> Node:
-    """View values of channels so that they broadcast against x."""
-    return reshape(v, _spread(v.shape, x.ndim))
-
-
-def _wide(x: Array) -> Array:
+def _wide(x: Any) -> Any:
     """x, in float32 where its dtype is too small for statistics."""
-    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
-
-
-def _widened(*xs: Node) -> tuple[Node, ...]:
-    """Expressions, as `_wide` has it for arrays."""
-    return tuple(x if x.dtype in (np.float32, np.float64) else x.astype("float32") for x in xs)
+    return x if x.dtype in (np.float32, np.float64) else x.astype("float32")
 
 
 def _outer_axes(x: Node | Array, v: Node | Array) -> tuple[int, ...]:
@@ -114,20 +99,20 @@ class BatchNorm(Op):
             dx, dw, db = BatchNormBackward(self.eps).results(dy, x, w, m, v)
             dxs.append(dx)
         if dmean is not None:
-            dxs.append(broadcast_to(_vector(dmean / count, x), x.shape))
+            dxs.append(broadcast_to(_channel(dmean / count, x), x.shape))
         if dvar is not None:
-            dxs.append((x - _vector(m, x)) * _vector(dvar * (2 / count), x))
+            dxs.append((x - _channel(m, x)) * _channel(dvar * (2 / count), x))
         return functools.reduce(operator.add, dxs), dw, db
 
 
 def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
     """Return what BatchNorm computes, with y still in the dtype that it is computed in."""
-    wide, weight, bias = _widened(x, weight, bias)
+    wide, weight, bias = map(_wide, (x, weight, bias))
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
     mean = Sum(axes)(wide) / count
     distance = wide - mean
     var = Sum(axes)(Square.of(distance)) / count
-    y = distance * (_vector(weight, x) * Rsqrt.of(var + eps)) + _vector(bias, x)
+    y = distance * (_channel(weight, x) * Rsqrt.of(var + eps)) + _channel(bias, x)
     return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
 
 
@@ -156,11 +141,11 @@ class BatchNormBackward(Op):
 
     def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
         dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
-        dy, x, weight, mean, var = _widened(dy, x, weight, mean, var)
-        inverse = Rsqrt.of(_vector(var, x) + self.eps)
-        normal = (x - _vector(mean, x)) * inverse
+        dy, x, weight, mean, var = map(_wide, (dy, x, weight, mean, var))
+        inverse = Rsqrt.of(_channel(var, x) + self.eps)
+        normal = (x - _channel(mean, x)) * inverse
         dweight, dbias = Sum(axes)(dy * normal), Sum(axes)(dy)
-        dx = (dy - dbias / count - normal * (dweight / count)) * (_vector(weight, x) * inverse)
+        dx = (dy - dbias / count - normal * (dweight / count)) * (_channel(weight, x) * inverse)
         vectors = (reshape(v, weight.shape).astype(dtype) for v in (dweight, dbias))
         return dx.astype(dtype), *vectors
 
@@ -189,7 +174,7 @@ class BatchNormRelu(Op):
 
     def expand(self, x: Node, weight: Node, bias: Node, *residual: Node) -> tuple[Node, ...]:
         y, mean, var = _normalized(x, weight, bias, self.eps)
-        for r in _widened(*residual):
+        for r in map(_wide, residual):
             y = y + r
         return Relu.of(y).astype(x.dtype), mean, var
 
@@ -238,9 +223,9 @@ class BatchNormInference(Op):
 
     def expand(self, x: Node, weight: Node, bias: Node, mean: Node, var: Node) -> tuple[Node]:
         dtype = x.dtype
-        x, weight, bias, mean, var = _widened(x, weight, bias, mean, var)
-        scale = _vector(weight, x) * Rsqrt.of(_vector(var, x) + self.eps)
-        return (((x - _vector(mean, x)) * scale + _vector(bias, x)).astype(dtype),)
+        x, weight, bias, mean, var = map(_wide, (x, weight, bias, mean, var))
+        scale = _channel(weight, x) * Rsqrt.of(_channel(var, x) + self.eps)
+        return (((x - _channel(mean, x)) * scale + _channel(bias, x)).astype(dtype),)
 
 
 class LocalResponseNorm(Op):
@@ -261,18 +246,20 @@ class LocalResponseNorm(Op):
             raise DTypeError(f"the input has a float dtype, not {x.dtype.name}")
         return x
 
+    def _widths(self, ndim: int) -> tuple[tuple[int, int], ...]:
+        """How many channels of zeros come before and after those of x."""
+        before = self.size // 2
+        return (0, 0), (before, self.size - 1 - before), *((0, 0),) * (ndim - 2)
+
     def forward(self, x: Array) -> Array:
         wide = _wide(x)
-        before = self.size // 2
-        widths = ((0, 0), (before, self.size - 1 - before), *((0, 0),) * (x.ndim - 2))
-        near = np.lib.stride_tricks.sliding_window_view(np.pad(wide * wide, widths), self.size, 1)
+        padded = np.pad(wide * wide, self._widths(x.ndim))
+        near = np.lib.stride_tricks.sliding_window_view(padded, self.size, 1)
         y = wide / (near.mean(-1) * self.alpha + self.k) ** self.beta
         return y.astype(x.dtype)
 
     def expand(self, x: Node) -> tuple[Node]:
-        before = self.size // 2
-        widths = ((0, 0), (before, self.size - 1 - before), *((0, 0),) * (x.ndim - 2))
-        squares = pad(x * x, widths)
+        squares = pad(x * x, self._widths(x.ndim))
         total = squares[:, : x.shape[1]]
         for i in range(1, self.size):
             total = total + squares[:, i : i + x.shape[1]]
@@ -299,7 +286,7 @@ class Softmax(Op):
         return (weighted - y * Sum((self.axis,))(weighted),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        (wide,) = _widened(x)
+        wide = _wide(x)
         e = Exp.of(wide - stop_gradient(Max((self.axis,))(wide)))
         return ((e / Sum((self.axis,))(e)).astype(x.dtype),)
 
@@ -324,7 +311,7 @@ class LogSoftmax(Op):
         return (dy - Exp.of(y) * Sum((self.axis,))(dy),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        (wide,) = _widened(x)
+        wide = _wide(x)
         shifted = wide - stop_gradient(Max((self.axis,))(wide))
         return ((shifted - Log.of(Sum((self.axis,))(Exp.of(shifted)))).astype(x.dtype),)
 

@@ -31,6 +31,11 @@ class Pooling:
     def windows(self, x: Array, fill: float = 0) -> Array:
         return windows(x, self.window, self.stride, self.padding, fill=fill)
 
+    def flat_windows(self, x: Array, fill: float = 0) -> Array:
+        """The elements of each window in a row: [n, c, i, j, r * s]."""
+        patches = self.windows(x, fill)
+        return patches.reshape(*patches.shape[:4], math.prod(self.window))
+
     def scatter(self, patches: Array, shape: Shape) -> Array:
         return scatter(patches, shape, self.stride, self.padding)
 
@@ -57,12 +62,10 @@ class MaxPool2d(Op):
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         lowest = -np.inf if kind(x.dtype) == "f" else np.iinfo(x.dtype).min
-        patches = self.pooling.windows(x, lowest)
-        flat = patches.reshape(*patches.shape[:4], math.prod(self.pooling.window))
+        flat = self.pooling.flat_windows(x, lowest)
         where = flat.argmax(-1, keepdims=True)
         # A window that holds nothing but -inf must not point into the padding.
-        inside = self.pooling.windows(np.ones((1, 1, *x.shape[2:]), bool))
-        inside = inside.reshape(1, 1, *flat.shape[2:])
+        inside = self.pooling.flat_windows(np.ones((1, 1, *x.shape[2:]), bool))
         padded = ~np.take_along_axis(np.broadcast_to(inside, flat.shape), where, -1)
         where = np.where(padded, inside.argmax(-1, keepdims=True), where)
         return np.take_along_axis(flat, where, -1)[..., 0], where[..., 0].astype(self.place)
@@ -98,8 +101,7 @@ class MaxPool2dTake(Op):
         return Spec(where.shape, x.dtype)
 
     def forward(self, x: Array, where: Array) -> Array:
-        patches = self.pooling.windows(x)
-        flat = patches.reshape(*patches.shape[:4], math.prod(self.pooling.window))
+        flat = self.pooling.flat_windows(x)
         return np.take_along_axis(flat, where[..., None].astype(np.intp), -1)[..., 0]
 
     def grad(self, dy: Node, y: Node, x: Node, where: Node) -> tuple[Node, None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from minigraph.errors import ShapeError
 from minigraph.graph import BFLOAT16, Array, DType, Node, Op, Spec, as_node, flat
-from minigraph.ops.builder import builder
+from minigraph.ops.builder import builder, function_of
 from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.exponential import Exp, Log
@@ -28,12 +29,26 @@ class Reduction(Op):
 
     `combine` is a C expression of two elements or partial results, for the CPU and for CUDA alike;
     `identity` what leaves the other one as it is ({lowest} and {highest}: of the type).
+
+    `of` is the function that users call; `minigraph.ops` exports it under the op's name.
     """
 
     axes: tuple[int, ...]
 
     combine: ClassVar[str] = ""
     identity: ClassVar[str] = ""
+
+    of: ClassVar[Callable[..., Node]]
+
+    def __init_subclass__(cls, eq: bool = True) -> None:
+        super().__init_subclass__(eq)
+
+        def reduce(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+            x = as_node(x)
+            axes = normalize_axes(axis, x.ndim)
+            return _drop(cls(axes)(x), axes, keepdims)
+
+        cls.of = staticmethod(function_of(cls, reduce))
 
     def infer(self, x: Spec) -> Spec:
         shape = tuple(1 if i in self.axes else n for i, n in enumerate(x.shape))
@@ -57,9 +72,7 @@ class Accumulation(Reduction):
 
 
 class Sum(Accumulation):
-    """The sum over `axes`."""
-
-    axes: tuple[int, ...]
+    """The sum over `axis`; of bool and small integers, in 64 bits."""
 
     combine = "{0} + {1}"
     identity = "0"
@@ -73,9 +86,7 @@ class Sum(Accumulation):
 
 
 class Prod(Accumulation):
-    """The product over `axes`."""
-
-    axes: tuple[int, ...]
+    """The product over `axis`; of bool and small integers, in 64 bits."""
 
     combine = "{0} * {1}"
     identity = "1"
@@ -107,9 +118,7 @@ class Extremum(Reduction):
 
 
 class Max(Extremum):
-    """The largest element along `axes`."""
-
-    axes: tuple[int, ...]
+    """The largest element along `axis`; NaN if there is one."""
 
     combine = "({0} > {1} || {0} != {0} ? {0} : {1})"
     identity = "{lowest}"
@@ -119,9 +128,7 @@ class Max(Extremum):
 
 
 class Min(Extremum):
-    """The smallest element along `axes`."""
-
-    axes: tuple[int, ...]
+    """The smallest element along `axis`; NaN if there is one."""
 
     combine = "({0} < {1} || {0} != {0} ? {0} : {1})"
     identity = "{highest}"
@@ -132,8 +139,6 @@ class Min(Extremum):
 
 class Argmax(Reduction):
     """The int64 index of the first largest element along the axis; a NaN counts as largest."""
-
-    axes: tuple[int, ...]
 
     def infer(self, x: Spec) -> Spec:
         if not x.shape[self.axes[0]]:
@@ -155,38 +160,6 @@ def _drop(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
 
 def _count(x: Node, axes: tuple[int, ...]) -> int:
     return math.prod(x.shape[a] for a in axes)
-
-
-@builder
-def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
-    """Return the sum over `axis`; bool and small integers give 64-bit integers."""
-    x = as_node(x)
-    axes = normalize_axes(axis, x.ndim)
-    return _drop(Sum(axes)(x), axes, keepdims)
-
-
-@builder
-def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
-    """Return the product over `axis`; bool and small integers give 64-bit integers."""
-    x = as_node(x)
-    axes = normalize_axes(axis, x.ndim)
-    return _drop(Prod(axes)(x), axes, keepdims)
-
-
-@builder
-def max(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
-    """Return the largest element along `axis`."""
-    x = as_node(x)
-    axes = normalize_axes(axis, x.ndim)
-    return _drop(Max(axes)(x), axes, keepdims)
-
-
-@builder
-def min(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
-    """Return the smallest element along `axis`."""
-    x = as_node(x)
-    axes = normalize_axes(axis, x.ndim)
-    return _drop(Min(axes)(x), axes, keepdims)
 
 
 @builder
