@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from minigraph.data.dataset import Images, InMemory, Labels
-from minigraph.data.pixel import normalise
+from minigraph.data.dataset import Images, InMemory, Labels, normalise
 from minigraph.errors import GraphError
 
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))

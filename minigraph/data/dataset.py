@@ -7,12 +7,17 @@ threads, nor on the order they run in, nor on where a resumed training began.
 
 from __future__ import annotations
 
+import importlib
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from minigraph.errors import GraphError
 
 Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -67,3 +72,41 @@ class InMemory(Dataset):
     def example(self, index: int, rng: np.random.Generator) -> Example:
         images, labels = self.batch([self.position(index)], [rng])
         return images[0], int(labels[0])
+
+
+def integer(what: str, value: Any, least: int) -> int:
+    """Return `value` as an int; a GraphError that names `what` if it is none or below `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        raise GraphError(f"{what} is {value!r}; it takes an integer >= {least}")
+    return number
+
+
+def normalise(pixels: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> Images:
+    """Return `(pixels / 255 - mean) / std`, contiguous, of pixels [..., c, h, w].
+
+    `mean` and `std` hold a number for each channel.
+    """
+    std_column = np.array(std, np.float32)[:, None, None]
+    mean_column = np.array(mean, np.float32)[:, None, None]
+    images = pixels.astype(np.float32, order="C")
+    images *= 1 / (255 * std_column)
+    images -= mean_column / std_column
+    return images
+
+
+def library(module: str, user: str) -> ModuleType:
+    """Import an optional library, one of `pip install minigraph[data]`, for the data set `user`.
+
+    GraphError if it is absent.  `minigraph.data` works, and is imported fast, without them.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise GraphError(
+            f"{user} needs {module}, which cannot be imported ({error}); "
+            "pip install minigraph[data]"
+        ) from error

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from minigraph.data.argument import integer
-from minigraph.data.dataset import Images, InMemory, Labels
-from minigraph.data.extra import library
+from minigraph.data.dataset import Images, InMemory, Labels, integer, library
 
 SIDE = 8
 

@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.data.argument import integer
-from minigraph.data.dataset import Dataset, Example
-from minigraph.data.extra import library
-from minigraph.data.pixel import normalise
+from minigraph.data.dataset import Dataset, Example, integer, library, normalise
 from minigraph.errors import GraphError, ShapeError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from minigraph.data.argument import integer
-from minigraph.data.dataset import Dataset, Images, InMemory, Labels
+from minigraph.data.dataset import Dataset, Images, InMemory, Labels, integer
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.data.argument import integer
-from minigraph.data.dataset import Dataset, Example
+from minigraph.data.dataset import Dataset, Example, integer
 from minigraph.errors import ShapeError
 
 GRID = 4
