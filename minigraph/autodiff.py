@@ -18,8 +18,8 @@ K = TypeVar("K")
 def grad(loss: Node, wrt: Sequence[Node]) -> list[Node]:
     """Return the gradient of the scalar `loss` for each expression of `wrt`.
 
-    Gradients are expressions and can be differentiated again.  What the loss does not depend on has
-    a gradient of zeros.  Raises ShapeError if the loss is no scalar, DTypeError for integers.
+    Gradients are expressions and can be differentiated again.  An expression that the loss does not
+    depend on gets zeros.  Raises ShapeError if the loss is no scalar, DTypeError for integers.
 
     >>> import minigraph as mg
     >>> x = mg.input("x", (3,))
@@ -62,12 +62,12 @@ def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> li
 
 
 def dependents(outputs: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
-    """Return `wrt` and the nodes that `outputs` depend on and that depend on one of them."""
-    found = set(wrt)
+    """Return `wrt` and the nodes on the paths from there to `outputs`."""
+    reached = set(wrt)
     for node in toposort(outputs):
-        if any(x in found for x in node.inputs):
-            found.add(node)
-    return found
+        if not reached.isdisjoint(node.inputs):
+            reached.add(node)
+    return reached
 
 
 def _backward(
@@ -91,9 +91,9 @@ def _backward(
 
 
 def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]:
-    """The gradients of `node`, whose op has no `grad`: those of its expansion.
+    """Return the gradients of `node`, whose op has no `grad`, by differentiating its expansion.
 
-    Stand-ins take the place of the inputs, of which one may depend on another or be there twice.
+    The expansion is made for stand-ins, because an input may depend on another or occur twice.
     """
     given = (*node.inputs, *(dy for dy in dys if dy is not None))
     stand_ins = tuple(Node(Input("x"), (), x.specs) for x in given)

@@ -22,14 +22,14 @@ from minigraph.serialization import restore
 
 
 class Optimizer(ABC):
-    """What optimizers share.
+    """The base of optimizers.
 
     parameters  those to train, of float dtypes; those that are not `trainable` are left out
     lr          the learning rate.  `optimizer.lr = 3e-4` takes effect at the next call of the
                 compiled functions, and compiles nothing
 
-    One state serves all graphs: of two functions compiled of two losses, each goes on from where
-    the other got to.
+    All graphs share the optimizer's state: a function compiled for one loss goes on from where a
+    function for another loss stopped.
     """
 
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
@@ -183,18 +183,18 @@ def _trainable(what: str, parameters: Iterable[Parameter]) -> list[Parameter]:
     """Return the parameters that are trainable, of which there must be some, each once."""
     if isinstance(parameters, Node) or not isinstance(parameters, Iterable):
         raise GraphError(f"{what}: a list of parameters, not {type(parameters).__name__}")
-    found: dict[Parameter, None] = {}
+    given: dict[Parameter, None] = {}
     for p in parameters:
         if not isinstance(p, Parameter):
             raise GraphError(f"{what}: parameters are mg.Parameters, not {type(p).__name__}")
-        if p in found:
+        if p in given:
             raise GraphError(f"{what}: parameter {p.name} is there twice")
         if p.trainable and kind(p.dtype) != "f":
             raise DTypeError(f"{what}: parameter {p.name} is {p.dtype.name}, which has no gradient")
-        found[p] = None
-    trained = [p for p in found if p.trainable]
+        given[p] = None
+    trained = [p for p in given if p.trainable]
     if not trained:
-        raise GraphError(f"{what}: none of {len(found)} parameters is trainable")
+        raise GraphError(f"{what}: none of {len(given)} parameters is trainable")
     return trained
 
 

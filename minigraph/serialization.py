@@ -32,7 +32,7 @@ CHECKSUM = "minigraph.crc32"
 
 
 class Incompatible(NamedTuple):
-    """The names that a state lacked, and those that it had too many."""
+    """The names that a state lacks, and those that it should not have."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -68,7 +68,7 @@ def _replace(target: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, target)
     finally:
-        with contextlib.suppress(OSError):  # most of all because it is gone
+        with contextlib.suppress(OSError):  # it is gone if the rename succeeded
             temporary.unlink()
 
 
@@ -82,11 +82,11 @@ def load(path: PathLike) -> dict[str, Array]:
     except (OSError, ValueError) as error:
         raise GraphError(f"load: {path} cannot be read ({_reason(error)})") from error
     try:
-        found = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
+        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise GraphError(f"load: {path} is no safetensors file, or damaged ({error})") from error
     arrays: dict[str, Array] = {}
-    for name, entry in found:
+    for name, entry in entries:
         if entry["dtype"] not in NAMES:
             raise GraphError(f"load: {path} holds {name} as {entry['dtype']}, no dtype of ours")
         flat = np.frombuffer(entry["data"], NAMES[entry["dtype"]])

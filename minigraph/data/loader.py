@@ -157,11 +157,11 @@ class _Batch:
 
     def _example(self, index: int) -> tuple[Any, int]:
         if isinstance(self.dataset, Dataset):
-            found = self.dataset.example(index, _generator(self.seed, self.epoch, index))
+            example = self.dataset.example(index, _generator(self.seed, self.epoch, index))
         else:
-            found = self.dataset[index]
+            example = self.dataset[index]
         try:
-            image, label = found
+            image, label = example
             return np.asarray(image), operator.index(label)
         except (TypeError, ValueError) as error:
             raise GraphError(

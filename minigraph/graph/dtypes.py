@@ -23,14 +23,12 @@ _CANONICAL = {dtype: dtype for dtype in DTYPES}  # one object each, so `is` can 
 
 
 def as_dtype(dtype: Any) -> DType:
-    """Return the dtype that a name, a type or a dtype stands for; DTypeError if it is not ours."""
+    """Return the dtype that a name, a type or a dtype stands for; DTypeError if none of ours."""
     try:
-        found: DType = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
-        return _CANONICAL[found]
+        return _CANONICAL[BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")]
     except (TypeError, KeyError):
-        pass
-    names = ", ".join(d.name for d in DTYPES)
-    raise DTypeError(f"dtype {dtype!r} is not supported; use one of {names}")
+        names = ", ".join(d.name for d in DTYPES)
+        raise DTypeError(f"dtype {dtype!r} is not supported; use one of {names}") from None
 
 
 def can_cast(source: DType, target: DType) -> bool:
@@ -51,10 +49,10 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
-    found = as_dtype(array.dtype)
-    if dtype is None or found == dtype:
-        return array.astype(found, copy=False)
+    given = as_dtype(array.dtype)
+    if dtype is None or given == dtype:
+        return array.astype(given, copy=False)
     # An empty list says nothing about its type.
-    if array.size and not can_cast(found, dtype):
-        raise DTypeError(f"{found.name} does not cast to {dtype.name} by the same_kind rule")
+    if array.size and not can_cast(given, dtype):
+        raise DTypeError(f"{given.name} does not cast to {dtype.name} by the same_kind rule")
     return array.astype(dtype)

@@ -78,7 +78,7 @@ class Graph:
         )
 
     def by_turn(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
-        """Return the nodes, inputs before users and `last` at the end, else by their turns."""
+        """Return the nodes, inputs before users: those in `last` at the end, the rest by turn."""
         users = self.users()
         missing = {node: len(set(node.inputs)) for node in self}
         order: list[Node] = []
@@ -140,7 +140,7 @@ class Graph:
 
 
 def run(node: Node, *args: Any) -> Any:
-    """Return the meaning of `node` for these inputs; a GraphError gains the node's place."""
+    """Evaluate `node` with NumPy; a GraphError says where the node was made."""
     try:
         result = node.op.forward(*args)
     except GraphError as error:

@@ -24,8 +24,8 @@ class Location(NamedTuple):
 
 
 class Scope(threading.local):
-    source: Location | None = None  # set while the program, not the user, makes nodes
-    turn: int | None = None  # set while a pass makes nodes in the place of another one
+    source: Location | None = None  # of new nodes, if they are not the user's: gradients, passes
+    turn: int | None = None  # of new nodes, while a pass replaces another node by them
     layers: tuple[str, ...] = ()
 
 
@@ -50,7 +50,7 @@ def here() -> Location:
 
 @contextlib.contextmanager
 def source(place: Location) -> Iterator[None]:
-    """Let nodes made inside belong to `place`: a gradient to the op it is the gradient of."""
+    """Let nodes made inside have the source `place`: a gradient has that of its op."""
     old, scope.source = scope.source, place
     try:
         yield

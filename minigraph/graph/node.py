@@ -6,11 +6,12 @@ A node has one result.  The few ops that compute several at once make a *bundle*
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, dataclass_transform
 
 from minigraph.errors import GraphError
@@ -20,7 +21,7 @@ from minigraph.graph.spec import Shape, Spec
 
 
 class in_place_of:
-    """A context: nodes made inside take the place of `node`, its source and turn in the order."""
+    """A context in which new nodes get the source and the turn of `node`."""
 
     def __init__(self, node: Node) -> None:
         self.place = node.source, node.turn[0]
@@ -45,15 +46,19 @@ class Op:
     name: ClassVar[str] = ""  # as in `mg.ops` and reports: the class's name in lower case
     commutative: ClassVar[bool] = False
     is_view: ClassVar[bool] = False  # `forward` may return a view of its first input
-    keeps_order: ClassVar[bool] = False  # of the elements, row by row
-    composed: ClassVar[bool] = False  # `expand` makes it of ops that kernels are generated of
-    rounds_zeros: ClassVar[bool] = False  # a kernel may round sums all of whose terms are 0
+    keeps_order: ClassVar[bool] = False  # the elements stay in row-major order
+    composed: ClassVar[bool] = False  # one generated kernel can hold the ops of `expand`
+    rounds_zeros: ClassVar[bool] = False  # a kernel may give a small number for a sum of zeros
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls, eq: bool = True) -> None:
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        Op.registry[cls.__name__] = dataclass(frozen=True, eq=eq)(cls)
+        if inspect.get_annotations(cls) or not is_dataclass(
+            cls
+        ):  # else it inherits all that is made
+            dataclass(frozen=True, eq=eq)(cls)
+        Op.registry[cls.__name__] = cls
 
     # Each op narrows these signatures to its own inputs; `*args: Any, **kwargs: Any` is how mypy is
     # told that any signature will do.
@@ -73,22 +78,23 @@ class Op:
         """grad(dy, y, *inputs): for each input its gradient as a new node, None if it has none.
 
         For an op with several results `dy` and `y` are tuples, and `dy` holds None for a result
-        that nothing reads; what has the broadcast result's shape is summed down by `mg.grad`.
+        that nothing reads.  A gradient may have the shape that the inputs broadcast to: `mg.grad`
+        sums it to the input's shape.
         """
         raise NoGradient(f"{self.name} has no gradient")
 
     def expand(self, *args: Any, **kwargs: Any) -> tuple[Node, ...]:
         """expand(*inputs): the results, written with simpler ops.
 
-        What an op without `grad` is differentiated by, and what a pass takes apart.
+        An op without `grad` is differentiated through it, and passes take ops apart with it.
         """
         raise NoGradient(f"{self.name} has no gradient")
 
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...] | None:
-        """For each axis of the result, the axis of the input x that it runs along.
+        """Return for each axis of the result y the axis of the input x that it follows.
 
-        An axis of length 1, or along which x is repeated, runs along None.  For ops that only place
-        elements; None for all others.
+        An axis of length 1, or along which x is repeated, follows None.  Only ops that move
+        elements have this; all others return None.
         """
         return None
 
@@ -132,7 +138,7 @@ class Item(Op):
 
 
 class Copy(Op):
-    """The same elements in row-major order in memory; what lowering puts before a kernel."""
+    """x, contiguous in memory.  Lowering puts it before kernels that need that."""
 
     def infer(self, x: Spec) -> Spec:
         return x

@@ -41,7 +41,7 @@ class Spec:
 
 
 def aligned_empty(spec: Spec) -> Array:
-    """Return an uninitialised array that begins at a multiple of 64 bytes, as SIMD code likes."""
+    """Return an uninitialised array that begins at a multiple of 64 bytes, for SIMD code."""
     raw = np.empty(spec.nbytes + 63, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + spec.nbytes].view(spec.dtype).reshape(spec.shape)

@@ -1,4 +1,4 @@
-"""The value of a parameter, which may be in the memory of several devices at once."""
+"""The value of a parameter, of which several devices may have a copy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class DeviceCopy(Protocol):
     """An array of a parameter's shape and dtype in the memory of a device."""
 
     def upload(self, value: Array) -> None:
-        """Take over a value from the host."""
+        """Copy a value from the host's memory."""
 
     def download(self, into: Array) -> None:
         """Write the value to the host's memory."""
 
 
 class State:
-    """A value with copies on devices, of which it knows those that are current.
+    """A value with copies on devices; it knows which copies are current.
 
-    Whoever changes the value says where; the other copies are renewed when they are asked for.
-    The host's memory and a device's stay where they are: programs hold their addresses.
+    Whoever changes a copy says so; the other copies are updated when they are next asked for.
+    A copy keeps its address, which compiled programs hold.
     """
 
     def __init__(self, value: Array) -> None:
@@ -36,20 +36,20 @@ class State:
         self._current = {HOST}
 
     def read(self) -> Array:
-        """Return the value in the host's memory; it is not to be changed."""
+        """Return the value in the host's memory; the caller must not change it."""
         if HOST not in self._current:
             self._copies[min(self._current)].download(self._host)
             self._current.add(HOST)
         return self._host
 
     def write(self) -> Array:
-        """Return the value in the host's memory, where it may then be changed."""
+        """Return the value in the host's memory, for the caller to change."""
         host = self.read()
         self._current = {HOST}
         return host
 
     def on(self, device: str, make: Callable[[Spec], DeviceCopy]) -> Any:
-        """Return the copy on a device, with the value; `make` makes one where there is none."""
+        """Return the current copy on a device; `make` allocates it the first time."""
         copy = self._copies.get(device)
         if copy is None:
             copy = self._copies[device] = make(self.spec)

@@ -61,7 +61,7 @@ class Module:
 
     _name: str = ""  # under which the parent registered it
     _calls: _Calls = _Calls(0, {})
-    _asked: int = 0  # when `updates()` was called last
+    _asked: int = 0  # when `updates()` was last called
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the module's result for expressions.  Call the module, not this method."""
@@ -96,7 +96,7 @@ class Module:
         # A copy takes part in no graph, and copying one would recurse as deep as it is.
         return {name: value for name, value in vars(self).items() if name != "_calls"}
 
-    # What it consists of.  Parts that occur twice are listed once, but for `state_dict`.
+    # Parts.  One that occurs twice is listed once, except by `state_dict`.
 
     def children(self) -> Iterator[Module]:
         """Iterate over the modules that are attributes of this one."""
@@ -167,18 +167,18 @@ class Module:
         return self.train(False)
 
     def updates(self) -> dict[Parameter, Node]:
-        """Return what the calls since the last `updates()` change besides their results.
+        """Return what the calls of this module since the last `updates()` change: parameter, value.
 
-        It is meant for `compile(..., updates={**optimizer.minimize(loss), **net.updates()})`: the
-        running statistics of the BatchNorm layers that were called in training.
+        These are the running statistics of BatchNorm layers that were called in training, for
+        `compile(..., updates={**optimizer.minimize(loss), **net.updates()})`.
 
-        * Several calls before it belong to one graph: their statistics count one after the other.
-        * Asked again with no call of the module in between, it gives the same again, so one graph
-          can be compiled several times.
-        * The first call after it begins a new graph and forgets the one before.  Hence each graph
-          is built and compiled before the next; and after a call in evaluation, which changes
-          nothing, there is nothing to return.
-        * A call that raises counts as not made.
+        * Several calls before `updates()` belong to one graph: each updates the statistics in turn.
+        * Without a call in between, `updates()` returns the same again, so one graph can be
+          compiled several times.
+        * The first call after `updates()` begins a new graph and forgets the old one.  So compile
+          each graph before you build the next.  A call in evaluation changes nothing, so after it
+          there is nothing to return.
+        * A call that raises does not count.
         """
         modules = list(self.modules())
         if any(module._calls.last > self._asked for module in modules):

@@ -74,7 +74,7 @@ class Sigmoid(Elementwise):
 
 
 class Activated(Op):
-    """`activation`, which has one input, of the result of `first`; reports call it `first`.
+    """`activation`, which has one input, of the result of `first`; reports show the latter's name.
 
     The optimizer makes it of a convolution or a product and the activation that follows: as one op
     they are one step, and the value in between takes no memory.

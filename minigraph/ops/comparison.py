@@ -13,7 +13,7 @@ from minigraph.ops.elementwise import Elementwise, broadcast_shapes, promote
 
 
 class Comparison(Elementwise):
-    """An elementwise op that says yes or no."""
+    """An elementwise op whose result is bool."""
 
     accepts = "fiub"
     result = BOOL

@@ -1,4 +1,4 @@
-"""Ops whose integer operands choose elements.  One out of range is a GraphError at the call."""
+"""Ops whose integer operands choose elements.  A GraphError at the call if one is out of range."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ At the surface images are [n, c, h, w].  Convolutions are faster where some chan
 side by side, so the optimizer may keep images as [n, c / l, h, w, l]: `lanes` l is 8 or 16 in the
 blocked layouts, which oneDNN calls nChw8c and nChw16c, and c in nhwc.  One lane is nchw itself.
 
-A layout is the shape of a node, so elementwise ops and reductions need no other kernels than they
-have, and `Reorder` is the only op that moves anything.
+A layout is the shape of a node, so elementwise ops and reductions work in every layout as they
+are, and `Reorder` is the only op that moves anything.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Reorder(Op):
 
 
 class LaidOut(Op):
-    """`plain` of images in other layouts than nchw; reports call it `plain`.
+    """The op `plain` on images in layouts other than nchw; reports show the name of `plain`.
 
     lanes_in   the lanes of each input; 1 for one that is no image
     lanes_out  the lanes of each result
@@ -98,12 +98,12 @@ class LaidOut(Op):
         object.__setattr__(self, "name", self.plain.name)  # the class is frozen
 
     def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
-        found = self.plain.infer(*self.unpacked(xs))
+        specs = self.plain.infer(*self.unpacked(xs))
         laid = tuple(
             Spec(packed(spec.shape, lanes), spec.dtype) if lanes > 1 else spec
-            for spec, lanes in zip(_several(found), self.lanes_out, strict=True)
+            for spec, lanes in zip(_several(specs), self.lanes_out, strict=True)
         )
-        return laid if isinstance(found, tuple) else laid[0]
+        return laid if isinstance(specs, tuple) else laid[0]
 
     def unpacked(self, xs: Sequence[Spec]) -> list[Spec]:
         """Return the specs of inputs as `plain` takes them."""
@@ -114,24 +114,24 @@ class LaidOut(Op):
 
     def forward(self, *xs: Array) -> Any:
         pairs = zip(xs, self.lanes_in, strict=True)
-        found = self.plain.forward(*(unpack(x) if lanes > 1 else x for x, lanes in pairs))
+        results = self.plain.forward(*(unpack(x) if lanes > 1 else x for x, lanes in pairs))
         laid = tuple(
             pack(y, lanes) if lanes > 1 else y
-            for y, lanes in zip(_several(found), self.lanes_out, strict=True)
+            for y, lanes in zip(_several(results), self.lanes_out, strict=True)
         )
-        return laid if isinstance(found, tuple) else laid[0]
+        return laid if isinstance(results, tuple) else laid[0]
 
     def expand(self, *xs: Node) -> tuple[Node, ...]:
         pairs = zip(xs, self.lanes_in, strict=True)
-        found = self.plain.results(*(Reorder(1)(x) if lanes > 1 else x for x, lanes in pairs))
+        results = self.plain.results(*(Reorder(1)(x) if lanes > 1 else x for x, lanes in pairs))
         return tuple(
             Reorder(lanes)(y) if lanes > 1 else y
-            for y, lanes in zip(found, self.lanes_out, strict=True)
+            for y, lanes in zip(results, self.lanes_out, strict=True)
         )
 
     def __str__(self) -> str:
         return f"{self.plain} lanes {self.lanes_in} to {self.lanes_out}"
 
 
-def _several(found: Any) -> tuple[Any, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def _several(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)

@@ -339,8 +339,8 @@ def batch_norm(
 ) -> Node:
     """Return x (n, c, ...) normalised per channel.
 
-    In training by the batch's statistics, else by the running ones.  An expression cannot change
-    those: `nn.BatchNorm2d` has the update among its `updates()`, which is what `momentum` is for.
+    Training uses the statistics of the batch, evaluation the running ones.  An expression cannot
+    change those, so `momentum` has no effect here: see `nn.BatchNorm2d.updates()`.
     """
     if training:
         return batch_norm_with_statistics(x, weight, bias, eps)[0]

@@ -185,7 +185,7 @@ class Concat(Op):
 
 
 class StopGradient(Op):
-    """x, as a constant to `mg.grad`."""
+    """x, which `mg.grad` treats as a constant."""
 
     is_view = True
     keeps_order = True
@@ -372,7 +372,7 @@ def pad(x: Any, widths: Any, constant_values: float = 0) -> Node:
 
 @builder
 def stop_gradient(x: Any) -> Node:
-    """Return x, of which `mg.grad` does not see what it depends on."""
+    """Return x, which `mg.grad` treats as a constant."""
     return StopGradient()(as_node(x))
 
 
@@ -393,24 +393,20 @@ def getitem(x: Any, index: Any) -> Node:
     dots = builtins.sum(1 for item in items if item is ...)
     if named > x.ndim or dots > 1:
         raise ShapeError(f"{named} indices and {dots} ... for {x.ndim} axes")
-    if not dots:
-        items = (*items, ...)
+    at = items.index(...) if dots else len(items)
+    whole = (builtins.slice(None),) * (x.ndim - named)
     windows: list[tuple[int, int, int]] = []
     flipped: list[int] = []
     shape: list[int] = []
-    for item in items:
+    for item in (*items[:at], *whole, *items[at + 1 :]):
         if item is None:
             shape.append(1)
-        elif item is ...:
-            for n in x.shape[len(windows) : len(windows) + x.ndim - named]:
-                windows.append((0, n, 1))
-                shape.append(n)
-        else:
-            window, reverse, kept = _window(item, x.shape[len(windows)])
-            if reverse:
-                flipped.append(len(windows))
-            windows.append(window)
-            shape.extend(kept)
+            continue
+        window, reverse, kept = _window(item, x.shape[len(windows)])
+        if reverse:
+            flipped.append(len(windows))
+        windows.append(window)
+        shape.extend(kept)
     y = x
     if any(w != (0, n, 1) for w, n in zip(windows, x.shape, strict=True)):
         start, stop, step = zip(*windows, strict=True)
