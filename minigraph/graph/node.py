@@ -54,11 +54,13 @@ class Op:
     def __init_subclass__(cls, eq: bool = True) -> None:
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        if inspect.get_annotations(cls) or not is_dataclass(
-            cls
-        ):  # else it inherits all that is made
+        # A class without fields inherits what `dataclass` would make, which takes time.
+        if inspect.get_annotations(cls) or not is_dataclass(cls):
             dataclass(frozen=True, eq=eq)(cls)
         Op.registry[cls.__name__] = cls
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} of the op {self.name} cannot be set: ops do not change")
 
     # Each op narrows these signatures to its own inputs; `*args: Any, **kwargs: Any` is how mypy is
     # told that any signature will do.
