@@ -1,16 +1,15 @@
 """Library fusion of batch normalisation and the relu after it, with what is added in between.
 
-The gradient is told from the ops of the backward pass alone.  A value in between that somebody else
-reads, or that is an output, has to be computed anyway: then all stays as it is.
+The gradient is recognised by the ops of the backward pass alone.  Where an intermediate value is an
+output or has another reader, it has to be computed anyway, and nothing is fused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from minigraph.autodiff import dependents
-from minigraph.graph import Graph, Item, Node, Op, in_place_of
+from minigraph.graph import Graph, Item, Node, in_place_of
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.comparison import LessEqual, Where
@@ -32,124 +31,77 @@ def fuse_batch_norm(graph: Graph, notes: Notes) -> Graph:
     return _fuse_backward(_fuse_forward(graph, notes), notes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Fusion:
-    """Nodes that become results of one op.
-
-    build    return the op's results for what has become of `inputs`
-    place    the node whose turn and source the op takes
-    results  the nodes, with which result each becomes
-    """
-
-    build: Callable[..., Sequence[Node]]
-    inputs: tuple[Node, ...]
-    place: Node
-    results: dict[Node, int]
-
-
 def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
     users = graph.users()
     private = read_once(graph)
-    # The fused op gives mean and variance and needs the residual: one that needs any of them would
-    # close a cycle.
-    late = dependents(graph.outputs, [x for x in graph if _index(x, BatchNorm)])
-    fusions: list[_Fusion] = []
+    # The fused op computes mean and variance from the residual too, so a residual that depends on
+    # them would close a cycle.
+    late = dependents(graph.outputs, [x for x in graph if _result_index(x) in (1, 2)])
+    fused: dict[Node, Sequence[Node]] = {}
     for relu in graph:
         if not isinstance(relu.op, Relu):
             continue
         for y, residual in _normalised(relu.inputs[0], private):
             norm = y.inputs[0]
-            statistics = _items(x for x in users[norm] if x is not y)
-            if 0 in statistics.values() or late.intersection(residual):
-                continue
             assert isinstance(norm.op, BatchNorm)
+            read_again = any(_result_index(x) == 0 for x in users[norm] if x is not y)
+            if read_again or late.intersection(residual):
+                continue
             op = BatchNormRelu(norm.op.eps, bool(residual))
-            inputs = (*norm.inputs, *residual)
-            fusions.append(_Fusion(op.results, inputs, relu, {relu: 0, **statistics}))
+            with in_place_of(relu):
+                fused[norm] = op.results(*norm.inputs, *residual)
+            fused[relu] = fused[norm][:1]
             notes.fired[f"{norm.name} with {'residual and ' if residual else ''}relu"] += 1
             break
-    return _rebuild(graph, fusions, late)
+    return graph.substitute(fused)
 
 
 def _normalised(z: Node, private: set[Node]) -> Iterator[tuple[Node, tuple[Node, ...]]]:
-    """Yield each y of a batch norm that z is, or is a sum with, and what else is in the sum."""
+    """Yield each y of a batch norm that z is, or is a sum with, and the rest of that sum."""
     if z not in private:
         return
-    if _index(z, BatchNorm) == 0:
+    if _result_index(z) == 0:
         yield z, ()
     if isinstance(z.op, Add):
         for y, other in (z.inputs, z.inputs[::-1]):
-            if y in private and _index(y, BatchNorm) == 0 and y.spec == other.spec:
+            if y in private and _result_index(y) == 0 and y.spec == other.spec:
                 yield y, (other,)
 
 
+def _result_index(x: Node) -> int | None:
+    """Return which result of a batch norm x is; None if it is none."""
+    return x.op.index if isinstance(x.op, Item) and isinstance(x.inputs[0].op, BatchNorm) else None
+
+
 def _fuse_backward(graph: Graph, notes: Notes) -> Graph:
-    users = graph.users()
     private = read_once(graph)
     norms: dict[Node, Node] = {}  # for each gradient that comes through a relu, its first reader
     for node in graph:
         if isinstance(node.op, BatchNormBackward) and _through_relu(node.inputs[0]):
             norms.setdefault(node.inputs[0], node)
-    # The fused op gives dz to its other readers and needs x and the statistics: if these need any
-    # such dz they would close a cycle.
+    # For other readers of dz, the fused op computes dz from x and the statistics too, so if these
+    # depend on such a dz, they would close a cycle.
     late = dependents(graph.outputs, norms.keys() - private)
-    fusions: list[_Fusion] = []
+    fused: dict[Node, Sequence[Node]] = {}
     for dz, norm in norms.items():
         shared = dz not in private
-        if not shared or late.isdisjoint(norm.inputs[1:]):
-            fusions.append(_backward(dz, norm, _items(users[norm]), shared))
-            notes.fired[f"{norm.name} with relu"] += 1
-    return _rebuild(graph, fusions, late)
-
-
-def _backward(dz: Node, norm: Node, results: dict[Node, int], shared: bool) -> _Fusion:
-    """The gradient of a batch norm, which reads dz, and of the relu after it."""
-    assert isinstance(norm.op, BatchNormBackward)
-    op = BatchNormReluBackward(norm.op.eps, shared)
-
-    def build(dy: Node, *others: Node) -> Sequence[Node]:
-        return op.results(broadcast_to(dy, dz.shape), *others)
-
-    inputs = (*_through_relu(dz), *norm.inputs[1:])
-    return _Fusion(build, inputs, norm, {**results, dz: 3} if shared else results)
+        if shared and not late.isdisjoint(norm.inputs[1:]):
+            continue
+        assert isinstance(norm.op, BatchNormBackward)
+        op = BatchNormReluBackward(norm.op.eps, shared)
+        dy, y = _through_relu(dz)
+        with in_place_of(norm):
+            fused[norm] = op.results(broadcast_to(dy, dz.shape), y, *norm.inputs[1:])
+        if shared:
+            fused[dz] = fused[norm][3:]
+        notes.fired[f"{norm.name} with relu"] += 1
+    return graph.substitute(fused)
 
 
 def _through_relu(dz: Node) -> tuple[Node, ...]:
-    """(dy, y), if dz is what y = relu(z) makes of dy: 0 where y <= 0."""
+    """Return (dy, y) if dz is the gradient that y = relu(z) makes of dy: 0 where y <= 0."""
     match dz:
         case Node(op=Where(), inputs=[Node(op=LessEqual(), inputs=[y, limit]), zero, dy]):
             if filled_with(limit) == filled_with(zero) == 0 and y.spec == dz.spec:
                 return dy, y
     return ()
-
-
-def _rebuild(graph: Graph, fusions: Sequence[_Fusion], late: set[Node]) -> Graph:
-    """Return the graph with the fusions made.
-
-    late  comes after all other nodes; with a node it holds all that depend on it
-    """
-    if not fusions:
-        return graph
-    fused = {old: (fusion, i) for fusion in fusions for old, i in fusion.results.items()}
-    made: dict[_Fusion, Sequence[Node]] = {}
-    new: dict[Node, Node] = {}
-    for node in sorted(graph, key=late.__contains__):
-        if node not in fused:
-            new[node] = node.replace(tuple(new[x] for x in node.inputs))
-            continue
-        fusion, i = fused[node]
-        if fusion not in made:
-            with in_place_of(fusion.place):
-                made[fusion] = fusion.build(*(new[x] for x in fusion.inputs))
-        new[node] = made[fusion][i]
-    return Graph(graph.inputs, tuple(new[y] for y in graph.outputs))
-
-
-def _index(x: Node, kind: type[Op]) -> int | None:
-    """Which result of an op of this kind x is; None if it is none."""
-    return x.op.index if isinstance(x.op, Item) and isinstance(x.inputs[0].op, kind) else None
-
-
-def _items(nodes: Iterable[Node]) -> dict[Node, int]:
-    """The readers of a bundle, with which result each is."""
-    return {x: x.op.index for x in nodes if isinstance(x.op, Item)}

@@ -1,14 +1,14 @@
-"""Library fusion: what convolutions and matrix products do on the way, and what their weights hold.
+"""Library fusion: bias, activation and batch norm become part of the convolution or product before.
 
-A value in between that somebody else reads, or that is an output, has to be computed anyway: such a
-convolution or product is left alone.
+Where an intermediate value is an output or has another reader, it has to be computed anyway, and
+nothing is fused.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from minigraph.graph import Graph, Node, Shape
+from minigraph.graph import Graph, Node, Shape, in_place_of
 from minigraph.ops import rsqrt
 from minigraph.ops.activation import Activated
 from minigraph.ops.arithmetic import Add
@@ -27,27 +27,23 @@ def fuse_bias(graph: Graph, notes: Notes) -> Graph:
 
     The vector runs along the channels of the convolution or along the columns of the product.
     """
-    if not has(graph, Conv2d, Matmul):
-        return graph
     private = read_once(graph)
-    operands: dict[Node, tuple[Node, ...]] = {}
-
-    def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
-        operands[node] = inputs
+    fused: dict[Node, tuple[Node]] = {}
+    for node in graph:
         if not isinstance(node.op, Add):
-            return node.replace(inputs)
-        for x, other in zip(node.inputs, reversed(inputs), strict=True):
+            continue
+        for x, other in (node.inputs, node.inputs[::-1]):
             product = _product(x, private)
             if product is None or len(product.inputs) > 2 or x.shape != node.shape:
                 continue
-            axis = _bias_axis(product, x.shape)
-            bias = None if axis is None else _vector(other, x.shape, axis)
-            if bias is not None:
-                notes.fired[f"{product.name} with bias"] += 1
-                return reshape(product.op(*operands[product], bias), node.shape)
-        return node.replace(inputs)
-
-    return graph.map(rewrite)
+            with in_place_of(node):
+                bias = _bias(other, product, node.shape)
+                if bias is None:
+                    continue
+                fused[node] = (reshape(product.op(*product.inputs, bias), node.shape),)
+            notes.fired[f"{product.name} with bias"] += 1
+            break
+    return graph.substitute(fused)
 
 
 def fuse_activation(graph: Graph, notes: Notes) -> Graph:
@@ -55,39 +51,36 @@ def fuse_activation(graph: Graph, notes: Notes) -> Graph:
 
     Any elementwise function of one input will do that keeps the dtype.
     """
-    if not has(graph, Conv2d, LaidOut, Matmul):
-        return graph
     private = read_once(graph)
-    operands: dict[Node, tuple[Node, ...]] = {}
-
-    def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
-        operands[node] = inputs
-        if not isinstance(node.op, Elementwise) or len(inputs) != 1:
-            return node.replace(inputs)
+    fused: dict[Node, tuple[Node]] = {}
+    for node in graph:
+        if not isinstance(node.op, Elementwise) or len(node.inputs) != 1:
+            continue
         product = _product(node.inputs[0], private)
-        if product is None or product.dtype != node.dtype:
-            return node.replace(inputs)
-        notes.fired[f"{product.name} with {node.name}"] += 1
-        return reshape(Activated(product.op, node.op)(*operands[product]), node.shape)
-
-    return graph.map(rewrite)
+        if product is not None and product.dtype == node.dtype:
+            with in_place_of(node):
+                y = Activated(product.op, node.op)(*product.inputs)
+                fused[node] = (reshape(y, node.shape),)
+            notes.fired[f"{product.name} with {node.name}"] += 1
+    return graph.substitute(fused)
 
 
 def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph with normalisations by given statistics in the weights before them.
+    """Return the graph with batch norms of inference folded into the convolutions before them.
 
     The scale goes into the weights of the convolution, the rest into its bias:
 
         scale = weight / sqrt(var + eps)
         norm(conv(x, w, b)) = conv(x, w * scale, (b - mean) * scale + bias)
 
-    The result is the same to rounding, NaN and infinity included, unless scaling overflows, as it
-    does by an infinite `weight` or a `var` of -eps: then infinite terms of unlike signs may meet in
-    a sum and give NaN for infinity.
+    The result is the same to rounding, NaN and infinity included, unless a scaled weight overflows,
+    as it does for an infinite `weight` or for var = -eps: then the convolution may add infinities
+    of both signs and give NaN in place of infinity.
 
-    Left alone: weights no smaller than the convolution's result, since scaling them at each call
-    costs more; an eps that does not keep var + eps from 0; float16 and bfloat16, in which scaled
-    weights would lose what the normalisation, in float32, keeps.
+    A batch norm is left alone if scaling the weights at each call costs more than normalising,
+    because they are no smaller than the convolution's result; if eps is too small to keep var + eps
+    from being 0; and in float16 and bfloat16, where rounding the scaled weights would lose accuracy
+    that the normalisation, which computes in float32, keeps.
     """
     if not has(graph, BatchNormInference):
         return graph
@@ -112,22 +105,24 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
 
 
 def _product(x: Node, private: set[Node]) -> Node | None:
-    """The convolution or product whose elements are those of x, in the same order."""
+    """Return the convolution or product that x is, or is a reshape of."""
     while x in private and isinstance(x.op, Reshape):
         x = x.inputs[0]
     op = x.op.plain if isinstance(x.op, LaidOut) else x.op
     return x if x in private and isinstance(op, Conv2d | Matmul) else None
 
 
-def _bias_axis(product: Node, shape: Shape) -> int | None:
-    """The axis along which a bias runs when the product has been reshaped to `shape`."""
+def _bias(x: Node, product: Node, shape: Shape) -> Node | None:
+    """Return x as the bias of a product that was reshaped to `shape`; None if x is no such vector.
+
+    x is one if, broadcast to `shape`, it varies along the axis of the channels or columns alone.
+    """
     if isinstance(product.op, Conv2d):
-        return 1 if shape == product.shape else None
-    return len(shape) - 1 if shape[-1:] == product.shape[-1:] else None
-
-
-def _vector(x: Node, shape: Shape, axis: int) -> Node | None:
-    """x as a vector if, broadcast to `shape`, it differs along `axis` alone."""
+        axis = 1 if shape == product.shape else None
+    else:
+        axis = len(shape) - 1 if shape[-1:] == product.shape[-1:] else None
+    if axis is None:
+        return None
     if isinstance(x.op, BroadcastTo):
         x = x.inputs[0]
     size = shape[axis]

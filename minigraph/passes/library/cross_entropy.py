@@ -1,13 +1,13 @@
-"""Library fusion of the softmax and the cross entropy of its logarithms.
+"""Library fusion of the logarithm of a softmax and the cross entropy that reads it.
 
-The gradient is told from the ops of the backward pass alone.
+The gradient is recognised by the ops of the backward pass alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minigraph.graph import Constant, Graph, Node, constant
+from minigraph.graph import Constant, Graph, Node, constant, in_place_of
 from minigraph.ops import negative
 from minigraph.ops.arithmetic import Multiply, Negative, Subtract
 from minigraph.ops.comparison import Where
@@ -23,12 +23,13 @@ from minigraph.passes.rewrite.fact import filled_with, has
 
 @dataclass(frozen=True, eq=False)
 class _Loss:
-    """A cross entropy, or its gradient, as it was written.
+    """The nodes of a cross entropy, or of its gradient, before fusion.
 
     logs    log(softmax(logits))
-    labels  of which a one-hot vector picks one logarithm in each row
-    dy      of a gradient: that of what was picked, perhaps still to be broadcast to [..., 1]
-    inner   the nodes that the fused op does not need
+    labels  the labels, whose one-hot vectors pick one logarithm in each row
+    dy      the gradient with respect to these logarithms, which may need broadcasting to [..., 1];
+            None in a cross entropy
+    inner   the nodes that the fused op replaces, besides the last one
     """
 
     logs: Node
@@ -40,7 +41,7 @@ class _Loss:
 def fuse_cross_entropy(graph: Graph, notes: Notes) -> Graph:
     """Return the graph with the cross entropy of a softmax made one op, and its gradient another.
 
-    All readers of the softmax's logarithms have to be among these.
+    Both are left alone where anything else reads the logarithms of the softmax.
     """
     if not has(graph, LogSoftmax):
         return graph
@@ -50,27 +51,20 @@ def fuse_cross_entropy(graph: Graph, notes: Notes) -> Graph:
         loss = _loss(node)
         if loss:
             readers.setdefault(loss.logs, {})[node] = loss
-    roots: set[Node] = set()
+    fused: dict[Node, tuple[Node]] = {}
     for losses in readers.values():
         inner = {x for loss in losses.values() for x in loss.inner}
         known = inner.union(losses)
         if inner.isdisjoint(graph.outputs) and all(known.issuperset(users[x]) for x in inner):
-            roots.update(losses)
-
-    def rewrite(old: Node, inputs: tuple[Node, ...]) -> Node:
-        node = old.replace(inputs)
-        loss = _loss(node) if old in roots else None
-        if loss is None:
-            return node
-        fused = _fused(loss)
-        notes.fired[fused.name] += 1
-        return fused
-
-    return graph.map(rewrite)
+            for node, loss in losses.items():
+                with in_place_of(node):
+                    fused[node] = (_fused(loss),)
+                notes.fired[fused[node][0].name] += 1
+    return graph.substitute(fused)
 
 
 def _loss(node: Node) -> _Loss | None:
-    """What ends with `node`, written as `ops.cross_entropy` and `mg.grad` write it."""
+    """Return the loss or gradient that ends with `node`, as `ops` and `mg.grad` build it."""
     match node:
         case Node(
             op=Negative(),
@@ -98,7 +92,7 @@ def _loss(node: Node) -> _Loss | None:
 
 
 def _picks(picked: Node, total: Node, logs: Node) -> bool:
-    """Whether a one-hot choice has one element in each row of `logs`, and `total` is their sums."""
+    """Whether `picked` keeps one element of each row of `logs`, and `total` sums each row up."""
     chosen, _, zero = picked.inputs
     last = logs.ndim - 1
     return (
@@ -119,7 +113,7 @@ def _fused(loss: _Loss) -> Node:
 
 
 def _negated(x: Node) -> Node:
-    """Return -x without another op where that can be had."""
+    """Return -x, without another op where possible."""
     if isinstance(x.op, Negative):
         return x.inputs[0]
     return constant(-x.op.value) if isinstance(x.op, Constant) else negative(x)

@@ -23,12 +23,12 @@ def share_common(graph: Graph, notes: Notes) -> Graph:
         first = of[node] = classes.setdefault(_key(node, of), node)
         if first is node or node.turn < earliest[first].turn:
             earliest[first] = node
-    made: dict[Node, Node] = {}
-    for first, kept in earliest.items():
-        made[first] = kept.replace(tuple(made[of[x]] for x in kept.inputs))
-    if len(made) < len(of):
-        notes.fired["shared"] += len(of) - len(made)
-    return Graph(graph.inputs, tuple(made[of[y]] for y in graph.outputs))
+    same = {node: (earliest[first],) for node, first in of.items() if earliest[first] is not node}
+    if same:
+        notes.fired["shared"] += len(same)
+    return graph.map(
+        lambda node, inputs: inputs[0] if node in same else node.replace(inputs), reads=same
+    )
 
 
 def _key(node: Node, of: dict[Node, Node]) -> Hashable:
