@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from typing import Literal
 
-from minigraph.graph import BOOL, Graph, Node, Op, Shape, in_place_of
+from minigraph.graph import BOOL, Graph, Node, Op, Shape
 from minigraph.ops.arithmetic import Add, Fma3, Fma4, Multiply, Negative, Square, Subtract
 from minigraph.ops.elementwise import broadcast_shapes
 from minigraph.passes.notes import Notes
@@ -50,15 +51,24 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
     """
     sums = find_sums(graph)
     order = StructuralOrder(graph)
-    new: dict[Node, Node] = {}
-    for node in graph:
+
+    def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node not in sums:
-            new[node] = node.replace(tuple(new[x] for x in node.inputs))
-            continue
-        with in_place_of(node):
-            terms = arrange((_renewed(term, new, order) for term in sums[node]), order)
-            (new[node],) = reduce(lambda x, y: add(x, y, notes), terms).factors
-    return Graph(graph.inputs, tuple(new[y] for y in graph.outputs))
+            return node.replace(inputs)
+        factors = iter(inputs)
+        terms = [
+            replace(term, factors=tuple(sorted(islice(factors, len(term.factors)), key=order.key)))
+            for term in sums[node]
+        ]
+        (new,) = reduce(lambda x, y: add(x, y, notes), arrange(terms, order)).factors
+        return new
+
+    return graph.map(
+        rewrite,
+        reads={
+            node: tuple(x for term in terms for x in term.factors) for node, terms in sums.items()
+        },
+    )
 
 
 def find_sums(graph: Graph) -> dict[Node, list[Term]]:
@@ -124,12 +134,6 @@ def _terms(root: Node, roles: Mapping[Node, str]) -> list[Term]:
 
 def _times(x: Sign, y: Sign) -> Sign:
     return "+" if x == y else "-"
-
-
-def _renewed(term: Term, new: dict[Node, Node], order: StructuralOrder) -> Term:
-    """The term of the new graph, its factors in order."""
-    factors = sorted((new[x] for x in term.factors), key=order.key)
-    return Term(term.sign, tuple(factors), term.shape)
 
 
 def arrange(terms: Iterable[Term], order: StructuralOrder) -> list[Term]:

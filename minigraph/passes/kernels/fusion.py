@@ -54,6 +54,7 @@ class _Fusion:
         self.groups: list[Group] = []
         self.home: dict[Node, Group] = {}  # the kernel that computes a node first
         self.copies: dict[Node, list[Group]] = {}  # others that compute it again
+        self.fused: dict[Node, tuple[Node]] = {}  # the results of kernels
         for node in reversed(self.order):
             if node.inputs:
                 self._visit(node)
@@ -217,35 +218,26 @@ class _Fusion:
 
     def result(self) -> Graph:
         """Return the graph in which each group is one node."""
-        new: dict[Node, Node] = {x: x for x in self.order if not x.inputs}
-        units: list[tuple[int, Node | Group]] = [(group.begun, group) for group in self.groups]
-        units += [(begun, node) for node, begun in self.alone.items()]
-        # Backwards, so views, which have the number of the first that reads them, run before it.
-        for _, unit in sorted(units, key=lambda pair: pair[0])[::-1]:
-            if isinstance(unit, Node):
-                new[unit] = unit.replace(tuple(new[x] for x in unit.inputs))
-            else:
-                self._put(unit, new)
-        return Graph(self.graph.inputs, tuple(new[y] for y in self.graph.outputs))
+        for group in reversed(self.groups):  # in the order in which they run
+            self._fuse(group)
+        return self.graph.substitute(self.fused)
 
-    def _put(self, group: Group, new: dict[Node, Node]) -> None:
-        """Put what computes a group's members into `new`: as few kernels as can do it."""
+    def _fuse(self, group: Group) -> None:
+        """Make the kernels for a group: one, or as few as can compute it."""
         inside = set(group.members)
         parts = [group.members]
         while parts:
             members = parts.pop()
             if sum(node in self.fusable for node in members) < 2:
-                for node in reversed(members):
-                    new[node] = node.replace(tuple(new[x] for x in node.inputs))
                 continue
             others = inside.difference(members)
             stored = [
                 node
                 for node in reversed(members)
-                if node in group.stored or (others and not others.isdisjoint(self.users[node]))
+                if node in group.stored or not others.isdisjoint(self.users[node])
             ]
             try:
-                self._put_kernel(group, members, stored, new)
+                self._make_kernel(group, members, stored)
             except Unfit as why:
                 half = len(members) // 2
                 later, sooner = members[:half], members[half:]
@@ -255,12 +247,10 @@ class _Fusion:
                 for x, user in itertools.islice(pairs, 1):
                     self._stop(x, user, str(why))
 
-    def _put_kernel(
-        self, group: Group, members: list[Node], stored: list[Node], new: dict[Node, Node]
-    ) -> None:
-        """Put one kernel that computes `stored`, of some members, into `new`; or raise Unfit."""
+    def _make_kernel(self, group: Group, members: list[Node], stored: list[Node]) -> None:
+        """Make one kernel that computes `stored` of some members; raise Unfit if there is none."""
         inside = set(members)
-        # What is read at two places, such as x in x + x.T, is two operands.
+        # An input that is read in two orders, such as x in x + x.T, is two operands.
         reads: dict[tuple[Node, Loops], None] = {}
         for node in reversed(members):
             for x in node.inputs:
@@ -278,6 +268,7 @@ class _Fusion:
         graph = Graph(tuple(given.values()), tuple(made[y] for y in stored))
         specialise(graph, [x.spec.strides for x, _ in reads])
         with in_place_of(members[0]):
-            results = Fused(graph).results(*(new[x] for x, _ in reads))
-        new.update(zip(stored, results, strict=True))
+            results = Fused(graph).results(*(x for x, _ in reads))
+        for y, result in zip(stored, results, strict=True):
+            self.fused.setdefault(y, (result,))
         self.notes.fired["fused"] += 1

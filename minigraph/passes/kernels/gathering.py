@@ -1,8 +1,8 @@
 """Gathering: many small updates become one launch.
 
-An optimizer's update of a batch norm's 64 weights takes less time than starting its kernel on
-several threads does; a network has hundreds of such vectors (Apex and MXNet gather them into
-"multi-tensor" kernels).  What is small depends on the device: see `Gathering`.
+An optimizer updates the 64 weights of a batch norm in less time than it takes to start a kernel on
+several threads, and a network has hundreds of such vectors.  Apex and MXNet do the same with their
+"multi-tensor" kernels.  How small an update has to be depends on the device: see `Gathering`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from minigraph.passes.notes import Notes
 class Gathering:
     """How large updates may be that run together in one launch; the defaults suit a processor.
 
-    operand  bytes of each operand: one that is larger takes longer than a launch, and is better
-             read at once, while it may still be in the cache
-    waiting  bytes of the gradients of all of them, which are kept until the last one is there
+    operand  largest size of an operand in bytes: a larger one takes longer than a launch, and is
+             better read as soon as it is computed, while it may still be in the cache
+    waiting  largest size of all gradients in bytes, since they are kept until the last is computed
     """
 
     operand: int = 64 << 10
@@ -29,33 +29,21 @@ class Gathering:
 
 
 def gather_updates(graph: Graph, notes: Notes, limits: Gathering) -> Graph:
-    """Let small kernels whose results go to the caller and to parameters only run together."""
-    gathered = _final(graph, limits)
-    if len(gathered) < 2:
+    """Let small kernels whose results are outputs or new values of parameters run together."""
+    updates = _small_updates(graph, limits)
+    if len(updates) < 2:
         return graph
-    inside = set(gathered)
-    notes.fired["together"] += len(gathered)
-    new: dict[Node, Node] = {}
-    for node in graph:
-        if node not in inside and not (isinstance(node.op, Item) and node.inputs[0] in inside):
-            new[node] = node.replace(tuple(new[x] for x in node.inputs)) if node.inputs else node
-    op = Together(tuple(n.op for n in gathered), tuple(len(n.inputs) for n in gathered))
-    with in_place_of(max(gathered, key=lambda node: node.turn)):
-        results = iter(op.results(*(new[x] for node in gathered for x in node.inputs)))
-    parts = {node: [next(results) for _ in node.specs] for node in gathered}
-    for node in graph:
-        if node in inside:
-            new[node] = parts[node][0]
-        elif node not in new:
-            assert isinstance(node.op, Item)
-            new[node] = parts[node.inputs[0]][node.op.index]
-    return Graph(graph.inputs, tuple(new[y] for y in graph.outputs))
+    notes.fired["together"] += len(updates)
+    op = Together(tuple(n.op for n in updates), tuple(len(n.inputs) for n in updates))
+    with in_place_of(max(updates, key=lambda node: node.turn)):
+        results = iter(op.results(*(x for node in updates for x in node.inputs)))
+    return graph.substitute({node: [next(results) for _ in node.specs] for node in updates})
 
 
-def _final(graph: Graph, limits: Gathering) -> list[Node]:
-    """Return the small kernels that nothing waits for, and that read no more than they make."""
+def _small_updates(graph: Graph, limits: Gathering) -> list[Node]:
+    """Return small kernels whose results nothing reads, in place of no fewer bytes of operands."""
     users = graph.users()
-    found: list[Node] = []
+    updates: list[Node] = []
     total = 0
     for node in graph:
         if not isinstance(node.op, Fused | Elementwise) or not node.inputs:
@@ -66,6 +54,6 @@ def _final(graph: Graph, limits: Gathering) -> list[Node]:
         small = all(0 < size <= limits.operand for size in sizes)
         room = total + waits <= limits.waiting
         if not read and small and room and waits <= sum(s.nbytes for s in node.specs):
-            found.append(node)
+            updates.append(node)
             total += waits
-    return found
+    return updates
