@@ -9,13 +9,13 @@ all.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
-from minigraph.graph import Array, Graph, Item, Node, Shape, Spec, in_place_of, input
+from minigraph.graph import Array, Graph, Item, Node, Shape, Spec, input
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, layout_name, packed
 from minigraph.ops.reduction import Reduction
@@ -29,7 +29,6 @@ CLEARLY = 0.98  # of the time without reorders that it may take with them to be 
 NUMPY = 10.0  # times as long as a library NumPy takes to reorder
 
 F32 = np.dtype(np.float32)
-Lanes = tuple[int, ...]
 
 
 class Costs(Protocol):
@@ -66,10 +65,9 @@ def lay_out(graph: Graph, notes: Notes, costs: Costs) -> Graph:
         return graph
     lanes = [choices.lanes[r][option] for r, option in enumerate(options)]
     rewrite = _Rewrite(regions, lanes, pairs, notes)
-    for node in graph:
-        with in_place_of(node):
-            rewrite.node(node)
-    return Graph(graph.inputs, tuple(rewrite.plain(y) for y in graph.outputs))
+    new = graph.map(rewrite.node)
+    outputs = zip(graph.outputs, new.outputs, strict=True)
+    return Graph(graph.inputs, tuple(rewrite.image(old, y, 1) for old, y in outputs))
 
 
 def images_of(node: Node) -> tuple[Node, Node]:
@@ -172,7 +170,7 @@ class _Choices:
 
 
 class _Rewrite:
-    """The new node for each old one, and images in other layouts as they are asked for."""
+    """Makes the new nodes.  An image in a region with l lanes becomes [n, c / l, h, w, l]."""
 
     def __init__(
         self,
@@ -185,122 +183,106 @@ class _Rewrite:
         self.lanes = lanes
         self.pairs = pairs
         self.notes = notes
-        self.made: dict[tuple[Node, int], Node] = {}  # by old node and lanes
-        self.bundles: dict[Node, tuple[Node, ...]] = {}  # results of those that were laid out
+        self.reordered: dict[tuple[Node, int], Node] = {}  # by new image and lanes
 
-    def plain(self, x: Node) -> Node:
-        """Return the new node of `x`, an image in nchw."""
-        return self.image(x, 1)
-
-    def image(self, x: Node, lanes: int) -> Node:
-        """Return the new node of an image with these lanes."""
-        found = self.made.get((x, lanes))
-        if found is None:
-            own = self._own(x)
-            source = self.made[x, own]
-            if own == 1 and isinstance(source.op, BroadcastTo):
-                small = self._small(source.inputs[0], x.shape, lanes)
-                found = BroadcastTo(packed(x.shape, lanes))(small)
+    def image(self, x: Node, new: Node, lanes: int) -> Node:
+        """Return the image that was `x` and has become `new` with these lanes."""
+        shape = x.shape if lanes == 1 else packed(x.shape, lanes)
+        if new.shape == shape:
+            return new
+        if (new, lanes) not in self.reordered:
+            if isinstance(new.op, BroadcastTo) and new.shape == x.shape:
+                small = _small(new.inputs[0], x.shape, lanes)
+                self.reordered[new, lanes] = BroadcastTo(shape)(small)
             else:
-                found = Reorder(lanes)(source)
+                self.reordered[new, lanes] = Reorder(lanes)(new)
                 self.notes.fired["reorder"] += 1
-            self.made[x, lanes] = found
-        return found
+        return self.reordered[new, lanes]
+
+    def node(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        """Return the new node for an old one."""
+        if node in self.pairs:
+            return self._convolution(node, inputs)
+        if isinstance(node.op, Item):
+            return self._item(node, inputs)
+        if isinstance(node.op, Reduction) and node.ndim == 4 and node.op.combine:
+            lanes = self._own(node.inputs[0])
+            if lanes > 1:
+                return self._reduction(node.op, self.image(node.inputs[0], inputs[0], lanes))
+        return self._other(node, inputs)
 
     def _own(self, x: Node) -> int:
-        """The lanes in which an image is made."""
+        """Return the lanes in which an image is made."""
         return self.lanes[self.regions.of(x)] if x in self.regions else 1
 
-    def node(self, node: Node) -> None:
-        """Make the new node for an old one."""
-        lanes = self._own(node)
-        if node in self.pairs:
-            new = self._convolution(node)
-        elif isinstance(node.op, Item):
-            new = self._item(node)
-        elif node.is_bundle or node.ndim != 4 or not isinstance(node.op, Reduction):
-            new = self._other(node)
-        else:
-            new = self._reduction(node)
-        self.made[node, lanes] = new
+    def _images(
+        self, node: Node, inputs: tuple[Node, ...], lanes: Iterable[int] = itertools.repeat(1)
+    ) -> tuple[Node, ...]:
+        """Return the new inputs of a node, each with its lanes."""
+        return tuple(map(self.image, node.inputs, inputs, lanes))
 
-    def _convolution(self, node: Node) -> Node:
+    def _convolution(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         first, second = self.pairs[node]
+        backward = isinstance(node.op, Conv2dBackwardWeights)
+        lanes_in = (first, second) if backward else (first, *(1 for _ in inputs[1:]))
+        written = 1 if backward else second
+        xs = self._images(node, inputs, lanes_in)
         if (first, second) == (1, 1):
-            new = node.replace(tuple(map(self.plain, node.inputs)))
+            new = node.replace(xs)
         else:
-            x, *others = node.inputs
-            ones = (1,) * len(others)
-            if isinstance(node.op, Conv2dBackwardWeights):
-                op = LaidOut(node.op, (first, second), (1,))
-                new = op(self.image(x, first), self.image(others[0], second))
-            else:
-                op = LaidOut(node.op, (first, *ones), (second,))
-                new = op(self.image(x, first), *map(self.plain, others))
+            new = LaidOut(node.op, lanes_in, (written,))(*xs)
             channels = [image.shape[1] for image in images_of(node)]
             names = {layout_name(n, c) for n, c in zip((first, second), channels, strict=True)}
             self.notes.fired[f"{node.name} in {' and '.join(sorted(names))}"] += 1
         own = self._own(node)
-        if not isinstance(node.op, Conv2dBackwardWeights) and own != second:
-            self.made[node, second] = new
-            self.notes.fired["reorder"] += 1
-            return Reorder(own)(new)
-        return new
+        if own == written:
+            return new
+        self.notes.fired["reorder"] += 1
+        reordered = Reorder(own)(new)
+        self.reordered[reordered, written] = new
+        return reordered
 
-    def _item(self, node: Node) -> Node:
-        (bundle,) = node.inputs
-        results = self.bundles.get(bundle)
-        if results is None:
-            return node.replace((self.plain(bundle),))
-        return results[node.op.index]  # type: ignore[attr-defined]
+    def _item(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        (bundle,) = inputs
+        if bundle.specs == node.inputs[0].specs:
+            return node.replace(inputs)
+        y = node.op(bundle)
+        return y if y.ndim == 5 else reshape(y, node.shape)  # a vector was divided into blocks
 
-    def _reduction(self, node: Node) -> Node:
-        """A reduction of an image: along the channels means along their blocks and lanes."""
-        (x,) = node.inputs
-        lanes = self._own(x)
-        if lanes == 1 or not node.op.combine:  # type: ignore[attr-defined]
-            return node.replace((self.plain(x),))
-        axes: Lanes = node.op.axes  # type: ignore[attr-defined]
-        axes = (*axes, 4) if 1 in axes else axes
-        y = replace(node.op, axes=axes)(self.image(x, lanes))  # type: ignore[type-var]
-        return reshape(y, node.shape) if 1 in axes or y.shape[2:4] == (1, 1) else Reorder(1)(y)
+    def _reduction(self, op: Reduction, x: Node) -> Node:
+        """Reduce an image with lanes: along the channels means along their blocks and lanes."""
+        axes = (*op.axes, 4) if 1 in op.axes else op.axes
+        y = replace(op, axes=axes)(x)  # type: ignore[type-var]
+        n, c, h, w, lanes = y.shape
+        return reshape(y, (n, c * lanes, h, w)) if lanes == 1 or h == w == 1 else Reorder(1)(y)
 
-    def _other(self, node: Node) -> Node:
+    def _other(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         tied = self.regions.tied(node)
-        inside = [x for x in tied if x in self.regions]
-        lanes = self._own(inside[0]) if inside else 1
+        lanes = next((self._own(x) for x in tied if x in self.regions), 1)
         if lanes == 1:
-            return node.replace(tuple(map(self.plain, node.inputs))) if node.inputs else node
+            return node.replace(self._images(node, inputs))
         images = set(tied)
-        kind = type(node.op)
-        xs = [self.image(x, lanes) if x in images else self.plain(x) for x in node.inputs]
-        if kind in POOLINGS:
-            op = LaidOut(node.op, (lanes,) * len(xs), (lanes,) * len(node.specs))
-            return self._results(node, op.results(*xs))
-        if kind in NORMALISATIONS:
+        xs = self._images(node, inputs, [lanes if x in images else 1 for x in node.inputs])
+        op = node.op
+        if type(op) in POOLINGS:
+            op = LaidOut(op, (lanes,) * len(xs), (lanes,) * len(node.specs))
+        elif type(op) in NORMALISATIONS:
             blocks = (node.inputs[0].shape[1] // lanes, lanes)
-            xs = [x if x.ndim == 5 else reshape(x, blocks) for x in xs]
-            results = node.op.results(*xs)
-            return self._results(
-                node, [y if y.ndim == 5 else reshape(y, (y.size,)) for y in results]
-            )
-        xs = [x if x.ndim == 5 else self._small(x, node.shape, lanes) for x in xs]
-        return node.op(*xs)
+            xs = tuple(x if x.ndim == 5 else reshape(x, blocks) for x in xs)
+        else:
+            xs = tuple(x if x.ndim == 5 else _small(x, node.shape, lanes) for x in xs)
+        y, *_ = op.results(*xs)
+        return y.inputs[0] if node.is_bundle else y
 
-    def _results(self, node: Node, results: Sequence[Node]) -> Node:
-        if not node.is_bundle:
-            return results[0]
-        self.bundles[node] = tuple(results)
-        return node  # nothing reads it: its items do not
 
-    def _small(self, x: Node, shape: Shape, lanes: int) -> Node:
-        """Return what broadcasts against images as it does against them with these lanes."""
-        if x.ndim == 0:
-            return x
-        x = reshape(x, (*itertools.repeat(1, 4 - x.ndim), *x.shape))
-        n, c, h, w = x.shape
-        if c == 1:
-            return reshape(x, (n, 1, h, w, 1))
-        if h == w == 1:
-            return reshape(x, (n, c // lanes, 1, 1, lanes))
-        return Reorder(lanes)(x)
+def _small(x: Node, shape: Shape, lanes: int) -> Node:
+    """Return what broadcasts against images with these lanes as `x` does against nchw ones."""
+    if x.ndim == 0:
+        return x
+    x = reshape(x, (*itertools.repeat(1, 4 - x.ndim), *x.shape))
+    n, c, h, w = x.shape
+    if c == 1:
+        return reshape(x, (n, 1, h, w, 1))
+    if h == w == 1:
+        return reshape(x, (n, c // lanes, 1, 1, lanes))
+    return Reorder(lanes)(x)
