@@ -119,7 +119,7 @@ def _terms(root: Node, roles: Mapping[Node, str]) -> list[Term]:
         role = "inner" if node is root else roles.get(node)
         if role == "inner":
             signs = (_times(sign, s) for s in SUMS[type(node.op)])
-            stack.extend(zip(node.inputs, signs, strict=True))
+            stack.extend(reversed([*zip(node.inputs, signs, strict=True)]))
         elif role == "product":
             factors: list[Node] = []
             for x in node.inputs * 2 if isinstance(node.op, Square) else node.inputs:
