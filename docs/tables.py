@@ -23,9 +23,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minigraph.bench.page import about, remarks
-from minigraph.bench.results import Results, read
-from minigraph.bench.runs import runs
-from minigraph.bench.summary import tables
+from minigraph.bench.results import Results
+from minigraph.bench.tables import runs, tables
 from minigraph.errors import GraphError
 from minigraph.options import OPTIONS
 
@@ -56,7 +55,7 @@ def _of_results(name: str, folder: Path) -> list[str]:
     names, _, table = name.partition(" ")
     if not table:
         raise GraphError(f"<!-- bench: {name} --> names no RUN[,RUN...] TABLE")
-    several: list[Results] = [read(folder / run) for run in names.split(",")]
+    several = [Results.read(folder / run) for run in names.split(",")]
     if table == "runs":
         return runs(several).markdown()
     if len(several) > 1:

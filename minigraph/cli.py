@@ -139,7 +139,7 @@ def _version(package: str) -> str | None:
 
 
 def _bench(asked: argparse.Namespace) -> Answer:
-    return Answer(*bench.run(asked))
+    return Answer(*bench.bench(asked))
 
 
 # ---------------------------------------------------------------- what is kept

@@ -13,7 +13,7 @@ import pytest
 
 import minigraph
 from minigraph import nn, ops, optim
-from minigraph.bench.results import CaseResult, SideResult, begin
+from minigraph.bench.results import CaseResult, Results, SideResult
 from minigraph.function.compile import CompGraph
 from minigraph.function.function import Function
 
@@ -116,7 +116,7 @@ def test_the_readme_has_one_command_that_measures_and_one_that_tests():
 def document(tmp_path):
     """A document with the place of a table of results, and these results beside it."""
     for run in ("cpu", "again"):
-        results = begin({"threads": 2})
+        results = Results.begin({"threads": 2})
         sides = {"level 0": SideResult([2.0, 2.0]), "level 3": SideResult([1.0, 1.0])}
         results.cases["abc"] = CaseResult("a * b * c", 0, 8 << 30, 0, {}, sides)
         results.write(tmp_path / run)

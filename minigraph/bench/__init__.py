@@ -1,5 +1,6 @@
-"""`minigraph bench`: the levels of minigraph and its peers, measured beside each other.
+"""`minigraph bench`: measure minigraph's levels beside PyTorch and JAX.
 
-Each side of a case runs in a process of its own (`ours`, `torch_peer`, `jax_peer`), in turn; only
-those files and `plot` import a library that may be missing.  They are run, never imported.
+Each side of a case runs in a process of its own (`ours`, `torch_peer`, `jax_peer`, `probe`), and
+the sides take turns.  Only the peers and `plot` import libraries that may be missing; they are run
+as programs, and nothing imports them.
 """

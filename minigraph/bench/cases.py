@@ -3,24 +3,115 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from minigraph.bench import networks
-from minigraph.bench.networks import Layers, Shape
-from minigraph.bench.precision import PRECISIONS, USUAL
-from minigraph.bench.scale import SCALES, Scale, scale
+from minigraph.bench.networks import Arithmetic, Network, Shape
 from minigraph.data import Synthetic
 
 Array = npt.NDArray[Any]
-BATCHES = 2  # of different images, shown in turn
+BATCHES = 2  # of different images, used in turn
 LEARNING_RATE = 1e-4
-# What MegBrain's documentation gives for its levels, as speed over that of level 0.
+LOSSES = 20  # steps whose losses are compared
+PRODUCT = "product"  # the probe's step that multiplies matrices
+# The speeds that MegBrain's documentation gives for its levels, relative to its level 0.
 Published = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The types inside convolutions and matrix products.
+
+    options  of minigraph
+    width    bytes of a number of their results
+    jax      JAX's name for it; empty where JAX has none
+    """
+
+    options: Mapping[str, str]
+    width: int
+    jax: str = ""
+
+
+USUAL = "float32"
+PRECISIONS = {
+    "float32": Precision({}, 4, "highest"),
+    "tf32": Precision({"precision": "tf32"}, 4, "tensorfloat32"),
+    "bfloat16": Precision({"amp": "bfloat16"}, 2),
+    "float16": Precision({"amp": "float16"}, 2),
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes for a kind of device: work that fills a CPU leaves a GPU almost idle.
+
+    floats   in each array of an expression
+    square   rows, and columns, of softmax's matrix
+    batches  images in a step of each network
+    quick    the same in a quick run
+    copied   floats that the probe copies: reading and writing them moves as many bytes as an
+             expression of four arrays; fewer bytes might stay in a cache
+    matrix   rows, and columns, of the matrices that the probe multiplies
+    speed    operations a second, roughly, from which the progress bar predicts times
+    starts   seconds until a side is ready, roughly, and until one that PyTorch compiles is
+    """
+
+    floats: int
+    square: int
+    batches: Mapping[str, int]
+    quick: Mapping[str, int]
+    copied: int
+    matrix: int
+    speed: float
+    starts: tuple[float, float]
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The bytes that each step of the probe moves, and the operations that it computes."""
+        return {
+            **dict.fromkeys(("copy", "copy by NumPy"), (8 * self.copied, 0)),
+            PRODUCT: (0, 2 * self.matrix**3),
+        }
+
+
+SCALES = {
+    "cpu": Scale(
+        floats=1 << 24,
+        square=1 << 12,
+        batches={"mlp": 32, "alexnet": 32, "resnet18": 16, "resnet50": 8},
+        quick={"mlp": 32, "alexnet": 8, "resnet18": 4, "resnet50": 2},
+        copied=1 << 25,
+        matrix=1536,
+        speed=1e11,
+        starts=(4, 20),
+    ),
+    # Each step of the probe takes at least a millisecond on a GPU with 4 TB/s and 800 TFLOP/s.
+    # Casting the operands to 16 bits then takes at most a tenth of that.
+    "cuda": Scale(
+        floats=1 << 28,
+        square=1 << 14,
+        batches={"mlp": 32, "alexnet": 256, "resnet18": 256, "resnet50": 128},
+        quick={"mlp": 32, "alexnet": 64, "resnet18": 32, "resnet50": 16},
+        copied=1 << 29,
+        matrix=1 << 14,
+        speed=2e13,
+        starts=(15, 60),
+    ),
+}
+
+
+def scale(device: str) -> Scale:
+    """Return the sizes for a device; "cuda:1" has those of "cuda"."""
+    return SCALES[device.partition(":")[0]]
+
+
+# ---------------------------------------------------------------- expressions
 
 
 @dataclass(frozen=True)
@@ -39,7 +130,7 @@ class Expression:
 
     @property
     def bytes(self) -> int:
-        """What is read and written at least; the result has the shape of an operand."""
+        """The bytes that are read and written at least; the result is as large as an operand."""
         return 4 * (sum(map(math.prod, self.shapes)) + math.prod(self.shapes[0]))
 
     def data(self) -> list[Array]:
@@ -48,48 +139,9 @@ class Expression:
         return [rng.random(shape, dtype=np.float32) for shape in self.shapes]
 
 
-@dataclass(frozen=True)
-class Training:
-    """One step of training a network with Adam and cross entropy.
-
-    width  bytes of a number of what a convolution or product gives; parameters are float32
-    """
-
-    title: str
-    layers: Layers
-    shape: Shape
-    images: int  # a step
-    classes: int
-    published: Published
-    width: int
-
-    @property
-    def flops(self) -> int:
-        return networks.training_flops(self.layers, self.shape, self.images)
-
-    @property
-    def bytes(self) -> int:
-        return networks.training_bytes(self.layers, self.shape, self.images, self.width)
-
-    def data(self) -> list[tuple[Array, Array]]:
-        """Return batches of images with a pattern for each class, and of labels."""
-        n = self.images
-        examples = Synthetic(self.shape, self.classes, n * BATCHES)
-        # Labels count up and begin again, so examples that follow one another differ in theirs.
-        images, labels = zip(*(examples[i] for i in range(len(examples))), strict=True)
-        return [
-            (np.stack(images[i : i + n]), np.array(labels[i : i + n], np.int64))
-            for i in range(0, len(examples), n)
-        ]
-
-
-Case = Expression | Training
-
-
 def expressions(sizes: Scale) -> dict[str, Expression]:
     """Return the expressions on arrays of these sizes, by name."""
-    three, floats = ((sizes.floats,),) * 3, f"{sizes.floats >> 20}M floats"
-    n = sizes.square
+    three, floats, n = ((sizes.floats,),) * 3, f"{sizes.floats >> 20}M floats", sizes.square
     return {
         "abc": Expression(
             f"a * b * c, {floats}", lambda xp, a, b, c: a * b * c, three, {2: 1.0, 3: 1.5}
@@ -114,20 +166,80 @@ def expressions(sizes: Scale) -> dict[str, Expression]:
 EXPRESSIONS = expressions(SCALES["cpu"])
 
 
-@dataclass(frozen=True)
-class Network:
+# ---------------------------------------------------------------- networks
+
+
+class Described(NamedTuple):
     title: str
-    layers: Layers
+    network: Network
     published: Published
 
 
+RESNET18 = partial(networks.resnet, depths=(2, 2, 2, 2), bottleneck=False)
+RESNET50 = partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
 NETWORKS = {
-    "mlp": Network("MLP 784-128-10", networks.mlp(), {}),
-    "alexnet": Network("AlexNet", networks.alexnet(), {2: 1.03, 3: 1.14}),
-    "resnet18": Network("ResNet-18", networks.resnet((2, 2, 2, 2), False), {}),
-    "resnet50": Network("ResNet-50", networks.resnet((3, 4, 6, 3), True), {2: 1.22, 3: 1.24}),
+    "mlp": Described("MLP 784-128-10", networks.mlp, {}),
+    "alexnet": Described("AlexNet", networks.alexnet, {2: 1.03, 3: 1.14}),
+    "resnet18": Described("ResNet-18", RESNET18, {}),
+    "resnet50": Described("ResNet-50", RESNET50, {2: 1.22, 3: 1.24}),
 }
 NAMES = (*EXPRESSIONS, *NETWORKS)
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """One step of training a network with Adam and cross entropy.
+
+    images  in a batch
+    width   bytes of a number that a convolution or product gives; parameters are float32
+    """
+
+    title: str
+    network: Network
+    shape: Shape
+    images: int
+    classes: int
+    published: Published
+    width: int
+
+    @cached_property
+    def arithmetic(self) -> Arithmetic:
+        return Arithmetic(self.network, self.shape)
+
+    @property
+    def flops(self) -> int:
+        return self.arithmetic.flops(self.images)
+
+    @property
+    def bytes(self) -> int:
+        return self.arithmetic.bytes(self.images, self.width)
+
+    def data(self) -> list[tuple[Array, Array]]:
+        """Return batches of images, each with the pattern of its class, and of labels."""
+        n = self.images
+        examples = Synthetic(self.shape, self.classes, n * BATCHES)
+        # Labels count up and begin again, so neighbours have different labels.
+        images, labels = zip(*(examples[i] for i in range(len(examples))), strict=True)
+        return [
+            (np.stack(images[i : i + n]), np.array(labels[i : i + n], np.int64))
+            for i in range(0, len(examples), n)
+        ]
+
+
+def first_value(name: str, shape: Shape) -> Array:
+    """Return a parameter's first value, the same in every library: only name and shape decide it.
+
+    Weights of convolutions and products are normal, those of BatchNorm ones, biases zeros.
+    """
+    if len(shape) < 2:
+        return np.full(shape, name.endswith("weight"), np.float32)
+    normal = np.random.default_rng([*name.encode()]).standard_normal(shape, np.float32)
+    # The variance of PyTorch's own first weights.  With six times the variance (He et al., 2015)
+    # AlexNet's losses in PyTorch's two memory formats are 2 % apart after LOSSES steps.
+    return normal * np.float32(1 / math.sqrt(3 * math.prod(shape[1:])))
+
+
+Case = Expression | TrainingStep
 
 
 def case(
@@ -137,14 +249,14 @@ def case(
     device: str = "cpu",
     precision: str = USUAL,
 ) -> Case:
-    """Return the case called `name`; a quick one has smaller images, and fewer of them."""
+    """Return the case called `name`; a quick one has fewer and smaller images."""
     sizes = scale(device)
     if name in EXPRESSIONS:
         return expressions(sizes)[name]
-    network = NETWORKS[name]
+    title, network, published = NETWORKS[name]
     batch = batch_size or (sizes.quick if quick else sizes.batches)[name]
     side = 64 if quick else 224
     shape, classes = ((1, 28, 28), 10) if name == "mlp" else ((3, side, side), 1000)
-    title = f"{network.title}, batch {batch}" + ("" if name == "mlp" else f", {side} x {side}")
+    title = f"{title}, batch {batch}" + ("" if name == "mlp" else f", {side} x {side}")
     width = PRECISIONS[precision].width
-    return Training(title, network.layers, shape, batch, classes, network.published, width)
+    return TrainingStep(title, network, shape, batch, classes, published, width)

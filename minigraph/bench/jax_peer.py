@@ -1,23 +1,21 @@
 """JAX's side of a case: one jitted step that reuses the memory of what it updates.
 
-Images are n h w c here, as XLA's convolutions on the CPU like them best.
+Images are n h w c, the order that is fastest for XLA's convolutions on the CPU.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count, cycle
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
-from minigraph.bench import networks
-from minigraph.bench.cases import LEARNING_RATE, Expression, Training
-from minigraph.bench.networks import Layer, Layers
-from minigraph.bench.precision import PRECISIONS
+from minigraph.bench.cases import LEARNING_RATE, PRECISIONS, Expression, TrainingStep
 from minigraph.bench.worker import Side, Task, serve
 
 FUNCTIONS = SimpleNamespace(
@@ -25,7 +23,7 @@ FUNCTIONS = SimpleNamespace(
 )
 
 
-def make(task: Task) -> Side:
+def jax_side(task: Task) -> Side:
     """Jit the case."""
     jax.config.update("jax_default_matmul_precision", PRECISIONS[task.precision].jax)
     subject = task.subject
@@ -42,7 +40,7 @@ def make(task: Task) -> Side:
 def _expression(subject: Expression) -> Any:
     fn = jax.jit(lambda *arrays: subject.formula(FUNCTIONS, *arrays))
     data = [jnp.asarray(x) for x in subject.data()]
-    last = [None]
+    last = [None]  # a caller keeps a result until the next one
 
     def step() -> None:
         last[0] = jax.block_until_ready(fn(*data))
@@ -50,32 +48,32 @@ def _expression(subject: Expression) -> Any:
     return step
 
 
-def _training(subject: Training) -> Any:
+def _training(subject: TrainingStep) -> Any:
     data = [
         (jnp.asarray(x.transpose(0, 2, 3, 1)), jnp.asarray(y.astype(np.int32)))
         for x, y in subject.data()
     ]
-    weights = initial(subject.layers, np.random.default_rng(0))
-    zeros = jax.tree.map(jnp.zeros_like, weights)
-    state = (weights, zeros, jax.tree.map(jnp.zeros_like, weights), statistics(subject.layers))
+    net: JaxLayer = subject.network(JaxLayers())
+    means, squares = (jax.tree.map(jnp.zeros_like, net.weights) for _ in range(2))
+    state = (net.weights, means, squares, net.statistics)
 
-    def loss_of(weights: Any, stats: Any, x: Any, y: Any, key: Any) -> Any:
-        scores, stats = apply(subject.layers, weights, stats, x, key)
+    def loss_of(weights: Any, statistics: Any, x: Any, y: Any, key: Any) -> Any:
+        scores, statistics = net.apply(weights, statistics, x, key)
         chosen = jnp.take_along_axis(jax.nn.log_softmax(scores), y[:, None], axis=1)
-        return -chosen.mean(), stats
+        return -chosen.mean(), statistics
 
     def update(state: Any, number: Any, x: Any, y: Any) -> Any:
-        weights, means, squares, stats = state
+        weights, means, squares, statistics = state
         key = jax.random.fold_in(jax.random.key(0), number)
         gradient = jax.value_and_grad(loss_of, has_aux=True)
-        (loss, stats), g = gradient(weights, stats, x, y, key)
+        (loss, statistics), g = gradient(weights, statistics, x, y, key)
         means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, g)
         squares = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, squares, g)
         rate = LEARNING_RATE * jnp.sqrt(1 - 0.999**number) / (1 - 0.9**number)
         weights = jax.tree.map(
             lambda w, m, v: w - rate * m / (jnp.sqrt(v) + 1e-8), weights, means, squares
         )
-        return (weights, means, squares, stats), loss
+        return (weights, means, squares, statistics), loss
 
     jitted, batches, steps = jax.jit(update, donate_argnums=0), cycle(data), count(1)
 
@@ -90,92 +88,109 @@ def _training(subject: Training) -> Any:
 # ---------------------------------------------------------------- layers
 
 
-def initial(layers: Layers, rng: Any) -> list[Any]:
-    """Return the weights of each layer: a tuple of arrays, or the two lists of a residual one."""
-    return [_initial(layer, rng) for layer in layers]
+class JaxLayer(NamedTuple):
+    """A layer in training.
+
+    weights     its first weights
+    statistics  its first running statistics
+    apply       takes weights, statistics, x and a random key; returns y and the new statistics
+    """
+
+    weights: Any
+    statistics: Any
+    apply: Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 
-def _initial(layer: Layer, rng: Any) -> Any:
-    def normal(fan: int, *shape: int) -> Any:
-        return jnp.asarray((rng.standard_normal(shape) * (1 / fan) ** 0.5).astype(np.float32))
-
-    match layer:
-        case networks.Conv(inputs, outputs, k, bias=bias):
-            w = normal(inputs * k * k, k, k, inputs, outputs)
-            return (w, jnp.zeros(outputs)) if bias else (w,)
-        case networks.BatchNorm(channels):
-            return jnp.ones(channels), jnp.zeros(channels)
-        case networks.Linear(inputs, outputs):
-            return normal(inputs, inputs, outputs), jnp.zeros(outputs)
-        case networks.Residual(body, shortcut):
-            return initial(body, rng), initial(shortcut, rng)
-    return ()
+def _layer(function: Callable[[Any, Any], Any], *weights: Any) -> JaxLayer:
+    """Return a layer that computes function(weights, x)."""
+    return JaxLayer(weights, (), lambda w, statistics, x, key: (function(w, x), statistics))
 
 
-def statistics(layers: Layers) -> list[Any]:
-    """Return the running mean and variance of each layer that has them."""
-    return [_statistics(layer) for layer in layers]
+class JaxLayers:
+    """A library of layers under torch.nn's names."""
 
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(0)
 
-def _statistics(layer: Layer) -> Any:
-    match layer:
-        case networks.BatchNorm(channels):
-            return jnp.zeros(channels), jnp.ones(channels)
-        case networks.Residual(body, shortcut):
-            return statistics(body), statistics(shortcut)
-    return ()
+    def _normal(self, fan: int, *shape: int) -> Any:
+        return jnp.asarray((self._rng.standard_normal(shape) * fan**-0.5).astype(np.float32))
 
+    def Sequential(self, *layers: JaxLayer) -> JaxLayer:
+        def apply(weights: Any, statistics: Any, x: Any, key: Any) -> tuple[Any, Any]:
+            changed = []
+            for i, layer in enumerate(layers):
+                x, new = layer.apply(weights[i], statistics[i], x, jax.random.fold_in(key, i))
+                changed.append(new)
+            return x, changed
 
-def apply(layers: Layers, weights: Any, stats: Any, x: Any, key: Any) -> tuple[Any, list[Any]]:
-    """Return the layers' result in training, and the new statistics."""
-    found = []
-    for i, layer in enumerate(layers):
-        x, new = _apply(layer, weights[i], stats[i], x, jax.random.fold_in(key, i))
-        found.append(new)
-    return x, found
+        return JaxLayer([y.weights for y in layers], [y.statistics for y in layers], apply)
 
-
-def _apply(layer: Layer, weights: Any, stats: Any, x: Any, key: Any) -> tuple[Any, Any]:
-    match layer:
-        case networks.Conv(stride=s, padding=p):
-            numbers = ("NHWC", "HWIO", "NHWC")
-            y = lax.conv_general_dilated(
-                x, weights[0], (s, s), ((p, p), (p, p)), dimension_numbers=numbers
-            )
-            return (y + weights[1] if layer.bias else y), stats
-        case networks.BatchNorm():
-            return _batch_norm(weights, stats, x)
-        case networks.Relu():
-            return jax.nn.relu(x), stats
-        case networks.MaxPool(k, s, p):
-            window = ((0, 0), (p, p), (p, p), (0, 0))
-            y = lax.reduce_window(x, -jnp.inf, lax.max, (1, k, k, 1), (1, s, s, 1), window)
-            return y, stats
-        case networks.AveragePool(size):
-            rows, columns = (_parts(n, size) for n in x.shape[1:3])
-            return jnp.einsum("ih,nhwc,jw->nijc", rows, x, columns), stats
-        case networks.Flatten():
-            return x.reshape(x.shape[0], -1), stats
-        case networks.Dropout(p):
-            return jnp.where(jax.random.bernoulli(key, 1 - p, x.shape), x / (1 - p), 0), stats
-        case networks.Linear():
-            return x @ weights[0] + weights[1], stats
-        case networks.Residual(body, shortcut):
-            first, second = jax.random.split(key)
-            y, of_body = apply(body, weights[0], stats[0], x, first)
-            x, of_shortcut = apply(shortcut, weights[1], stats[1], x, second)
+    def Residual(self, body: JaxLayer, shortcut: JaxLayer) -> JaxLayer:
+        def apply(weights: Any, statistics: Any, x: Any, key: Any) -> tuple[Any, Any]:
+            keys = jax.random.split(key)
+            y, of_body = body.apply(weights[0], statistics[0], x, keys[0])
+            x, of_shortcut = shortcut.apply(weights[1], statistics[1], x, keys[1])
             return jax.nn.relu(y + x), (of_body, of_shortcut)
 
+        weights, statistics, _ = zip(body, shortcut, strict=True)
+        return JaxLayer(weights, statistics, apply)
 
-def _batch_norm(weights: Any, stats: Any, x: Any) -> tuple[Any, Any]:
+    def Conv2d(
+        self, inputs: int, outputs: int, k: int, s: int = 1, p: int = 0, bias: bool = True
+    ) -> JaxLayer:
+        def convolve(weights: Any, x: Any) -> Any:
+            orders = ("NHWC", "HWIO", "NHWC")
+            y = lax.conv_general_dilated(
+                x, weights[0], (s, s), ((p, p), (p, p)), dimension_numbers=orders
+            )
+            return y + weights[1] if bias else y
+
+        w = self._normal(inputs * k * k, k, k, inputs, outputs)
+        return _layer(convolve, w, *[jnp.zeros(outputs)] * bias)
+
+    def Linear(self, inputs: int, outputs: int) -> JaxLayer:
+        w = self._normal(inputs, inputs, outputs)
+        return _layer(lambda weights, x: x @ weights[0] + weights[1], w, jnp.zeros(outputs))
+
+    def BatchNorm2d(self, channels: int) -> JaxLayer:
+        # Arrays of their own: a step gives the memory of each of them back once.
+        weights = jnp.ones(channels), jnp.zeros(channels)
+        return JaxLayer(weights, (jnp.zeros(channels), jnp.ones(channels)), _batch_norm)
+
+    def MaxPool2d(self, k: int, s: int, p: int = 0) -> JaxLayer:
+        sizes, strides, padding = (1, k, k, 1), (1, s, s, 1), ((0, 0), (p, p), (p, p), (0, 0))
+        return _layer(lambda _, x: lax.reduce_window(x, -jnp.inf, lax.max, sizes, strides, padding))
+
+    def AdaptiveAvgPool2d(self, size: int) -> JaxLayer:
+        def pool(_: Any, x: Any) -> Any:
+            rows, columns = (_means(n, size) for n in x.shape[1:3])
+            return jnp.einsum("ih,nhwc,jw->nijc", rows, x, columns)
+
+        return _layer(pool)
+
+    def Flatten(self) -> JaxLayer:
+        return _layer(lambda _, x: x.reshape(x.shape[0], -1))
+
+    def ReLU(self) -> JaxLayer:
+        return _layer(lambda _, x: jax.nn.relu(x))
+
+    def Dropout(self, p: float) -> JaxLayer:
+        def drop(weights: Any, statistics: Any, x: Any, key: Any) -> tuple[Any, Any]:
+            kept = jax.random.bernoulli(key, 1 - p, x.shape)
+            return jnp.where(kept, x / (1 - p), 0), statistics
+
+        return JaxLayer((), (), drop)
+
+
+def _batch_norm(weights: Any, statistics: Any, x: Any, key: Any) -> tuple[Any, Any]:
     mean, variance, n = x.mean((0, 1, 2)), x.var((0, 1, 2)), x.size // x.shape[-1]
     y = (x - mean) * (lax.rsqrt(variance + 1e-5) * weights[0]) + weights[1]
     unbiased = variance * (n / max(n - 1, 1))
     kept = lax.stop_gradient((mean, unbiased))
-    return y, tuple(0.9 * old + 0.1 * new for old, new in zip(stats, kept, strict=True))
+    return y, tuple(0.9 * old + 0.1 * new for old, new in zip(statistics, kept, strict=True))
 
 
-def _parts(n: int, size: int) -> Any:
+def _means(n: int, size: int) -> Any:
     """Return the matrix (size, n) whose rows take the means over parts of n pixels."""
     rows = np.zeros((size, n), np.float32)
     for i in range(size):
@@ -185,4 +200,4 @@ def _parts(n: int, size: int) -> Any:
 
 
 if __name__ == "__main__":
-    serve(make)
+    serve(jax_side)

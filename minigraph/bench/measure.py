@@ -1,9 +1,9 @@
-"""The measurement: the sides of a case in turn, all of them alive, one of them computing.
+"""How sides are measured: in turn, in processes that all live at the same time.
 
-The machine's speed drifts, so figures are compared within one run only, and every round gives each
-side one turn.  A process of its own keeps one side's threads, allocator and libraries from the
-others'.  Some libraries' threads go on looking for work after a turn, at the cost of whose turn is
-next: every other round is in reverse, so that it is not always the same side.
+The machine's speed drifts, so times are compared within one run only, and each round gives each
+side one turn.  Separate processes keep the threads, allocators and libraries of the sides apart.
+Threads of some libraries look for more work after a turn, which slows the next side down: every
+other round is in reverse, so that it is not always the same side.
 """
 
 from __future__ import annotations
@@ -17,53 +17,52 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from minigraph.bench.cost import losses_cost, start_cost, turn_cost
-from minigraph.bench.plan import MACHINE, Plan, followed, missing, sides
-from minigraph.bench.process import Failure, Worker
-from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult, begin
-from minigraph.bench.scale import scale
+from minigraph.bench.cases import scale
+from minigraph.bench.plan import MACHINE, Plan
+from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
+from minigraph.bench.worker import Failure, Worker
 
-SETTLED = 0.05  # two turns that differ by less are a time that has settled
-LEAST = 3  # turns, however long they take
+SETTLED = 0.05  # a time has settled when two turns differ by less than this share
+LEAST = 3  # turns of a side, however long they take
 
-Progress = Callable[[str, float], None]  # what is done now, the seconds it was to take
+Progress = Callable[[str, float], None]  # what is done now, and the seconds planned for it
 
 
-def run(
+def measure(
     plan: Plan, options: dict[str, Any], progress: Progress, keep: Callable[[Results], None]
 ) -> Results:
-    """Measure; Ctrl-C ends it early and loses nothing.
+    """Measure all cases; Ctrl-C ends that early and loses nothing.
 
-    keep  is given the results so far after each case: hours are lost to a full disk otherwise
+    keep  is called with the results after each case, so that a later failure loses none of them
     """
-    results = begin(options)
-    results.missing = missing(plan)
+    results = Results.begin(options)
+    results.missing = plan.missing()
     try:
         caches = tempfile.TemporaryDirectory(prefix="minigraph-bench-", ignore_cleanup_errors=True)
         with caches as folder:
             for model in plan.models:
-                measurement = Measurement(plan, model, progress)
-                results.cases[model] = measurement.found
-                measurement.run(sides(plan, model, results.missing), Path(folder, model))
+                run = CaseRun(plan, model, progress)
+                results.cases[model] = run.result
+                run.measure(plan.sides(model), Path(folder, model))
                 keep(results)
     except KeyboardInterrupt:
         results.interrupted = True
     return results
 
 
-class Measurement:
+class CaseRun:
     """The measurement of one case.
 
-    found    what it gave so far
-    sides    the same by side, that of the machine too
+    result   what it gave so far
+    sides    the same by side, the probe included
     workers  of the sides that have not failed
     """
 
     def __init__(self, plan: Plan, model: str, progress: Progress) -> None:
         self.plan = plan
         self.model = model
-        self.subject = subject = plan.task(model, "").subject
-        self.found = CaseResult(
+        self.subject = subject = plan.task(model).subject
+        self.result = CaseResult(
             subject.title,
             subject.images,
             subject.bytes,
@@ -74,50 +73,46 @@ class Measurement:
         self.workers: dict[str, Worker] = {}
         self._progress = progress
 
-    def run(self, commands: Mapping[str, Sequence[str]], folder: Path) -> None:
-        """Fill in what the sides give; a side that fails says so and leaves."""
+    def measure(self, commands: Mapping[str, Sequence[str]], folder: Path) -> None:
+        """Fill in what the sides give; a side that fails keeps its error and leaves the others."""
         self.sides = {name: SideResult() for name in commands}
-        self.found.sides |= {name: side for name, side in self.sides.items() if name != MACHINE}
+        self.result.sides |= {name: side for name, side in self.sides.items() if name != MACHINE}
         try:
             for name, command in commands.items():
-                self._say(name, start_cost(self.plan, name))
-                # Of the machine itself nothing is compiled or tuned twice.
+                self._say(name, self.plan.start_seconds(name))
+                # The probe is the same for all cases, and so are its caches.
                 caches = folder.parent if name == MACHINE else folder
-                # Inductor hands its folder to a compiler as it is: no spaces.
+                # Inductor passes the folder to a compiler unquoted, so the name has no spaces.
                 environment = _environment(self.plan, caches / re.sub(r"\W+", "-", name))
-                self._start(name, command, environment)
+                with self._failing(name):
+                    self._start(name, command, environment)
             self._rounds()
             for name, worker in list(self.workers.items()):
                 with self._failing(name):
-                    known = worker.ask("details")
-                    self.sides[name].peak = known["peak"]
-                    self.sides[name].kernels = known.get("kernels", {})
-            self._losses(followed(self.plan, self.model, self.workers))
+                    details = worker.ask("details")
+                    self.sides[name].peak = details["peak"]
+                    self.sides[name].kernels = details.get("kernels", {})
+            self._losses(self.plan.compared(self.model, self.workers))
         finally:
             if MACHINE in self.sides and self.sides[MACHINE].error:
-                self.found.sides[MACHINE] = self.sides[MACHINE]
+                self.result.sides[MACHINE] = self.sides[MACHINE]
             for worker in self.workers.values():
                 worker.kill()
 
     def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a worker, after another one if both first calls are to be measured."""
-        side = self.sides[name]
-        try:
+        worker = Worker(command, environment)
+        self.sides[name].cold = worker.first
+        if self.plan.twice and name != MACHINE:
+            worker.kill()
             worker = Worker(command, environment)
-            side.cold = worker.first
-            if self.plan.twice and name != MACHINE:
-                worker.kill()
-                worker = Worker(command, environment)
-                side.warm = worker.first
-        except Failure as failure:
-            side.error = str(failure)
-        else:
-            self.workers[name] = worker
+            self.sides[name].warm = worker.first
+        self.workers[name] = worker
 
     def _rounds(self) -> None:
         plan, workers = self.plan, self.workers
         warming = {name: list[float]() for name in workers}
-        cost = turn_cost(plan, self.subject)
+        cost = plan.turn_seconds(self.subject)
         start = time.monotonic()
         for i in range(plan.warmup + plan.repeats):
             warm = i < plan.warmup and not all(_settled(warming[name]) for name in workers)
@@ -143,16 +138,16 @@ class Measurement:
             self.sides[name].seconds.append(took["step"])
             return
         work = scale(self.plan.device).work
-        for what, seconds in took.items():
-            step = self.found.machine.setdefault(what, ProbeResult(*work[what]))
-            step.seconds.append(seconds)
+        for step, seconds in took.items():
+            probe = self.result.machine.setdefault(step, ProbeResult(*work[step]))
+            probe.seconds.append(seconds)
 
     def _losses(self, names: Sequence[str]) -> None:
-        """Fill in the first losses; a side that fails at it keeps all that it gave before."""
+        """Fill in the first losses; a side that fails here keeps its times."""
         for name in self.workers.keys() - names:
             self.workers.pop(name).kill()  # the others may need its memory
         for name in names:
-            self._say(f"losses of {name}", losses_cost(self.plan, self.subject))
+            self._say(f"losses of {name}", self.plan.losses_seconds(self.subject))
             worker = self.workers.pop(name)
             try:
                 self.sides[name].losses = worker.ask("losses")["losses"]
@@ -162,16 +157,17 @@ class Measurement:
                 worker.kill()
 
     def _say(self, what: str, seconds: float) -> None:
-        self._progress(f"{self.found.title}: {what}", seconds)
+        self._progress(f"{self.result.title}: {what}", seconds)
 
     @contextmanager
     def _failing(self, name: str) -> Iterator[None]:
-        """A context in which a worker that fails leaves the others alone."""
+        """A context in which a worker may fail, which keeps its error and leaves the others."""
         try:
             yield
         except Failure as failure:
             self.sides[name].error = str(failure)
-            self.workers.pop(name).kill()
+            if name in self.workers:
+                self.workers.pop(name).kill()
 
 
 def _settled(seconds: Sequence[float]) -> bool:
@@ -182,7 +178,7 @@ def _settled(seconds: Sequence[float]) -> bool:
 
 
 def _environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return the environment of a side: its own caches, its number of threads."""
+    """Return the environment variables of a side: its own caches, its number of threads."""
     caches = ("MINIGRAPH_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,8 +186,8 @@ def _environment(plan: Plan, folder: Path) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if name != "MINIGRAPH_OPTIONS"},
         **dict.fromkeys(caches, str(folder)),
         **dict.fromkeys(threads, str(plan.threads)),
-        "OPENBLAS_THREAD_TIMEOUT": "4",  # 2 ** 4 cycles, not 2 ** 28, for which others would wait
+        "OPENBLAS_THREAD_TIMEOUT": "4",  # threads spin for 2 ** 4 cycles, not 2 ** 28
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PLATFORMS": plan.device.partition(":")[0],
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # else JAX takes most of a GPU that all share
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # else JAX takes most of the shared GPU
     }

@@ -3,102 +3,102 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import cycle
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, repeat
 from typing import Any
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.bench import losses
-from minigraph.bench.cases import LEARNING_RATE, Expression, Training
-from minigraph.bench.networks import module
-from minigraph.bench.precision import PRECISIONS
+from minigraph.bench.cases import (
+    LEARNING_RATE,
+    LOSSES,
+    PRECISIONS,
+    Expression,
+    TrainingStep,
+    first_value,
+)
+from minigraph.bench.networks import with_residual, without_dropout
 from minigraph.bench.results import UNTUNED
 from minigraph.bench.worker import Side, Task, serve
+from minigraph.function.profile import Profile
 
-PROFILES = 5  # of which each kernel's time is the median
-
-
-class Residual(nn.Module):
-    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
-        super().__init__()
-        self.body, self.shortcut = body, shortcut
-
-    def forward(self, x: Any) -> Any:
-        return ops.relu(self.body(x) + self.shortcut(x))
+PROFILES = 5  # the time of a kernel is its median in so many
+LIBRARY = with_residual(nn)
 
 
-def make(task: Task) -> Side:
-    """Compile the case; its setting is a level, which may be untuned."""
+def minigraph_side(task: Task) -> Side:
+    """Compile a case; the setting is a level, which may be untuned."""
     subject, level = task.subject, task.setting.removesuffix(UNTUNED)
-    options: dict[str, Any] = {"graph_opt_level": int(level), "num_threads": task.threads}
-    options |= {"autotune.budget": task.budget, **PRECISIONS[task.precision].options}
+    cg = comp_graph(task, int(level))
     if level != task.setting:
-        options["autotune"] = "off"
-    cg = mg.comp_graph(task.device, options)
+        cg.set_option("autotune", "off")
     if isinstance(subject, Expression):
-        call, arguments = _expression(cg, subject)
+        call, batches = _expression(cg, subject)
     else:
-        call, arguments = _training(cg, subject, module(nn, subject.layers, Residual))
-    last: list[Any] = [None]  # a caller's result lives until the next
+        call, batches = _training(cg, subject, subject.network(LIBRARY))
+
+    def details() -> dict[str, Any]:
+        kernels = _by_kernel([call.profile(*next(batches)) for _ in range(PROFILES)])
+        if task.device == "cpu":
+            return {"kernels": kernels}
+        return {"kernels": kernels, "peak": call.report().memory.peak_bytes}
+
+    def losses() -> list[float]:
+        assert isinstance(subject, TrainingStep)
+        net = subject.network(without_dropout(LIBRARY))
+        for name, parameter in net.named_parameters():
+            parameter.assign(first_value(name, parameter.shape))
+        call, batches = _training(cg, subject, net)
+        return [float(call(*next(batches))) for _ in range(LOSSES)]
+
+    return Side({"step": until_done(call, batches, task)}, details, losses)
+
+
+def comp_graph(task: Task, level: int) -> Any:
+    """Return what compiles a task's functions."""
+    options: dict[str, Any] = {"graph_opt_level": level, "num_threads": task.threads}
+    options |= {"autotune.budget": task.budget, **PRECISIONS[task.precision].options}
+    return mg.comp_graph(task.device, options)
+
+
+def until_done(call: Any, batches: Iterator[tuple[Any, ...]], task: Task) -> Callable[[], None]:
+    """Return a step that calls a function with the next batch and waits for the result."""
+    last: list[Any] = [None]  # a caller keeps a result until the next one
 
     def step() -> None:
-        last[0] = call(*arguments())
+        last[0] = call(*next(batches))
         if task.device != "cpu":
             last[0].device.synchronize()
 
-    def details() -> dict[str, Any]:
-        profiles = [call.profile(*arguments()) for _ in range(PROFILES)]
-        found: dict[str, Any] = {"kernels": _by_kernel(profiles)}
-        if task.device != "cpu":
-            found["peak"] = call.report().memory.peak_bytes
-        return found
-
-    def first_losses() -> list[float]:
-        assert isinstance(subject, Training)
-        same = losses.alike(subject)
-        net = module(nn, same.layers, Residual)
-        for name, parameter in net.named_parameters():
-            parameter.assign(losses.initial(name, parameter.shape))
-        call, arguments = _training(cg, same, net)
-        return losses.first_losses(lambda: float(call(*arguments())))
-
-    return Side({"step": step}, details, first_losses)
+    return step
 
 
-Arguments = Callable[[], tuple[Any, ...]]  # of the next call
-
-
-def _expression(cg: Any, subject: Expression) -> tuple[Any, Arguments]:
-    # Parameters, as they are on the device: an input is copied there in each call.
+def _expression(cg: Any, subject: Expression) -> tuple[Any, Iterator[tuple[Any, ...]]]:
+    # Parameters, since they stay on the device: each call copies its inputs there.
     arrays = [mg.Parameter(array) for array in subject.data()]
-    return cg.compile([], subject.formula(ops, *arrays)), lambda: ()
+    return cg.compile([], subject.formula(ops, *arrays)), repeat(())
 
 
-def _training(cg: Any, subject: Training, net: nn.Module) -> tuple[Any, Arguments]:
+def _training(cg: Any, subject: TrainingStep, net: Any) -> tuple[Any, Iterator[tuple[Any, ...]]]:
     x = mg.input("x", (subject.images, *subject.shape))
     labels = mg.input("labels", (subject.images,), "int64")
     loss = ops.cross_entropy(net(x), labels)
     adam = optim.Adam(net.parameters(), lr=LEARNING_RATE)
     call = cg.compile([x, labels], loss, {**adam.minimize(loss), **net.updates()})
-    brought = cg.compile([x], x)  # to the device, before any step counts
-    batches = cycle([(brought(images), labels) for images, labels in subject.data()])
-    return call, lambda: next(batches)
+    to_device = cg.compile([x], x)  # before any step is timed
+    return call, cycle([(to_device(images), labels) for images, labels in subject.data()])
 
 
-def _by_kernel(profiles: Sequence[mg.function.profile.Profile]) -> dict[str, float]:
-    """Return the seconds of each kind of kernel, medians of the profiles, the longest first."""
-    spent: dict[str, list[float]] = {}
-    for profile in profiles:
-        once = Counter[str]()
+def _by_kernel(profiles: Sequence[Profile]) -> dict[str, float]:
+    """Return the seconds of each kind of kernel, medians over the profiles, the longest first."""
+    totals: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(profiles))
+    for i, profile in enumerate(profiles):
         for k in profile.kernels:
-            once[f"{k.name}: {k.kernel}" if k.kernel else k.name] += k.seconds  # type: ignore[assignment]
-        for name, seconds in once.items():
-            spent.setdefault(name, []).append(seconds)
-    medians = {name: statistics.median(seconds) for name, seconds in spent.items()}
+            totals[f"{k.name}: {k.kernel}" if k.kernel else k.name][i] += k.seconds
+    medians = {name: statistics.median(seconds) for name, seconds in totals.items()}
     return dict(sorted(medians.items(), key=lambda item: -item[1]))
 
 
 if __name__ == "__main__":
-    serve(make)
+    serve(minigraph_side)

@@ -1,34 +1,35 @@
-"""The plan: what is to be measured, and the commands that run the sides of a case."""
+"""The plan: what is to be measured, by which commands, and how long that takes."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
+from typing import Any
 
-from minigraph.bench.cases import NETWORKS
-from minigraph.bench.precision import PRECISIONS
-from minigraph.bench.results import EAGER, LAST, LEVELS, OTHER, UNTUNED
+from minigraph.bench.cases import LOSSES, NETWORKS, PRECISIONS, Case, scale
+from minigraph.bench.results import CHANNELS_LAST, EAGER, EAGER_LAST, LEVELS, UNTUNED
 from minigraph.bench.worker import Task
 
-MACHINE = "machine"  # the side that is none: the probe
-TUNED = 2  # the least level that measures algorithms
+MACHINE = "machine"  # the name of the probe, which is no side
+TUNED = 2  # the lowest level that measures algorithms
+TURN = 0.2  # seconds of a turn besides its step
 
 
 @dataclass(frozen=True)
 class Peer:
     """A library in one way of using it.
 
-    file        of this package, which runs it
-    settings    of its sides
-    precisions  in which it is compared with
-    on_cuda     its settings for networks there, where a start may take minutes; empty: all
+    program     the module of this package that runs it
+    settings    one for each of its sides
+    precisions  those that it has
+    on_cuda     its settings for networks on a GPU, where a start may take minutes; empty: all
     """
 
     library: str
-    file: str
+    program: str
     settings: Sequence[str]
     precisions: Collection[str] = tuple(PRECISIONS)
     on_cuda: Sequence[str] = ()
@@ -36,15 +37,14 @@ class Peer:
     def sides(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case."""
         if model not in NETWORKS:  # an expression has no channels
-            return [setting for setting in self.settings if LAST not in setting]
+            return [setting for setting in self.settings if CHANNELS_LAST not in setting]
         return (device != "cpu" and self.on_cuda) or self.settings
 
 
+BEST = f"compiled, {CHANNELS_LAST}"
 PEERS = {
-    "torch": Peer("torch", "torch_peer", ("", LAST)),
-    "torch.compile": Peer(
-        *("torch", "torch_peer", ("compiled", f"compiled, {LAST}")), on_cuda=(f"compiled, {LAST}",)
-    ),
+    "torch": Peer("torch", "torch_peer", ("", CHANNELS_LAST)),
+    "torch.compile": Peer("torch", "torch_peer", ("compiled", BEST), on_cuda=(BEST,)),
     "jax": Peer("jax", "jax_peer", ("",), [name for name, p in PRECISIONS.items() if p.jax]),
 }
 
@@ -53,12 +53,12 @@ PEERS = {
 class Plan:
     """What is to be measured.
 
-    untuned  run the levels that measure algorithms without measuring, too
+    budget   seconds of tuning per compile
+    untuned  also run the levels that measure algorithms without measuring
     repeats  turns of each side
     warmup   turns before them, at most
     limit    seconds of a case's turns, after which no new round begins
-    budget   seconds of tuning a compile
-    twice    start each side in two processes: with nothing on disk, then with what the first left
+    twice    start each side in two processes: with empty caches, then with those of the first
     """
 
     models: Sequence[str]
@@ -69,61 +69,79 @@ class Plan:
     batch_size: int | None
     quick: bool
     precision: str
+    budget: float
     untuned: bool
     repeats: int
     warmup: int
     limit: float
-    budget: float
     twice: bool
 
-    def task(self, model: str, setting: str) -> Task:
-        return Task(
-            case=model,
-            setting=setting,
-            device=self.device,
-            threads=self.threads,
-            batch_size=self.batch_size,
-            quick=self.quick,
-            precision=self.precision,
-            budget=self.budget,
-        )
+    def task(self, model: str, setting: str = "") -> Task:
+        """Return what a worker has to do for a side of a case."""
+        own: dict[str, Any] = {"case": model, "setting": setting}
+        shared = {f.name for f in fields(Task)} - own.keys()
+        return Task(**own, **{name: getattr(self, name) for name in shared})
 
+    def missing(self) -> dict[str, str]:
+        """Return the libraries that were asked for and cannot be measured, each with the reason."""
+        reasons = {}
+        for peer in map(PEERS.__getitem__, self.peers):
+            if find_spec(peer.library) is None:
+                reasons[peer.library] = "is not installed"
+            elif self.precision not in peer.precisions:
+                reasons[peer.library] = f"is not measured in {self.precision}"
+        return reasons
 
-def missing(plan: Plan) -> dict[str, str]:
-    """Return the libraries that were asked for and cannot be compared with, and why."""
-    found = {}
-    for peer in map(PEERS.__getitem__, plan.peers):
-        if find_spec(peer.library) is None:
-            found[peer.library] = "is not installed"
-        elif plan.precision not in peer.precisions:
-            found[peer.library] = f"is not measured in {plan.precision}"
-    return found
+    def sides(self, model: str) -> dict[str, list[str]]:
+        """Return the command of each side of a case, by name, that of the probe first."""
 
+        def command(program: str, setting: str) -> list[str]:
+            task = json.dumps(asdict(self.task(model, setting)))
+            return [sys.executable, "-m", f"minigraph.bench.{program}", task]
 
-def sides(plan: Plan, model: str, missing: Collection[str]) -> dict[str, list[str]]:
-    """Return the command of each side of a case, by name, the machine itself first."""
+        settings = [str(level) for level in self.levels]
+        if self.untuned and model in NETWORKS:  # an expression has nothing to tune
+            settings += [f"{level}{UNTUNED}" for level in self.levels if level >= TUNED]
+        commands = {MACHINE: command("probe", "")}
+        commands |= {f"level {setting}": command("ours", setting) for setting in settings}
+        missing = self.missing()
+        for name in self.peers:
+            peer = PEERS[name]
+            if peer.library not in missing:
+                for setting in peer.sides(model, self.device):
+                    side = f"{name}, {CHANNELS_LAST}" if CHANNELS_LAST in setting else name
+                    commands[side] = command(peer.program, setting)
+        return commands
 
-    def command(file: str, setting: str) -> list[str]:
-        task = json.dumps(asdict(plan.task(model, setting)))
-        return [sys.executable, "-m", f"minigraph.bench.{file}", task]
+    def compared(self, model: str, names: Collection[str]) -> list[str]:
+        """Return the sides whose losses are compared: the highest level, and PyTorch's."""
+        levels = [name for level in LEVELS if (name := f"level {level}") in names]
+        if self.quick or model not in NETWORKS or not levels or EAGER not in names:
+            return []
+        return [levels[-1], EAGER, *([EAGER_LAST] if EAGER_LAST in names else [])]
 
-    settings = [str(level) for level in plan.levels]
-    if plan.untuned and model in NETWORKS:  # in an expression there is nothing to tune
-        settings += [f"{level}{UNTUNED}" for level in plan.levels if level >= TUNED]
-    found = {MACHINE: command("probe", "")}
-    found |= {f"level {setting}": command("ours", setting) for setting in settings}
-    for name in plan.peers:
-        peer = PEERS[name]
-        if peer.library in missing:
-            continue
-        for setting in peer.sides(model, plan.device):
-            found[f"{name}, {LAST}" if LAST in setting else name] = command(peer.file, setting)
-    return found
+    # The progress bar has to know before anything runs how many seconds it takes, roughly.
 
+    def turn_seconds(self, subject: Case) -> float:
+        """Return the seconds of a turn."""
+        return TURN + subject.flops / scale(self.device).speed
 
-def followed(plan: Plan, model: str, names: Collection[str]) -> list[str]:
-    """Return those of the sides whose losses are compared: the highest level, and PyTorch's."""
-    levels = [name for level in LEVELS if (name := f"level {level}") in names]
-    if plan.quick or model not in NETWORKS or not levels or EAGER not in names:
-        return []
-    return [levels[-1], EAGER, *([OTHER] if OTHER in names else [])]
+    def start_seconds(self, name: str) -> float:
+        """Return the seconds until a side is ready."""
+        usual, compiled = scale(self.device).starts
+        return (compiled if name.startswith("torch.compile") else usual) * (1 + self.twice)
+
+    def losses_seconds(self, subject: Case) -> float:
+        """Return the seconds of a side's first losses."""
+        usual, _ = scale(self.device).starts
+        return usual + LOSSES * subject.flops / scale(self.device).speed
+
+    def seconds(self) -> float:
+        """Return the seconds of all that `measure` does."""
+        total = 0.0
+        for model in self.models:
+            subject, names = self.task(model).subject, self.sides(model)
+            turns = (self.warmup + self.repeats) * self.turn_seconds(subject)
+            total += sum(self.start_seconds(name) + turns for name in names)
+            total += len(self.compared(model, names)) * self.losses_seconds(subject)
+        return total

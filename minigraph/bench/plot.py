@@ -1,6 +1,6 @@
-"""The plots of a run, as SVG: `python -m minigraph.bench.plot DIR` draws from its results.
+"""The plots of a run, as SVG: `python -m minigraph.bench.plot DIR` draws the results in DIR.
 
-Colours are of middle brightness on no background, so the plots can be read in light and dark.
+Colours are of middle brightness on a transparent background, for light pages and dark ones.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Any
 import matplotlib
 from matplotlib import pyplot
 
-from minigraph.bench.bound import GIGA, bound
-from minigraph.bench.results import Results, read
+from minigraph.bench.results import GIGA, Results
 
 GREY = "#808080"
 COLOURS = (
     *("#4c8fd0", "#e08a3c", "#4ba66a", "#c76b9b", "#9077c9", "#b5973a", "#4aa8a8", "#c9605c"),
     *("#7f9f3f", "#a0785a", "#8a8fa8", "#d070d0"),
 )
-KERNELS = 8  # shown by name, the others together
+KERNELS = 8  # the longest, shown by name; the others are added up
 STYLE = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), GREY),
     **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), GREY),
-    "svg.hashsalt": "minigraph",  # the same results, the same file
+    "svg.hashsalt": "minigraph",  # the same results give the same file
     "svg.fonttype": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -46,7 +45,7 @@ def draw(results: Results, folder: Path) -> None:
 
 
 def _levels(results: Results) -> Any:
-    """Draw a bar for each level and peer: speed over that of level 0, or of what comes first."""
+    """Draw a bar for each level and peer: speed relative to level 0, or to the first side."""
     cases = [case for case in results.cases.values() if case.measured]
     if not cases:
         return None
@@ -69,20 +68,19 @@ def _levels(results: Results) -> Any:
     axes.invert_yaxis()
     axes.set_xlim(left=0)
     axes.axvline(1, color=GREY, linewidth=0.8)
-    axes.set_xlabel(f"speed over {next(iter(cases[0].measured))}")
+    axes.set_xlabel(f"speed relative to {next(iter(cases[0].measured))}")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
 def _roofline(results: Results) -> Any:
-    """Draw what each case reaches at its highest level below what the machine can do."""
+    """Draw the speed of each case at its highest level, below the machine's limits."""
     points = []
     for case in results.cases.values():
-        limit, levels = bound(case), case.levels()
-        if limit is not None and levels:
+        if case.bound and case.highest:
             # An expression has no convolution or product: each element counts as one operation.
-            flops = limit.flops or limit.bytes // 4
-            points.append((case.title, flops, limit, levels[max(levels)].median))
+            flops = case.bound.flops or case.bound.bytes // 4
+            points.append((case.title, flops, case.bound, case.highest[1].median))
     if not points:
         return None
     figure, axes = pyplot.subplots(figsize=(8, 5))
@@ -96,7 +94,7 @@ def _roofline(results: Results) -> Any:
     for i, (title, flops, limit, seconds) in enumerate(points):
         colour, rate = COLOURS[i % len(COLOURS)], flops / seconds / GIGA
         axes.loglog([flops / limit.bytes], [rate], "o", color=colour, label=title)
-    axes.set_xlabel("operations a byte")
+    axes.set_xlabel("operations per byte")
     axes.set_ylabel("GFLOP/s (of expressions: elements moved)")
     figure.legend(loc="outside lower center", ncols=2)
     return figure
@@ -104,8 +102,8 @@ def _roofline(results: Results) -> Any:
 
 def _kernels(results: Results) -> Any:
     """Draw the time by kernel of each network at its highest level."""
-    cases = [case for case in results.cases.values() if case.images and case.levels()]
-    shown = [(case.title, case.levels()[max(case.levels())].kernels) for case in cases]
+    cases = [case for case in results.cases.values() if case.images]
+    shown = [(case.title, case.highest[1].kernels) for case in cases if case.highest]
     shown = [(title, kernels) for title, kernels in shown if kernels]
     if not shown:
         return None
@@ -129,4 +127,4 @@ def _kernels(results: Results) -> Any:
 
 if __name__ == "__main__":
     matplotlib.use("svg")
-    draw(read(Path(sys.argv[1])), Path(sys.argv[1]))
+    draw(Results.read(Path(sys.argv[1])), Path(sys.argv[1]))

@@ -1,58 +1,50 @@
 """The machine itself: how fast it copies and multiplies matrices.
 
-A bound is what the machine can do, so copies are tried in more than one way and the fastest counts.
-A convolution says nothing of the machine: it may be computed in fewer operations than it has.
+A bound is what the machine can do, so several ways to copy are tried and the fastest counts.  A
+convolution would not tell: an algorithm may need fewer operations than are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 import minigraph as mg
-from minigraph.bench.precision import PRECISIONS
-from minigraph.bench.scale import PRODUCT, Scale, scale
+from minigraph.bench.cases import PRODUCT, Array, scale
+from minigraph.bench.ours import comp_graph, until_done
 from minigraph.bench.worker import Side, Task, serve
 
 
-def make(task: Task) -> Side:
+def machine_side(task: Task) -> Side:
     """Compile the steps, named as in `Scale.work`."""
-    rng, sizes = np.random.default_rng(0), scale(task.device)
-    options: dict[str, Any] = {"graph_opt_level": 3, "num_threads": task.threads}
-    options |= {"autotune.budget": task.budget, **PRECISIONS[task.precision].options}
-    cg = mg.comp_graph(task.device, options)
+    rng, sizes, cg = np.random.default_rng(0), scale(task.device), comp_graph(task, 3)
 
-    def compiled(make: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], None]:
-        data = [mg.Parameter(rng.random(shape, dtype=np.float32)) for shape in shapes]
-        result = make(*data)
-        # It stays in the device's memory: what a caller gets may be a copy of it.  One number that
-        # is returned tells when the step has ended.
+    def compiled(formula: Callable[..., Any], *arrays: Array) -> Callable[[], None]:
+        parameters = [mg.Parameter(array) for array in arrays]
+        result = formula(*parameters)
+        # The result stays in a parameter on the device, since a caller may get a copy.  The one
+        # number that is returned tells when the step has ended.
         target = mg.Parameter(np.zeros(result.shape, np.float32))
-        call = cg.compile([], data[0][(0,) * data[0].ndim], {target: result})
-        last: list[Any] = [None]
+        first = parameters[0][(0,) * parameters[0].ndim]
+        return until_done(cg.compile([], first, {target: result}), repeat(()), task)
 
-        def step() -> None:
-            last[0] = call()
-            if task.device != "cpu":
-                last[0].device.synchronize()
-
-        return step
-
+    source = rng.random(sizes.copied, dtype=np.float32)
+    matrices = [rng.random((sizes.matrix, sizes.matrix), dtype=np.float32) for _ in range(2)]
     steps = {
-        "copy": compiled(lambda x: -x, (sizes.copied,)),  # the cheapest op that moves an array
-        PRODUCT: compiled(lambda a, b: a @ b, *[(sizes.matrix, sizes.matrix)] * 2),
+        "copy": compiled(lambda x: -x, source),  # the cheapest op that moves an array
+        PRODUCT: compiled(lambda a, b: a @ b, *matrices),
     }
     if task.device == "cpu":
-        steps["copy by NumPy"] = _by_numpy(rng, sizes, task.threads)
+        steps["copy by NumPy"] = _numpy_copy(source, task.threads)
     return Side(steps)
 
 
-def _by_numpy(rng: np.random.Generator, sizes: Scale, threads: int) -> Callable[[], None]:
-    """Return a copy of an array on several threads."""
-    source = rng.random(sizes.copied, dtype=np.float32)
+def _numpy_copy(source: Array, threads: int) -> Callable[[], None]:
+    """Return a step that copies an array on several threads."""
     target = np.empty_like(source)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
     pool = ThreadPoolExecutor(threads)
@@ -64,4 +56,4 @@ def _by_numpy(rng: np.random.Generator, sizes: Scale, threads: int) -> Callable[
 
 
 if __name__ == "__main__":
-    serve(make)
+    serve(machine_side)

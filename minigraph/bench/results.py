@@ -7,7 +7,8 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from minigraph.bench.cases import PRODUCT
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
@@ -23,12 +25,13 @@ from minigraph.version import __version__
 
 FILE = "results.json"
 PACKAGES = ("torch", "jax")
-NOISY = 0.15
+NOISY = 0.15  # a spread above this is unusual
+GIGA = 1e9
 LEVELS = (0, 1, 2, 3)
-UNTUNED = ", untuned"  # what the name of a level's side ends with
-LAST = "channels last"
-EAGER = "torch"  # the side whose losses ours are compared with
-OTHER = f"{EAGER}, {LAST}"  # the same library, for how far apart losses are that should be equal
+UNTUNED = ", untuned"  # the end of the name of an untuned level's side
+CHANNELS_LAST = "channels last"
+EAGER = "torch"  # the side whose losses are compared with minigraph's
+EAGER_LAST = f"{EAGER}, {CHANNELS_LAST}"  # the same library, to show how far equal losses differ
 
 
 @dataclass
@@ -37,13 +40,13 @@ class SideResult:
 
     seconds  of a step, one for each turn
     warmup   turns before those, until the times settled
-    cold     seconds from an imported library to the end of the first call, nothing being on disk
+    cold     seconds of the first call with empty caches, from after the library's import
     warm     the same in a second process; None if there was none
     peak     bytes of memory
     kernels  seconds of one call by kernel
-    error    what ended it early; empty if nothing did
-    losses   of the first steps, of the sides that were asked for them
-    lost     why there are none, though it was asked; empty if there are
+    error    what ended it early, else empty
+    losses   of the first steps of training, if the side was asked for them
+    lost     why a side that was asked for losses gave none, else empty
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -62,27 +65,22 @@ class SideResult:
 
     @property
     def scatter(self) -> float:
-        """The distance between the quartiles, in seconds."""
-        return _scatter(self.seconds)
+        """The distance between the quartiles, in seconds; of few turns, between the extremes."""
+        if len(self.seconds) < 4:
+            return max(self.seconds) - min(self.seconds)
+        low, _, high = statistics.quantiles(self.seconds, n=4)
+        return high - low
 
     @property
     def spread(self) -> float:
-        """The scatter over the median."""
+        """The scatter divided by the median."""
         return self.scatter / self.median
 
-
-def _scatter(seconds: Sequence[float]) -> float:
-    if len(seconds) < 4:
-        return max(seconds) - min(seconds)
-    low, _, high = statistics.quantiles(seconds, n=4)
-    return high - low
-
-
-def differ(a: SideResult, b: SideResult) -> bool:
-    """Return whether two sides differ by more than either scatters; one turn shows nothing."""
-    if min(len(a.seconds), len(b.seconds)) < 2:
-        return False
-    return abs(a.median - b.median) > max(a.scatter, b.scatter)
+    def differs(self, other: SideResult) -> bool:
+        """Return whether the medians differ by more than either scatter; one turn shows nothing."""
+        if min(len(self.seconds), len(other.seconds)) < 2:
+            return False
+        return abs(self.median - other.median) > max(self.scatter, other.scatter)
 
 
 @dataclass
@@ -103,14 +101,41 @@ class ProbeResult:
         return statistics.median(self.seconds)
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A roofline: the time to move the bytes or to compute the operations, whichever is longer.
+
+    bandwidth  bytes a second of the fastest copy, in the same rounds as the case
+    peak       operations a second of a matrix product, in the same rounds
+    """
+
+    bandwidth: float
+    peak: float
+    bytes: int
+    flops: int
+
+    @property
+    def of_memory(self) -> bool:
+        return self.bytes / self.bandwidth >= self.flops / self.peak
+
+    @property
+    def seconds(self) -> float:
+        return max(self.bytes / self.bandwidth, self.flops / self.peak)
+
+    def __str__(self) -> str:
+        if self.of_memory:
+            return f"{self.bytes / 1e6:,.1f} MB at {self.bandwidth / GIGA:.1f} GB/s"
+        return f"{self.flops / GIGA:,.4g} GFLOP at {self.peak / GIGA:,.0f} GFLOP/s"
+
+
 @dataclass
 class CaseResult:
     """What one case gave.
 
     images     in a step; 0 for an expression
-    published  MegBrain's speed over its level 0, by level
+    published  MegBrain's speed relative to its level 0, by level
     sides      by name: "level 3", "level 3, untuned", "torch.compile, channels last"
-    machine    what bounds everything, by name; see `bound`
+    machine    what the probe gave, by the name of its step
     """
 
     title: str
@@ -125,23 +150,32 @@ class CaseResult:
     def measured(self) -> dict[str, SideResult]:
         return {name: side for name, side in self.sides.items() if side.seconds}
 
-    def levels(self) -> dict[int, SideResult]:
-        """Return minigraph's tuned sides that were measured, by level."""
-        return self._levels("")
+    def levels(self, suffix: str = "") -> dict[int, SideResult]:
+        """Return minigraph's measured sides by level: the tuned ones, or those with a suffix."""
+        names = {level: f"level {level}{suffix}" for level in LEVELS}
+        return {level: self.measured[n] for level, n in names.items() if n in self.measured}
 
-    def untuned(self) -> dict[int, SideResult]:
-        """Return minigraph's untuned sides that were measured, by level."""
-        return self._levels(UNTUNED)
+    @property
+    def highest(self) -> tuple[int, SideResult] | None:
+        """The highest level that was measured; None if none was."""
+        return max(self.levels().items(), default=None, key=lambda item: item[0])
 
-    def _levels(self, suffix: str) -> dict[int, SideResult]:
-        found = {level: self.measured.get(f"level {level}{suffix}") for level in LEVELS}
-        return {level: side for level, side in found.items() if side is not None}
-
+    @property
     def best_peer(self) -> tuple[str, SideResult] | None:
-        """Return the fastest side that is not minigraph's; None if there is none."""
+        """The fastest side of another library; None if there is none."""
         measured = self.measured.items()
         peers = [(n, s) for n, s in measured if not n.startswith("level ") and not s.error]
         return min(peers, key=lambda peer: peer[1].median, default=None)
+
+    @property
+    def bound(self) -> Bound | None:
+        """The least time of a step; None if the probe did not run."""
+        steps = {name: step for name, step in self.machine.items() if step.seconds}
+        copies = [step.bytes / step.median for step in steps.values() if step.bytes]
+        if not copies or PRODUCT not in steps:
+            return None
+        peak = steps[PRODUCT].flops / steps[PRODUCT].median
+        return Bound(max(copies), peak, self.bytes, self.flops)
 
 
 @dataclass
@@ -149,7 +183,7 @@ class Results:
     """One run of the benchmark.
 
     options  as asked for on the command line
-    missing  libraries of peers that were asked for and not measured, with the reason
+    missing  libraries that were asked for and not measured, each with the reason
     """
 
     date: str
@@ -160,9 +194,43 @@ class Results:
     interrupted: bool = False
     cases: dict[str, CaseResult] = field(default_factory=dict)
 
+    @staticmethod
+    def begin(options: dict[str, Any]) -> Results:
+        """Return results without cases, of this machine and of today."""
+        library = onednn.library()
+        versions = {
+            "minigraph": __version__,
+            "python": sys.version.split()[0],
+            "numpy": np.__version__,
+            "oneDNN": library.version if library else "none",
+        }
+        for package in PACKAGES:
+            with suppress(metadata.PackageNotFoundError):
+                versions[package] = metadata.version(package)
+        memory = None
+        if hasattr(os, "sysconf"):
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        machine = {"processor": processor(), "cpus": cpus(), "memory": memory}
+        return Results(datetime.date.today().isoformat(), machine, versions, options)
+
+    @staticmethod
+    def read(folder: Path) -> Results:
+        """Return the results in a folder; GraphError if it has none that can be read."""
+        path = folder / FILE
+        try:
+            data = json.loads(path.read_text())
+            data["cases"] = {name: _case(values) for name, values in data["cases"].items()}
+            return Results(**data)
+        except FileNotFoundError:
+            raise GraphError(
+                f"{path} is missing; minigraph bench --out {folder} makes it"
+            ) from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise GraphError(f"{path} holds no results of minigraph bench ({error})") from None
+
     @property
     def spread(self) -> float:
-        """The median over all sides of the spread of their samples."""
+        """The median spread of all sides."""
         spreads = [side.spread for case in self.cases.values() for side in case.measured.values()]
         return statistics.median(spreads) if spreads else 0.0
 
@@ -171,7 +239,7 @@ class Results:
         return self.spread > NOISY
 
     def data(self) -> dict[str, Any]:
-        """Return this as what JSON knows."""
+        """Return the results as JSON's types."""
         return asdict(self)
 
     def write(self, folder: Path) -> None:
@@ -179,45 +247,7 @@ class Results:
         (folder / FILE).write_text(json.dumps(self.data(), indent=1) + "\n")
 
 
-def begin(options: dict[str, Any]) -> Results:
-    """Return results without any case, of this machine and now."""
-    library = onednn.library()
-    versions = {
-        "minigraph": __version__,
-        "python": sys.version.split()[0],
-        "numpy": np.__version__,
-        "oneDNN": library.version if library else "none",
-    }
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    machine = {"processor": processor(), "cpus": cpus(), "memory": _memory()}
-    return Results(datetime.date.today().isoformat(), machine, versions, options)
-
-
-def _memory() -> int | None:
-    """Return the bytes of memory of this machine; None where nobody says."""
-    if not hasattr(os, "sysconf"):
-        return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def read(folder: Path) -> Results:
-    """Return the results in a folder; GraphError if there are none that can be read."""
-    path = folder / FILE
-    try:
-        found = json.loads(path.read_text())
-        found["cases"] = {name: _case(data) for name, data in found["cases"].items()}
-        return Results(**found)
-    except FileNotFoundError:
-        raise GraphError(f"there is no {path}; minigraph bench --out {folder} makes one") from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise GraphError(f"{path} holds no results of minigraph bench ({error})") from None
-
-
-def _case(data: dict[str, Any]) -> CaseResult:
-    sides = {name: SideResult(**side) for name, side in data.pop("sides").items()}
-    machine = {name: ProbeResult(**step) for name, step in data.pop("machine").items()}
-    return CaseResult(**data, sides=sides, machine=machine)
+def _case(data: Mapping[str, Any]) -> CaseResult:
+    sides = {name: SideResult(**side) for name, side in data["sides"].items()}
+    machine = {name: ProbeResult(**step) for name, step in data["machine"].items()}
+    return CaseResult(**{**data, "sides": sides, "machine": machine})

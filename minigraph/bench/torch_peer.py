@@ -9,31 +9,28 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from minigraph.bench import losses
-from minigraph.bench.cases import LEARNING_RATE, Expression, Training
-from minigraph.bench.networks import module
-from minigraph.bench.precision import PRECISIONS
-from minigraph.bench.results import LAST
+from minigraph.bench.cases import (
+    LEARNING_RATE,
+    LOSSES,
+    PRECISIONS,
+    Expression,
+    TrainingStep,
+    first_value,
+)
+from minigraph.bench.networks import with_residual, without_dropout
+from minigraph.bench.results import CHANNELS_LAST
 from minigraph.bench.worker import Side, Task, serve
 
-
-class Residual(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, body: Any, shortcut: Any) -> None:
-        super().__init__()
-        self.body, self.shortcut = body, shortcut
-
-    def forward(self, x: Any) -> Any:
-        return functional.relu(self.body(x) + self.shortcut(x))
+LIBRARY = with_residual(torch.nn)
 
 
-def make(task: Task) -> Side:
-    """Build the case; its setting may hold "compiled" and "channels last" (with a fused Adam)."""
+def torch_side(task: Task) -> Side:
+    """Build the case; the setting may hold "compiled" and "channels last" (with a fused Adam)."""
     torch.set_num_threads(task.threads)
     torch.set_flush_denormal(True)
     if task.device != "cpu":
         torch.cuda.set_device(task.device)
-    best = LAST in task.setting
-    torch.backends.cudnn.benchmark = best
+    torch.backends.cudnn.benchmark = CHANNELS_LAST in task.setting
     torch.backends.cuda.matmul.allow_tf32 = task.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = task.precision == "tf32"
     subject = task.subject
@@ -41,9 +38,9 @@ def make(task: Task) -> Side:
     if isinstance(subject, Expression):
         step = _expression(subject, task)
     else:
-        step = _training(subject, module(torch.nn, subject.layers, Residual), task)
+        step = _training(subject, subject.network(LIBRARY), task)
 
-    def synchronized() -> None:
+    def until_done() -> None:
         step()
         if task.device != "cpu":
             torch.cuda.synchronize()
@@ -51,20 +48,20 @@ def make(task: Task) -> Side:
     def details() -> dict[str, Any]:
         return {} if task.device == "cpu" else {"peak": torch.cuda.max_memory_allocated()}
 
-    def first_losses() -> list[float]:
-        assert isinstance(subject, Training)
-        same = losses.alike(subject)
-        net = module(torch.nn, same.layers, Residual)
+    def losses() -> list[float]:
+        assert isinstance(subject, TrainingStep)
+        net = subject.network(without_dropout(LIBRARY))
         with torch.no_grad():
             for name, parameter in net.named_parameters():
-                parameter.copy_(torch.from_numpy(losses.initial(name, tuple(parameter.shape))))
-        return losses.first_losses(_training(same, net, task))
+                parameter.copy_(torch.from_numpy(first_value(name, tuple(parameter.shape))))
+        train = _training(subject, net, task)
+        return [train() for _ in range(LOSSES)]
 
-    return Side({"step": synchronized}, details, first_losses)
+    return Side({"step": until_done}, details, losses)
 
 
 def _compiled(fn: Any, task: Task) -> Any:
-    """Return a function as the setting asks for it."""
+    """Return a function, compiled if the setting asks for it."""
     if "compiled" not in task.setting:
         return fn
     return torch.compile(fn, mode="default" if task.device == "cpu" else "max-autotune")
@@ -77,8 +74,8 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
     fn = _compiled(formula, task)
     data = [torch.from_numpy(x).to(task.device) for x in subject.data()]
     for x in data if "compiled" in task.setting else ():
-        torch._dynamo.mark_static_address(x)  # a CUDA graph copies its inputs but for these
-    last = [None]
+        torch._dynamo.mark_static_address(x)  # else a CUDA graph copies its inputs
+    last = [None]  # a caller keeps a result until the next one
 
     def step() -> None:
         with torch.no_grad():
@@ -87,20 +84,20 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
     return step
 
 
-def _training(subject: Training, net: Any, task: Task) -> Callable[[], float]:
-    """Return a step that trains a network, and gives the loss."""
-    device, best = task.device, LAST in task.setting
-    net = net.to(device)
-    data = [
-        (torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)) for x, y in subject.data()
-    ]
-    if best:
-        net = net.to(memory_format=torch.channels_last)
-        data = [(x.to(memory_format=torch.channels_last), y) for x, y in data]
+def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float]:
+    """Return a step that trains a network and returns the loss."""
+    best = CHANNELS_LAST in task.setting
+    layout = {"memory_format": torch.channels_last} if best else {}
+    net = net.to(task.device, **layout)
+    batches = cycle(
+        [
+            (torch.from_numpy(x).to(task.device, **layout), torch.from_numpy(y).to(task.device))
+            for x, y in subject.data()
+        ]
+    )
     adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE, fused=best or None)
-    small = getattr(torch, task.precision) if PRECISIONS[task.precision].small else None
+    small = getattr(torch, task.precision) if PRECISIONS[task.precision].width < 4 else None
     scaler = torch.amp.GradScaler(enabled=small is torch.float16)
-    batches = cycle(data)
 
     def loss_of(x: Any, y: Any) -> Any:
         return functional.cross_entropy(net(x), y)
@@ -121,4 +118,4 @@ def _training(subject: Training, net: Any, task: Task) -> Callable[[], float]:
 
 
 if __name__ == "__main__":
-    serve(make)
+    serve(torch_side)

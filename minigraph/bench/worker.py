@@ -1,33 +1,39 @@
-"""The worker: a process that runs one side of one case, a turn at each request.
+"""A worker: a process that runs one side of one case, a turn at each request.
 
-It is given a `Task` as JSON and answers in lines of JSON: first how long the first call took, then
-to each line `turn` the seconds of a step by name, to `details` what else it knows of the steps, to
-`losses` those of the first steps of training.  What goes wrong is an answer too.
+The process gets a `Task` as JSON and answers in lines of JSON: first how long its first call took,
+then to each line `turn` the seconds of a step by name, to `details` what else it knows about the
+steps, and to `losses` the losses of the first steps of training.  An error is an answer too.
+`Worker` is the parent's end.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from minigraph.bench.cases import Case, case
 
-PAUSE, LONG = 0.02, 0.1
+PAUSE = 0.02  # seconds before a turn
+LONG = 0.1  # seconds: shorter steps are run several times in a turn
 
 
 @dataclass(frozen=True)
 class Task:
     """What a worker has to do.
 
-    setting  of the side: a level, a mode of the peer
-    budget   seconds of tuning a compile
+    setting  a level, or the mode of a peer
+    budget   seconds of tuning per compile
     """
 
     case: str
@@ -46,11 +52,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Side:
-    """What is run.
+    """What a worker runs.
 
-    steps    each runs to its end, results included
-    details  what there is to know afterwards, by name
-    losses   of the first steps of a training that begins anew; see `losses`
+    steps    each runs until its results are there
+    details  returns what is known afterwards, by name
+    losses   returns the losses of the first steps of a training that starts from `first_value`
     """
 
     steps: Mapping[str, Callable[[], None]]
@@ -58,17 +64,21 @@ class Side:
     losses: Callable[[], list[float]] = field(default=list)
 
 
+# ---------------------------------------------------------------- in the worker
+
+
 def serve(make: Callable[[Task], Side]) -> None:
-    """Be a worker until the end of the input."""
+    """Answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
 
-    def say(what: Any) -> None:
-        print(json.dumps(what), file=answers, flush=True)
+    def say(answer: Any) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
 
     try:
         task = Task(**json.loads(sys.argv[1]))
-        _keep_to(task.threads)
+        if hasattr(os, "sched_setaffinity"):  # not every library takes a number of threads
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task.threads])
         start = time.perf_counter()
         side = make(task)
         for step in side.steps.values():
@@ -82,36 +92,93 @@ def serve(make: Callable[[Task], Side]) -> None:
                     say({"losses": side.losses()})
                 case _:
                     time.sleep(PAUSE)
-                    say({name: steady(step) for name, step in side.steps.items()})
-    except Exception as error:  # a worker's failure is a line in the table
+                    say({name: seconds(step) for name, step in side.steps.items()})
+    except Exception as error:  # a failure is a line in the table
         words = " ".join(str(error).split())
         say({"error": f"{type(error).__name__}: {words}"[:300]})
 
 
-def _keep_to(threads: int) -> None:
-    """Let this process use as many processors as threads: not every library takes a number."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+def seconds(step: Callable[[], None]) -> float:
+    """Return the seconds of a step: of one run, or the median of several runs of a short step.
 
-
-def steady(step: Callable[[], None]) -> float:
-    """Return the seconds of a step: of one, or the median of several if one is short.
-
-    OpenMP's threads go on spinning for a few milliseconds after their work; in the pause before a
-    turn the other sides' fall asleep.  A short step is run once before it counts.
+    OpenMP's threads spin for a few milliseconds after their work; in the pause before a turn those
+    of the other sides fall asleep.  The first run of a short step is not counted.
     """
-    seconds: list[float] = []
-    while sum(seconds) < LONG:
+    times: list[float] = []
+    while sum(times) < LONG:
         start = time.perf_counter()
         step()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:] or seconds)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:] or times)
 
 
 def peak_memory() -> int | None:
-    """Return the most bytes this process ever had in memory; None where nobody says."""
+    """Return the most bytes this process ever had in memory; None where the system does not say."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return None
     return next((1024 * int(x.split()[1]) for x in lines if x.startswith("VmHWM:")), None)
+
+
+# ---------------------------------------------------------------- in the parent
+
+
+class Failure(Exception):
+    """A worker cannot go on; the text is one line."""
+
+
+class Worker:
+    """A process that runs one side of one case; `first` is the seconds of its first call."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._printed = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._printed,
+            text=True,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches only the parent, which ends the worker
+        )
+        try:
+            self.first: float = self._answer()["first"]
+        except BaseException:
+            self.kill()
+            raise
+
+    def ask(self, request: str) -> dict[str, Any]:
+        """Return the answer to a request; raises Failure if the worker cannot go on."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # _answer says why
+            print(request, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Failure(self._last_words(self._process.wait()))
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise Failure(answer["error"])
+        return answer
+
+    def _last_words(self, status: int) -> str:
+        if status == -signal.SIGKILL:
+            return "was killed, probably by the system because it ran out of memory"
+        self._printed.seek(0)
+        lines = self._printed.read().split("\n")
+        last = next((x.strip() for x in reversed(lines) if x.strip()), "it printed nothing")
+        return f"ended with status {status}: {last[:200]}"
+
+    def kill(self) -> None:
+        """End the process; a second call does nothing."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # with the compilers that it started
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._printed):
+            assert pipe is not None
+            with suppress(BrokenPipeError):  # of requests that nobody will read
+                pipe.close()

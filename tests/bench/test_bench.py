@@ -13,13 +13,14 @@ import pytest
 
 import minigraph as mg
 from minigraph import cli, nn
-from minigraph.bench import command, cost, losses, measure, networks, ours
+from minigraph.bench import command, measure, networks, ours
 from minigraph.bench import plan as plans
-from minigraph.bench.cases import NAMES, NETWORKS, case
-from minigraph.bench.page import terminal
-from minigraph.bench.process import Worker
-from minigraph.bench.results import SideResult, read
-from minigraph.bench.scale import scale
+from minigraph.bench.cases import LOSSES, NAMES, NETWORKS, case, first_value, scale
+from minigraph.bench.page import terminal_lines
+from minigraph.bench.plan import Plan
+from minigraph.bench.results import Results, SideResult
+from minigraph.bench.tables import loss_difference
+from minigraph.bench.worker import Worker
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ def out(tmp_path_factory):
 
 
 def test_a_run_keeps_every_sample_of_every_side(out):
-    found = read(out)
+    found = Results.read(out)
     assert list(found.cases) == ["mlp"]
     mlp = found.cases["mlp"]
     assert list(mlp.sides) == ["level 0", "level 3"]
@@ -146,9 +147,8 @@ def run(monkeypatch):
 
     def run(commands, progress=silent, models=("abc",), flags=("--quick",), keep=lambda _: None):
         plan = planned(*flags, "--device", "cpu", "--models", ",".join(models))
-        for module in (measure, cost):
-            monkeypatch.setattr(module, "sides", lambda plan, model, missing: commands)
-        return measure.run(plan, {}, progress, keep)
+        monkeypatch.setattr(Plan, "sides", lambda plan, model: commands)
+        return measure.measure(plan, {}, progress, keep)
 
     return run
 
@@ -167,23 +167,23 @@ def test_a_worker_that_fails_is_a_line_and_not_the_end(run, end, words):
     sides = found.cases["abc"].sides
     assert len(sides["level 0"].seconds) == 5 and not sides["level 0"].error
     assert len(sides["torch"].seconds) == 1 and words in sides["torch"].error
-    assert any(words in line for line in terminal(found))
+    assert any(words in line for line in terminal_lines(found))
 
 
 def test_a_worker_that_does_not_start_is_a_line_and_not_the_end(run):
     broken = [sys.executable, "-S", "-c", "import there_is_no_such_module"]
     found = run({"level 0": scripted(), "jax": broken})
     assert "there_is_no_such_module" in found.cases["abc"].sides["jax"].error
-    assert found.cases["abc"].best_peer() is None
-    assert any(", jax: ended with status 1" in line for line in terminal(found))
+    assert found.cases["abc"].best_peer is None
+    assert any(", jax: ended with status 1" in line for line in terminal_lines(found))
 
 
 def test_a_case_that_cannot_be_run_is_said_in_the_words_of_its_error(tmp_path):
     plan = planned("--quick", "--device", "cpu")
-    command = plans.sides(plan, "mlp", ())["level 0"]
-    measurement = measure.Measurement(plan, "mlp", silent)
-    measurement.run({"level 0": [*command[:-1], '{"case": "nothing"}']}, tmp_path / "mlp")
-    assert measurement.found.sides["level 0"].error.startswith("TypeError: ")
+    command = plan.sides("mlp")["level 0"]
+    case_run = measure.CaseRun(plan, "mlp", silent)
+    case_run.measure({"level 0": [*command[:-1], '{"case": "nothing"}']}, tmp_path / "mlp")
+    assert case_run.result.sides["level 0"].error.startswith("TypeError: ")
 
 
 def test_ctrl_c_keeps_what_was_measured(run):
@@ -199,7 +199,7 @@ def test_ctrl_c_keeps_what_was_measured(run):
     assert list(found.cases) == ["abc"]
     sides = found.cases["abc"].sides
     assert (len(sides["level 0"].seconds), len(sides["torch"].seconds)) == (1, 0)
-    assert any("Interrupted" in line for line in terminal(found))
+    assert any("Interrupted" in line for line in terminal_lines(found))
 
 
 def test_what_is_measured_is_kept_after_each_case(run):
@@ -220,19 +220,29 @@ def test_every_other_round_is_in_reverse(run):
     assert turns == ["0", "3", "torch", "torch", "3", "0"]
 
 
-def test_peers_that_are_not_installed_are_named(run, monkeypatch):
+def test_peers_that_are_not_installed_are_named(monkeypatch):
     monkeypatch.setattr(plans, "find_spec", lambda name: None)
-    absent = run({"level 0": scripted()}).missing
-    assert absent == {"torch": "is not installed", "jax": "is not installed"}
-    assert list(plans.sides(planned("--device", "cpu"), "abc", absent)) == [
-        "machine",
-        *(f"level {level}" for level in (0, 1, 2, 3)),
-    ]
+    plan = planned("--device", "cpu")
+    assert plan.missing() == {"torch": "is not installed", "jax": "is not installed"}
+    assert list(plan.sides("abc")) == ["machine", *(f"level {level}" for level in (0, 1, 2, 3))]
 
 
-def test_an_expression_has_no_channels_and_nothing_to_tune():
+def test_the_results_name_the_peers_that_are_not_installed(run, monkeypatch):
+    monkeypatch.setattr(plans, "find_spec", lambda name: None)
+    assert run({"level 0": scripted()}).missing == {"torch": "is not installed"} | {
+        "jax": "is not installed"
+    }
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Let all peers seem to be installed."""
+    monkeypatch.setattr(plans, "find_spec", lambda name: name)
+
+
+def test_an_expression_has_no_channels_and_nothing_to_tune(installed):
     plan = planned("--device", "cpu", "--untuned", "--levels", "0,2,3", "--peers", "torch")
-    of_expression, of_network = (plans.sides(plan, name, ()).keys() for name in ("abc", "mlp"))
+    of_expression, of_network = (plan.sides(name).keys() for name in ("abc", "mlp"))
     assert list(of_expression) == ["machine", "level 0", "level 2", "level 3", "torch"]
     assert of_network - of_expression == {
         "level 2, untuned",
@@ -249,21 +259,20 @@ def on_cuda():
     return replace(planned("--device", "cpu"), device="cuda", precision="bfloat16")
 
 
-def test_jax_is_left_out_where_it_has_no_such_precision(monkeypatch):
-    monkeypatch.setattr(plans, "find_spec", lambda name: name)
+def test_jax_is_left_out_where_it_has_no_such_precision(installed):
     small = on_cuda()
-    assert plans.missing(small) == {"jax": "is not measured in bfloat16"}
-    assert plans.missing(replace(small, precision="tf32")) == {}
-    commands = plans.sides(small, "mlp", plans.missing(small))
+    assert small.missing() == {"jax": "is not measured in bfloat16"}
+    assert replace(small, precision="tf32").missing() == {}
+    commands = small.sides("mlp")
     assert "jax" not in commands and "torch" in commands
     assert all(json.loads(command[-1])["precision"] == "bfloat16" for command in commands.values())
 
 
-def test_on_a_gpu_networks_are_compiled_by_pytorch_in_one_memory_format():
-    sides = plans.sides(on_cuda(), "resnet50", ())
+def test_on_a_gpu_networks_are_compiled_by_pytorch_in_one_memory_format(installed):
+    sides = on_cuda().sides("resnet50")
     assert "torch.compile, channels last" in sides and "torch.compile" not in sides
     assert {"torch", "torch, channels last"} <= sides.keys()
-    assert "torch.compile" in plans.sides(on_cuda(), "abc", ())
+    assert "torch.compile" in on_cuda().sides("abc")
 
 
 @pytest.mark.parametrize(
@@ -275,15 +284,22 @@ def test_on_a_gpu_networks_are_compiled_by_pytorch_in_one_memory_format():
     ],
 )
 def test_precision_and_tuning_are_options_of_a_side(monkeypatch, setting, precision, options):
-    def comp_graph(device, options):
-        asked.append(options)
-        raise StopIteration  # all has been asked
+    class Recorder:
+        def __init__(self, device, options):
+            self.options = options
+            asked.append(options)
+
+        def set_option(self, name, value):
+            self.options[name] = value
+
+        def compile(self, *arguments):
+            raise StopIteration  # all has been asked
 
     asked = []
     task = replace(on_cuda().task("mlp", setting), precision=precision)
-    monkeypatch.setattr(mg, "comp_graph", comp_graph)
+    monkeypatch.setattr(mg, "comp_graph", Recorder)
     with pytest.raises(StopIteration):
-        ours.make(task)
+        ours.minigraph_side(task)
     shared = {"num_threads": task.threads, "autotune.budget": task.budget}
     assert asked == [{**shared, **options}]
 
@@ -320,7 +336,7 @@ def test_the_probe_keeps_a_gpu_busy():
 
 def test_a_turn_on_a_gpu_is_expected_to_take_a_moment():
     plan = on_cuda()
-    assert all(cost.turn_cost(plan, plan.task(name, "").subject) < 0.5 for name in NAMES)
+    assert all(plan.turn_seconds(plan.task(name).subject) < 0.5 for name in NAMES)
 
 
 def test_the_bar_ends_where_it_was_to_end(run):
@@ -328,8 +344,8 @@ def test_the_bar_ends_where_it_was_to_end(run):
     commands = {"level 3": scripted(losses=[1.0]), "torch": scripted(losses=[1.0])}
     flags = ("--repeats", "2")
     run(commands, lambda what, seconds: said.append(seconds), ("abc", "mlp"), flags)
-    expected = cost.cost(planned(*flags, "--device", "cpu", "--models", "abc,mlp"))
-    assert sum(said) == pytest.approx(expected)
+    plan = planned(*flags, "--device", "cpu", "--models", "abc,mlp")
+    assert sum(said) == pytest.approx(plan.seconds())
 
 
 # ---------------------------------------------------------------- the losses
@@ -353,7 +369,7 @@ def test_losses_of_the_highest_level_and_of_pytorch_are_kept(run):
     ],
 )
 def test_no_losses_without_time_training_or_either_side(model, flags, names):
-    assert plans.followed(planned(*flags, "--device", "cpu"), model, names) == []
+    assert planned(*flags, "--device", "cpu").compared(model, names) == []
 
 
 def test_losses_that_fail_harm_nothing_else(run):
@@ -363,40 +379,40 @@ def test_losses_that_fail_harm_nothing_else(run):
     assert "out of memory" in mine.lost and not mine.error and not mine.losses
     assert len(mine.seconds) == 2 and mine.peak == 1 << 30
     assert theirs.losses == [2.0] and not theirs.lost
-    assert any("level 3: was killed" in line for line in terminal(found))
+    assert any("level 3: was killed" in line for line in terminal_lines(found))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 def test_the_first_losses_are_those_of_pytorch():
     plan = planned("--device", "cpu", "--batch-size", "4", "--threads", "1")
-    commands = plans.sides(plan, "mlp", ())
+    commands = plan.sides("mlp")
     found = []
     for name in ("level 3", "torch"):
         worker = Worker(commands[name], os.environ)
         found.append(worker.ask("losses")["losses"])
         worker.kill()
     mine, theirs = found
-    assert len(mine) == losses.STEPS and mine[-1] < 0.9 * mine[0]
-    assert losses.difference(mine, theirs) < 1e-3
+    assert len(mine) == LOSSES and mine[-1] < 0.9 * mine[0]
+    assert loss_difference(mine, theirs) < 1e-3
 
 
 def test_first_values_follow_from_name_and_shape():
-    weight = losses.initial("0.weight", (64, 3, 11, 11))
-    assert (weight == losses.initial("0.weight", (64, 3, 11, 11))).all()
-    assert (weight != losses.initial("3.weight", (64, 3, 11, 11))).any()
+    weight = first_value("0.weight", (64, 3, 11, 11))
+    assert (weight == first_value("0.weight", (64, 3, 11, 11))).all()
+    assert (weight != first_value("3.weight", (64, 3, 11, 11))).any()
     assert weight.std() == pytest.approx((3 * 3 * 11 * 11) ** -0.5, rel=0.05)
-    assert set(losses.initial("1.weight", (5,))) == {1} and not losses.initial("1.bias", (5,)).any()
+    assert set(first_value("1.weight", (5,))) == {1} and not first_value("1.bias", (5,)).any()
 
 
 def test_libraries_differ_by_their_largest_distance_over_the_loss():
-    assert losses.difference([1.0, 2.2, 4.0], [1.0, 2.0, 4.2]) == pytest.approx(0.1)
-    assert math.isnan(losses.difference([1.0, math.nan, 1.0], [1.0, 1.0, 1.0]))
+    assert loss_difference([1.0, 2.2, 4.0], [1.0, 2.0, 4.2]) == pytest.approx(0.1)
+    assert math.isnan(loss_difference([1.0, math.nan, 1.0], [1.0, 1.0, 1.0]))
 
 
 def test_dropout_is_left_out_of_the_losses():
-    subject = losses.alike(case("alexnet"))
-    assert len(subject.layers) == len(NETWORKS["alexnet"].layers) - 2
-    assert networks.parameters(subject.layers) == SIZES["alexnet"]
+    net = networks.alexnet(networks.without_dropout(ours.LIBRARY))
+    dropped = [layer.p for layer in net.modules() if isinstance(layer, nn.Dropout)]
+    assert dropped == [0, 0]
 
 
 # ---------------------------------------------------------------- the networks
@@ -412,12 +428,11 @@ def test_the_networks_are_those_of_the_examples(name):
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     net = example.AlexNet() if name == "alexnet" else getattr(example, name)()
-    layers = NETWORKS[name].layers
-    made = networks.module(nn, layers, ours.Residual)
+    made = NETWORKS[name].network(ours.LIBRARY)
     x = mg.input("x", (2, 3, 224, 224))
     shapes = [sorted(p.shape for p in each.parameters()) for each in (net, made)]
     assert shapes[0] == shapes[1]
-    assert networks.parameters(layers) == SIZES[name]
+    assert case(name).arithmetic.parameters == SIZES[name]
     assert made(x).shape == net(x).shape
 
 
@@ -426,11 +441,8 @@ def test_the_networks_are_those_of_the_examples(name):
 )
 def test_a_training_step_computes_three_times_what_is_published_for_an_image(name, multiplications):
     subject = case(name, batch_size=2)
-    images = networks.walk(subject.layers, subject.shape)
-    first = next(after for layer, _, after in images if isinstance(layer, networks.Conv))
-    stem = subject.layers[0]
-    unasked = stem.inputs * stem.kernel**2 * first[0] * first[1] * first[2]
-    assert subject.flops == pytest.approx(2 * 2 * (3 * multiplications - unasked), rel=0.002)
+    first = 64 * 55 * 55 * 3 * 11 * 11 if name == "alexnet" else 64 * 112 * 112 * 3 * 7 * 7
+    assert subject.flops == pytest.approx(2 * 2 * (3 * multiplications - first), rel=0.002)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,27 +2,16 @@
 
 import pytest
 
-from minigraph.bench.bound import bound
-from minigraph.bench.page import page, terminal
-from minigraph.bench.results import (
-    CaseResult,
-    ProbeResult,
-    Results,
-    SideResult,
-    begin,
-    differ,
-    read,
-)
-from minigraph.bench.runs import runs
-from minigraph.bench.summary import tables
-from minigraph.bench.table import SAME
+from minigraph.bench.page import markdown_page, terminal_lines
+from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
+from minigraph.bench.tables import SAME, runs, tables
 
 # ---------------------------------------------------------------- the tables
 
 
 def results(samples, title="a * b * c", published=None, images=0, **more):
     """Return results of one case with these samples of its sides."""
-    found = begin({"threads": 2})
+    found = Results.begin({"threads": 2})
     sides = {name: SideResult(seconds) for name, seconds in samples.items()}
     found.cases["abc"] = CaseResult(title, images, 8 << 30, 0, published or {}, sides, **more)
     return found
@@ -56,7 +45,7 @@ def test_where_no_peers_are_asked_for_there_is_no_table_of_them():
     assert tables(found)["peers"].rows == [["a * b * c", "1000.0 ms (level 3)", "-", "-", "-"]]
     found.options["peers"] = []
     assert tables(found)["peers"].rows == []
-    assert "Peers" not in "\n".join(terminal(found))
+    assert "Peers" not in "\n".join(terminal_lines(found))
 
 
 def test_the_fastest_peer_counts():
@@ -73,13 +62,13 @@ def test_a_spread_larger_than_the_difference_is_no_difference(slower):
 
 
 def test_one_turn_shows_no_difference():
-    assert not differ(SideResult([1.0]), SideResult([5.0]))
+    assert not SideResult([1.0]).differs(SideResult([5.0]))
 
 
 def test_a_noisy_machine_is_said_to_be_noisy():
     noisy, quiet = results({"level 0": LOUD}), results({"level 0": QUIET})
-    assert any("noisy" in line for line in terminal(noisy))
-    assert not any("noisy" in line for line in terminal(quiet))
+    assert any("noisy" in line for line in terminal_lines(noisy))
+    assert not any("noisy" in line for line in terminal_lines(quiet))
 
 
 def test_the_bound_is_the_slower_of_moving_and_computing():
@@ -90,18 +79,18 @@ def test_the_bound_is_the_slower_of_moving_and_computing():
     }
     found = results({"level 3": QUIET}, machine=machine)
     abc = found.cases["abc"]
-    limit = bound(abc)
+    limit = abc.bound
     assert limit.of_memory and limit.bandwidth == 16
     assert limit.seconds == pytest.approx(abc.bytes / limit.bandwidth)
     abc.bytes, abc.flops = 1, 3000
-    limit = bound(abc)
+    limit = abc.bound
     assert not limit.of_memory and limit.seconds == pytest.approx(3)
     assert tables(found)["bound"].rows[0][1:3] == ["300% (level 3)", "3000.0 ms"]
 
 
 def test_without_the_machine_there_is_no_bound():
     found = results({"level 3": QUIET})
-    assert bound(found.cases["abc"]) is None
+    assert found.cases["abc"].bound is None
     assert tables(found)["bound"].rows == [["a * b * c", *"----"]]
 
 
@@ -111,19 +100,21 @@ def test_results_are_read_back_as_they_were_written(tmp_path):
     found.cases["abc"].machine["copy"] = ProbeResult(8, 0, QUIET)
     found.missing = {"jax": "is not installed"}
     found.write(tmp_path)
-    assert read(tmp_path) == found
-    assert page(read(tmp_path), ["levels.svg"]) == page(found, ["levels.svg"])
+    assert Results.read(tmp_path) == found
+    assert markdown_page(Results.read(tmp_path), ["levels.svg"]) == markdown_page(
+        found, ["levels.svg"]
+    )
 
 
 def test_a_library_that_is_not_compared_with_is_named():
     found = results({"level 0": QUIET})
     found.missing = {"jax": "is not measured in bfloat16"}
-    assert "jax is not measured in bfloat16, so it is not compared with." in terminal(found)
+    assert "jax is not measured in bfloat16, so it is not compared with." in terminal_lines(found)
 
 
 def test_nothing_measured_is_a_page_too():
-    assert "minigraph bench" in page(begin({}), [])
-    assert isinstance(begin({}), Results)
+    assert "minigraph bench" in markdown_page(Results.begin({}), [])
+    assert isinstance(Results.begin({}), Results)
 
 
 # ---------------------------------------------------------------- tuning and losses
@@ -133,7 +124,7 @@ def test_what_is_untuned_is_no_level_and_no_peer():
     samples = {"level 3": QUIET, "level 3, untuned": scaled(QUIET, 0.5), "jax": scaled(QUIET, 2)}
     case = results(samples).cases["abc"]
     assert list(case.levels()) == [3] and case.levels()[3].seconds == QUIET
-    assert case.best_peer()[0] == "jax"
+    assert case.best_peer[0] == "jax"
 
 
 def test_what_tuning_gives_stands_beside_what_there_is_without():

@@ -3,10 +3,9 @@
 import pytest
 
 import minigraph as mg
-from minigraph import nn, ops, optim
-from minigraph.bench import networks
+from minigraph import ops, optim
 from minigraph.bench.cases import EXPRESSIONS, NETWORKS
-from minigraph.bench.ours import Residual
+from minigraph.bench.ours import LIBRARY
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
@@ -46,7 +45,7 @@ def compile(options, inputs, outputs, updates=None):
 
 
 def train(options, name):
-    net = networks.module(nn, NETWORKS[name].layers, Residual)
+    net = NETWORKS[name].network(LIBRARY)
     shape = (2, 1, 28, 28) if name == "mlp" else (2, 3, 64, 64)
     x, labels = mg.input("x", shape), mg.input("labels", (2,), "int64")
     loss = ops.cross_entropy(net(x), labels)

@@ -1,0 +1,354 @@
+"""The tables of one run, and the one over several runs, as text and as Markdown.
+
+Where two times differ by less than their samples scatter, a table names no winner.
+"""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minigraph.bench.cases import LOSSES, USUAL
+from minigraph.bench.results import (
+    EAGER,
+    EAGER_LAST,
+    UNTUNED,
+    Bound,
+    CaseResult,
+    Results,
+    SideResult,
+)
+
+NOTHING = "-"
+SAME = "no difference"
+WITHIN = "~"  # stands before a ratio of times that do not differ
+COMPILED = "torch.compile"
+WIDTH = 100  # of a sentence in a terminal
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text below a header.
+
+    about  explains the columns
+    notes  what is too long for a row, a line each
+    """
+
+    title: str
+    about: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def text(self) -> list[str]:
+        """Return lines for a terminal, with aligned columns."""
+        cells = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        rule = "  ".join("-" * width for width in widths)
+        about = textwrap.wrap(self.about, WIDTH)
+        return [self.title, "", *about, "", lines[0], rule, *lines[1:], *self.notes]
+
+    def markdown(self) -> list[str]:
+        """Return the rows and the notes as Markdown."""
+        cells = [self.header, ["---"] * len(self.header), *self.rows]
+        lines = ["| " + " | ".join(map(_escaped, row)) + " |" for row in cells]
+        for note in self.notes:
+            lines += ["", _escaped(note)]
+        return lines
+
+
+def _escaped(cell: str) -> str:
+    """Return a cell that Markdown shows as it is: `a * b * c` would be in italics."""
+    return cell if set(cell) == {"-"} else cell.replace("*", r"\*").replace("|", r"\|")
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds, with three digits."""
+    ms = 1e3 * seconds
+    return f"{ms:.3f} ms" if ms < 1 else f"{ms:.2f} ms" if ms < 10 else f"{ms:.1f} ms"
+
+
+def tables(results: Results) -> dict[str, Table]:
+    """Return the tables of one run, by name."""
+    return {
+        "levels": _levels(results),
+        "peers": _peers(results),
+        "bound": _bounds(results),
+        "tuning": _tuning(results),
+        "losses": _losses(results),
+        "sides": _sides(results),
+    }
+
+
+def _ratio(theirs: SideResult, ours: SideResult) -> str:
+    """Return how many times as fast ours is."""
+    return f"{theirs.median / ours.median:.2f}"
+
+
+def _levels(results: Results) -> Table:
+    measured = sorted({level for case in results.cases.values() for level in case.levels()})
+    rows = []
+    for case in results.cases.values():
+        row = [case.title]
+        for level in measured:
+            published = case.published.get(str(level))
+            bracket = f" ({published:.0%})" if published else ""
+            row.append(_percent(case.levels(), level) + bracket)
+        rows.append(row)
+    about = (
+        "Speed of each level in percent of level 0, whose time is given. In brackets: the speed "
+        "that MegBrain published for its level."
+    )
+    return Table("Levels", about, ["", *(f"level {level}" for level in measured)], rows)
+
+
+def _percent(levels: dict[int, SideResult], level: int) -> str:
+    if level not in levels or 0 not in levels:
+        return NOTHING
+    if level == 0:
+        return milliseconds(levels[0].median)
+    if not levels[0].differs(levels[level]):
+        return SAME
+    return f"{levels[0].median / levels[level].median:.0%}"
+
+
+def _peers(results: Results) -> Table:
+    rows = []
+    for case in results.cases.values():
+        if not case.highest or results.options.get("peers") == []:
+            continue
+        level, ours = case.highest
+        row = [case.title, f"{milliseconds(ours.median)} (level {level})"]
+        if case.best_peer:
+            name, peer = case.best_peer
+            ratio = _ratio(peer, ours) if ours.differs(peer) else f"{SAME} ({_ratio(peer, ours)})"
+            rows.append([*row, name, milliseconds(peer.median), ratio])
+        else:
+            rows.append([*row, NOTHING, NOTHING, NOTHING])
+    about = (
+        "How many times as fast the highest level is as the fastest other library. On expressions, "
+        "the others allocate a new result in each call; minigraph reuses results that the caller "
+        "has dropped, and new memory pages cost more time than the arithmetic."
+    )
+    notes = [f"{name} {why}." for name, why in results.missing.items()]
+    notes += [
+        f"{case.title}: {name} failed and is left out."
+        for case in results.cases.values()
+        for name, side in case.sides.items()
+        if side.error and not name.startswith("level ")
+    ]
+    header = ["", "minigraph", "best peer", "its time", "times as fast"]
+    return Table("Peers", about, header, rows, notes)
+
+
+def _bounds(results: Results) -> Table:
+    rows = []
+    for case in results.cases.values():
+        if case.highest:
+            level, ours = case.highest
+            cells = _bound(case.bound, level, ours) if case.bound else [NOTHING] * 4
+            rows.append([case.title, *cells])
+    about = (
+        "The bound is the least time of a step: the time to move its bytes at the speed of the "
+        "fastest copy, or to compute its convolutions and matrix products at the speed of a matrix "
+        "product, whichever is longer; the speeds are measured in the same rounds. The share is "
+        "the bound divided by the step's time. It exceeds 100% where data fit the caches, and with "
+        "Winograd's algorithm, which needs fewer operations than the direct one that is counted."
+    )
+    header = ["", "share of the bound", "bound", "limited by", "from"]
+    return Table("Bounds", about, header, rows)
+
+
+def _bound(bound: Bound, level: int, ours: SideResult) -> list[str]:
+    share = f"{bound.seconds / ours.median:.0%} (level {level})"
+    limit = "memory" if bound.of_memory else "arithmetic"
+    return [share, milliseconds(bound.seconds), limit, str(bound)]
+
+
+def _tuning(results: Results) -> Table:
+    rows = []
+    for case in results.cases.values():
+        title, levels = case.title, case.levels()
+        for level, untuned in case.levels(UNTUNED).items():
+            cells = [NOTHING, NOTHING]
+            if level in levels:
+                tuned = levels[level]
+                ratio = _ratio(untuned, tuned) if untuned.differs(tuned) else SAME
+                cells = [milliseconds(tuned.median), ratio]
+            rows.append([title, f"level {level}", milliseconds(untuned.median), *cells])
+            title = ""  # stands in the first row only
+    about = "How many times as fast a level is with measured algorithms as with heuristics."
+    return Table("Tuning", about, ["", "", "untuned", "tuned", "times as fast"], rows)
+
+
+def _losses(results: Results) -> Table:
+    rows, notes = [], []
+    for case in results.cases.values():
+        asked = {name: side for name, side in case.sides.items() if side.losses or side.lost}
+        if not asked:
+            continue
+        level = next((name for name in asked if name not in (EAGER, EAGER_LAST)), NOTHING)
+        ours, theirs, again = (
+            asked[name].losses if name in asked else [] for name in (level, EAGER, EAGER_LAST)
+        )
+        ends = [f"{x[i]:.4f}" if x else NOTHING for x in (ours, theirs) for i in (0, -1)]
+        apart = [
+            f"{loss_difference(x, theirs):.1e}" if x and theirs else NOTHING for x in (ours, again)
+        ]
+        rows.append([case.title, level, *ends, *apart])
+        notes += [f"{case.title}, {name}: {side.lost}" for name, side in asked.items() if side.lost]
+    about = (
+        f"First and last loss of {LOSSES} training steps of minigraph and of PyTorch, from the "
+        "same parameters, on the same batches, without dropout, in "
+        f"{results.options.get('precision', USUAL)}. The difference is the largest of all steps, "
+        "divided by PyTorch's loss; the last column has that of PyTorch with channels last."
+    )
+    header = ["", "", "first", "last", "PyTorch's first", "PyTorch's last"]
+    header += ["largest difference", "PyTorch's own"]
+    return Table("Losses", about, header, rows, notes)
+
+
+def loss_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the largest difference divided by the second's loss; NaN if a loss is NaN."""
+    a, b = np.array(ours), np.array(theirs)
+    return float(np.max(np.abs(a - b) / np.maximum(np.abs(b), np.finfo(np.float32).tiny)))
+
+
+def _sides(results: Results) -> Table:
+    rows, notes = [], []
+    for case in results.cases.values():
+        title = case.title
+        for name, side in case.sides.items():
+            if side.seconds or side.error:
+                rows.append([title, name, *_side(case, side)])
+                title = ""  # stands in the first row only
+            if side.error:
+                notes.append(f"{case.title}, {name}: {side.error}")
+    about = (
+        "A step's time is the median of its turns; the spread is the distance between their "
+        "quartiles divided by the median. Cold and warm are the first call, which makes data and "
+        "weights, compiles and tunes: with empty caches, and in a second process. The import of "
+        "the library is not counted. On a CPU, peak memory is that of the whole process. PyTorch "
+        "with channels last uses its fused Adam."
+    )
+    header = ["", "side", "a step", "spread", "turns", "images/s", "cold", "warm", "peak memory"]
+    return Table("Every side", about, header, rows, notes)
+
+
+def _side(case: CaseResult, side: SideResult) -> list[str]:
+    first = [NOTHING if x is None else f"{x:.2f} s" for x in (side.cold, side.warm)]
+    if not side.seconds:
+        return ["failed", *[NOTHING] * 3, *first, NOTHING]
+    step = milliseconds(side.median) + (", then failed" if side.error else "")
+    images = f"{case.images / side.median:,.0f}" if case.images else NOTHING
+    peak = f"{side.peak / (1 << 20):,.0f} MiB" if side.peak else NOTHING
+    spread = f"{side.spread:.0%}" if side.spread < 10 else "over 1000%"
+    return [step, spread, str(len(side.seconds)), images, *first, peak]
+
+
+# ---------------------------------------------------------------- several runs
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one run says about a case; `mark` stands before it."""
+
+    value: float
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is shown of the highest level of a case.
+
+    figure    returns it for one run; None if that run does not know
+    form      of the figure, as `format` takes it
+    networks  whether it is shown for networks only
+    """
+
+    title: str
+    figure: Callable[[CaseResult, SideResult], Figure | None]
+    form: str
+    networks: bool = True
+
+
+def runs(results: Sequence[Results]) -> Table:
+    """Return the median of several runs for each case, followed by each run in brackets."""
+    titles = {name: case.title for run in results for name, case in run.cases.items()}
+    trained = any(case.images for run in results for case in run.cases.values())
+    columns = [column for column in COLUMNS if trained or not column.networks]
+    rows = [
+        [title, *(_cell([run.cases.get(name) for run in results], column) for column in columns)]
+        for name, title in titles.items()
+    ]
+    about = (
+        "Medians of the runs, in brackets each run, of the highest level. Times as fast: as the "
+        f"fastest other library; {WITHIN} marks a run without a clear difference. Share of the "
+        "bound: the least possible time divided by the measured one. For networks also the first "
+        f"call with empty caches relative to the fastest {COMPILED}, the first call of a second "
+        "process, and the peak memory relative to PyTorch without compiling."
+    )
+    return Table("Runs", about, ["", *(column.title for column in columns)], rows)
+
+
+def _cell(cases: Sequence[CaseResult | None], column: Column) -> str:
+    figures = [_figure(case, column) for case in cases]
+    values = [figure.value for figure in figures if figure]
+    if not values:
+        return NOTHING
+    each = [f"{f.mark}{f.value:{column.form}}" if f else NOTHING for f in figures]
+    median = f"{statistics.median(values):{column.form}}"
+    return f"{median} ({', '.join(each)})" if len(each) > 1 else each[0]
+
+
+def _figure(case: CaseResult | None, column: Column) -> Figure | None:
+    if case is None or not case.highest or (column.networks and not case.images):
+        return None
+    return column.figure(case, case.highest[1])
+
+
+def _times(case: CaseResult, ours: SideResult) -> Figure | None:
+    if not case.best_peer:
+        return None
+    _, peer = case.best_peer
+    return Figure(peer.median / ours.median, "" if ours.differs(peer) else WITHIN)
+
+
+def _share(case: CaseResult, ours: SideResult) -> Figure | None:
+    return Figure(case.bound.seconds / ours.median) if case.bound else None
+
+
+def _cold(case: CaseResult, ours: SideResult) -> Figure | None:
+    return _relative(ours.cold, (side.cold for side in _peer_sides(case, COMPILED)))
+
+
+def _warm(case: CaseResult, ours: SideResult) -> Figure | None:
+    return Figure(ours.warm) if ours.warm else None
+
+
+def _peak(case: CaseResult, ours: SideResult) -> Figure | None:
+    return _relative(ours.peak, (side.peak for side in _peer_sides(case, EAGER)))
+
+
+def _peer_sides(case: CaseResult, peer: str) -> list[SideResult]:
+    return [side for name, side in case.measured.items() if name.partition(", ")[0] == peer]
+
+
+def _relative(ours: float | None, theirs: Iterable[float | None]) -> Figure | None:
+    """Return ours divided by the least of theirs; None if one of the two is not known."""
+    least = min((value for value in theirs if value), default=None)
+    return Figure(ours / least) if ours and least else None
+
+
+COLUMNS = (
+    Column("times as fast", _times, ".2f", networks=False),
+    Column("share of the bound", _share, ".0%", networks=False),
+    Column(f"cold start / {COMPILED}'s", _cold, ".2f"),
+    Column("warm start, s", _warm, ".2f"),
+    Column("peak memory / PyTorch's", _peak, ".2f"),
+)
