@@ -1,17 +1,40 @@
 """What all tests share."""
 
+import os
+import signal
+
 import pytest
+
+# Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
 
 
+def pytest_xdist_auto_num_workers(config):
+    """Return how many processes run the tests: two run all of them, this one a selection."""
+    return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+
+
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory):
-    """Keep the kernels of this run in a folder of its own, not in the user's."""
+def cache_folder(tmp_path_factory, worker_id):
+    """Keep the kernels of this run in a folder of its own, which all its processes share."""
+    folder = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("MINIGRAPH_CACHE_DIR", str(folder / "cache"))
         for name in ("BACKEND", "WORKDIR", "KEEP_INTERM"):
             patch.delenv(f"MINIGRAPH_JIT_{name}", raising=False)
         yield
+
+
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT raise KeyboardInterrupt; the shell of a run in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

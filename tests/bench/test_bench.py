@@ -186,7 +186,7 @@ def test_a_case_that_cannot_be_run_is_said_in_the_words_of_its_error(tmp_path):
     assert case_run.result.sides["level 0"].error.startswith("TypeError: ")
 
 
-def test_ctrl_c_keeps_what_was_measured(run):
+def test_ctrl_c_keeps_what_was_measured(run, ctrl_c):
     said = []
 
     def progress(what, seconds):

@@ -8,6 +8,7 @@ import math
 import cuda_on_cpu
 import numpy as np
 import pytest
+from long_runs import ARCHITECTURES
 from samples import STRUCTURAL
 
 from minigraph.devices.cuda import template
@@ -198,7 +199,7 @@ def test_a_text_serves_all_shapes():
     assert source(Softmax(1), (4, 10)) == source(Softmax(2), (2, 3, 1000))
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_kernel_compiles_for_the_device(arch):
     nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
     assert nvrtc.compile(program(SOURCES), arch)[:4] == b"\x7fELF"

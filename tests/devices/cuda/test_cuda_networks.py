@@ -11,11 +11,10 @@ pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
 from cuda_stand_in import StandIn, open_instead
+from long_runs import ARCHITECTURES
 
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.launch import program
-
-ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
 
 
 @pytest.fixture(scope="module")

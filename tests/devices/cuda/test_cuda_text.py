@@ -12,6 +12,7 @@ import cuda_on_cpu
 import ml_dtypes
 import numpy as np
 import pytest
+from long_runs import ARCHITECTURES
 from samples import (
     ELEMENTWISE,
     STRUCTURAL,
@@ -514,7 +515,7 @@ def test_an_argument_has_the_words_that_its_kernel_declares():
             assert len(launch.words(many, many, 64)) == int(declared) <= 32764 // 8
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_kernel_compiles_with_nvrtc(arch):
     nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
     every = sources()
