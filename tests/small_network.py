@@ -1,19 +1,13 @@
-"""What the tests of caches and of tuning share: a network to train, and how a process begins."""
+"""What the tests of caches and of tuning share: a network to train."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from new_process import python
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.autotune import session
-from minigraph.devices.cpu import compiler, walker
-from minigraph.function.compile import measurements
 
 # The convolutions and products of a training step of the network.
 DIRECTIONS = {
@@ -78,20 +72,6 @@ def batch(dtype="float32"):
     return rng.standard_normal((4, 32, 8, 8)).astype(dtype), np.arange(4)
 
 
-def begin(patch, folder):
-    """Make this process forget what it knows, as if it had just begun with a cache folder."""
-    patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
-    patch.setattr(compiler, "_addresses", {})
-    patch.setattr(compiler, "_loaded", {})
-    patch.setattr(compiler, "_temporary", [])
-    patch.setattr(session, "_unkept", {})
-    patch.setattr("minigraph.errors._warned", set())
-    for function in (walker.load, compiler._binaries, measurements):
-        function.cache_clear()
-    mg.jit.reset_stats()
-    mg.autotune.reset_stats()
-
-
 def work():
     """Return how many candidates were measured and how many kernels compiled."""
     return mg.autotune.stats().measurements, mg.jit.stats().compilations
@@ -100,13 +80,5 @@ def work():
 def elsewhere(folder, expression):
     """Return the value, by JSON, of an expression in a new process with a cache folder."""
     program = f"import json\nfrom small_network import *\nprint(json.dumps({expression}))"
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.getenv("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, "MINIGRAPH_CACHE_DIR": str(folder), "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    printed, _ = python("-c", program, MINIGRAPH_CACHE_DIR=str(folder))
+    return json.loads(printed)

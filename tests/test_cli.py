@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from new_process import python
 
 import minigraph as mg
 from minigraph import cli
@@ -38,15 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 def run(*arguments, status=0, **environment):
     """Run a command and return what it prints, and what it says of what went wrong."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "minigraph", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout, done.stderr
+    return python("-m", "minigraph", *arguments, status=status, **environment)
 
 
 def answer(*arguments, status=0):
@@ -110,8 +103,7 @@ def test_the_package_does_not_load_the_command_line():
     program = (
         "import sys, minigraph; print('minigraph.cli' in sys.modules, 'argparse' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "False"]
+    assert python("-c", program)[0].split() == ["False", "False"]
 
 
 # ---------------------------------------------------------------- what is kept

@@ -3,13 +3,13 @@
 import importlib.util
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from new_process import start, wait
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -223,17 +223,14 @@ def test_from_the_same_weights_the_losses_follow_pytorchs(make, make_torch, lr):
 # ---------------------------------------------------------------- the command lines
 
 
-def command(example, *args):
-    script = EXAMPLES / example / "train.py"
-    # One thread: on a busy machine several wait for each other longer than they compute.
-    return [sys.executable, "-W", "error", str(script), "--threads", "1", *map(str, args)]
+def begin(example, *args):
+    """Start an example.  One thread: on a busy machine several wait longer than they compute."""
+    return start(EXAMPLES / example / "train.py", "--threads", 1, *args)
 
 
 def output(example, *args):
     """Return what an example prints that ends well."""
-    done = subprocess.run(command(example, *args), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return wait(begin(example, *args))[0].splitlines()
 
 
 def accuracy(lines):
@@ -258,14 +255,11 @@ def test_resnet18_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
     options = ["--data", "synthetic", "--image-size", 8, "--batch-size", 128, "--epochs", 2]
     whole = output("resnet", *options)
     file = tmp_path / "checkpoint"
-    with subprocess.Popen(
-        command("resnet", *options, "--checkpoint", file), stdout=subprocess.PIPE, text=True
-    ) as process:
-        while not file.exists() and process.poll() is None:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        stopped, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    process = begin("resnet", *options, "--checkpoint", file)
+    while not file.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stopped, _ = wait(process, status=130)
     assert "goes on from there" in stopped.splitlines()[-1]
     assert output("resnet", *options, "--resume", file)[-3:] == whole[-3:]
     file.unlink()  # 90 MB
@@ -280,9 +274,8 @@ def test_resnet18_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
     ],
 )
 def test_bad_arguments_get_one_line_and_exit_code_2(example, args):
-    done = subprocess.run(command(example, *args), capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert re.fullmatch(f"error: .*{args[-1]}.*\n", done.stderr), done.stderr
+    _, errors = wait(begin(example, *args), status=2)
+    assert re.fullmatch(f"error: .*{args[-1]}.*\n", errors), errors
 
 
 OPTIONS = "data opt-level device batch-size epochs lr seed checkpoint resume"

@@ -2,12 +2,11 @@
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from layers import LAYERS
+from new_process import python
 
 import minigraph
 from minigraph.graph import Op
@@ -215,9 +214,7 @@ print(json.dumps([calls, sorted(sys.modules), maps, started]))
 @pytest.fixture(scope="module")
 def probe():
     """Import the package in a process of its own: its calls, modules, maps, what it started."""
-    command = [sys.executable, "-c", PROBE]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(python("-c", PROBE)[0])
 
 
 def test_the_import_makes_fewer_than_20000_calls_of_the_package(probe):
@@ -237,6 +234,4 @@ def test_the_import_starts_no_compiler_and_opens_no_library(probe):
 
 
 def test_the_import_prints_and_warns_nothing():
-    command = [sys.executable, "-W", "error", "-c", "import minigraph"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert python("-c", "import minigraph") == ("", "")

@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 import pytest
+from new_process import begin
 
 import minigraph as mg
-from minigraph.autotune import session
 from minigraph.autotune.candidate import Candidate, HostBench, Problem
 from minigraph.autotune.data import GUARD
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
@@ -44,14 +44,8 @@ def clock():
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch):
     """Forget what was measured and counted; return a function that does it again."""
-
-    def forget():
-        monkeypatch.setattr(session, "_unkept", {})
-        monkeypatch.setattr("minigraph.errors._warned", set())
-        mg.autotune.reset_stats()
-
-    forget()
-    return forget
+    begin(monkeypatch)
+    return lambda: begin(monkeypatch)
 
 
 class Twice:

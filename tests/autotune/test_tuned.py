@@ -8,7 +8,8 @@ from ctypes import c_void_p
 
 import numpy as np
 import pytest
-from small_network import DIRECTIONS, batch, begin, compiled, elsewhere, network, work
+from new_process import begin
+from small_network import DIRECTIONS, batch, compiled, elsewhere, network, work
 
 import minigraph as mg
 from minigraph import ops

@@ -6,14 +6,13 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 from long_runs import long
+from new_process import start, wait
 
 import minigraph as mg
 from minigraph.cache import Entry, Measurements, environment, measurements
@@ -153,7 +152,7 @@ if not child:
 assert os.waitpid(child, 0)[1] == 0
 assert found(store, entry("child"))
 """
-    assert run(script, store).returncode == 0
+    wait(begin(script, store))
 
 
 # ---------------------------------------------------------------- size
@@ -451,27 +450,18 @@ def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, sta
     assert other.entries() == [entry("a"), entry("b")]
 
 
-PROLOGUE = f"""
+PROLOGUE = """
 import dataclasses, json, os, random, resource, signal, sys, time, warnings
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_measurements import *
+from cache.test_measurements import *
 store = Measurements(Path(sys.argv[1]))
 """
 
 
-def run(script, store, *arguments):
-    """Run a script in a process of its own, where `store` is the same."""
-    return start(script, store, *arguments, wait=True)
-
-
-def start(script, store, *arguments, wait=False):
-    command = [sys.executable, "-W", "error", "-c", PROLOGUE + script]
-    command += [str(store.folder.root), *map(str, arguments)]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    if wait:
-        return subprocess.run(command, check=False, env=environment, text=True)
-    return subprocess.Popen(command, env=environment, text=True)
+def begin(script, store, *arguments):
+    """Start a script in a process of its own, where `store` is the same."""
+    root = store.folder.root
+    return start("-c", PROLOGUE + script, root, *arguments, OPENBLAS_NUM_THREADS="1")
 
 
 FULL = """
@@ -493,7 +483,7 @@ for limit in (0, 1, 4096, 10_000, 40_000, 100_000):
 
 def test_a_disk_that_is_full_costs_the_new_entries_only(store):
     store.keep([entry("a")], newer)
-    assert run(FULL, store).returncode == 0
+    wait(begin(FULL, store))
 
 
 READ_ONLY = """
@@ -521,7 +511,7 @@ def test_a_folder_that_can_only_be_read_is_read(ending):
         store.folder.path.chmod(0o755)
         for path in store.folder.path.iterdir():
             path.chmod(0o644)
-        assert run(READ_ONLY, store).returncode == 0
+        wait(begin(READ_ONLY, store))
 
 
 # ---------------------------------------------------------------- many processes
@@ -537,8 +527,8 @@ assert all(found(store, entry(f"{number} {i}")) for i in range(50))
 
 
 def test_sixteen_processes_that_write_at_once_lose_nothing(store):
-    writers = [start(WRITER, store, number) for number in range(16)]
-    assert [writer.wait() for writer in writers] == [0] * 16
+    for writer in [begin(WRITER, store, number) for number in range(16)]:
+        wait(writer)
     assert store.verify() == []
     kept = {e.subject: json.loads(e.body) for e in store.entries()}
     assert len(kept) == 16 * 50 + 7
@@ -581,4 +571,4 @@ assert store.rejected == 0
 
 @pytest.mark.parametrize("times", [20, long(200)])
 def test_a_writer_that_is_killed_loses_nothing_that_it_had_kept(store, times):
-    assert run(KILLED, store, times).returncode == 0
+    wait(begin(KILLED, store, times))

@@ -1,16 +1,14 @@
 """Data sets and the loader: what comes out, in which order, and what goes wrong how."""
 
 import signal
-import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from new_process import python
 
-from minigraph import errors
 from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
 from minigraph.data.cifar import MEAN, RECORD, STD, TEST, TRAIN
 from minigraph.data.digits import enlarge
@@ -638,11 +636,7 @@ def test_importing_the_package_loads_no_optional_library():
         "import sys, minigraph.data\n"
         "print([name for name in ('sklearn', 'PIL', 'scipy') if name in sys.modules])"
     )
-    root = Path(errors.__file__).parents[1]
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "[]"
+    assert python("-c", code)[0].strip() == "[]"
 
 
 @pytest.mark.parametrize(

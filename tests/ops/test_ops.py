@@ -711,7 +711,6 @@ def test_an_empty_batch_is_an_error_where_there_is_no_answer(fn):
 X = mg.input("x", (2, 3))
 I = mg.input("i", (2, 3), "int32")  # noqa: E741
 IMAGE = mg.input("image", (1, 3, 4, 4))
-NO = object()
 
 ERRORS = [
     (ShapeError, "add", lambda: X + np.ones(4)),
@@ -864,7 +863,7 @@ def test_every_public_function_is_a_builder_with_a_docstring():
         assert fn.__doc__, f"{name} has no docstring"
 
 
-@pytest.mark.parametrize("nonsense", [NO, "text", None, [[1], [2, 3]], {1}], ids=repr)
+@pytest.mark.parametrize("nonsense", [..., "text", None, [[1], [2, 3]], {1}], ids=repr)
 @pytest.mark.parametrize("name", PUBLIC)
 def test_nonsense_is_a_graph_error(name, nonsense):
     fn = PUBLIC[name]

@@ -1,11 +1,8 @@
 """The CPU device as a whole: one native call, denormals, threads, machines that lack things."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from new_process import python
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -125,12 +122,7 @@ for w in caught:
 
 def run(**environment):
     """Run the program with another environment; return its first line, and its warnings."""
-    env = {**os.environ, **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    first, *warnings = done.stdout.splitlines()
+    first, *warnings = python("-c", PROGRAM, **environment)[0].splitlines()
     return first.split(), warnings
 
 

@@ -5,8 +5,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from new_process import begin, start, wait
 
 import minigraph as mg
 from minigraph import options
@@ -44,25 +43,11 @@ def counts(compilations=0, memory_hits=0, disk_hits=0, loads=0):
     return KernelStats(compilations, memory_hits, disk_hits, loads)
 
 
-CACHED = (compiler.compiler, compiler.version, compiler.toolchain, compiler._binaries)
-
-
 @pytest.fixture
 def new_process(monkeypatch):
     """A function that makes this process forget what it found, compiled, loaded and counted."""
-
-    def forget():
-        for name in ("_addresses", "_loaded"):
-            monkeypatch.setattr(compiler, name, {})
-        monkeypatch.setattr(compiler, "_temporary", [])
-        for function in CACHED:
-            function.cache_clear()
-        monkeypatch.setattr("minigraph.errors._warned", set())
-        mg.jit.reset_stats()
-
-    yield forget
-    for function in CACHED:
-        function.cache_clear()
+    yield lambda: begin(monkeypatch)
+    begin(monkeypatch)  # what it found with another environment is not for the next test
 
 
 @pytest.fixture
@@ -103,40 +88,30 @@ print(stats.compilations, stats.memory_hits, stats.disk_hits, stats.loads)
 """
 
 
-def start(program=PROGRAM, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def finish(process):
     """Return what a program computed, and what it counted."""
-    out, said = process.communicate()
-    assert process.returncode == 0, said
-    computed, counted = out.splitlines()
+    computed, counted = wait(process)[0].splitlines()
     return computed, KernelStats(*map(int, counted.split()))
 
 
 @native
 def test_a_second_process_compiles_nothing(tmp_path):
-    computed, stats = finish(start(MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
+    computed, stats = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
     n = stats.compilations
     assert n > 2
     assert stats == counts(compilations=n, loads=n)
-    again = finish(start(MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
+    again = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
     assert again == (computed, counts(disk_hits=n, loads=n))
 
 
 @native
 def test_processes_that_begin_together_leave_a_cache_that_serves_the_next(tmp_path):
     folder = str(tmp_path / "cache")
-    first = [finish(p) for p in [start(MINIGRAPH_CACHE_DIR=folder) for _ in range(2)]]
+    first = [
+        finish(p) for p in [start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=folder) for _ in range(2)]
+    ]
     assert len({computed for computed, _ in first}) == 1
-    computed, stats = finish(start(MINIGRAPH_CACHE_DIR=folder))
+    computed, stats = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=folder))
     assert (computed, stats.compilations) == (first[0][0], 0)
     assert not list(Path(folder).rglob("*.tmp"))
 
@@ -383,7 +358,7 @@ warnings.filterwarnings("ignore", ".*cannot keep results .File too large.*")
 @native
 def test_a_disk_that_is_full_half_way_through_a_file_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "cache"
-    _, stats = finish(start(LIMITED + PROGRAM, MINIGRAPH_CACHE_DIR=str(folder)))
+    _, stats = finish(start("-c", LIMITED + PROGRAM, MINIGRAPH_CACHE_DIR=str(folder)))
     assert stats.compilations == stats.loads > 2
     assert list((folder / "jit").iterdir()) == []
 

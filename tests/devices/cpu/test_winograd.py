@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from small_network import DIRECTIONS, batch, begin, compiled, graph_compiler, network
+from new_process import begin
+from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
 import minigraph as mg
 from minigraph import ops

@@ -1,19 +1,14 @@
 """Tuning and caches on a GPU: `pytest -m cuda`.  Skipped where there is none."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from cuda_device import batch, losses, on_host, require, training
+from new_process import begin, python
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.autotune import session
-from minigraph.function.compile import measurements
 
 pytestmark = pytest.mark.cuda
 BUDGET = 30.0  # seconds: all candidates are to be measured
@@ -22,14 +17,6 @@ BUDGET = 30.0  # seconds: all candidates are to be measured
 @pytest.fixture(scope="module", autouse=True)
 def device():
     require()
-
-
-def begin(patch, folder):
-    """Make this process forget what it has measured, as if it had just begun."""
-    patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
-    patch.setattr(session, "_unkept", {})
-    measurements.cache_clear()
-    mg.autotune.reset_stats()
 
 
 @pytest.fixture(scope="module")
@@ -157,14 +144,8 @@ print(json.dumps([*stats, *found]))
 
 
 def test_a_second_process_tunes_and_compiles_nothing(tmp_path):
-    env = {**os.environ, "MINIGRAPH_CACHE_DIR": str(tmp_path)}
-    path = [str(Path(__file__).parents[2]), *filter(None, [env.get("PYTHONPATH")])]
-    env["PYTHONPATH"] = os.pathsep.join(path)
-    command = [sys.executable, "-c", SECOND % BUDGET]
     first, second = (
-        json.loads(
-            subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
-        )
+        json.loads(python("-c", SECOND % BUDGET, MINIGRAPH_CACHE_DIR=str(tmp_path))[0])
         for _ in range(2)
     )
     assert first[0] > 0 and first[1] > 0 and first[2] == 0

@@ -1,13 +1,11 @@
 """FMA fusion: which products it takes, in which order it adds, and that the numbers stay."""
 
 import itertools
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
 import pytest
+from new_process import python
 
 import minigraph as mg
 from minigraph import ops
@@ -353,17 +351,7 @@ xs = tuple(mg.input(f"x{i}", (2,)) for i in range(8))
 y = sum(x * x.sum() - xs[0] for x in xs)
 print(fuse_fma(Graph(xs, (y,)), Notes()))
 """
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(printed) == 1
+    assert len({python("-c", program, PYTHONHASHSEED=seed) for seed in ("1", "2")}) == 1
 
 
 # ---------------------------------------------------------------- the numbers

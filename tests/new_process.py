@@ -1,0 +1,70 @@
+"""A new process: Python with a program, or this process, made to forget what it knows."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import minigraph as mg
+from minigraph.autotune import session
+from minigraph.devices.cpu import compiler, walker
+from minigraph.function.compile import measurements
+
+CACHED = (
+    compiler.compiler,
+    compiler.version,
+    compiler.toolchain,
+    compiler._binaries,
+    walker.load,
+    measurements,
+)
+
+
+def start(*arguments, **environment):
+    """Start Python, to which warnings are errors and the modules of tests/ are known.
+
+    arguments    of the command line; a program after "-c"
+    environment  variables that differ from those of this process
+    """
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.getenv("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait(process, status=0, timeout=300):
+    """Wait until a process ends with a status; return what it printed, and its errors."""
+    with process:
+        try:
+            printed, errors = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+    assert process.returncode == status, printed + errors
+    return printed, errors
+
+
+def python(*arguments, status=0, **environment):
+    """Start Python, wait for its end, and return what it printed, and its errors."""
+    return wait(start(*arguments, **environment), status)
+
+
+def begin(patch, folder=None):
+    """Make this process forget what it found, compiled, measured, warned of and counted.
+
+    folder  its cache folder from now on
+    """
+    if folder is not None:
+        patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
+    patch.setattr(compiler, "_addresses", {})
+    patch.setattr(compiler, "_loaded", {})
+    patch.setattr(compiler, "_temporary", [])
+    patch.setattr(session, "_unkept", {})
+    patch.setattr("minigraph.errors._warned", set())
+    for function in CACHED:
+        function.cache_clear()
+    mg.jit.reset_stats()
+    mg.autotune.reset_stats()
