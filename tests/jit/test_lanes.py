@@ -135,8 +135,13 @@ def test_nan_and_infinity_stay_in_their_lane():
 
 
 def test_too_few_blocks_for_the_threads_are_no_kernel_of_several_stages():
-    enough, few = (mg.input("x", (2, n, 1, STRETCH, 16)) for n in (FEW_BLOCKS, FEW_BLOCKS - 1))
-    assert kernel(enough - Sum(OUTER)(enough)).pattern.stages == 2
+    def images(blocks, pixels):
+        return mg.input("x", (2, blocks, 1, pixels, 16))
+
+    long = STRETCH // 32 + 1  # so that 2 images have more elements for each block than a stretch
+    few = images(FEW_BLOCKS - 1, long)
+    for x in (images(FEW_BLOCKS, long), images(FEW_BLOCKS - 1, long - 1)):
+        assert kernel(x - Sum(OUTER)(x)).pattern.stages == 2
     with pytest.raises(Unfit, match="too few"):
         kernel(few - Sum(OUTER)(few))
     assert kernel(Sum(OUTER)(few)).pattern.form == "lane"
