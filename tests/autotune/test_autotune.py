@@ -243,6 +243,17 @@ def test_rounding_in_a_lower_precision_is_allowed_where_the_candidate_says_so():
 
     found = errors(candidate("a", Rounds()), candidate("b", Rounds(), precision="tf32"))
     assert list(found) == ["a"]
+    assert not errors(candidate("a", Rounds()), dtype="float16")  # whose own rounding is larger
+
+
+def test_what_has_to_come_out_is_computed_in_float32_at_least():
+    def meaning(x):
+        assert x.dtype == np.promote_types(dtype, np.float32)
+        return double(x)
+
+    for dtype in FLOATS:
+        doubled = dataclasses.replace(problem(candidate("a"), dtype=dtype), meaning=meaning)
+        assert measure(doubled, None, ticking()).measurements[0].error == ""
 
 
 def test_a_problem_has_the_same_data_each_time():
@@ -274,6 +285,12 @@ def test_a_hopeless_candidate_is_run_once_wherever_it_stands(clock):
     fast, slow = (pytest.approx(0.0045), 6, 7), (pytest.approx(0.014), 1, 1)
     assert timed(clock, 0.0045, 0.014) == [fast, slow]
     assert timed(clock, 0.014, 0.0045) == [slow, fast]
+
+
+def test_the_first_of_short_runs_makes_no_candidate_hopeless(clock):
+    first_is_slow = (9e-4, *[2e-5] * 1000)
+    (known, *_), (seconds, rounds, _) = timed(clock, 4e-5, first_is_slow)
+    assert (known, seconds, rounds) == (pytest.approx(4e-5), pytest.approx(2e-5), 7)
 
 
 def test_a_candidate_is_timed_more_often_the_shorter_it_is(clock):

@@ -135,6 +135,11 @@ def test_numbers_are_arguments_but_for_those_that_are_a_case_of_their_own():
     assert len(patterns) == 7
 
 
+def test_random_numbers_may_have_axes_of_length_1():
+    numbers = ops.random_uniform((4, 1, 6)) * mg.input("z", (4, 1, 6))
+    assert kernel(numbers).pattern.form == "map"
+
+
 def test_an_output_may_overwrite_what_is_not_read_later():
     def inplace(*ys):
         graph = of(*ys)
