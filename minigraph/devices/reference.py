@@ -9,7 +9,7 @@ import numpy as np
 
 from minigraph.cache import Entry
 from minigraph.devices.host import HostBackend
-from minigraph.graph import Array, Node, Shape, run
+from minigraph.graph import Array, Node, Shape, compute
 from minigraph.program import Choice, Kernel, KernelFailed, Memory, Program, Step, Timing
 
 
@@ -25,7 +25,7 @@ class NumpyKernel(Kernel):
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         with np.errstate(all="ignore"):
-            results = run(self.node, *inputs)
+            results = compute(self.node, *inputs)
         if not self.node.is_bundle:
             results = (results,)
         for output, result in zip(outputs, results, strict=True):

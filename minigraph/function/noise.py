@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from minigraph.graph import FLOATS, Array, Constant, DType, Graph, Item, Node, Parameter, run
+from minigraph.graph import FLOATS, Array, Constant, DType, Graph, Item, Node, Parameter, compute
 from minigraph.ops.elementwise import Elementwise
 
 # Of the noise, in distances between neighbouring floats.  With both signs of each, what is zero but
@@ -99,7 +99,7 @@ def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) ->
             if isinstance(node, Parameter):
                 result: Any = node.state.read()
             else:
-                result = values[node] if node in values else run(node, *inputs)
+                result = values[node] if node in values else compute(node, *inputs)
             parts = [
                 change(part, Place(node, spec.dtype, inputs))
                 for part, spec in zip(

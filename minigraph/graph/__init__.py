@@ -15,7 +15,7 @@ from minigraph.graph.dtypes import (
     as_dtype,
     can_cast,
 )
-from minigraph.graph.graph import Graph, run, toposort
+from minigraph.graph.graph import Graph, compute, toposort
 from minigraph.graph.leaves import (
     Constant,
     Input,

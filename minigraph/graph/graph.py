@@ -122,7 +122,7 @@ class Graph:
                 if isinstance(node, Parameter):
                     values[node] = node.state.read()
                 elif node not in values:
-                    values[node] = run(node, *(values[x] for x in node.inputs))
+                    values[node] = compute(node, *(values[x] for x in node.inputs))
         return tuple(values[y] for y in self.outputs)
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class Graph:
         return "\n".join([f"graph({head}):", *lines, f"  return {returned}"])
 
 
-def run(node: Node, *args: Any) -> Any:
+def compute(node: Node, *args: Any) -> Any:
     """Evaluate `node` with NumPy; a GraphError says where the node was made."""
     try:
         result = node.op.forward(*args)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Location(NamedTuple):
@@ -48,22 +46,25 @@ def here() -> Location:
     return Location(frame.f_code.co_filename, frame.f_lineno, ".".join(scope.layers))
 
 
-@contextlib.contextmanager
-def source(place: Location) -> Iterator[None]:
+class Within:
+    """A context in which `scope` has other values, and so have the nodes made inside."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+
+    def __enter__(self) -> None:
+        self.before = {name: getattr(scope, name) for name in self.values}
+        vars(scope).update(self.values)
+
+    def __exit__(self, *error: object) -> None:
+        vars(scope).update(self.before)
+
+
+def source(place: Location) -> Within:
     """Let nodes made inside have the source `place`: a gradient has that of its op."""
-    old, scope.source = scope.source, place
-    try:
-        yield
-    finally:
-        scope.source = old
+    return Within(source=place)
 
 
-@contextlib.contextmanager
-def layer(name: str) -> Iterator[None]:
-    """Append `name` to the layer path of what is made inside; an empty name adds nothing."""
-    old = scope.layers
-    scope.layers = (*old, name) if name else old
-    try:
-        yield
-    finally:
-        scope.layers = old
+def layer(name: str) -> Within:
+    """Append `name` to the layer path of nodes made inside; an empty name adds nothing."""
+    return Within(layers=(*scope.layers, name) if name else scope.layers)

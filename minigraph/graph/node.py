@@ -16,22 +16,13 @@ from typing import Any, ClassVar, dataclass_transform
 
 from minigraph.errors import GraphError
 from minigraph.graph.dtypes import Array, DType
-from minigraph.graph.location import here, scope
+from minigraph.graph.location import Within, here, scope
 from minigraph.graph.spec import Shape, Spec
 
 
-class in_place_of:
-    """A context in which new nodes get the source and the turn of `node`."""
-
-    def __init__(self, node: Node) -> None:
-        self.place = node.source, node.turn[0]
-
-    def __enter__(self) -> None:
-        self.old = scope.source, scope.turn
-        scope.source, scope.turn = self.place
-
-    def __exit__(self, *error: object) -> None:
-        scope.source, scope.turn = self.old
+def in_place_of(node: Node) -> Within:
+    """Let nodes made inside have the source and the turn of `node`."""
+    return Within(source=node.source, turn=node.turn[0])
 
 
 @dataclass_transform(frozen_default=True)

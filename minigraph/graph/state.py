@@ -11,7 +11,7 @@ from minigraph.graph.spec import Spec, aligned_empty
 HOST = "host"
 
 
-class DeviceCopy(Protocol):
+class Replica(Protocol):
     """An array of a parameter's shape and dtype in the memory of a device."""
 
     def upload(self, value: Array) -> None:
@@ -48,7 +48,7 @@ class State:
         self._current = {HOST}
         return host
 
-    def on(self, device: str, make: Callable[[Spec], DeviceCopy]) -> Any:
+    def on(self, device: str, make: Callable[[Spec], Replica]) -> Any:
         """Return the current copy on a device; `make` allocates it the first time."""
         copy = self._copies.get(device)
         if copy is None:

@@ -6,6 +6,7 @@ The ops themselves stand in `arithmetic`, `exponential`, `trigonometric`, `compa
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -139,11 +140,12 @@ def _operands(forward: Callable[..., Any]) -> tuple[str, ...]:
 def _function(cls: type[Elementwise]) -> Callable[..., Node]:
     """Return the function that promotes its operands and applies the op without attributes."""
     names, floating = cls.operands, cls.accepts == "f"
+    op = functools.cache(cls)  # one object for all nodes, which dictionaries compare faster
 
     def build(*xs: Any) -> Node:
         if len(xs) != len(names):
             raise TypeError(f"{cls.name}() takes {len(names)} operands, not {len(xs)}")
-        return cls()(*promote(*xs, floating=floating))
+        return op()(*promote(*xs, floating=floating))
 
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
     build.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

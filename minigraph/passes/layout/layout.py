@@ -252,7 +252,7 @@ class _Rewrite:
     def _reduction(self, op: Reduction, x: Node) -> Node:
         """Reduce an image with lanes: along the channels means along their blocks and lanes."""
         axes = (*op.axes, 4) if 1 in op.axes else op.axes
-        y = replace(op, axes=axes)(x)  # type: ignore[type-var]
+        y = replace(op, axes=axes)(x)
         n, c, h, w, lanes = y.shape
         return reshape(y, (n, c * lanes, h, w)) if lanes == 1 or h == w == 1 else Reorder(1)(y)
 

@@ -28,7 +28,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.launch import Launch, program
-from minigraph.graph import Copy, Graph, Input, Node, Parameter, Spec, as_dtype, run, toposort
+from minigraph.graph import Copy, Graph, Input, Node, Parameter, Spec, as_dtype, compute, toposort
 from minigraph.jit.fused import Fused, Together, stand_ins
 from minigraph.jit.source import KernelSource
 from minigraph.ops.arithmetic import Add
@@ -67,7 +67,7 @@ class Case:
     @property
     def wanted(self):
         with np.errstate(all="ignore"):
-            made = run(self.node, *self.xs)
+            made = compute(self.node, *self.xs)
         made = made if self.node.is_bundle else (made,)
         return [np.asarray(y, spec.dtype) for y, spec in zip(made, self.node.specs, strict=True)]
 
@@ -367,7 +367,7 @@ def units(ys, value=None):
             continue
         xs = [values[x] for x in node.inputs]
         with np.errstate(all="ignore"):
-            values[node] = run(node, *xs)
+            values[node] = compute(node, *xs)
         if isinstance(node.op, Fused | Together):
             yield Case(node.op, *xs)
 
