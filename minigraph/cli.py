@@ -116,7 +116,7 @@ def _info(asked: argparse.Namespace) -> Answer:
         "numpy": np.__version__,
         "onednn": library.version if library else None,
         "compiler": cc,
-        "compiler_version": compiler.version() if cc else None,
+        "compiler_version": compiler.compiler_version() if cc else None,
         "jit_backend": settings.jit_backend(),
         "cache_folder": str(folder) if folder else None,
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},

@@ -138,7 +138,11 @@ def open_instead(patch, device, load):
     patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
     patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
     patch.setattr(cudnn_kernel, "product_of", lambda node: None)
-    patch.setattr(compiler, "load", load)
+    patch.setattr(
+        compiler.NvrtcKernels,
+        "functions",
+        lambda self, sources, on_disk: load(sources, self.driver, on_disk),
+    )
 
 
 def on_host(address, spec):

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import minigraph as mg
 from minigraph.autotune import session
+from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, walker
 from minigraph.function.compile import measurements
 
 CACHED = (
     compiler.compiler,
-    compiler.version,
+    compiler.compiler_version,
     compiler.toolchain,
-    compiler._binaries,
+    kernel_cache._binaries,
     walker.load,
     measurements,
 )
@@ -59,9 +60,8 @@ def begin(patch, folder=None):
     """
     if folder is not None:
         patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
-    patch.setattr(compiler, "_addresses", {})
-    patch.setattr(compiler, "_loaded", {})
-    patch.setattr(compiler, "_temporary", [])
+    patch.setattr(compiler.KERNELS, "_functions", {})
+    patch.setattr(kernel_cache, "_private", [])
     patch.setattr(session, "_unkept", {})
     patch.setattr("minigraph.errors._warned", set())
     for function in CACHED:

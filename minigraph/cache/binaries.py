@@ -62,14 +62,6 @@ class Binaries:
             self._verified.add(kept.digest)
         return self.folder.path / unit
 
-    def code(self, kernel: str, key: Mapping[str, str]) -> bytes | None:
-        """Return the bytes of the unit that holds a kernel with this key, or None."""
-        kept = self._read(_entry_name(kernel, key))
-        unit = self._unit(kept.digest) if kept else None
-        if kept and unit is not None:
-            self.folder.touch(_unit_name(kept.digest))
-        return unit
-
     def keep(self, unit: bytes, kernels: Mapping[str, Mapping[str, str]]) -> bool:
         """Write a unit, and an entry for each of its kernels, given by name with their keys.
 

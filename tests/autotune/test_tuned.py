@@ -316,14 +316,14 @@ def test_an_algorithm_that_fails_in_a_step_that_python_runs_costs_no_result(
     want = trained(compiled(healthy), healthy)
     _, activated = (a for a in algorithms(compiled(network())) if a.op == "conv2d")
     broken(activated.name, written=onednn.DST, count=-1)
-    load = compiler.load
+    functions = compiler.KERNELS.functions
 
     def routines_alone(sources, on_disk):
-        routines = (walker.WALKER, onednn_kernel.EXECUTE)
-        addresses = zip(sources, load(sources, on_disk), strict=True)
-        return [address if source in routines else 0 for source, address in addresses]
+        routines = {walker.WALKER.name, onednn_kernel.EXECUTE.name}
+        found = functions(sources, on_disk)
+        return {name: at if name in routines else 0 for name, at in found.items()}
 
-    monkeypatch.setattr(compiler, "load", routines_alone)
+    monkeypatch.setattr(compiler.KERNELS, "functions", routines_alone)
     function = compiled(net)
     assert function.report().launches > 1
     with pytest.warns(mg.MinigraphWarning, match="NumPy has stood in for it"):

@@ -7,12 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from minigraph.devices.cuda.launch import program
+from minigraph.devices.kernel_cache import CompilationUnit
+from minigraph.jit.cuda.prelude import PRELUDE
 
 HERE = Path(__file__).parent
 FLAGS = ["-std=c++20", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
 COMPILER = shutil.which("g++")
 MARGIN = 64  # bytes around an array in which nothing may be written
+
+
+def program(sources):
+    """Return the CUDA program of some kernels."""
+    return CompilationUnit(tuple(dict.fromkeys(sources))).text(PRELUDE)
 
 
 def build(sources, folder, jobs=2):

@@ -17,6 +17,7 @@ from minigraph.devices.cpu import (
 )
 from minigraph.devices.cpu.kernel import SequenceKernel, texts_of
 from minigraph.devices.host import HostBackend, StepRunner
+from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.graph import Node, Shape, in_place_of
 from minigraph.ops.activation import Activated
@@ -48,7 +49,7 @@ class CpuBackend(HostBackend):
         self.library = onednn.library()
         self.versions: Mapping[str, str] = {
             "onednn": self.library.version if self.library else "none",
-            "compiler": compiler.version(),
+            "compiler": compiler.compiler_version(),
         }
         self.why_no_jit = ""
         if options.jit_backend() not in ("", "c"):
@@ -108,10 +109,10 @@ class CpuBackend(HostBackend):
 
     def kernels(self, program: Program) -> list[Entry]:
         texts = [text for step in program.steps for text in texts_of(step.kernel)]
-        return compiler.export_kernels([walker.WALKER, *texts])
+        return compiler.KERNELS.export([walker.WALKER, *texts])
 
     def keep_kernels(self, entry: Entry) -> str:
-        return compiler.import_kernels(entry)
+        return import_kernels(entry)
 
 
 def _parts(node: Node) -> tuple[Node, Node]:

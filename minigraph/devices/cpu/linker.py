@@ -37,8 +37,7 @@ class Linker:
     """
 
     def __init__(self, sources: Sequence[KernelSource], on_disk: bool) -> None:
-        addresses = compiler.load(sources, on_disk)
-        self._addresses = dict(zip((s.name for s in sources), addresses, strict=True))
+        self._addresses = compiler.KERNELS.functions(sources, on_disk)
         self._blocks: list[Array] = []
 
     def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:

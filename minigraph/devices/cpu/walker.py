@@ -34,7 +34,7 @@ Walk = Callable[[int, int, int, int], int]  # of steps, their count, slots, and 
 @functools.cache
 def load(on_disk: bool) -> Walk | None:
     """Return the compiled routine, once a process; None where the compiler fails."""
-    (address,) = compiler.load([WALKER], on_disk)
+    (address,) = compiler.KERNELS.functions([WALKER], on_disk).values()
     return SIGNATURE(address) if address else None
 
 

@@ -13,13 +13,15 @@ from minigraph import options
 from minigraph.autotune.candidate import Run, Runner
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.cache import Entry
-from minigraph.devices.cuda import compiler, cudnn_kernel, kernel, nvrtc
+from minigraph.devices.cuda import cudnn_kernel, kernel, nvrtc
 from minigraph.devices.cuda.candidates import ProblemMaker
+from minigraph.devices.cuda.compiler import kernels_of
 from minigraph.devices.cuda.driver import Arguments, Driver
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
 from minigraph.devices.cuda.workbench import CudaWorkbench
+from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Node, Shape
@@ -78,6 +80,7 @@ class CudaBackend:
     def __init__(self, ordinal: int, bulk: bool, policy: Policy, on_disk: bool) -> None:
         self.driver, self.handle = opened(ordinal)
         self.device = self.driver.device
+        self.compiled = kernels_of(self.driver)
         self.bulk = bulk
         self.policy = policy
         self.on_disk = on_disk
@@ -91,7 +94,7 @@ class CudaBackend:
             "gpu": self.driver.name,
             "driver": ".".join(map(str, self.driver.version)),
             "cudnn": str(cudnn.backend_version()),
-            "nvrtc": nvrtc.version(),
+            "nvrtc": nvrtc.nvrtc_version(),
         }
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
@@ -128,7 +131,7 @@ class CudaBackend:
             if isinstance(made, CudaKernel)
             for launch in made.launches
         ]
-        return compiler.load(sources, self.driver, self.on_disk)
+        return self.compiled.functions(sources, self.on_disk)
 
     def _runner(self, kernel: Runner) -> Run:
         """Return what runs a kernel alone, on arrays of the device."""
@@ -140,17 +143,17 @@ class CudaBackend:
 
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "jit":
-            return compiler.environment(self.driver.arch)
+            return self.compiled.toolchain()
         return {"minigraph": __version__, **self.versions} if kind == self.tuning else {}
 
     def kernels(self, program: Program) -> list[Entry]:
         kernels = [step.kernel for step in program.steps]
         made = [k for k in kernels if isinstance(k, CudaKernel)]
         sources = [launch.source for k in made for launch in k.launches]
-        return compiler.export_kernels(sources, self.driver.arch)
+        return self.compiled.export(sources)
 
     def keep_kernels(self, entry: Entry) -> str:
-        return compiler.import_kernels(entry)
+        return import_kernels(entry)
 
 
 class KernelRunner:

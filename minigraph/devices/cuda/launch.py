@@ -14,17 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from minigraph.jit.cuda.prelude import PRELUDE
 from minigraph.jit.source import KernelSource
 
 Dim3 = tuple[int, int, int]
-
-
-def program(sources: Sequence[KernelSource]) -> str:
-    """Return the CUDA program of some kernels, each function once."""
-    functions = dict.fromkeys(part for source in sources for part in source.support)
-    kernels = dict.fromkeys(source.kernel for source in sources)
-    return "\n".join([PRELUDE, *functions, *kernels])
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ OPTIONS = (
 log = logging.getLogger(__name__)
 
 
-def version() -> str:
+def nvrtc_version() -> str:
     """Return NVRTC's version, on which machine code depends."""
     return ".".join(map(str, _checked(nvrtc.nvrtcVersion())))
 
 
-def compile(text: str, arch: str) -> bytes:
+def compile_program(text: str, arch: str) -> bytes:
     """Return the machine code (cubin) of a program for an architecture, such as "sm_90".
 
     Raises CompileError with the compiler's first error; all it said goes to the log.

@@ -18,6 +18,7 @@ import minigraph as mg
 from minigraph import options
 from minigraph.cache import Binaries
 from minigraph.cache.counters import KernelStats, kernel_counters
+from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, processes
 from minigraph.jit.source import KernelSource
 
@@ -35,8 +36,9 @@ def kernel(value, padding=0):
 
 def results(*kernels):
     """Load kernels and call them; None where one was not compiled."""
+    found = compiler.KERNELS.functions(kernels)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    return [prototype(a)(None, None) if a else None for a in compiler.load(kernels)]
+    return [prototype(found[k.name])(None, None) if found[k.name] else None for k in kernels]
 
 
 def counts(compilations=0, memory_hits=0, disk_hits=0, loads=0):
@@ -198,7 +200,7 @@ def test_an_entry_says_in_clear_text_what_it_is_for(cache):
     (entry,) = (json.loads(path.read_text()) for path in cache.glob("*.json"))
     assert entry["kernel"] == kernel(1).name
     assert entry["key"]["compiler"] == GCC
-    assert entry["key"]["version"] == compiler.version()
+    assert entry["key"]["version"] == compiler.compiler_version()
     assert "-march=native" in entry["key"]["flags"]
     assert os.uname().machine in entry["key"]["processor"]
     assert (cache / entry["unit"]).is_file()
@@ -210,7 +212,7 @@ def test_an_entry_says_in_clear_text_what_it_is_for(cache):
 @native
 def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
     folder = use_compiler("echo $$ >> runs; sleep 0.2".replace("runs", "${0%/*}/runs"))
-    compiler.version()
+    compiler.compiler_version()
     (folder / "runs").unlink()
     kernels = [kernel(n) for n in range(10)]
     with ThreadPoolExecutor(8) as pool:
@@ -229,7 +231,7 @@ def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     slow = KernelSource(kernel(1).text + "/* SLOW */")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(results, slow)
-        while not compiler._addresses:
+        while not compiler.KERNELS._functions:
             time.sleep(0.01)
         second = pool.submit(results, slow)
         assert results(kernel(2)) == [2]
@@ -290,7 +292,7 @@ def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_a_miss(cache, new_proc
     results(kernel(1))
     (library,) = cache.glob("*.so")
     for unit in (library.read_bytes(), b"no library"):
-        Binaries(cache.parent).keep(unit, {kernel(2).name: compiler._key(kernel(2))})
+        Binaries(cache.parent).keep(unit, {kernel(2).name: compiler.KERNELS.key(kernel(2))})
         new_process()
         assert results(kernel(2)) == [2]
         assert mg.jit.stats() == counts(compilations=1, loads=1)
@@ -300,7 +302,7 @@ def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_a_miss(cache, new_proc
 def test_a_unit_that_is_removed_after_it_was_found_is_a_miss(cache, new_process):
     results(kernel(1))
     new_process()
-    assert compiler._store().find(kernel(1).name, compiler._key(kernel(1)))
+    assert kernel_cache._store().find(kernel(1).name, compiler.KERNELS.key(kernel(1)))
     shutil.rmtree(cache)
     assert results(kernel(1)) == [1]
     assert mg.jit.stats() == counts(compilations=1, loads=1)
@@ -382,11 +384,11 @@ def test_kernels_run_where_the_folder_is_refused(cache):
 
 def test_kernels_are_split_into_units_of_equal_length():
     kernels = [kernel(i, padding) for i, padding in enumerate([9000, 100, 8000, 5000, 4000, 900])]
-    units = compiler.split(kernels, 3)
+    units = kernel_cache.split(kernels, 3, 4000)
     assert {s for unit in units for s in unit.sources} == set(kernels)
     lengths = [sum(len(s.text) for s in unit.sources) for unit in units]
     assert max(lengths) - min(lengths) < 1500
-    assert compiler.split(kernels, 3) == units
+    assert kernel_cache.split(kernels, 3, 4000) == units
     assert sum(len(unit.sources) for unit in units) == len(kernels)
 
 
@@ -395,7 +397,9 @@ def test_kernels_are_split_into_units_of_equal_length():
     [(10, 2, 8, 1), (5000, 2, 8, 2), (5000, 8, 3, 3), (5000, 1, 8, 1), (50_000, 1, 8, 1)],
 )
 def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
-    made = compiler.split([kernel(i, padding) for i in range(kernels)], at_most)
+    made = kernel_cache.split(
+        [kernel(i, padding) for i in range(kernels)], at_most, compiler.WORTH_A_RUN
+    )
     assert len(made) == units
 
 
@@ -499,7 +503,9 @@ def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
 def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monkeypatch, caplog):
     work = tmp_path / "new" / "work"
     monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
-    monkeypatch.setattr(compiler.tempfile, "tempdir", "/dev/null")  # nothing is written elsewhere
+    monkeypatch.setattr(
+        kernel_cache.tempfile, "tempdir", "/dev/null"
+    )  # nothing is written elsewhere
     results(kernel(1))
     assert list(work.iterdir()) == []
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
@@ -525,12 +531,12 @@ def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
 
 @native
 def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypatch, caplog):
-    compiler._kept.cache_clear()
-    monkeypatch.setattr(compiler.tempfile, "tempdir", str(tmp_path))
+    kernel_cache._kept_folder.cache_clear()
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
     results(kernel(1))
     results(kernel(2))
-    compiler._kept.cache_clear()
+    kernel_cache._kept_folder.cache_clear()
     (message,) = caplog.messages
     folder = Path(message.split()[-1])
     assert folder.parent == tmp_path

@@ -17,6 +17,7 @@ from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.devices.operand import WEIGHTS
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -505,13 +506,13 @@ def prefer(monkeypatch):
 @pytest.fixture
 def fail_to_compile(monkeypatch):
     """A function that lets the compiler fail for these kernels from now on."""
-    real = compiler.load
+    real = compiler.KERNELS.functions
 
-    def load(sources, on_disk=True):
-        found = zip(sources, real(sources, on_disk), strict=True)
-        return [0 if "NAME_spread_input" in source.text else at for source, at in found]
+    def functions(sources, on_disk=True):
+        bad = {source.name: 0 for source in sources if "NAME_spread_input" in source.text}
+        return {**real(sources, on_disk), **bad}
 
-    return lambda: monkeypatch.setattr(compiler, "load", load)
+    return lambda: monkeypatch.setattr(compiler.KERNELS, "functions", functions)
 
 
 def losses(function, steps=3):
@@ -588,12 +589,12 @@ def test_where_the_compiler_fails_for_what_was_chosen_another_takes_its_place(
     assert not any(a.name == NAMES[0] for a in convolutions(function))
 
 
-def test_texts_of_all_tiles_are_compiled_in_one_unit(tmp_path):
+def test_texts_of_all_tiles_are_compiled_in_one_unit():
     made = [
         text(tile, onednn.block(), vectors)
         for text in (winograd._filter, winograd._gradient)
         for tile in winograd.POINTS
         for vectors in (1, 2)
     ]
-    [(_, addresses, said)] = compiler._build([compiler.Unit(tuple(made))], tmp_path)
-    assert (len(addresses), said) == (len(made), "")
+    [unit] = compiler.KERNELS.compile([CompilationUnit(tuple(made))])
+    assert (len(unit.functions), unit.error) == (len(made), "")

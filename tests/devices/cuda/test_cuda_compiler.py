@@ -1,6 +1,7 @@
 """Kernels for a CUDA device are compiled once, and found again on disk."""
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,7 +11,9 @@ from minigraph.cache.counters import KernelStats
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
-from minigraph.devices.cuda import compiler, launches
+from minigraph.devices import kernel_cache
+from minigraph.devices.cuda import launches
+from minigraph.devices.cuda.compiler import NvrtcKernels
 from minigraph.jit.source import KernelSource
 
 
@@ -32,6 +35,13 @@ class Driver:
         return [hash((self.device, name)) for name in names]
 
 
+KERNELS = {}  # of the devices of this process
+
+
+def kernels_of(driver):
+    return KERNELS.setdefault(driver.device, NvrtcKernels(driver))
+
+
 def sources(*functions):
     x = mg.input("x", (100,))
     nodes = [function(x) for function in functions]
@@ -45,60 +55,100 @@ def begin(monkeypatch, tmp_path):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
 
     def forget():
-        monkeypatch.setattr(compiler, "_functions", {})
-        compiler._stores.cache_clear()
+        KERNELS.clear()
+        monkeypatch.setattr(kernel_cache, "_private", [])
+        monkeypatch.setattr("minigraph.errors._warned", set())
+        kernel_cache._binaries.cache_clear()
         mg.jit.reset_stats()
 
     forget()
     yield forget
-    compiler._stores.cache_clear()
+    kernel_cache._binaries.cache_clear()
 
 
 def test_a_kernel_is_compiled_once_a_process_and_once_a_machine(begin):
     wanted, driver = sources(ops.exp, ops.tanh), Driver()
-    first = compiler.load(wanted, driver, True)
-    assert compiler.load(wanted, driver, True) == first
+    first = kernels_of(driver).functions(wanted, True)
+    assert kernels_of(driver).functions(wanted, True) == first
     assert mg.jit.stats() == KernelStats(compilations=2, memory_hits=2, disk_hits=0, loads=2)
     begin()
-    assert compiler.load(wanted, driver, True) == first
+    assert kernels_of(driver).functions(wanted, True) == first
     assert mg.jit.stats() == KernelStats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
 
 
 def test_a_second_device_loads_what_the_first_has_compiled(begin):
     wanted, other = sources(ops.exp), Driver("cuda:1")
-    compiler.load(wanted, Driver(), True)
-    compiler.load(wanted, other, True)
+    kernels_of(Driver()).functions(wanted, True)
+    kernels_of(other).functions(wanted, True)
     assert other.loaded == [wanted[0].name]
     assert mg.jit.stats() == KernelStats(compilations=1, memory_hits=0, disk_hits=1, loads=2)
 
 
 def test_another_architecture_compiles_anew(begin, monkeypatch):
     wanted = sources(ops.exp)
-    compiler.load(wanted, Driver(), True)
+    kernels_of(Driver()).functions(wanted, True)
     begin()
     monkeypatch.setattr(Driver, "arch", "sm_80")
-    compiler.load(wanted, Driver(), True)
+    kernels_of(Driver()).functions(wanted, True)
     assert mg.jit.stats().compilations == 1
 
 
 def test_nothing_reaches_the_disk_where_that_is_not_wanted(begin, tmp_path):
-    compiler.load(sources(ops.exp), Driver(), False)
+    kernels_of(Driver()).functions(sources(ops.exp), False)
     assert not (tmp_path / "cache").exists()
 
 
 def test_kernels_travel_as_entries(begin, monkeypatch, tmp_path):
     wanted = sources(ops.exp, ops.tanh)
-    compiler.load(wanted, Driver(), True)
-    entries = compiler.export_kernels(wanted, "sm_90")
+    kernels_of(Driver()).functions(wanted, True)
+    entries = kernels_of(Driver()).export(wanted)
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "other"))
     begin()
-    assert [compiler.import_kernels(entry) for entry in entries] == [""] * len(entries)
-    compiler.load(wanted, Driver(), True)
+    assert [kernel_cache.import_kernels(entry) for entry in entries] == [""] * len(entries)
+    kernels_of(Driver()).functions(wanted, True)
     assert mg.jit.stats() == KernelStats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
 
 
 def test_a_text_that_is_refused_is_a_compile_error_in_one_line(begin):
     bad = KernelSource("struct NAME_args {}; void NAME( { }")
     with pytest.raises(mg.CompileError, match="NVRTC for sm_90") as error:
-        compiler.load([bad], Driver(), True)
+        kernels_of(Driver()).functions([bad], True)
     assert "\n" not in str(error.value)
+
+
+def test_a_text_that_is_refused_does_not_take_the_others_with_it(begin):
+    bad, (good,) = KernelSource("struct NAME_args {}; void NAME( { }"), sources(ops.exp)
+    for _ in range(2):
+        with pytest.raises(mg.CompileError):
+            kernels_of(Driver()).functions([bad, good])
+    assert mg.jit.stats() == KernelStats(compilations=1, memory_hits=1, disk_hits=0, loads=1)
+
+
+def test_threads_that_ask_together_compile_a_kernel_once(begin):
+    wanted = sources(ops.exp, ops.tanh)
+    kernels = kernels_of(Driver())
+    with ThreadPoolExecutor(4) as pool:
+        first, *others = pool.map(kernels.functions, [wanted] * 4)
+    assert others == [first] * 3
+    assert mg.jit.stats() == KernelStats(compilations=2, memory_hits=6, disk_hits=0, loads=2)
+
+
+def test_sources_are_kept_if_the_user_asks(begin, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "work"))
+    kernels_of(Driver()).functions(sources(ops.exp))
+    assert not (tmp_path / "work").exists()
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
+    begin()
+    kernels_of(Driver()).functions(sources(ops.exp))
+    (kept,) = (tmp_path / "work").iterdir()
+    assert sources(ops.exp)[0].name in kept.read_text()
+    assert mg.jit.stats().compilations == 1
+
+
+def test_kernels_travel_where_the_cache_folder_takes_nothing(begin, monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "/dev/null/cache")
+    begin()
+    wanted = sources(ops.exp)
+    with pytest.warns(mg.MinigraphWarning, match="/dev/null/cache"):
+        kernels_of(Driver()).functions(wanted)
+        assert len(kernels_of(Driver()).export(wanted)) == 1

@@ -50,7 +50,7 @@ class OnDevice:
 
     def __init__(self, backend, sources):
         self.driver, _ = backend.opened(0)
-        self.functions = backend.compiler.load(sources, self.driver, True)
+        self.functions = backend.kernels_of(self.driver).functions(sources)
         self.arguments = backend.Arguments
 
     def copy(self, root):

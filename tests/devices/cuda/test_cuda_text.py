@@ -27,7 +27,7 @@ from samples import (
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cuda import launches
-from minigraph.devices.cuda.launch import Launch, program
+from minigraph.devices.cuda.launch import Launch
 from minigraph.graph import Copy, Graph, Input, Node, Parameter, Spec, as_dtype, compute, toposort
 from minigraph.jit.fused import Fused, Together, stand_ins
 from minigraph.jit.source import KernelSource
@@ -520,16 +520,19 @@ def test_every_kernel_compiles_with_nvrtc(arch):
     nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
     every = sources()
     with ThreadPoolExecutor(2) as pool:
-        parts = pool.map(lambda part: nvrtc.compile(program(part), arch), (every[::2], every[1::2]))
+        parts = pool.map(
+            lambda part: nvrtc.compile_program(cuda_on_cpu.program(part), arch),
+            (every[::2], every[1::2]),
+        )
     assert all(cubin.startswith(b"\x7fELF") for cubin in parts)
 
 
 def test_a_compile_error_is_one_line_that_says_where():
     nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
     with pytest.raises(mg.CompileError, match=r"^NVRTC for sm_90: minigraph.cu\(2\): error: .*$"):
-        nvrtc.compile("int one;\nint two = three;\n", "sm_90")
+        nvrtc.compile_program("int one;\nint two = three;\n", "sm_90")
     with pytest.raises(mg.CompileError, match="invalid value for --gpu-architecture"):
-        nvrtc.compile("", "sm_1")
+        nvrtc.compile_program("", "sm_1")
 
 
 # ---------------------------------------------------------------- what runs them here
