@@ -60,7 +60,7 @@ LAYERS = {
         ["choices", "lower"],
     ],
     "minigraph.devices": [
-        ["host", "operand", "placement"],
+        ["host", "kernel_cache", "operand", "placement"],
         ["reference"],
         ["cpu", "cuda"],
         ["factory"],
