@@ -533,6 +533,16 @@ def test_the_budget_is_kept_and_large_problems_come_first(store, clock):
     assert start(store, budget=0.0).tables(two()[:1]) == {}
 
 
+def test_nothing_is_prepared_when_the_budget_is_spent(clock):
+    def never():
+        raise AssertionError("there is no time left")
+
+    small, large = two(clock)
+    late = dataclasses.replace(small, candidates=never)
+    one = start(budget=0.0155, clock=clock)  # the last of 16 runs begins after 0.015 seconds
+    assert origins(one.tables([late, large])) == {"large": "measured"}
+
+
 def test_an_interrupt_loses_no_more_than_one_problem(store):
     class Interrupted(Twice):
         def run(self, inputs, outputs, scratch):
@@ -575,6 +585,30 @@ def test_a_candidate_in_quarantine_stays_there(store, new_process):
     before = ProblemTable("small", (best, other)).entry("onednn", MACHINE)
     loaded = start(store, loaded={before.key: before}).tables(two())
     assert loaded["small"][0].measurements[0].error == failed
+
+
+def test_what_another_process_has_kept_meanwhile_is_not_lost(store):
+    failed = measurement("a", layouts=("ab", "ab"), error=f"{QUARANTINE}crashed")
+    other = measurement("b", layouts=("ab", "ab"))
+    theirs = ProblemTable("twice", (failed, other)).entry("onednn", MACHINE)
+
+    class Meanwhile(Twice):
+        def run(self, inputs, outputs, scratch):
+            super().run(inputs, outputs, scratch)
+            store.keep([theirs], merge)
+
+    ours = problem(candidate("a", Meanwhile()))
+    start(store).tables([ours])
+    known, _ = start(store).tables([ours])["twice"]
+    a, b = known.measurements
+    assert (a.error, b) == (failed.error, other)
+    assert a.seconds is not None  # it was measured here
+
+
+def test_a_candidate_fails_in_one_layout_alone():
+    one, other = measurement("a"), measurement("a", layouts=("ba",))
+    found = ProblemTable("twice", (one, other)).with_error(other, "why")
+    assert [m.error for m in found.measurements] == ["", "why"]
 
 
 def test_a_loaded_file_goes_before_the_store(store):

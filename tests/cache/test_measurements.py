@@ -223,6 +223,32 @@ def test_a_damaged_row_is_a_miss_that_is_counted_and_goes(store, name):
     assert store.rejected == 1
 
 
+def test_a_row_with_another_key_than_was_asked_for_is_a_miss(store, monkeypatch):
+    store.keep([entry("a")], newer)
+    # As an index that is damaged finds rows.
+    monkeypatch.setattr(measurements, "KEY", " WHERE ? IS NOT NULL AND ? <> ?")
+    assert found(store, entry("a")) == entry("a")
+    assert found(store, entry("b")) is None
+    assert store.rejected == 1
+
+
+def test_a_row_that_another_process_has_mended_stays(store):
+    store.keep([entry("a")], newer)
+    store._run(lambda db: measurements._drop(db, entry("a")), None)
+    assert store.entries() == [entry("a")]
+
+
+def test_a_file_that_may_be_damaged_is_opened_with_care(store):
+    def care(db):
+        names = ("trusted_schema", "cell_size_check", "synchronous")
+        values = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        return dict(zip(names, values, strict=True)), db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+
+    store.keep([entry("a")], newer)
+    settings = {"trusted_schema": 0, "cell_size_check": 1, "synchronous": 1}  # 1: normal
+    assert store._run(care, None) == (settings, measurements.MAX_VALUE)
+
+
 def test_a_damaged_row_is_not_merged(store):
     store.keep([entry("a", "[1]")], newer)
     change(store, "UPDATE entries SET body = '[7]'")

@@ -279,6 +279,15 @@ def test_kernels_that_are_added_elsewhere_are_found_there(two, tmp_path):
     assert other.find("mg_two", {**KEY, "text": "8f"}) is None
 
 
+def test_a_unit_that_comes_back_after_a_clear_is_verified_again(kept):
+    store = Binaries(kept)
+    assert store.find("mg_one", KEY)
+    store.clear()
+    Binaries(kept).keep(UNIT, {"mg_one": KEY})
+    DAMAGE["bytes"](*kept.rglob("*.so"))
+    assert store.find("mg_one", KEY) is None
+
+
 def test_a_kernel_that_is_there_is_not_replaced(two, tmp_path):
     other = Binaries(tmp_path / "other")
     other.keep(b"mine", {"mg_two": {**KEY, "text": "8f"}})
