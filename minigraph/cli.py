@@ -1,7 +1,4 @@
-"""The command line: what is kept on disk, what minigraph finds on this machine, and how fast it is.
-
-Compiles and measures nothing itself.
-"""
+"""The command line: `minigraph info`, `minigraph bench` and `minigraph cache`."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ CUDA_PACKAGES = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command says: to a program, to a person, and as its exit status."""
+    """The result of a command, as data for `--json` and as lines for a person."""
 
     data: dict[str, Any]
     lines: Sequence[str]
@@ -50,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status; one that does not exist exits with status 2."""
     asked = _parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             answer: Answer = asked.run(asked)
-        for warning in told:
+        for warning in caught:
             print(f"minigraph: {warning.message}", file=sys.stderr)
         text = json.dumps(answer.data, indent=1) if asked.json else "\n".join(answer.lines)
         print(_printable(text), flush=True)
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader, `head` for one, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (GraphError, OSError) as error:
@@ -68,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help says more\n")
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def _parser() -> _Parser:
@@ -79,26 +76,28 @@ def _parser() -> _Parser:
     path = _Parser(add_help=False)
     path.add_argument("file", metavar="FILE")
 
-    parser = _Parser("minigraph", description="What minigraph keeps, and what it finds.")
+    parser = _Parser("minigraph", description="Show the machine, measure speed, manage caches.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    about = "versions, processor, libraries and settings"
+    about = "show versions, processor, libraries and settings"
     commands.add_parser("info", parents=[answers], help=about).set_defaults(run=_info)
-    about = "how fast the levels are, beside each other, PyTorch and JAX"
+    about = "measure the levels beside each other, PyTorch and JAX"
     speed = commands.add_parser("bench", parents=[answers], help=about, description=about)
     bench.add_arguments(speed)
-    speed.set_defaults(run=_bench)
-    cache = commands.add_parser("cache", help="what is kept on disk between processes")
+    speed.set_defaults(run=lambda asked: Answer(*bench.bench(asked)))
+    cache = commands.add_parser("cache", help="show or change what is kept between processes")
     of_cache = cache.add_subparsers(required=True, metavar="COMMAND")
     for name, run, takes, about in (
-        ("info", _cache_info, [], "where it is, how much, and whether it is used"),
-        ("list", _list, [kinds], "each entry, where it holds, and its size"),
-        ("verify", _verify, [], "what is damaged; status 1 if anything is"),
+        ("info", _cache_info, [], "show the folder, its size, and whether it is used"),
+        ("list", _list, [kinds], "list the entries, each with its environment and its size"),
+        ("verify", _verify, [], "list damaged entries; status 1 if there are any"),
         ("export", _export, [path, kinds], "write entries to a file, beside those it holds"),
-        ("import", _import, [path, kinds], "keep the entries of a file; status 1 if all are bad"),
+        ("import", _import, [path, kinds], "add a file's entries; status 1 if all are rejected"),
         ("clear", _clear, [kinds], "remove entries"),
     ):
-        made = of_cache.add_parser(name, parents=[*takes, answers], help=about, description=about)
-        made.set_defaults(run=run)
+        subparser = of_cache.add_parser(
+            name, parents=[*takes, answers], help=about, description=about
+        )
+        subparser.set_defaults(run=run)
     return parser
 
 
@@ -122,12 +121,12 @@ def _info(asked: argparse.Namespace) -> Answer:
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
         "options": settings.from_environment(),
     }
-    shown = {
-        **data,
+    texts = {
         "cuda_packages": _words(data["cuda_packages"]),
         "options": _words(data["options"], "="),
+        "jit_backend": data["jit_backend"] or "the device's own",
     }
-    rows = [(name.replace("_", " "), str(value or "none")) for name, value in shown.items()]
+    rows = [(name.replace("_", " "), str(v or "none")) for name, v in {**data, **texts}.items()]
     return Answer(data, _table(rows))
 
 
@@ -138,11 +137,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _bench(asked: argparse.Namespace) -> Answer:
-    return Answer(*bench.bench(asked))
-
-
-# ---------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------- the caches
 
 
 def _cache_info(asked: argparse.Namespace) -> Answer:
@@ -151,7 +146,7 @@ def _cache_info(asked: argparse.Namespace) -> Answer:
     counts, sizes = Counter(entry.kind for entry in entries), Counter[str]()
     for entry in entries:
         sizes[entry.kind] += _size(entry)
-    sizes["jit"] = Binaries(folder).size  # with what is on its way out
+    sizes["jit"] = Binaries(folder).size  # with units that no entry names any more
     why = Binaries(folder).folder.unsafe() or Measurements(folder).folder.unsafe()
     data = {
         "folder": str(folder),
@@ -180,7 +175,10 @@ def _list(asked: argparse.Namespace) -> Answer:
         }
         for entry in entries
     ]
-    rows = [(e.kind, e.subject, _short(e.environment), _amount(_size(e))) for e in entries]
+    rows = [
+        (e.kind, e.subject, _words({k: _cut(v) for k, v in e.environment}), _amount(_size(e)))
+        for e in entries
+    ]
     return Answer({"entries": data}, _table(rows) or ["there are no entries"])
 
 
@@ -240,7 +238,7 @@ def _clear(asked: argparse.Namespace) -> Answer:
 def _folder() -> Path:
     folder = settings.cache_folder()
     if folder is None:
-        raise CacheError("there is no home to keep results in; set MINIGRAPH_CACHE_DIR to a folder")
+        raise CacheError("there is no home folder for the caches; set MINIGRAPH_CACHE_DIR")
     return folder
 
 
@@ -249,10 +247,13 @@ def _kinds(asked: argparse.Namespace) -> Sequence[str]:
 
 
 def _entries(folder: Path, kinds: Iterable[str]) -> list[Entry]:
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for kind in kinds:
-        found += Binaries(folder).entries() if kind == "jit" else Measurements(folder).entries(kind)
-    return found
+        of_kind = (
+            Binaries(folder).entries() if kind == "jit" else Measurements(folder).entries(kind)
+        )
+        entries += of_kind
+    return entries
 
 
 def _size(entry: Entry) -> int:
@@ -263,7 +264,7 @@ def _size(entry: Entry) -> int:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row, in which the columns begin below one another."""
+    """Return a line for each row, with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
     return [line.rstrip() for line in lines]
@@ -281,15 +282,10 @@ def _words(values: dict[str, Any], between: str = " ") -> str:
     return ", ".join(f"{k}{between}{v}" for k, v in values.items() if v is not None)
 
 
-def _short(environment: Iterable[tuple[str, str]]) -> str:
-    """Return the names and values of an environment, long ones cut."""
-    return ", ".join(f"{name} {_cut(value)}" for name, value in environment)
-
-
 def _cut(value: str) -> str:
     return value if len(value) <= 24 else f"{value[:21]}..."
 
 
 def _printable(text: str) -> str:
-    """Return text that does nothing to a terminal, wherever it comes from."""
+    """Return a text without control characters: names of entries may come from any file."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

@@ -1,12 +1,12 @@
-"""Cache files of functions: what one has used, to a file, and back into the process.
+"""Cache files of functions: write what a function has used, and read it back into a process.
 
-What a file holds is checked entry by entry: it counts where it was made in the same environment.
+Each entry of a file is checked for itself: it holds where its environment is the same.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Loaded:
     """What became of the entries of a file.
 
     accepted  how many are used from now on
-    rejected  (entry, reason) of each other one
+    rejected  (entry, reason) for each of the others
     entries   the accepted measurements by key
     fields    what the file was saved for
     """
@@ -50,9 +50,10 @@ def kinds(type: str) -> tuple[str, ...]:
 
 
 def load(path: str | os.PathLike[str], type: str, backend: Backend) -> Loaded:
-    """Return what is in a file for a device; its kernels are kept with those of the device.
+    """Return a file's entries for a device, and add its kernels to those of the device.
 
-    Raises CacheError if kernels are asked for and others may have written the file: they would run.
+    Raises CacheError if kernels are asked for and other users may have written the file: machine
+    code in it would run.
     """
     wanted = kinds(type)
     contents = file.read(path)
@@ -69,11 +70,12 @@ def load(path: str | os.PathLike[str], type: str, backend: Backend) -> Loaded:
                 raise CacheError(f"{path} {unsafe}, and machine code is loaded from it")
             why = backend.keep_kernels(entry)
         elif not why:
-            known = table(entry)
-            why = known if isinstance(known, str) else ""
-            entries[entry.key] = entry
+            measured = table(entry)
+            if isinstance(measured, str):
+                why = measured
+            else:
+                entries[entry.key] = entry
         if why:
-            entries.pop(entry.key, None)
             rejected.append((f"{entry.kind} {entry.subject}", why))
         else:
             accepted += 1
@@ -82,24 +84,32 @@ def load(path: str | os.PathLike[str], type: str, backend: Backend) -> Loaded:
 
 
 def _why_foreign(entry: Entry, backend: Backend) -> str:
-    """Return which fields of an entry's environment are not those of the device, in words."""
+    """Return why an entry does not hold on the device, or an empty string."""
     here, there = backend.environment(entry.kind), dict(entry.environment)
     if not here:
         return f"device {backend.device} has no use for {entry.kind}"
-    differ = [
+    return "; ".join(_differences(here, there, sorted(here.keys() | there.keys())))
+
+
+def _differences(
+    here: Mapping[str, str], there: Mapping[str, str], names: Iterable[str]
+) -> list[str]:
+    return [
         f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
-        for name in sorted(here.keys() | there.keys())
+        for name in names
         if here.get(name) != there.get(name)
     ]
-    return "; ".join(differ)
 
 
 def save(
-    path: str | os.PathLike[str], type: str, fields: Mapping[str, str], entries: Sequence[Entry]
+    path: str | os.PathLike[str],
+    type: str,
+    environment: Mapping[str, str],
+    entries: Sequence[Entry],
 ) -> None:
     """Write entries to a file, beside those that are there; CacheError if it cannot be written."""
     wanted = kinds(type)
-    file.write(path, fields, [entry for entry in entries if entry.kind in wanted], merge)
+    file.write(path, environment, [entry for entry in entries if entry.kind in wanted], merge)
 
 
 def file_of(folder: str | os.PathLike[str], fingerprint: str) -> Path:
@@ -107,38 +117,32 @@ def file_of(folder: str | os.PathLike[str], fingerprint: str) -> Path:
     return Path(folder, f"{fingerprint[-7:]}.cache")
 
 
-def load_from_folder(path: Path, fields: Mapping[str, str], backend: Backend) -> Loaded:
-    """Return what a function's file holds; what is not for it is told in a warning, once."""
-    nothing = Loaded(0, [])
-    if not os.path.isfile(path):  # what else is in its place is told by who cannot write there
-        return nothing
+def load_from_folder(path: Path, environment: Mapping[str, str], backend: Backend) -> Loaded:
+    """Return what a function's file holds for it; warn once about entries that do not fit."""
+    if not os.path.isfile(path):  # save_to_folder warns of anything else in its place
+        return Loaded(0, [])
     try:
-        found = load(path, "all", backend)
+        loaded = load(path, "all", backend)
     except CacheError as error:
         warn_once(f"{error}; it is not used")
-        return nothing
-    differ = [
-        f"{name} is {found.fields.get(name)!r} there, {value!r} here"
-        for name, value in fields.items()
-        if found.fields.get(name) != value
-    ]
-    reasons = [f"{name}: {why}" for name, why in found.rejected]
-    if found.fields and differ:
-        reasons.insert(0, differ[0])
+        return Loaded(0, [])
+    # The first difference explains the others: a change of any field changes the fingerprint.
+    differences = _differences(environment, loaded.fields, environment) if loaded.fields else []
+    reasons = differences[:1] + [f"{name}: {why}" for name, why in loaded.rejected]
     if reasons:
         more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
         warn_once(f"{path} was made elsewhere or is damaged: {reasons[0]}{more}")
-    return found
+    return loaded
 
 
-def save_to_folder(path: Path, fields: Mapping[str, str], entries: Sequence[Entry]) -> None:
-    """Write a function's file if it lacks something; a warning, once, if it cannot be written."""
+def save_to_folder(path: Path, environment: Mapping[str, str], entries: Sequence[Entry]) -> None:
+    """Write a function's file if it lacks something; warn once if it cannot be written."""
     contents = file.read(path)
-    there = {entry.key: entry.checksum for entry in contents.entries}
-    whole = not contents.rejected and contents.fields == fields
-    if whole and all(there.get(e.key) == e.checksum for e in entries):
+    checksums = {entry.key: entry.checksum for entry in contents.entries}
+    whole = not contents.rejected and contents.fields == environment
+    if whole and all(checksums.get(entry.key) == entry.checksum for entry in entries):
         return
     try:
-        save(path, "all", fields, entries)
+        save(path, "all", environment, entries)
     except CacheError as error:
         warn_once(f"{error}; what was found is not kept there")

@@ -100,15 +100,18 @@ class CompGraph:
         backend = open_backend(self.device, values, optimize is not False)
 
         @functools.cache
-        def covered() -> Mapping[str, str]:
-            return fingerprint.fields(graph, self.device, values, backend.versions)
+        def environment() -> Mapping[str, str]:
+            return fingerprint.environment(graph, self.device, values, backend.versions)
 
         if optimize is False or cache_dir is None:
-            return self._function(task, backend, values, covered, seconds, self._loaded)
-        path = cache_file.file_of(cache_dir, covered()["fingerprint"])
-        known = {**self._loaded, **cache_file.load_from_folder(path, covered(), backend).entries}
-        function = self._function(task, backend, values, covered, seconds, known)
-        cache_file.save_to_folder(path, covered(), function.cache_entries())
+            return self._function(task, backend, values, environment, seconds, self._loaded)
+        path = cache_file.file_of(cache_dir, environment()["fingerprint"])
+        known = {
+            **self._loaded,
+            **cache_file.load_from_folder(path, environment(), backend).entries,
+        }
+        function = self._function(task, backend, values, environment, seconds, known)
+        cache_file.save_to_folder(path, environment(), function.cache_entries())
         return function
 
     def load_cache(self, path: str | os.PathLike[str], type: str = "all") -> cache_file.Loaded:
@@ -129,7 +132,7 @@ class CompGraph:
         task: CompileTask,
         backend: Backend,
         values: Mapping[str, Any],
-        covered: Callable[[], Mapping[str, str]],
+        environment: Callable[[], Mapping[str, str]],
         seconds: dict[str, float],
         loaded: Mapping[str, Entry],
     ) -> Function:
@@ -162,7 +165,7 @@ class CompGraph:
             single=task.single,
             backend=backend,
             options=values,
-            covered=covered,
+            environment=environment,
             seconds=seconds,
             passes=[record for _, record in stages],
             lowered=lowered,
@@ -171,7 +174,7 @@ class CompGraph:
         if level >= 0:
             return Function(compiled)
         plain = {**values, **AS_WRITTEN}
-        written = self._function(replace(task, single=False), backend, plain, covered, {}, {})
+        written = self._function(replace(task, single=False), backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
 

@@ -1,6 +1,6 @@
 """The identity of a compiled function: what it computes, with which settings, on what machine.
 
-Two functions with one fingerprint may share what was measured and generated for them.
+Functions with the same fingerprint may share measurements and generated kernels.
 """
 
 from __future__ import annotations
@@ -19,32 +19,27 @@ from minigraph.version import __version__
 IRRELEVANT = ("autotune", "bulk", "seed")
 
 
-def fields(
+def environment(
     graph: Graph, device: str, options: Mapping[str, Any], libraries: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what the fingerprint covers, in words, and as its last field the fingerprint."""
-    values = hashlib.sha256()
+    """Return what the fingerprint covers, in words, and the fingerprint as the last field."""
+    constants = hashlib.sha256()
     for node in graph:
         if isinstance(node.op, Constant):
-            values.update(f"{node.spec}".encode() + node.op.value.tobytes())
+            constants.update(f"{node.spec}".encode() + node.op.value.tobytes())
     relevant = [
         f"{name}={value}"
         for name, value in options.items()
         if name.partition(".")[0] not in IRRELEVANT
     ]
-    covered = {
+    fields = {
         "minigraph": __version__,
         "numpy": np.__version__,
         **libraries,
         "device": f"{device} {processor()}" if device != "reference" else device,
         "options": ", ".join(relevant),
         "graph": hashlib.sha256(str(graph).encode()).hexdigest(),
-        "constants": values.hexdigest(),
+        "constants": constants.hexdigest(),
     }
-    return {**covered, "fingerprint": _digest(covered)}
-
-
-def _digest(covered: Mapping[str, str]) -> str:
-    """Return the fingerprint, 40 hexadecimal digits."""
-    text = "\n".join(f"{name}: {value}" for name, value in covered.items())
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
+    text = "\n".join(f"{name}: {value}" for name, value in fields.items())
+    return {**fields, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:40]}

@@ -32,17 +32,17 @@ from minigraph.program.choices import Choices
 class Compiled:
     """What a function is made of.
 
-    covered  returns what its fingerprint covers, in words, and the fingerprint
-    seconds  that each stage of compiling took
-    lowered  returns the program, with the algorithms that are best so far
-    choices  what has chosen them
+    environment  returns what its fingerprint covers, and the fingerprint, in words
+    seconds      that each stage of compiling took
+    lowered      returns the program, with the algorithms that are best so far
+    choices      what has chosen them
     """
 
     inputs: list[Node]
     single: bool
     backend: Backend
     options: Mapping[str, Any]
-    covered: Callable[[], Mapping[str, str]]
+    environment: Callable[[], Mapping[str, str]]
     seconds: dict[str, float]
     passes: list[PassRecord]
     lowered: Callable[[], Program]
@@ -196,7 +196,7 @@ class Function:
             launches=self._executor.launches,
             syncs=self._executor.syncs,
             seconds=dict(self._compiled.seconds),
-            fingerprint=self._compiled.covered()["fingerprint"],
+            fingerprint=self._compiled.environment()["fingerprint"],
             options=dict(self._options),
             ineffective=ineffective(self._options, self._backend.device),
             passes=list(self._compiled.passes),
@@ -224,7 +224,7 @@ class Function:
 
         `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
         """
-        cache_file.save(path, type, self._compiled.covered(), self.cache_entries())
+        cache_file.save(path, type, self._compiled.environment(), self.cache_entries())
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""

@@ -1,9 +1,9 @@
-"""How far rounding may move the results of a graph.
+"""How far rounding may change the results of a graph.
 
-Two ways to compute the same thing differ by rounding: a little, or a lot where the graph subtracts
-what is nearly equal, divides by what is nearly zero, or asks for a sign.  No fixed tolerance knows
-which, so the graph itself is asked: it is evaluated several times with numbers somewhat off, and
-what moves by that may differ by that.
+Two ways to compute the same result differ by rounding: a little, or a lot where the graph subtracts
+nearly equal numbers, divides by nearly zero, or takes a sign.  No fixed tolerance fits both, so the
+graph is evaluated several times with small changes to its numbers.  Results may differ by as much
+as these runs differ.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ import numpy as np
 from minigraph.graph import FLOATS, Array, Constant, DType, Graph, Item, Node, Parameter, compute
 from minigraph.ops.elementwise import Elementwise
 
-# Of the noise, in distances between neighbouring floats.  With both signs of each, what is zero but
-# for rounding gets both signs too.
+# Noise amplitude, in ulps.  Each has both signs, so that a zero with rounding errors gets both signs.
 AMPLITUDES = (3, -3, 8, -8)
-OVERFLOWS = 8  # runs more where numbers are too large
-MARGIN = 30  # by how much the few runs may underestimate
+OVERFLOWS = 8  # more runs where numbers overflow
+MARGIN = 30  # few runs may underestimate the differences by this factor
 
-_info: Callable[..., Any] = ml_dtypes.finfo  # NumPy's does not know bfloat16
+_info: Callable[..., Any] = ml_dtypes.finfo  # NumPy's finfo does not know bfloat16
 
 
-def explained(runs: Sequence[Array], expected: Array, found: Array) -> Array:
-    """Return for each element whether `found` may differ from `expected` as some runs do.
+def explained(runs: Sequence[Array], expected: Array, actual: Array) -> Array:
+    """Return for each element whether noise explains the difference of `actual` and `expected`.
 
-    True where it differs by no more than a margin times what they do, and where they disagree on
-    whether the element is finite or, of an integer or bool, on what it is.
+    True where the difference is at most MARGIN times that of the runs, where one run is finite and
+    another is not, and for integers and bools where the runs differ.
     """
     if expected.dtype not in FLOATS:
         return np.any([run != runs[0] for run in runs], 0)
     info = _info(expected.dtype)
-    x, y, numbers = real(expected), real(found), np.stack([real(run) for run in runs])
+    x, y, numbers = real(expected), real(actual), np.stack([real(run) for run in runs])
     sort = np.where(np.isnan(numbers), 2, np.isinf(numbers) * np.sign(numbers))
     with np.errstate(all="ignore"):
         spread = numbers.max(0) - numbers.min(0)
@@ -45,7 +44,7 @@ def explained(runs: Sequence[Array], expected: Array, found: Array) -> Array:
 
 
 def shaken(x: Array, rng: np.random.Generator, amplitude: int) -> Array:
-    """Return an array with the floats in it somewhat off."""
+    """Return an array with noise on its floats."""
     if x.dtype not in FLOATS:
         return x
     wide = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
@@ -60,7 +59,7 @@ def shaken(x: Array, rng: np.random.Generator, amplitude: int) -> Array:
 
 
 def noisy(graph: Graph, args: Sequence[Array]) -> list[list[Array]]:
-    """Return the outputs in several runs: as they are, without denormals, and with noise."""
+    """Return the outputs of several runs: without noise, without denormals, then with noise."""
     blurs = [_Blur(amplitude) for amplitude in AMPLITUDES]
     changes: list[Change] = [unchanged, _flushed, *blurs]
     runs = [evaluate(graph, args, change) for change in changes]
@@ -71,7 +70,7 @@ def noisy(graph: Graph, args: Sequence[Array]) -> list[list[Array]]:
 
 
 class Place(NamedTuple):
-    """Where a value is in the graph: its node, its dtype there, and the node's inputs' values."""
+    """The place of a value in the graph: its node, its dtype, and the values of its inputs."""
 
     node: Node
     dtype: DType
@@ -86,10 +85,10 @@ def unchanged(value: Array, place: Place) -> Array:
 
 
 def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) -> list[Array]:
-    """Return the outputs, by NumPy, where `change` is applied to every value once it is there.
+    """Return the outputs, computed by NumPy, with `change` applied to every value.
 
-    A change may widen floats: ops compute in the type that they are given.  Unlike a call of the
-    graph, this holds only the values that are still needed.
+    A change may widen floats: ops compute in the dtype of their inputs.  Unlike a call of the
+    graph, this keeps only the values that are still needed.
     """
     values: dict[Node, Any] = dict(zip(graph.inputs, args, strict=True))
     reads = Counter(graph.outputs) + Counter(x for node in graph for x in node.inputs)
@@ -115,23 +114,23 @@ def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) ->
 
 
 def real(x: Array) -> Array:
-    """Return floats as float64, which NumPy knows all about; anything else as it is."""
+    """Return floats as float64, which all of NumPy supports; other arrays unchanged."""
     return x.astype(np.float64) if x.dtype in FLOATS else x
 
 
 def _flushed(value: Array, place: Place) -> Array:
-    """The CPU's native calls flush denormals to zero, which keeps their sign."""
+    """Flush denormals to a zero of their sign, as the CPU's native calls do."""
     if place.dtype not in FLOATS:
         return value
     return np.where(np.abs(value) < _info(place.dtype).tiny, value * 0, value)
 
 
 class _Blur:
-    """What is rounded, and what the graph is given, is somewhat off.
+    """Adds noise to inputs and to rounded results, in float64, which does not round it away.
 
-    It is so in float64, in which no noise is rounded away.  `overflows` says whether a number was
-    too large for its own type.  Depending on how sums and products are grouped it may become
-    infinite or not: with a `chance`, some do.
+    overflows  whether a number was too large for its dtype
+    chance     if not 0, seeds which of those numbers become infinite: the grouping of sums and
+               products decides that
     """
 
     def __init__(self, amplitude: int, chance: int = 0) -> None:
@@ -154,7 +153,7 @@ class _Blur:
             if self.chance:
                 wide = np.where(large & (noise > 0), wide * np.inf, wide)
         if len(place.inputs) > 1 and not isinstance(op, Elementwise):
-            # A sum of products is as exact as its largest terms, and its errors need not cancel.
+            # The error of a sum of products is that of its largest terms, and may not cancel.
             exact = (wide == 0) & (not op.rounds_zeros)
             size = np.where(exact, 0, size.max(initial=0, where=finite))
             noise = noise + self.rng.uniform(-1, 1)
@@ -163,10 +162,10 @@ class _Blur:
 
 
 def _moved(value: Array, place: Place) -> Array:
-    """Whether each element is one of the inputs', or its negative, so that nothing was rounded.
+    """Return for each element whether an input has it, or its negative: then nothing was rounded.
 
-    That holds for what an extremum, a choice or a gather returns, whose equality with an input a
-    graph may ask for.  A sum is rounded even where it is equal to its larger operand.
+    That is so for extrema, choices and gathers, and a graph may compare their results with their
+    inputs.  A sum is rounded even where it equals its larger operand.
     """
     if place.node.op.rounds_zeros:
         return np.zeros(value.shape, bool)

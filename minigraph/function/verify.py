@@ -1,7 +1,7 @@
-"""Running a function beside level 0 at every call: what a negative `graph_opt_level` asks for.
+"""Functions that run beside level 0 at every call, as a negative `graph_opt_level` asks for.
 
-Where the two differ by more than rounding, the call raises an error that says which pass, or which
-kernel, made the difference, and where in the graph.
+Where the results differ by more than rounding, the call raises an error that names the pass or the
+kernel that made the difference, and the user's line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from minigraph.graph import (
 from minigraph.ops.random import SEED, STEP
 from minigraph.program import Backend, Buffer, Program, Step
 
-# By how much of its largest element an array may differ without a closer look.
+# Differences up to this share of an array's largest element need no closer look.
 TOLERANCES = {
     BFLOAT16: 5e-2,
     np.dtype(np.float16): 1e-2,
@@ -41,13 +41,13 @@ TOLERANCES = {
     np.dtype(np.float64): 1e-10,
 }
 
-Values = Mapping[int, Array]  # of some outputs, by their place
+Values = Mapping[int, Array]  # of some outputs, by their position
 
 
 class VerifiedFunction(Function):
-    """A function that raises CompileError where it and level 0 differ by more than rounding.
+    """A function that raises CompileError where it differs from level 0 by more than rounding.
 
-    A call that raises leaves the parameters as they were.
+    A call that raises leaves the parameters unchanged.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class VerifiedFunction(Function):
         stages: Sequence[tuple[str, Graph]],
         updates: Sequence[Parameter],
     ) -> None:
-        """Take what a Function takes, and what it is compared with.
+        """Take what a Function takes, and what the function is compared with.
 
         written  the function at level 0, which returns a list
-        stages   the graph as written, and with each pass's name the graph after it
+        stages   the graph as written, then the graph after each pass, with the pass's name
         updates  the parameters whose new values are the last outputs of these graphs
         """
         super().__init__(compiled)
         self._written = written
         self._stages = stages
         self._updates = updates
-        # Fast math may make any number of what level 0 has no number for.
+        # Fast math may replace level 0's NaN and infinity by any number.
         self._strict = not self._options["graph_opt.fast_math"]
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
 
@@ -82,10 +82,10 @@ class VerifiedFunction(Function):
         try:
             results = super()._run(values, execute)
         except GraphError as error:
-            raise CompileError(f"{self._title}, which computes what it refuses: {error}") from None
+            raise CompileError(f"{self._title}, which raises no error: {error}") from None
         after = self._state()
-        found = dict(enumerate([*map(_on_host, results), *after]))
-        doubts = _differences(expected, found, self._strict)
+        actual = dict(enumerate([*map(_on_host, results), *after]))
+        doubts = _differences(expected, actual, self._strict)
         if doubts:
             self._restore(before)
             self.calls -= 1
@@ -95,7 +95,7 @@ class VerifiedFunction(Function):
         return results
 
     def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
-        """Return the results of level 0, and of the parameters the new values, which they have."""
+        """Run level 0, which updates the parameters; return its results and their new values."""
         self._written.calls, self._written.seed = self.calls, self.seed
         results = map(_on_host, self._written(*values))
         return dict(enumerate([*results, *self._state()]))
@@ -108,7 +108,7 @@ class VerifiedFunction(Function):
             parameter.state.write()[...] = value
 
     def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
-        """Raise CompileError, with what made the differences, unless rounding explains them."""
+        """Raise CompileError that says what made the differences, unless rounding explains them."""
         doubts = _unexplained(doubts, self._shaken(values, doubts))
         if not doubts:
             return
@@ -128,14 +128,12 @@ class VerifiedFunction(Function):
             or self._wrong_kernel(given)
             or self._wrong_run(doubts)
         )
-        raise CompileError(
-            f"{self._title}: {message}\n  the parameters are as they were before the call"
-        )
+        raise CompileError(f"{self._title}: {message}\n  the parameters are unchanged")
 
     def _shaken(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> list[Values]:
-        """Return what level 0 makes of inputs and parameters that are somewhat off.
+        """Return the results of level 0 for slightly changed inputs and parameters.
 
-        Its kernels round that in another way each time.  It is faster than noise by NumPy.
+        Its kernels round differently each time.  This is faster than noise by NumPy.
         """
         touched = dict.fromkeys([*self._stages[0][1].parameters, *self._updates])
         kept = [(p, p.numpy()) for p in touched]
@@ -145,16 +143,16 @@ class VerifiedFunction(Function):
                 rng = np.random.default_rng(abs(amplitude))
                 for p, value in kept:
                     p.state.write()[...] = shaken(value, rng, amplitude)
-                with contextlib.suppress(GraphError):  # of an index that was computed from floats
-                    made = self._as_written([shaken(x, rng, amplitude) for x in values])
-                    runs.append({at: made[at] for at in doubts})
+                with contextlib.suppress(GraphError):  # an index may be computed from floats
+                    results = self._as_written([shaken(x, rng, amplitude) for x in values])
+                    runs.append({at: results[at] for at in doubts})
         finally:
             for p, value in kept:
                 p.state.write()[...] = value
         return runs
 
     def _wrong_kernel(self, given: Mapping[Node, Array]) -> str:
-        """Return which step computes something else than NumPy does, "" if none does."""
+        """Describe the first kernel that differs from NumPy; "" if none does."""
         level = abs(self._options["graph_opt_level"])
         for function, name in ((self, f"level {level}"), (self._written, "level 0")):
             wrong = _wrong_step(function._program, function._backend, given)
@@ -168,15 +166,15 @@ class VerifiedFunction(Function):
         return ""
 
     def _wrong_run(self, doubts: Mapping[int, Difference]) -> str:
-        """Return the first output that is wrong."""
+        """Describe the first output that is wrong."""
         at, difference = next(iter(doubts.items()))
         graph = self._stages[0][1]
         results = len(graph.outputs) - len(self._updates)
         what = f"output {at}" if at < results else f"parameter {self._updates[at - results].name}"
         node = graph.outputs[at]
         return (
-            f"{what}, {node.op.name} {node.spec} {node.source}; every pass, and every kernel on "
-            f"its own, agrees with NumPy, so it is how the device runs them\n"
+            f"{what}, {node.op.name} {node.spec} {node.source}; every pass and every single kernel "
+            f"agrees with NumPy, so the fault is in how the device runs them together\n"
             + difference.statistics("level 0", "here")
         )
 
@@ -185,35 +183,35 @@ class VerifiedFunction(Function):
 
 
 class Difference(NamedTuple):
-    """Two values of one expression, and the elements at which they differ."""
+    """Two values of one expression, and a mask of the elements that differ."""
 
     expected: Array
-    found: Array
+    actual: Array
     wrong: Array
 
     def statistics(self, *names: str) -> str:
-        """Return what the values are like and where they are furthest apart, in lines."""
+        """Return lines that describe the two values and where they are furthest apart."""
         width = max(map(len, names))
-        values = zip(names, (self.expected, self.found), strict=True)
+        values = zip(names, (self.expected, self.actual), strict=True)
         lines = [f"  {name:{width}}  {_summary(value)}" for name, value in values]
         lines.append(f"  {self.wrong.sum()} of {self.wrong.size} elements differ")
-        x, y = (real(v).astype(np.float64) for v in (self.expected, self.found))
+        x, y = (real(v).astype(np.float64) for v in (self.expected, self.actual))
         with np.errstate(all="ignore"):
             gap = np.abs(x - y)
-            distances = {"most": gap, "most for its size": gap / np.abs(x)}
+            distances = {"furthest apart": gap, "relative to the size": gap / np.abs(x)}
         for what, distance in distances.items():
             far = np.where(self.wrong, np.where(np.isnan(distance), np.inf, distance), -1)
             at = np.unravel_index(int(far.argmax()), far.shape)
-            pair = f"{self.expected[at]!s} and {self.found[at]!s}"
+            pair = f"{self.expected[at]!s} and {self.actual[at]!s}"
             lines.append(f"  {what}: by {far[at]:.3g} at {[*map(int, at)]}: {pair}")
         return "\n".join(lines)
 
 
 def _summary(x: Array) -> str:
-    """Return an array's smallest, largest and mean number, and how much of it is no number."""
+    """Return an array's smallest, largest and mean number, and its counts of NaN and infinity."""
     wide = real(x).astype(np.float64)
     finite = wide[np.isfinite(wide)]
-    numbers = "no numbers"
+    numbers = "no finite numbers"
     if finite.size:
         least, most, mean = finite.min(), finite.max(), finite.mean()
         numbers = f"min {least:.6g}, max {most:.6g}, mean {mean:.6g}"
@@ -221,21 +219,21 @@ def _summary(x: Array) -> str:
     return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
 
 
-def _differences(expected: Values, found: Values, strict: bool = True) -> dict[int, Difference]:
-    """Return the values that differ by more than the rounding of their largest element.
+def _differences(expected: Values, actual: Values, strict: bool = True) -> dict[int, Difference]:
+    """Return the values that differ by more than the tolerance of their dtype.
 
-    strict  whether what is no number has to be the same too
+    strict  whether NaN and infinity have to be equal too
     """
-    pairs = {at: (x, found[at]) for at, x in expected.items()}
+    pairs = {at: (x, actual[at]) for at, x in expected.items()}
     apart = {at: Difference(x, y, _apart(x, y, strict)) for at, (x, y) in pairs.items()}
     return {at: difference for at, difference in apart.items() if difference.wrong.any()}
 
 
-def _apart(expected: Array, found: Array, strict: bool) -> Array:
+def _apart(expected: Array, actual: Array, strict: bool) -> Array:
     if expected.dtype not in FLOATS:
-        return np.asarray(expected != found)
+        return np.asarray(expected != actual)
     small = expected.dtype.itemsize < 4
-    x, y = (v.astype(np.float32) if small else v for v in (expected, found))
+    x, y = (v.astype(np.float32) if small else v for v in (expected, actual))
     finite = np.isfinite(x)
     limit = TOLERANCES[expected.dtype] * np.abs(x).max(initial=0, where=finite)
     with np.errstate(all="ignore"):
@@ -248,7 +246,7 @@ def _apart(expected: Array, found: Array, strict: bool) -> Array:
 def _unexplained(
     differences: Mapping[int, Difference], runs: Sequence[Values]
 ) -> dict[int, Difference]:
-    """Return the differences without the elements at which these runs differ as well."""
+    """Return the differences without the elements at which these runs differ as much."""
     left: dict[int, Difference] = {}
     for at, (x, y, wrong) in differences.items():
         wrong = np.array(wrong)
@@ -260,7 +258,7 @@ def _unexplained(
 
 # ---------------------------------------------------------------- what made a difference
 
-CLOSER_LOOKS = 8, 64  # so many nodes at a time, and so many at most, are evaluated with noise
+CLOSER_LOOKS = 8, 64  # nodes that are evaluated with noise: at a time, and at most
 
 
 def _wrong_pass(
@@ -270,14 +268,14 @@ def _wrong_pass(
     args: Sequence[Array],
     strict: bool,
 ) -> str:
-    """Return which pass changed what some of the outputs mean, "" if none did.
+    """Describe the first pass that changed the meaning of one of the outputs; "" if none did.
 
-    runs  the outputs of the graph as written, first as they are and then with noise
+    runs  the outputs of the graph as written: first without noise, then with noise
     """
     expected = {at: runs[0][at] for at in outputs}
     for (_, before), (name, after) in itertools.pairwise(stages):
-        found = dict(zip(outputs, evaluate(_part(after, outputs), args), strict=True))
-        wrong = _unexplained(_differences(expected, found, strict), runs)
+        actual = dict(zip(outputs, evaluate(_part(after, outputs), args), strict=True))
+        wrong = _unexplained(_differences(expected, actual, strict), runs)
         for at, difference in wrong.items():
             old, new, difference = _wrong_node(
                 _part(before, [at]), _part(after, [at]), args, strict
@@ -296,11 +294,11 @@ def _part(graph: Graph, outputs: Mapping[int, Any] | Sequence[int]) -> Graph:
 def _wrong_node(
     before: Graph, after: Graph, args: Sequence[Array], strict: bool
 ) -> tuple[Node, Node, Difference] | None:
-    """Return the first node that a pass replaced by one that means something else, and that one."""
+    """Return the first node that a pass replaced by one of another meaning, and its replacement."""
     pairs = [*_pairs(before, after)]
     old, new = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
-    expected, found = (dict(enumerate(graph(*args))) for graph in (old, new))
-    differences = _differences(expected, found, strict)
+    expected, actual = (dict(enumerate(graph(*args))) for graph in (old, new))
+    differences = _differences(expected, actual, strict)
     step, end = CLOSER_LOOKS
     for first in range(0, min(len(differences), end), step):
         some = dict(itertools.islice(differences.items(), first, first + step))
@@ -311,16 +309,16 @@ def _wrong_node(
 
 
 def _on_host(array: Array) -> Array:
-    """Return an array in the memory of the host: CuPy's have a method for that."""
+    """Return a NumPy array; CuPy arrays have a method for that."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
 def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield what a pass replaced, and by what, in the order in which it is computed.
+    """Yield the nodes that a pass replaced, each with its replacement, in order of computation.
 
-    A node that a pass makes has the turn of the one that it replaces.  Where several have one turn,
-    the last is what the others were made for.  Operands at the same place are a pair too: one may
-    have been replaced by what was there before.
+    A new node has the turn of the node that it replaces.  Of several new nodes with one turn, the
+    last replaces it, and the others are its operands.  Operands at the same position are a pair
+    too: a pass may have replaced one by a node that was there before.
     """
     old = {node.turn[0]: node for node in before}
     new = {node.turn[0]: node for node in after}
@@ -337,17 +335,17 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
 def _wrong_step(
     program: Program, backend: Backend, given: Mapping[Node, Array]
 ) -> tuple[Step, Difference] | None:
-    """Return the first step whose kernel differs from NumPy on what NumPy gives it to read.
+    """Return the first step whose kernel differs from NumPy on the operands that NumPy computes.
 
-    Each buffer has memory of its own here, so that no step spoils what another one reads.
+    Each buffer has memory of its own here, so that no step overwrites what another one reads.
     """
     memory = {buffer: _memory(buffer, given) for buffer in program.buffers}
     for step in program.steps:
         backend.run_alone(step, memory)
         results = [view.array(memory[view.buffer]) for view in step.outputs]
-        found = dict(enumerate(y.copy() for y in results))
+        actual = dict(enumerate(y.copy() for y in results))
         run_step(step, NumpyKernel(step.node), memory)
-        differences = _differences(dict(enumerate(results)), found)
+        differences = _differences(dict(enumerate(results)), actual)
         if differences:
             operands = [view.array(memory[view.buffer]) for view in step.inputs]
             xs = tuple(input("x", x.shape, x.dtype) for x in operands)
