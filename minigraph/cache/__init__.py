@@ -1,7 +1,8 @@
-"""What is kept on disk between processes.  Knows files; no graph, no compiler and no setting.
+"""What is kept on disk between processes: measurements and kernel binaries.
 
-Disk is not trusted: what is missing, damaged, foreign or out of date is as if it were not there,
-and a disk that cannot be written costs the time to make things again, never a result.
+The disk is not trusted.  An entry that is damaged, foreign or out of date counts as missing.  Where
+nothing can be written, the results are the same and each process makes its entries again.  This
+package knows files, but no graph, no compiler and no setting.
 """
 
 from minigraph.cache.binaries import Binaries

@@ -1,4 +1,4 @@
-"""What is kept: one result, what it is about, and where it holds."""
+"""An entry of a cache: one result, its subject, and the environment in which it holds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Entry:
     """One result.
 
     kind         one of KINDS
-    subject      what it is about, in words that are the same in every process
-    environment  where it holds: versions, processor, ..., by name
+    subject      describes the problem or the unit, in words that are equal in every process
+    environment  the fields in which the result holds: versions, processor, …, with their names
     body         the result, as JSON text
-    blob         bytes that belong to it: machine code
+    blob         the machine code of kernels
     """
 
     kind: str
@@ -29,17 +29,17 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """64 hexadecimal digits, equal for results that are about the same in the same place."""
+        """64 hexadecimal digits, equal for entries of one subject in one environment."""
         return _digest(self.kind, self.subject, *map(" = ".join, self.environment))
 
     @property
     def checksum(self) -> str:
-        """64 hexadecimal digits that cover all of the entry."""
+        """64 hexadecimal digits that cover the whole entry."""
         return _digest(self.key, self.body, hashlib.sha256(self.blob).hexdigest())
 
 
 def environment(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return fields as an entry has them: in the order of their names."""
+    """Return the fields of an environment as entries hold them: sorted by name."""
     return tuple(sorted(fields.items()))
 
 

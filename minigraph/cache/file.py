@@ -1,13 +1,13 @@
-"""A cache file, which a user saves, copies and loads: lines of JSON that a person can read.
+"""A cache file, which users save, copy and load: lines of JSON that a person can read.
 
-The first line says what the file is and what it was saved for, each other line is one entry:
+The first line says what the file was saved for, and each other line is one entry:
 
     {"file": "minigraph cache", "schema": 1, "fields": {"graph": "9f2c…", …}, "entries": 2, …}
     {"kind": "onednn", "subject": "…", "environment": {…}, "body": …, "blob": "", "checksum": "…"}
     {"kind": "jit", …}
 
-A file may come from anywhere, so reading runs and unpickles nothing, and whatever is not exactly
-what was written is rejected with a reason.
+A file may come from anywhere.  Reading neither runs nor unpickles anything, and a line that is not
+exactly as it was written is rejected with a reason.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from minigraph.errors import CacheError
 PathLike = str | os.PathLike[str]
 
 FILE = "minigraph cache"
-SCHEMA = 1  # of the lines: a file with another one is rejected
+SCHEMA = 1  # files of another schema are rejected
 LIMIT = 512 << 20  # bytes of a file
-SECONDS = 30.0  # that a writer waits for others
+SECONDS = 30.0  # for which a writer waits for others
 PARTS = {"kind", "subject", "environment", "body", "blob", "checksum"}
 TEMPORARY = ".minigraph-", ".tmp"  # how the names of unfinished files begin and end
 
@@ -43,9 +43,9 @@ TEMPORARY = ".minigraph-", ".tmp"  # how the names of unfinished files begin and
 class Contents:
     """What a file holds.
 
-    fields    what it was saved for, in words
-    entries   those that are as they were written
-    rejected  what is not, by the entry's subject, its line or the file's name, each with the reason
+    fields    the environment that it was saved for
+    entries   those that are exactly as they were written
+    rejected  (name, reason) for each of the others: the entry's subject, its line, or the file
     """
 
     fields: dict[str, str]
@@ -57,7 +57,7 @@ class Contents:
 
 
 def read(path: PathLike) -> Contents:
-    """Return what a file holds; no file, whatever is in it, is an error."""
+    """Return what a file holds; whatever is wrong with it is in `rejected`, and no error."""
     try:
         return _parse(_bytes(path), str(path))
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def read(path: PathLike) -> Contents:
 
 
 def _bytes(path: PathLike) -> bytes:
-    # The writer of a pipe is not waited for.
+    # O_NONBLOCK: never wait for the writer of a pipe.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -79,12 +79,12 @@ def _bytes(path: PathLike) -> bytes:
 
 
 def _parse(data: bytes, name: str) -> Contents:
-    """Return what the lines of a file hold; ValueError if its first line is of no use."""
+    """Return what the lines of a file hold; ValueError if its first line is damaged."""
     first, *lines = data.split(b"\n")
     fields, count = _header(first)
     entries: list[Entry] = []
     rejected: list[tuple[str, str]] = []
-    if lines and not lines[-1]:  # after the end of the last line
+    if lines and not lines[-1]:  # the last line ends with a newline
         lines.pop()
     for number, line in enumerate(lines, 2):
         subject = ""
@@ -100,7 +100,7 @@ def _parse(data: bytes, name: str) -> Contents:
 
 
 def _header(line: bytes) -> tuple[dict[str, str], int]:
-    """Return what a file was saved for and how many entries it has; ValueError if it is no use."""
+    """Return the fields and the number of entries of a first line; ValueError if it is damaged."""
     if not line:
         raise ValueError("is empty, or its first line is")
     try:
@@ -119,7 +119,7 @@ def _header(line: bytes) -> tuple[dict[str, str], int]:
 
 
 def _entry(value: Any) -> Entry:
-    """Return the entry that a line stands for; ValueError says why it is none."""
+    """Return the entry of a line; ValueError says why it is none."""
     if not isinstance(value, dict) or value.keys() != PARTS:
         raise ValueError(f"is no entry: its parts are not {', '.join(sorted(PARTS))}")
     if value["kind"] not in KINDS:
@@ -141,7 +141,7 @@ def _entry(value: Any) -> Entry:
 
 
 def _json(line: bytes) -> Any:
-    """Return the value that a line stands for; ValueError says why there is none."""
+    """Return the value of a line; ValueError says why it has none."""
     try:
         return json.loads(line.decode(), object_pairs_hook=_object)
     except UnicodeDecodeError:
@@ -160,7 +160,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> bool:
-    """Tell whether this is a mapping of texts to texts, all of which can be encoded."""
+    """Return whether this is a mapping of texts to texts that can all be encoded."""
     try:
         "".join([*value, *value.values()]).encode()
     except (AttributeError, TypeError, UnicodeEncodeError):
@@ -179,9 +179,9 @@ def write(
 ) -> None:
     """Write entries to a file, beside the good ones that it holds.
 
-    Where it holds an entry that is about the same, `merge(old, new)` is written.  Readers see the
-    file before or after, whenever this process ends; of several writers none loses the entries of
-    another.  A link stays one.  CacheError if the file cannot be written.
+    `merge(old, new)` replaces an entry with the same key.  Readers see the file before or after,
+    even if this process is killed, and no writer loses the entries of another one.  A link stays a
+    link.  CacheError if the file cannot be written.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -196,7 +196,7 @@ def write(
 
 
 def _present(target: Path) -> list[Entry]:
-    """Return the entries of a file that is about to be replaced; OSError if it must not be."""
+    """Return the entries of a file; OSError if the file must not be replaced."""
     try:
         data = _bytes(target)
     except OSError as error:
@@ -226,7 +226,7 @@ def _first_line(fields: Mapping[str, str], count: int) -> dict[str, Any]:
 
 def _line(entry: Entry) -> dict[str, Any]:
     body = json.loads(entry.body)
-    # As it will be read: spaces in the text of a body mean nothing.
+    # The checksum is that of the entry as it will be read: without the spaces of its body.
     entry = dataclasses.replace(entry, body=json.dumps(body))
     return {
         "kind": entry.kind,
@@ -240,24 +240,24 @@ def _line(entry: Entry) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder; go on where it cannot be locked, or not in time."""
+    """Keep other writers out of a folder; go on if it cannot be locked in time."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(Folder(folder.parent, folder.name).locked(True, SECONDS))
-            for left in folder.glob("*".join(TEMPORARY)):  # by writers that were killed
+            for left in folder.glob("*".join(TEMPORARY)):  # files of writers that were killed
                 left.unlink()
         yield
 
 
 def _replace(target: Path, data: bytes) -> None:
-    """Write a file beside `target`, for us alone to read, and rename it."""
+    """Write a file that only we can read, and rename it to `target`."""
     handle, temporary = tempfile.mkstemp(TEMPORARY[1], TEMPORARY[0], target.parent)
     try:
         with open(handle, "wb") as file:
             file.write(data)
         os.replace(temporary, target)
     finally:
-        with contextlib.suppress(OSError):  # most of all because it is gone
+        with contextlib.suppress(OSError):  # the file was renamed
             os.unlink(temporary)
 
 
@@ -269,16 +269,16 @@ def _reason(error: Exception) -> str:
 
 
 def unsafe(path: PathLike) -> str:
-    """Return why machine code from a file must not be run, or an empty string.
+    """Return why machine code from a file must not run, or an empty string.
 
-    Whoever can change the file, or put another one in its place, could run code as this user.
+    A user who can change or replace the file could run code as this user.
     """
     try:
         for file in {Path(path).absolute(), Path(os.path.realpath(path))}:
             status, folder = file.stat(), file.parent.stat()
             if why := others(status):
                 return why
-            # In a folder with this bit, /tmp for one, only owners replace files.
+            # In a folder with the sticky bit, such as /tmp, only owners replace files.
             why = others(folder)
             if why and not (folder.st_mode & stat.S_ISVTX and folder.st_uid in (0, os.geteuid())):
                 return f"is in a folder that {why}"

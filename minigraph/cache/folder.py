@@ -1,4 +1,4 @@
-"""A folder of files that nobody else can have written: native code is loaded from there."""
+"""A folder that only its owner can write: machine code is loaded from it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from minigraph.errors import warn_once
 
 
 class Folder:
-    """The folder `name` below `root`, both of which are made when something is written.
+    """The folder `name` below `root`; the first write makes both.
 
-    Nothing is read from it or written to it while somebody else could change it.  The first failure
-    is told in a warning; no failure is an error.
+    It is neither read nor written while another user could change it.  The first failure gives a
+    warning; no failure is an error.
     """
 
     def __init__(self, root: Path, name: str) -> None:
@@ -28,7 +28,7 @@ class Folder:
         self._told = False
 
     def read(self, name: str, at_most: int) -> bytes | None:
-        """Return what a file holds; None if it is missing, too large, no file, or not only ours."""
+        """Return a file's bytes; None if it is missing, too large, no file, or not ours alone."""
         if not self.safe():
             return None
         try:
@@ -41,7 +41,7 @@ class Folder:
             return None
 
     def write(self, name: str, data: bytes) -> bool:
-        """Write a file, which readers see whole or not at all; return whether it was written."""
+        """Write a file, of which readers see all or nothing; return whether that was possible."""
         if not self.safe():
             return False
         temporary = ""
@@ -68,24 +68,24 @@ class Folder:
             os.unlink(self.path / name)
 
     def files(self) -> dict[str, os.stat_result]:
-        """Return the names of all files, with size and time of last use."""
-        found = {}
+        """Return the status of each file, with its size and time of last use, by name."""
+        statuses = {}
         with contextlib.suppress(OSError), os.scandir(self.path) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):  # another process has just removed it
                     if entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat(follow_symlinks=False)
-        return found
+                        statuses[entry.name] = entry.stat(follow_symlinks=False)
+        return statuses
 
     def make(self) -> None:
-        """Make the folder, and those above it, for their owner alone; OSError if that fails."""
+        """Make the folder and its parents, for their owner only; OSError if that fails."""
         for folder in (*reversed(self.path.parents), self.path):
             if not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=True)
 
     @contextlib.contextmanager
     def locked(self, exclusive: bool, patience: float) -> Iterator[None]:
-        """Hold the folder against all that lock it, or only against those that do so exclusively.
+        """Hold an exclusive or a shared lock on the folder.
 
         Raises TimeoutError after `patience` seconds, FileNotFoundError if there is no folder.
         """
@@ -94,13 +94,13 @@ class Folder:
             _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, patience)
             yield
         finally:
-            # A child forked in between has the handle too, and would keep what is only closed.
+            # A child that was forked meanwhile has the handle too: closing ours does not unlock.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_UN)
             os.close(handle)
 
     def safe(self) -> bool:
-        """Return whether nobody else can change what is in the folder; tell it if somebody can."""
+        """Return whether no other user can change the folder; warn if one can."""
         why = self.unsafe()
         if why:
             self.tell(why)
@@ -108,24 +108,21 @@ class Folder:
 
     def unsafe(self) -> str:
         """Return why the folder is not used, or an empty string."""
-        for folder in (self.root, self.path):
-            why = _unsafe(folder)
-            if why:
-                return f"{folder} {why}"
-        return ""
+        reasons = ((folder, _unsafe(folder)) for folder in (self.root, self.path))
+        return next((f"{folder} {why}" for folder, why in reasons if why), "")
 
     def tell(self, why: str) -> None:
         """Warn, the first time, that nothing can be kept here."""
         if not self._told:
             self._told = True
             warn_once(
-                f"{self.path} cannot keep results ({why}), so each run makes them anew; "
+                f"{self.path} cannot keep results ({why}), so each run makes them again; "
                 "set MINIGRAPH_CACHE_DIR to a folder of your own"
             )
 
 
 def _opener(path: str, flags: int) -> int:
-    """Open a file, but neither follow a link nor wait for the writer of a pipe."""
+    """Open a file without following a link or waiting for the writer of a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -141,7 +138,7 @@ def _lock(handle: int, how: int, patience: float) -> None:
 
 
 def others(status: os.stat_result) -> str:
-    """Return who else, besides us and root, may change something, or an empty string."""
+    """Return why users other than us and root may change a file, or an empty string."""
     if status.st_uid not in (0, os.geteuid()):
         return "belongs to another user"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -150,7 +147,7 @@ def others(status: os.stat_result) -> str:
 
 
 def _unsafe(folder: Path) -> str:
-    """Return why code from a folder is not to be run, or an empty string; a new one is safe."""
+    """Return why code from a folder must not run, or an empty string; a missing one is safe."""
     try:
         status, parent = folder.stat(), folder.parent.stat()
     except FileNotFoundError:

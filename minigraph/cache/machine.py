@@ -1,4 +1,4 @@
-"""The processor of this machine, as what was compiled and measured depends on it."""
+"""The processor of this machine, on which machine code and measurements depend."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Return the processor's model and a digest of the features that code may use."""
+    """Return the processor's model and a digest of its instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}".strip()
-    found = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
-    features = " ".join(sorted(found.get("flags", found.get("Features", "")).split()))
+    fields = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    features = " ".join(sorted(fields.get("flags", fields.get("Features", "")).split()))
     short = hashlib.sha256(features.encode()).hexdigest()[:8]
-    return f"{platform.machine()} {found.get('model name', 'unknown')} features {short}"
+    return f"{platform.machine()} {fields.get('model name', 'unknown')} features {short}"

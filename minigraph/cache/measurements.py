@@ -1,7 +1,7 @@
 """Measurements on disk: entries in an SQLite database that many processes use at once.
 
-A row holds an entry in clear text, its checksum, and when it was last used.  A row that does not
-fit its checksum is a miss and goes; a file that is no database of this schema goes as a whole.
+A row holds an entry in clear text, its checksum, and the time of its last use.  A row with a wrong
+checksum is a miss and is removed; a file that is no database of this schema is replaced.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from minigraph.cache.entry import Entry
 from minigraph.cache.folder import Folder, others
 from minigraph.errors import warn_once
 
-SCHEMA = 1  # of the table: a change makes all that is on disk unknown
+SCHEMA = 1  # a change makes everything on disk unknown
 LIMIT = 64 << 20  # bytes of entries
-MAX_VALUE = 16 << 20  # bytes of a text or blob: a damaged length asks for no more memory
+MAX_VALUE = 16 << 20  # bytes of a text or blob, so that a damaged length costs little memory
 PATIENCE = 3.0  # seconds to wait for other processes
 NAME = "measurements.db"
 
@@ -33,13 +33,13 @@ CREATE = """CREATE TABLE entries (
 SELECT = "SELECT kind, subject, environment, body, blob, checksum FROM entries"
 INSERT = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)"
 KEY = " WHERE kind = ? AND subject = ? AND environment = ?"
-# What was not used for longest, and before that what was used in the future: a clock was set back.
+# The least recently used rows.  Rows that were used in the future come first: a clock was set back.
 OLDEST = """DELETE FROM entries WHERE (kind, subject, environment) IN (
     SELECT kind, subject, environment FROM entries WHERE used <> :now
     ORDER BY used > :now DESC, used, kind, subject, environment LIMIT :rows)"""
 
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-# What an operating system refuses.  All other errors mean that the file is not what was written.
+# The operating system refused.  Every other error means that the file is damaged.
 REFUSED = (
     *BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -56,12 +56,12 @@ Work = Callable[[sqlite3.Connection], T]
 
 
 class Measurements:
-    """The entries in a folder, whose least recently used go when there are too many bytes.
+    """The entries in a folder; the least recently used are removed when they take too many bytes.
 
-    Each operation opens the database anew, so nothing is shared with a child that was forked, and
+    Each operation opens the database again, so a forked child shares nothing with its parent, and
     no file is mapped when another process replaces it.
 
-    rejected  damaged rows that were found
+    rejected  the number of damaged rows so far
     """
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
@@ -73,7 +73,7 @@ class Measurements:
         self._patience = PATIENCE
 
     def find(self, kind: str, subject: str, environment: Environment) -> Entry | None:
-        """Return what is kept about a subject in an environment, or None."""
+        """Return the entry of a subject in an environment, or None."""
         wanted = Entry(kind, subject, environment, "")
         row = self._run(lambda db: db.execute(SELECT + KEY, _key(wanted)).fetchone(), None)
         entry = row and _good(row, wanted)
@@ -83,9 +83,9 @@ class Measurements:
         return entry
 
     def keep(self, entries: Sequence[Entry], merge: Callable[[Entry, Entry], Entry]) -> bool:
-        """Write entries, all or none, and return whether that was possible.
+        """Write all entries or none, and return whether that was possible.
 
-        Where there is an entry with the same key, `merge(old, new)` is written.
+        `merge(old, new)` replaces an entry with the same key.
         """
 
         def write(db: sqlite3.Connection) -> bool:
@@ -105,7 +105,7 @@ class Measurements:
     def touch(self, entries: Sequence[Entry]) -> None:
         """Mark entries as used now, each once a process."""
         new = [entry for entry in entries if entry.key not in self._touched]
-        if not new or not self._writable:  # that nothing can be kept is told when it matters
+        if not new or not self._writable:  # `keep` warns of that
             return
         self._touched.update(entry.key for entry in new)
         rows = [(time.time_ns(), *_key(entry)) for entry in new]
@@ -123,11 +123,11 @@ class Measurements:
         return self._select(f"{condition} ORDER BY kind, subject, environment", values)
 
     def nearest(self, kind: str, subject: str) -> list[Entry]:
-        """Return what is kept about a subject in any environment, the last used first."""
+        """Return the entries of a subject in all environments, the last used first."""
         return self._select(" WHERE kind = ? AND subject = ? ORDER BY used DESC", (kind, subject))
 
     def verify(self) -> list[tuple[str, str]]:
-        """Return for each damaged row its subject and what is wrong, and the same for the file."""
+        """Return (name, reason) for each damaged row, and for the file if it is damaged."""
 
         def look(db: sqlite3.Connection) -> list[tuple[str, str]]:
             lines = (" ".join(line.split()) for (line,) in db.execute("PRAGMA integrity_check"))
@@ -165,7 +165,7 @@ class Measurements:
         return self._run(read, [])
 
     def _evict(self, db: sqlite3.Connection, now: int) -> None:
-        """Remove what was not used for longest if there is too much, but nothing used `now`."""
+        """Remove the least recently used entries if there are too many, but none used `now`."""
         room = self.limit
         while _size(db) > room:
             room = self.limit * 3 // 4  # so that this happens rarely
@@ -180,7 +180,7 @@ class Measurements:
     def _run(self, work: Work[T], failed: T, make: bool = False) -> T:
         """Return the result of `work`; `failed` if there is no database or it cannot be used.
 
-        A damaged database is removed.  With `make`, there is one afterwards.
+        A damaged database is removed.  `make` creates a missing one.
         """
         if not self.folder.safe():
             return failed
@@ -192,7 +192,7 @@ class Measurements:
                     return self._attempt(work, make)
             except _Damage:
                 pass
-            # Held alone: no other process has a file open that is removed here.
+            # With this lock no other process has the files open that are removed here.
             with self.folder.locked(exclusive=True, patience=self._patience):
                 try:
                     return self._attempt(work, make)  # another process may have been first
@@ -205,17 +205,17 @@ class Measurements:
             return failed
         except (OSError, sqlite3.Error) as error:
             busy = isinstance(error, TimeoutError) or _code(error) in BUSY
-            # Who has waited once in vain does not wait for each of a hundred entries.
+            # After a wait in vain, do not wait again for each of a hundred entries.
             self._patience = 0.0 if busy else self._patience
             self.folder.tell(_reason(error))
             return failed
 
     def _attempt(self, work: Work[T], make: bool = False) -> T:
-        """Return the result of `work`.  Raises _Damage if the file is not what was written."""
+        """Return the result of `work`; raises _Damage if the file is damaged."""
         try:
             with contextlib.closing(self._open(make)) as db:
                 result = work(db)
-        except UnicodeDecodeError as error:  # an error of SQLite that quotes what is on disk
+        except UnicodeDecodeError as error:  # from an error message that quotes damaged text
             raise _Damage(str(error)) from None
         except sqlite3.Error as error:
             if _code(error) in REFUSED:
@@ -225,7 +225,7 @@ class Measurements:
         return result
 
     def _open(self, make: bool) -> sqlite3.Connection:
-        """Return a connection; FileNotFoundError if there is no database or an empty one."""
+        """Return a connection; FileNotFoundError if the database is missing or empty."""
         if not (make or os.path.lexists(self.path)):
             raise FileNotFoundError(self.path)
         for path in self._files():
@@ -251,7 +251,7 @@ class Measurements:
 
     def _prepare(self, db: sqlite3.Connection, make: bool) -> None:
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
-        db.text_factory = lambda text: text.decode(errors="replace")  # the checksum will not fit
+        db.text_factory = lambda text: text.decode(errors="replace")  # the checksum rejects it
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("PRAGMA synchronous = NORMAL")
@@ -262,7 +262,7 @@ class Measurements:
             raise _Damage(f"schema {version}, not {SCHEMA}", unexpected=False)
         if not make:
             raise FileNotFoundError(self.path)
-        self.path.chmod(0o600)  # SQLite gives it to the other files
+        self.path.chmod(0o600)  # SQLite gives its other files the same mode
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("BEGIN IMMEDIATE")
         (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -280,7 +280,7 @@ class Measurements:
 
 
 class _Damage(Exception):
-    """A file that is not what was written; `unexpected` if no other version has written it."""
+    """The file is damaged, or `unexpected` is False: another version has written it."""
 
     def __init__(self, why: str, unexpected: bool = True) -> None:
         super().__init__(why)
@@ -288,13 +288,13 @@ class _Damage(Exception):
 
 
 def _code(error: Exception) -> int | None:
-    """Return SQLite's primary code of an error, or None."""
+    """Return the primary SQLite code of an error, or None."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says, in one line, even if it quotes what is on disk."""
+    """Return an error's message in one line, even if it quotes damaged text."""
     return " ".join((getattr(error, "strerror", None) or str(error)).split())[:200]
 
 
@@ -319,7 +319,7 @@ def _key(entry: Entry) -> tuple[str, str, str]:
 
 
 def _good(row: tuple[Any, ...], wanted: Entry | None = None) -> Entry | None:
-    """Return the entry in a row if it fits its checksum, and has the key that was asked for."""
+    """Return the entry in a row if its checksum is right and its key is the wanted one."""
     kind, subject, environment, body, blob, checksum = row
     try:
         entry = Entry(kind, subject, tuple(json.loads(environment).items()), body, blob)

@@ -18,7 +18,7 @@ import numpy as np
 from minigraph.graph import FLOATS, Array, Constant, DType, Graph, Item, Node, Parameter, compute
 from minigraph.ops.elementwise import Elementwise
 
-# Noise amplitude, in ulps.  Each has both signs, so that a zero with rounding errors gets both signs.
+# Noise amplitude, in ulps; both signs, so that a zero with rounding errors gets both signs too.
 AMPLITUDES = (3, -3, 8, -8)
 OVERFLOWS = 8  # more runs where numbers overflow
 MARGIN = 30  # few runs may underestimate the differences by this factor
