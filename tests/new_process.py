@@ -14,7 +14,7 @@ from minigraph.function.compile import measurements
 CACHED = (
     compiler.compiler,
     compiler.compiler_version,
-    compiler.toolchain,
+    compiler.environment,
     kernel_cache._binaries,
     walker.load,
     measurements,

@@ -13,9 +13,9 @@ from new_process import python
 
 import minigraph as mg
 from minigraph import cli
-from minigraph.cache import Binaries, Entry, Measurements, environment, file
+from minigraph.cache import Binaries, Entry, Measurements, environment_of, file
 
-HERE = environment({"oneDNN": "3.2.0", "processor": "x86_64 of some kind"})
+HERE = environment_of({"oneDNN": "3.2.0", "processor": "x86_64 of some kind"})
 KEY = {"compiler": "cc", "processor": "x86_64 of some kind", "support": "5a", "text": "7e"}
 UNIT = bytes(range(256)) * 20
 MEASURED = [

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from minigraph.cache import Entry, environment
+from minigraph.cache import Entry, environment_of
 
 QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
 
@@ -68,7 +68,7 @@ class ProblemTable:
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
         """Return what is kept of the table in an environment."""
         body = json.dumps([vars(m) for m in self.measurements], allow_nan=False)
-        return Entry(kind, self.subject, environment(fields), body)
+        return Entry(kind, self.subject, environment_of(fields), body)
 
 
 def table(entry: Entry) -> ProblemTable | str:

@@ -12,7 +12,7 @@ from minigraph.autotune.candidate import Problem, Runner
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.tuner import measure
-from minigraph.cache import Entry, Measurements, environment
+from minigraph.cache import Entry, Measurements, environment_of
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError
 
@@ -107,7 +107,7 @@ class Session:
 
     def _find(self, problem: Problem) -> tuple[Entry | None, str]:
         """Return the entry about a problem, if there is one, and where it comes from."""
-        fields = environment(self.environment)
+        fields = environment_of(self.environment)
         key = Entry(problem.kind, problem.subject, fields, "").key
         stored, origin = _unkept.get(key), MEASURED
         if self.store and not stored:

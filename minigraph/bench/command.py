@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 import minigraph as mg
 from minigraph.bench.cases import NAMES, PRECISIONS, USUAL
-from minigraph.bench.measure import measure
+from minigraph.bench.measure import measure_cases
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.plan import PEERS, Plan
 from minigraph.bench.results import FILE, LEVELS, Results
@@ -159,7 +159,7 @@ def _measured(plan: Plan, folder: Path | None) -> Results:
             if folder:
                 results.write(folder)
 
-        return measure(plan, options, progress, keep)
+        return measure_cases(plan, options, progress, keep)
 
 
 def render(results: Results, folder: Path) -> list[str]:

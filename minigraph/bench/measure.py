@@ -28,7 +28,7 @@ LEAST = 3  # turns of a side, however long they take
 Progress = Callable[[str, float], None]  # what is done now, and the seconds planned for it
 
 
-def measure(
+def measure_cases(
     plan: Plan, options: dict[str, Any], progress: Progress, keep: Callable[[Results], None]
 ) -> Results:
     """Measure all cases; Ctrl-C ends that early and loses nothing.

@@ -30,7 +30,7 @@ LIBRARY = with_residual(nn)
 def minigraph_side(task: Task) -> Side:
     """Compile a case; the setting is a level, which may be untuned."""
     subject, level = task.subject, task.setting.removesuffix(UNTUNED)
-    cg = comp_graph(task, int(level))
+    cg = graph_for(task, int(level))
     if level != task.setting:
         cg.set_option("autotune", "off")
     if isinstance(subject, Expression):
@@ -55,7 +55,7 @@ def minigraph_side(task: Task) -> Side:
     return Side({"step": until_done(call, batches, task)}, details, losses)
 
 
-def comp_graph(task: Task, level: int) -> Any:
+def graph_for(task: Task, level: int) -> Any:
     """Return what compiles a task's functions."""
     options: dict[str, Any] = {"graph_opt_level": level, "num_threads": task.threads}
     options |= {"autotune.budget": task.budget, **PRECISIONS[task.precision].options}

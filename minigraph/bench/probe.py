@@ -15,13 +15,13 @@ import numpy as np
 
 import minigraph as mg
 from minigraph.bench.cases import PRODUCT, Array, scale
-from minigraph.bench.ours import comp_graph, until_done
+from minigraph.bench.ours import graph_for, until_done
 from minigraph.bench.worker import Side, Task, serve
 
 
 def machine_side(task: Task) -> Side:
     """Compile the steps, named as in `Scale.work`."""
-    rng, sizes, cg = np.random.default_rng(0), scale(task.device), comp_graph(task, 3)
+    rng, sizes, cg = np.random.default_rng(0), scale(task.device), graph_for(task, 3)
 
     def compiled(formula: Callable[..., Any], *arrays: Array) -> Callable[[], None]:
         parameters = [mg.Parameter(array) for array in arrays]

@@ -6,6 +6,6 @@ package knows files, but no graph, no compiler and no setting.
 """
 
 from minigraph.cache.binaries import Binaries
-from minigraph.cache.entry import KINDS, Entry, environment
+from minigraph.cache.entry import KINDS, Entry, environment_of
 from minigraph.cache.folder import Folder
 from minigraph.cache.measurements import Measurements

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minigraph.cache.entry import Entry, environment
+from minigraph.cache.entry import Entry, environment_of
 from minigraph.cache.folder import Folder
 
 SCHEMA = 1  # of entries and units: a change makes all that is on disk unknown
@@ -93,7 +93,7 @@ class Binaries:
         units: dict[tuple[str, Environment], dict[str, Key]] = defaultdict(dict)
         for kept in filter(None, map(self._read, names)):
             own = {part: kept.key[part] for part in OF_THE_KERNEL if part in kept.key}
-            shared = environment({part: kept.key[part] for part in kept.key.keys() - own.keys()})
+            shared = environment_of({part: kept.key[part] for part in kept.key.keys() - own.keys()})
             units[kept.digest, shared][kept.kernel] = own
         found = []
         for digest, shared in sorted(units):

@@ -38,7 +38,7 @@ class Entry:
         return _digest(self.key, self.body, hashlib.sha256(self.blob).hexdigest())
 
 
-def environment(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def environment_of(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the fields of an environment as entries hold them: sorted by name."""
     return tuple(sorted(fields.items()))
 

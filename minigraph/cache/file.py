@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minigraph.cache.entry import KINDS, Entry, environment
+from minigraph.cache.entry import KINDS, Entry, environment_of
 from minigraph.cache.folder import Folder, others
 from minigraph.errors import CacheError
 
@@ -131,7 +131,7 @@ def _entry(value: Any) -> Entry:
     entry = Entry(
         value["kind"],
         value["subject"],
-        environment(value["environment"]),
+        environment_of(value["environment"]),
         json.dumps(value["body"]),
         base64.b64decode(value["blob"], validate=True),
     )

@@ -72,7 +72,7 @@ class KernelCache(ABC):
         self._lock = threading.Lock()
 
     @abstractmethod
-    def toolchain(self) -> Mapping[str, str]:
+    def environment(self) -> Mapping[str, str]:
         """Return what machine code depends on besides the text of its kernel."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class KernelCache(ABC):
 
     def key(self, source: KernelSource) -> dict[str, str]:
         """Return all that the machine code of a kernel depends on."""
-        return {**self.toolchain(), **source.digests}
+        return {**self.environment(), **source.digests}
 
     def export(self, sources: Sequence[KernelSource]) -> list[Entry]:
         """Return the units on disk that hold kernels."""

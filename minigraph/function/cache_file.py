@@ -49,7 +49,7 @@ def kinds(type: str) -> tuple[str, ...]:
     return TYPES[type]
 
 
-def load(path: str | os.PathLike[str], type: str, backend: Backend) -> Loaded:
+def load_entries(path: str | os.PathLike[str], type: str, backend: Backend) -> Loaded:
     """Return a file's entries for a device, and add its kernels to those of the device.
 
     Raises CacheError if kernels are asked for and other users may have written the file: machine
@@ -101,7 +101,7 @@ def _differences(
     ]
 
 
-def save(
+def save_entries(
     path: str | os.PathLike[str],
     type: str,
     environment: Mapping[str, str],
@@ -122,7 +122,7 @@ def load_from_folder(path: Path, environment: Mapping[str, str], backend: Backen
     if not os.path.isfile(path):  # save_to_folder warns of anything else in its place
         return Loaded(0, [])
     try:
-        loaded = load(path, "all", backend)
+        loaded = load_entries(path, "all", backend)
     except CacheError as error:
         warn_once(f"{error}; it is not used")
         return Loaded(0, [])
@@ -143,6 +143,6 @@ def save_to_folder(path: Path, environment: Mapping[str, str], entries: Sequence
     if whole and all(checksums.get(entry.key) == entry.checksum for entry in entries):
         return
     try:
-        save(path, "all", environment, entries)
+        save_entries(path, "all", environment, entries)
     except CacheError as error:
         warn_once(f"{error}; what was found is not kept there")

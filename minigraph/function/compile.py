@@ -123,7 +123,7 @@ class CompGraph:
         which, and why.  Raises CacheError if machine code is asked for and others may have written
         the file.
         """
-        loaded = cache_file.load(path, type, open_backend(self.device, self.options))
+        loaded = cache_file.load_entries(path, type, open_backend(self.device, self.options))
         self._loaded.update(loaded.entries)
         return loaded
 

@@ -224,7 +224,7 @@ class Function:
 
         `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
         """
-        cache_file.save(path, type, self._compiled.environment(), self.cache_entries())
+        cache_file.save_entries(path, type, self._compiled.environment(), self.cache_entries())
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""

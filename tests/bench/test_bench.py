@@ -148,7 +148,7 @@ def run(monkeypatch):
     def run(commands, progress=silent, models=("abc",), flags=("--quick",), keep=lambda _: None):
         plan = planned(*flags, "--device", "cpu", "--models", ",".join(models))
         monkeypatch.setattr(Plan, "sides", lambda plan, model: commands)
-        return measure.measure(plan, {}, progress, keep)
+        return measure.measure_cases(plan, {}, progress, keep)
 
     return run
 

@@ -17,7 +17,7 @@ from long_runs import long
 from new_process import python
 
 import minigraph as mg
-from minigraph.cache import Entry, Folder, environment, file
+from minigraph.cache import Entry, Folder, environment_of, file
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 FIELDS = {"fingerprint": "4f" * 20, "graph": "9f2c"}
@@ -26,7 +26,7 @@ HERE = {"processor": "x86_64 of some kind", "library": "3.2.0"}
 
 def entry(subject, value=1, kind="onednn", blob=b"", **place):
     body = json.dumps({"values": [value], "seconds": 1e-05, "name": "a ü"})
-    return Entry(kind, subject, environment({**HERE, **place}), body, blob)
+    return Entry(kind, subject, environment_of({**HERE, **place}), body, blob)
 
 
 ENTRIES = [
@@ -35,7 +35,7 @@ ENTRIES = [
     entry("product", 3, kind="cudnn"),
     entry("unit 1", 4, kind="jit", blob=bytes(range(256)) * 4),
     entry("unit 2", 5, kind="jit", blob=b"\x7fELF"),
-    Entry("onednn", "a list", environment(HERE), json.dumps([{"seconds": 0.1}, None])),
+    Entry("onednn", "a list", environment_of(HERE), json.dumps([{"seconds": 0.1}, None])),
     entry("a name with \n \x00 and ü", 6),
 ]
 
@@ -101,8 +101,8 @@ def test_writing_merges_with_the_good_entries_that_are_there(saved):
     assert (contents.fields, contents.rejected) == ({"new": "fields"}, [])
     found = {(e.subject, e.environment): json.loads(e.body) for e in contents.entries}
     assert len(contents.entries) == len(found) == len(ENTRIES)  # one was damaged, one is new
-    assert found["product", environment(HERE)] == {"values": [3, 2]}
-    assert found["new", environment(HERE)]["values"] == [1]
+    assert found["product", environment_of(HERE)] == {"values": [3, 2]}
+    assert found["new", environment_of(HERE)]["values"] == [1]
 
 
 def test_the_space_in_a_body_means_nothing(tmp_path):
@@ -248,7 +248,7 @@ def change(saved, number, **parts):
     lines = saved.read_text().splitlines()
     value = {**json.loads(lines[number]), **parts}
     if "checksum" not in parts:
-        place, body = environment(value["environment"]), json.dumps(value["body"])
+        place, body = environment_of(value["environment"]), json.dumps(value["body"])
         blob = base64.b64decode(value["blob"])
         value["checksum"] = Entry(value["kind"], value["subject"], place, body, blob).checksum
     lines[number] = json.dumps(value)

@@ -15,11 +15,11 @@ from long_runs import long
 from new_process import start, wait
 
 import minigraph as mg
-from minigraph.cache import Entry, Measurements, environment, measurements
+from minigraph.cache import Entry, Measurements, environment_of, measurements
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-MACHINE = environment({"processor": "one", "library": "3.2.0"})
-OTHER = environment({"processor": "two", "library": "3.2.0"})
+MACHINE = environment_of({"processor": "one", "library": "3.2.0"})
+OTHER = environment_of({"processor": "two", "library": "3.2.0"})
 
 
 def entry(subject, body="[1]", fields=MACHINE, kind="onednn", blob=b""):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import minigraph as mg
-from minigraph.cache import Binaries, Folder, binaries, environment
+from minigraph.cache import Binaries, Folder, binaries, environment_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 KEY = {"compiler": "cc", "flags": "-O3 -march=native"}
@@ -254,7 +254,7 @@ def two(tmp_path):
 
 def test_an_entry_is_a_unit_with_what_its_kernels_share_and_what_they_do_not(two):
     entry, other = sorted(two.entries(), key=lambda e: e.environment)
-    assert (entry.kind, entry.environment, entry.blob) == ("jit", environment(KEY), UNIT)
+    assert (entry.kind, entry.environment, entry.blob) == ("jit", environment_of(KEY), UNIT)
     kernels = json.loads(entry.body)["kernels"]
     assert kernels == {"mg_one": PARTS, "mg_two": {"text": "8f"}}
     assert dict(other.environment)["compiler"] == "other"

@@ -75,7 +75,7 @@ def _libraries() -> list[str]:
 
 
 @functools.cache
-def toolchain() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """Return what machine code depends on besides the text of its kernel."""
     return {
         "compiler": compiler() or "none",
@@ -97,8 +97,8 @@ class GccKernels(KernelCache):
             return {source.name: 0 for source in sources}
         return super().functions(sources, on_disk)
 
-    def toolchain(self) -> Mapping[str, str]:
-        return toolchain()
+    def environment(self) -> Mapping[str, str]:
+        return environment()
 
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
         with working_folder() as folder:

@@ -105,7 +105,7 @@ class CpuBackend(HostBackend):
                 "instructions": hex(self.library.instructions),
                 "processor": processor(),
             }
-        return compiler.toolchain() if kind == "jit" and compiler.compiler() else {}
+        return compiler.environment() if kind == "jit" and compiler.compiler() else {}
 
     def kernels(self, program: Program) -> list[Entry]:
         texts = [text for step in program.steps for text in texts_of(step.kernel)]

@@ -32,7 +32,7 @@ class NvrtcKernels(KernelCache):
         super().__init__()
         self.driver = driver
 
-    def toolchain(self) -> Mapping[str, str]:
+    def environment(self) -> Mapping[str, str]:
         return {
             "nvrtc": nvrtc.nvrtc_version(),
             "options": " ".join(nvrtc.OPTIONS),

@@ -143,7 +143,7 @@ class CudaBackend:
 
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "jit":
-            return self.compiled.toolchain()
+            return self.compiled.environment()
         return {"minigraph": __version__, **self.versions} if kind == self.tuning else {}
 
     def kernels(self, program: Program) -> list[Entry]:
