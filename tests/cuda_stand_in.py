@@ -137,7 +137,7 @@ def open_instead(patch, device, load):
     patch.setattr(device_module, "CudaWorkbench", lambda ordinal, stream: None)
     patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
     patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
-    patch.setattr(cudnn_kernel, "product_of", lambda node: None)
+    patch.setattr(cudnn_kernel, "product", lambda node: None)
     patch.setattr(
         compiler.NvrtcKernels,
         "functions",

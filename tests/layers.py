@@ -60,7 +60,7 @@ LAYERS = {
         ["choices", "lower"],
     ],
     "minigraph.devices": [
-        ["host", "kernel_cache", "operand", "placement"],
+        ["host", "kernel_cache", "placement", "problem"],
         ["reference"],
         ["cpu", "cuda"],
         ["factory"],

@@ -35,11 +35,10 @@ def unpacked(shape: Shape) -> Shape:
 
 def pack(x: Array, lanes: int) -> Array:
     """Return images [n, c, h, w] as they lie with these lanes: contiguous."""
-    if lanes == 1:
-        return np.ascontiguousarray(x)
-    n, c, h, w = x.shape
-    blocks = x.reshape(n, c // lanes, lanes, h, w)
-    return np.ascontiguousarray(np.moveaxis(blocks, 2, 4))
+    if lanes > 1:
+        n, c, h, w = x.shape
+        x = x.reshape(n, c // lanes, lanes, h, w).transpose(0, 1, 3, 4, 2)
+    return x if x.flags.c_contiguous else x.copy(order="C")
 
 
 def unpack(x: Array) -> Array:

@@ -7,14 +7,8 @@ from collections.abc import Mapping, Sequence
 from minigraph import options
 from minigraph.cache import Entry
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import (
-    candidates,
-    compiler,
-    kernels,
-    onednn,
-    primitives,
-    walker,
-)
+from minigraph.devices.cpu import compiler, kernels, onednn, primitives, walker
+from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.kernel import SequenceKernel, texts_of
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.kernel_cache import import_kernels
@@ -47,6 +41,7 @@ class CpuBackend(HostBackend):
         self.bulk = bulk
         self.on_disk = on_disk
         self.library = onednn.library()
+        self._problems = CpuProblems(threads, on_disk)
         self.versions: Mapping[str, str] = {
             "onednn": self.library.version if self.library else "none",
             "compiler": compiler.compiler_version(),
@@ -65,7 +60,7 @@ class CpuBackend(HostBackend):
         if not self.library:
             return None
         first = _parts(node)[0] if isinstance(node.op, Activated) else node
-        return candidates.tunable(first, strides, self.threads, self.on_disk)
+        return self._problems.tunable(first, strides)
 
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):

@@ -17,6 +17,7 @@ from minigraph.devices.cpu import convolution, onednn
 from minigraph.devices.cpu.convolution import image_layout
 from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, dims
 from minigraph.devices.cpu.onednn_kernel import Implementation, OneDnnKernel, Operand
+from minigraph.devices.problem import Arrangement, operations
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -256,41 +257,13 @@ KERNELS: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[Implementation]
 }
 
 
-def operations(node: Node) -> int:
-    """Return roughly how many floating-point operations a node takes."""
-    xs, (y, *_) = plain_shapes(node)
-    match _plain(node.op):
-        case Conv2d():
-            return 2 * math.prod(y) * math.prod(xs[1][1:])
-        case Conv2dBackwardData():
-            return 2 * math.prod(xs[0]) * math.prod(xs[1][1:])
-        case Conv2dBackwardWeights():
-            return 2 * math.prod(xs[0]) * math.prod(y[1:])
-        case Matmul():
-            return 2 * math.prod(y) * xs[0][-1]
-    return 100 * max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
-
-
-def _plain(op: Op) -> Op:
-    return op.plain if isinstance(op, LaidOut) else op
-
-
-def plain_shapes(node: Node) -> tuple[Shapes, Shapes]:
-    """The shapes of inputs and results, those of images as [n, c, h, w]."""
-    xs, ys = [x.shape for x in node.inputs], [y.shape for y in node.specs]
-    if isinstance(node.op, LaidOut):
-        xs = [unpacked(x) if n > 1 else x for x, n in zip(xs, node.op.lanes_in, strict=True)]
-        ys = [unpacked(y) if n > 1 else y for y, n in zip(ys, node.op.lanes_out, strict=True)]
-    return xs, ys
-
-
 def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
     """Yield oneDNN's ways to compute `node`, whose inputs have these strides in bytes."""
     specs = (*(x.spec for x in node.inputs), *node.specs)
     if not all(s.size and s.dtype == F32 and len(s.shape) <= MAX_NDIM for s in specs):
         return
     xs, ys = [x.shape for x in node.inputs], [y.shape for y in node.specs]
-    op = _plain(node.op)
+    op = node.op.plain if isinstance(node.op, LaidOut) else node.op
     try:
         if isinstance(op, Matmul):
             yield from matmul(op, xs, ys, strides)
@@ -317,21 +290,19 @@ def kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
     return None
 
 
-def candidates(
-    node: Node, strides: Strides, layouts: tuple[str, ...], threads: int
-) -> Iterator[Candidate]:
-    """Yield oneDNN's candidates for a node whose operands lie so.
+def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield oneDNN's candidates for a node.
 
     Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
     "jit:avx2") the library's first is the one with the widest, and the only one worth the time.
     """
     families = set()
     with onednn.omp_threads(threads):
-        for implementation in implementations(node, strides):
+        for implementation in implementations(arrangement.node, arrangement.strides):
             if implementation.family not in families:
                 families.add(implementation.family)
                 make = partial(_made, implementation, threads)
-                yield Candidate(implementation.name, layouts, make)
+                yield Candidate(implementation.name, arrangement.layouts, make)
 
 
 def _made(implementation: Implementation, threads: int) -> OneDnnKernel:

@@ -27,6 +27,7 @@ from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
+from minigraph.devices.problem import Arrangement
 from minigraph.graph import Array, Node, Op, Shape
 from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -482,10 +483,9 @@ def algorithms(node: Node) -> list[str]:
     return list(NAMES) if fits else []
 
 
-def candidates(
-    node: Node, strides: Sequence[Shape], layouts: tuple[str, ...], threads: int
-) -> Iterator[Candidate]:
-    """Yield the algorithms that compute `node`, if there is a compiler."""
+def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the algorithms that compute a node, if there is a compiler."""
+    node, _, layouts = arrangement
     for algorithm in algorithms(node) if compiler.compiler() else ():
         yield Candidate(algorithm, layouts, functools.partial(kernel, node, algorithm, threads))
 

@@ -13,7 +13,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import cudnn
 import cupy
@@ -32,12 +32,21 @@ from minigraph.devices.cuda.cudnn_graph import (
 )
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan, plans, replay
 from minigraph.devices.cuda.memory import array_at, on_stream
-from minigraph.devices.operand import MATRIX, TRANSPOSED, order, strides_in
+from minigraph.devices.problem import (
+    MATRIX,
+    ROLES,
+    TRANSPOSED,
+    Arrangement,
+    Product,
+    order,
+    product_of,
+    strides_in,
+)
 from minigraph.errors import GraphError
 from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype
-from minigraph.ops.activation import Activated, Relu
+from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import LaidOut, unpacked
+from minigraph.ops.layout import unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Kernel
 
@@ -46,23 +55,11 @@ from minigraph.program import Kernel
 _handle_in_use = threading.Lock()
 VECTOR = 16  # bytes that a pixel's channels have to fill for the widest loads
 BITS: dict[int, DType] = {2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
-# The kind, and what the two inputs and the result are: images before and behind, and weights.
-ROLES: dict[type[Op], tuple[str, str]] = {
-    Conv2d: ("fprop", "xwy"),
-    Conv2dBackwardData: ("dgrad", "ywx"),
-    Conv2dBackwardWeights: ("wgrad", "yxw"),
+KINDS: dict[type[Op], str] = {
+    Conv2d: "fprop",
+    Conv2dBackwardData: "dgrad",
+    Conv2dBackwardWeights: "wgrad",
 }
-
-
-Lanes = tuple[int, int, int]  # of the two inputs and the result
-
-
-class Product(NamedTuple):
-    """A node taken apart: its convolution or product, the layouts, and whether a ReLU follows."""
-
-    op: Op
-    lanes: Lanes
-    relu: bool
 
 
 @dataclass(frozen=True)
@@ -98,33 +95,26 @@ class CudnnWay:
         )
 
 
-def product_of(node: Node) -> Product | None:
+def product(node: Node) -> Product | None:
     """Return what a node is made of, or None if cuDNN has no problem for it."""
-    op, relu = node.op, False
-    if isinstance(op, Activated) and isinstance(op.activation, Relu):
-        op, relu = op.first, True
-    lanes: Lanes = (1, 1, 1)
-    if isinstance(op, LaidOut) and type(op.plain) in ROLES:
-        lanes = (op.lanes_in[0], op.lanes_in[1], op.lanes_out[0])
-        op = op.plain
-    if type(op) not in ROLES and not isinstance(op, Matmul):
+    made = product_of(node)
+    if made is None or not isinstance(made.activation, Relu | None):
         return None
     specs = (*(x.spec for x in node.inputs), node.spec)
     fits = all(s.size and s.dtype == node.dtype for s in specs)
     # Lanes are all the channels or none: blocks of some of them are nothing to cuDNN.
-    fits &= all(
-        n == 1 or s.shape[1] == 1 for n, s in zip(lanes, (*specs[:2], node.spec), strict=True)
-    )
-    return Product(op, lanes, relu) if fits and node.dtype.name in FLOATS else None
+    operands = zip(made.lanes, (*specs[:2], node.spec), strict=True)
+    fits &= all(n == 1 or s.shape[1] == 1 for n, s in operands)
+    return made if fits and node.dtype.name in FLOATS else None
 
 
 def ways(node: Node, strides: Sequence[Shape], tf32: bool) -> list[CudnnWay]:
     """Return the ways to compute a node whose inputs have these strides in bytes, best first."""
-    found = product_of(node)
+    found = product(node)
     if found is None:
         return []
     if isinstance(found.op, Matmul):
-        direct = _matmul(node, strides, found.relu, tf32)
+        direct = _matmul(node, strides, found.activation is not None, tf32)
         found_ways = [direct, *_as_convolution(direct)]
     else:
         found_ways = [_convolution(node, found, tf32)]
@@ -136,7 +126,7 @@ def ways(node: Node, strides: Sequence[Shape], tf32: bool) -> list[CudnnWay]:
 
 def _convolution(node: Node, found: Product, tf32: bool) -> CudnnWay:
     op: Any = found.op
-    kind, roles = ROLES[type(op)]
+    kind, roles = KINDS[type(op)], ROLES[type(op)]
     conv = op if isinstance(op, Conv2d) else op.conv
     operands = [*(x.spec for x in node.inputs[:2]), node.spec]
     dtype = node.dtype.name
@@ -159,7 +149,7 @@ def _convolution(node: Node, found: Product, tf32: bool) -> CudnnWay:
         conv.padding,
         conv.dilation,
         bias=bool(bias),
-        relu=found.relu,
+        relu=found.activation is not None,
         tf32=tf32,
     )
     return CudnnWay("", problem, (*given[:2], *bias), given[2])
@@ -232,15 +222,13 @@ def _as_convolution(way: CudnnWay) -> list[CudnnWay]:
 # ---------------------------------------------------------------- running
 
 
-def candidates(
-    node: Node, strides: Sequence[Shape], layouts: tuple[str, ...], handle: Any, tf32: bool
-) -> Iterator[Candidate]:
-    """Yield cuDNN's candidates for a node whose operands lie so; the library's choice is first."""
-    for way in ways(node, strides, tf32):
+def candidates(arrangement: Arrangement, handle: Any, tf32: bool) -> Iterator[Candidate]:
+    """Yield cuDNN's candidates for a node; the library's own choice is first."""
+    for way in ways(arrangement.node, arrangement.strides, tf32):
         for plan in plans(build(way.problem, handle), handle):
             yield Candidate(
                 way.label + plan.name,
-                layouts,
+                arrangement.layouts,
                 functools.partial(_made, way, plan, handle),
                 plan.deterministic,
                 plan.precision,
@@ -253,14 +241,15 @@ def _made(way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
 
 
 def remade(
-    node: Node, strides: Sequence[Shape], recipe: Mapping[str, Any], handle: Any, tf32: bool
+    arrangement: Arrangement, recipe: Mapping[str, Any], handle: Any, tf32: bool
 ) -> CudnnKernel:
     """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
-    for way in ways(node, strides, tf32):
+    for way in ways(arrangement.node, arrangement.strides, tf32):
         if way.label == recipe.get("way"):
             plan = replay(way.problem, handle, recipe.get("engine", -1), recipe.get("knobs", {}))
             return CudnnKernel(way, plan, handle)
-    raise GraphError(f"cuDNN has no way {recipe.get('way')!r} to compute {node.op.name}")
+    name = arrangement.node.op.name
+    raise GraphError(f"cuDNN has no way {recipe.get('way')!r} to compute {name}")
 
 
 class CudnnKernel(Kernel):

@@ -14,7 +14,7 @@ from minigraph.autotune.candidate import Run, Runner
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.cache import Entry
 from minigraph.devices.cuda import cudnn_kernel, kernel, nvrtc
-from minigraph.devices.cuda.candidates import ProblemMaker
+from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.compiler import kernels_of
 from minigraph.devices.cuda.driver import Arguments, Driver
 from minigraph.devices.cuda.kernel import CudaKernel
@@ -22,6 +22,7 @@ from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
 from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.kernel_cache import import_kernels
+from minigraph.devices.problem import Arrangement
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Node, Shape
@@ -89,7 +90,7 @@ class CudaBackend:
         if options.jit_backend() not in ("", "nvrtc"):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
         workbench = CudaWorkbench(ordinal, self.driver.measuring, self._runner)
-        self._problems = ProblemMaker(self.handle, workbench, self.driver.current, self.tf32)
+        self._problems = CudaProblems(self.handle, workbench, self.driver.current, self.tf32)
         self.versions: Mapping[str, str] = {
             "gpu": self.driver.name,
             "driver": ".".join(map(str, self.driver.version)),
@@ -104,9 +105,9 @@ class CudaBackend:
         made: Kernel | None = None
         if choice:
             made = choice.kernel
-        elif cudnn_kernel.product_of(node) is not None:
+        elif cudnn_kernel.product(node) is not None:
             # It has no layouts that could be measured, so cuDNN's first choice is taken.
-            offered = self._problems.candidates(node, strides, ())
+            offered = self._problems.candidates(Arrangement(node, strides, ()))
             made = cast(Kernel | None, first_allowed(offered, self.policy))
         return made or kernel.kernel(node, strides) or NumpyKernel(node)
 

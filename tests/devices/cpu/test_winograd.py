@@ -18,7 +18,7 @@ from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.devices.kernel_cache import CompilationUnit
-from minigraph.devices.operand import WEIGHTS
+from minigraph.devices.problem import WEIGHTS
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, pack, packed, unpack, unpacked

@@ -23,6 +23,7 @@ from heavy_nodes import convolution, laid_out, product, strides
 from minigraph.autotune.candidate import Candidate, HostBench
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.autotune.tuner import measure
+from minigraph.devices import problem as problem_module
 from minigraph.devices.cuda import candidates, cudnn_kernel, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build, channels_last
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
@@ -269,7 +270,7 @@ def host(device, monkeypatch):
 
 
 def problems(tf32=False, bench=None):
-    return candidates.ProblemMaker(None, bench or HostBench(), contextlib.nullcontext, tf32)
+    return candidates.CudaProblems(None, bench or HostBench(), contextlib.nullcontext, tf32)
 
 
 def conv_nodes(dtype):
@@ -439,5 +440,5 @@ def test_the_ops_meaning_takes_arrays_of_the_device(groups):
         (Conv2dBackwardData(conv, x.shape), dy, w),
         (Conv2dBackwardWeights(conv, w.shape), dy, x),
     ):
-        (found,) = candidates._meaning(op, True, *map(Foreign, xs))
+        (found,) = problem_module._meaning(op, Relu(), *map(Foreign, xs))
         np.testing.assert_array_equal(found.array, np.maximum(op.forward(*xs), 0))
