@@ -134,7 +134,7 @@ def open_instead(patch, device, load):
     from minigraph.devices.cuda import device as device_module
 
     patch.setattr(device_module, "opened", lambda ordinal: (device, None))
-    patch.setattr(device_module, "CudaWorkbench", lambda ordinal, stream: None)
+    patch.setattr(device_module, "CudaWorkbench", lambda *settings: None)
     patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
     patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
     patch.setattr(cudnn_kernel, "product", lambda node: None)

@@ -100,6 +100,15 @@ def test_a_network_trains_as_on_the_cpu(device, level):
     assert step.report().device == "cuda:0"
 
 
+def test_functions_are_drawn_whoever_made_their_kernels(device, tmp_path):
+    *_, step = trained("cuda", 3, steps=1)
+    step.to_dot(tmp_path / "step.dot")
+    step.to_html(tmp_path / "step.html")
+    assert (tmp_path / "step.dot").read_text().count("->") > len(step.report().steps)
+    page = (tmp_path / "step.html").read_text()
+    assert page.count("</span>cuda") == step.report().makers["cuda"] > 0
+
+
 @pytest.mark.parametrize("level", [0, 3])
 def test_random_graphs_compute_their_meaning(device, level):
     meaning = Meaning([RandomGraph(seed) for seed in range(24)])

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Graph, constant
+from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import Elementwise
 from minigraph.program import Home
 from minigraph.program.lower import lower
@@ -40,14 +40,13 @@ class Kernels:
         self.by_numpy = by_numpy
         self.idle = idle
 
-    def kernel(self, node, strides, algorithm=""):
+    def kernel(self, node, strides, choice=None):
         if node.op.name in self.by_numpy:
             return NumpyKernel(node)
         if node.op.name in self.idle:
             return CudaKernel(node, [])
-        name = f"k{len(self.driver.kernels)}"
-        self.driver.kernels[name] = node
-        source = SimpleNamespace(name=name)
+        source = KernelSource(f"kernel {len(self.driver.kernels)}")
+        self.driver.kernels[source.name] = node
         launch = Launch(source, (1, 1, 1), (32, 1, 1), 0, lambda i, o, scratch: [*i, *o])
         written = one_hot.KERNELS.get(type(node.op))
         range = written(node.op, node).range if written else None
