@@ -21,6 +21,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from pathlib import Path
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
@@ -29,6 +30,8 @@ from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import Array, Node, Op, Shape
+from minigraph.jit.emitter import block, function, indented
+from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
@@ -49,411 +52,120 @@ ROWS = {8: (6, 2), 16: (12, 4)}
 OWN, SHARED = 48, 96
 LARGE = 4 << 20
 
-# Macros, which CLOSE takes back: texts of other tiles may stand in the same unit.
-OPEN = """
-#define L %(lanes)d
-#define R %(rows)d
-#define NV %(vectors)d
-#define TILE %(tile)d
-#define SIDE (TILE + 2)
-#define POINTS (SIDE * SIDE)
-#define TAPS 9
-#define vec NAME_vec
-typedef float vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
-typedef struct { /* [n, blocks, h, w, L], and how far outside the first tile begins */
-  vec *at;
-  int64_t blocks, h, w, top, left;
-} NAME_images;
-typedef struct { /* of an image; room: for how many there is memory at once */
-  int64_t down, across, room;
-} NAME_tiles;
-/* Products may be fused with sums here, as they are in any library's convolution. */
-#if defined(__clang__)
-#pragma clang fp contract(fast)
-#define FAST static
-#else
-#define FAST static __attribute__((optimize("fp-contract=fast")))
-#endif
-#define ALIGNED __attribute__((aligned(64)))
-FAST int NAME_finite(vec zeros) { /* which zero times a number is, if it is finite */
-  float total = 0;
-  for (int l = 0; l < L; l++) total += zeros[l];
-  return total == 0;
-}
-"""
-
-CLOSE = """
-#undef L
-#undef R
-#undef NV
-#undef TILE
-#undef SIDE
-#undef POINTS
-#undef TAPS
-#undef vec
-#undef FAST
-#undef ALIGNED
-#if defined(__clang__)
-#pragma clang fp contract(off)
-#endif
-"""
-
-TRANSFORM = """
-FAST inline __attribute__((always_inline))
-void NAME_%(name)s(const vec *x, int64_t step, vec *y, int64_t gap) {
-  %(statements)s
-}
-"""
-
-# From pixels to points: v[point * gap + block * room].
-SPREAD = """
-FAST void NAME_spread_%(name)s(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v,
-                              int64_t gap) {
-  enum { PATCH = %(patch)s };
-  const int64_t image = tile / (z->down * z->across);
-  const int64_t top = tile / z->across %% z->down * TILE - q->top;
-  const int64_t left = tile %% z->across * TILE - q->left;
-  const int inside = top >= 0 && left >= 0 && top + PATCH <= q->h && left + PATCH <= q->w;
-  const vec *x = q->at + image * q->blocks * q->h * q->w;
-  for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->room) {
-    vec pixels[PATCH * PATCH] ALIGNED, half[SIDE * PATCH] ALIGNED;
-    if (!inside)
-      for (int64_t i = 0; i < PATCH; i++)
-        for (int64_t j = 0; j < PATCH; j++) {
-          const int64_t row = top + i, column = left + j;
-          const int there = row >= 0 && row < q->h && column >= 0 && column < q->w;
-          pixels[i * PATCH + j] = there ? x[row * q->w + column] : (vec){0};
-        }
-    const vec *from = inside ? x + top * q->w + left : pixels;
-    const int64_t step = inside ? q->w : PATCH;
-    for (int64_t j = 0; j < PATCH; j++) NAME_%(name)s(from + j, step, half + j, PATCH);
-    for (int64_t i = 0; i < SIDE; i++)
-      NAME_%(name)s(half + i * PATCH, 1, v + i * SIDE * gap, gap);
-  }
-}
-"""
-
-# ---------------------------------------------------------------- forward, and to the images
-
-# m[k * room + t], sums over the channels of v[tile t] u[NV blocks k], for so many tiles.
-PRODUCTS = """
-FAST void NAME_products_%(rows)d(int64_t blocks, int64_t room, const vec *v, const vec *u, vec *m) {
-  %(zeros)s
-  for (int64_t b = 0; b < blocks; b++, v += room)
-    for (int64_t l = 0; l < L; l++, u += NV) {
-      const float *x = (const float *)v + l;
-      %(loads)s
-      %(sums)s
-    }
-  %(stores)s
-}
-"""
-
-# Argument block: see `_Work.sizes`; then padding; the weights' offset and steps in floats (from one
-# output to the next, one input, one tap); whether there is a bias; places of x, w, bias, y, and
-# scratch.
-FILTER = """
-typedef struct {
-  NAME_images x, y;
-  NAME_tiles z;
-  const float *w, *bias;
-  int64_t out, in, tap; /* steps of w */
-  const vec *u;
-} NAME_job;
-/* Transform the weights of a block of outputs at one input. */
-FAST void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64_t gap) {
-  const float *w = q->w + k * L * q->out + c * q->in;
-  vec taps[TAPS] ALIGNED, half[3 * SIDE] ALIGNED;
-  for (int64_t l = 0; l < L; l++)
-    for (int64_t i = 0; i < TAPS; i++) ((float *)taps)[i * L + l] = w[l * q->out + i * q->tap];
-  for (int64_t j = 0; j < 3; j++) NAME_kernel(taps + j, 3, half + j, 3);
-  for (int64_t i = 0; i < SIDE; i++) NAME_kernel(half + 3 * i, 1, u + i * SIDE * gap, gap);
-}
-/* A tile of a block of outputs without the algorithm. */
-FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
-                     vec *y) {
-  for (int64_t b = 0; b < q->x.blocks; b++) {
-    const vec *x = q->x.at + (image * q->x.blocks + b) * q->x.h * q->x.w;
-    for (int64_t l = 0; l < L; l++)
-      for (int64_t i = 0; i < TAPS; i++) {
-        const float *w = q->w + (b * L + l) * q->in + i * q->tap + k * L * q->out;
-        vec tap;
-        for (int64_t o = 0; o < L; o++) tap[o] = w[o * q->out];
-        for (int64_t p = 0; p < TILE * TILE; p++) {
-          const int64_t row = top + p / TILE + i / 3 - q->x.top;
-          const int64_t column = left + p %% TILE + i %% 3 - q->x.left;
-          if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
-            y[p] += x[row * q->x.w + column][l] * tap;
-        }
-      }
-  }
-}
-/* From points to pixels. */
-FAST void NAME_gather(const NAME_job *q, int64_t tile, const vec *m, int64_t gap) {
-  const int64_t image = tile / (q->z.down * q->z.across);
-  const int64_t top = tile / q->z.across %% q->z.down * TILE, left = tile %% q->z.across * TILE;
-  const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
-  const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
-  for (int64_t k = 0; k < q->y.blocks; k++, m += q->z.room) {
-    vec half[TILE * SIDE] ALIGNED, pixels[TILE * TILE] ALIGNED, odd = {0};
-    for (int64_t j = 0; j < SIDE; j++) NAME_output(m + j * gap, SIDE * gap, half + j, SIDE);
-    for (int64_t i = 0; i < TILE; i++) NAME_output(half + i * SIDE, 1, pixels + i * TILE, 1);
-    for (int64_t p = 0; p < TILE * TILE; p++) odd += pixels[p] * 0;
-    if (!NAME_finite(odd)) {
-      memset(pixels, 0, sizeof pixels);
-      NAME_direct(q, image, top, left, k, pixels);
-    }
-    const vec bias = q->bias ? ((const vec *)q->bias)[k] : (vec){0};
-    vec *y = q->y.at + ((image * q->y.blocks + k) * q->y.h + top) * q->y.w + left;
-    for (int64_t i = 0; i < high; i++)
-      for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
-  }
-}
-/* Do some tiles, as one of `team` threads, each of which comes here for the same ones. */
-FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, int64_t me,
-                    int64_t team) {
-  const int64_t in = q->x.blocks, panels = q->y.blocks / NV, room = q->z.room;
-  const int64_t v_gap = in * room + 1, m_gap = q->y.blocks * room + 1;
-  const int64_t u_gap = in * L * q->y.blocks + 1;
-  vec *m = v + POINTS * v_gap;
-  for (int64_t t = me * count / team; t < (me + 1) * count / team; t++)
-    NAME_spread_input(&q->x, &q->z, begin + t, v + t, v_gap);
-  if (team > 1) {
-    #pragma omp barrier
-  }
-  for (int64_t i = me * POINTS * panels / team; i < (me + 1) * POINTS * panels / team; i++) {
-    const int64_t p = i / panels, k = i %% panels;
-    const vec *from = v + p * v_gap, *u = q->u + p * u_gap + k * in * L * NV;
-    vec *to = m + p * m_gap + k * NV * room;
-    int64_t t = 0;
-    for (; t + R <= count; t += R) NAME_products_%(rows)d(in, room, from + t, u, to + t);
-    /* Sums beyond the last tile are of unset memory, and never read: the room is whole groups. */
-    for (; t < count; t += %(tail)d) NAME_products_%(tail)d(in, room, from + t, u, to + t);
-  }
-  if (team > 1) {
-    #pragma omp barrier
-  }
-  for (int64_t t = me * count / team; t < (me + 1) * count / team; t++)
-    NAME_gather(q, begin + t, m + t, m_gap);
-}
-int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
-  const int64_t *place = a + 17;
-  const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
-  vec *u = (vec *)(slots[place[8]] + place[9]);
-  const NAME_job q = {
-    {(vec *)(slots[place[0]] + place[1]), in, a[6], a[7], a[10], a[11]},
-    {(vec *)(slots[place[6]] + place[7]), out, a[8], a[9], 0, 0},
-    {down, across, room},
-    (const float *)(slots[place[2]] + place[3]) + a[12],
-    a[16] ? (const float *)(slots[place[4]] + place[5]) : 0,
-    a[13], a[14], a[15], u,
-  };
-  const int64_t tiles = n * down * across, u_gap = in * L * out + 1;
-  vec *memory = u + POINTS * u_gap;
-  #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    const int64_t me = omp_get_thread_num();
-    #pragma omp for schedule(static)
-    for (int64_t i = 0; i < out * in * L; i++) {
-      const int64_t k = i / (in * L), c = i %% (in * L);
-      NAME_weights(&q, k, c, u + (k / NV * in * L + c) * NV + k %% NV, u_gap);
-    }
-    if (shared) {
-      for (int64_t b = 0; b < tiles; b += room)
-        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, memory, me, omp_get_num_threads());
-    } else {
-      vec *own = memory + me * POINTS * ((in + out) * room + 2);
-      #pragma omp for schedule(dynamic)
-      for (int64_t b = 0; b < tiles; b += room)
-        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, own, 0, 1);
-    }
-  }
-  return 0;
-}
-"""
-
-# ---------------------------------------------------------------- to the weights
-
-# g[r * gap + k], sums over the tiles of v[lane r] d[NV blocks k], added to what is there already.
-TILE_PRODUCTS = """
-FAST void NAME_products(int64_t count, int64_t room, const vec *v, const vec *d, vec *g,
-                       int64_t gap, int begun) {
-  %(zeros)s
-  for (int64_t t = 0; t < count; t++, d++) {
-    const float *x = (const float *)(v + t);
-    %(loads)s
-    %(sums)s
-  }
-  if (begun) {
-    %(adds)s
-  }
-  %(stores)s
-}
-"""
-
-# Argument block: see `_Work.sizes`; then padding; places of dy, x, dw, scratch.
-GRADIENT = """
-typedef struct {
-  NAME_images x, dy;
-  NAME_tiles z;
-  float *w;
-} NAME_job;
-/* The gradient of a block of outputs at one input without the algorithm. */
-FAST void NAME_direct(const NAME_job *q, int64_t n, int64_t k, int64_t c, vec *taps) {
-  for (int64_t image = 0; image < n; image++) {
-    const vec *x = q->x.at + (image * q->x.blocks + c / L) * q->x.h * q->x.w;
-    const vec *dy = q->dy.at + (image * q->dy.blocks + k) * q->dy.h * q->dy.w;
-    for (int64_t p = 0; p < q->dy.h * q->dy.w; p++)
-      for (int64_t i = 0; i < TAPS; i++) {
-        const int64_t row = p / q->dy.w + i / 3 - q->x.top;
-        const int64_t column = p %% q->dy.w + i %% 3 - q->x.left;
-        if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
-          taps[i] += x[row * q->x.w + column][c %% L] * dy[p];
-      }
-  }
-}
-/* From points, summed over those who have a sum, to the taps of a block of outputs at one input. */
-FAST void NAME_taps(const NAME_job *q, int64_t n, int64_t k, int64_t c, const vec *g, int64_t gap,
-                   int64_t sums) {
-  vec points[POINTS] ALIGNED, half[3 * SIDE] ALIGNED, taps[TAPS] ALIGNED, odd = {0};
-  for (int64_t p = 0; p < POINTS; p++) {
-    points[p] = g[p * gap];
-    for (int64_t s = 1; s < sums; s++) points[p] += g[(s * POINTS + p) * gap];
-  }
-  for (int64_t j = 0; j < SIDE; j++) NAME_kernel(points + j, SIDE, half + j, SIDE);
-  for (int64_t i = 0; i < 3; i++) NAME_kernel(half + i * SIDE, 1, taps + 3 * i, 1);
-  for (int64_t i = 0; i < TAPS; i++) odd += taps[i] * 0;
-  if (!NAME_finite(odd)) {
-    memset(taps, 0, sizeof taps);
-    NAME_direct(q, n, k, c, taps);
-  }
-  for (int64_t l = 0; l < L; l++)
-    for (int64_t i = 0; i < TAPS; i++)
-      q->w[((k * L + l) * q->x.blocks * L + c) * TAPS + i] = taps[i][l];
-}
-/* Add some tiles to the sums g, as one of `team` threads, each of which comes for the same ones. */
-FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
-                    int64_t me, int64_t team) {
-  const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
-  const int64_t v_gap = in * room + 1, d_gap = out * room + 1, g_gap = in * L * out + 1;
-  vec *d = v + POINTS * v_gap;
-  for (int64_t t = me * count / team; t < (me + 1) * count / team; t++) {
-    NAME_spread_input(&q->x, &q->z, begin + t, v + t, v_gap);
-    NAME_spread_result(&q->dy, &q->z, begin + t, d + t, d_gap);
-  }
-  if (team > 1) {
-    #pragma omp barrier
-  }
-  for (int64_t i = me * POINTS * in / team; i < (me + 1) * POINTS * in / team; i++) {
-    const int64_t p = i / in, b = i %% in;
-    for (int64_t k = 0; k < out; k += NV)
-      for (int64_t r = 0; r < L; r += R)
-        NAME_products(count, room, (vec *)((float *)(v + p * v_gap + b * room) + r),
-                      d + p * d_gap + k * room, g + p * g_gap + (b * L + r) * out + k, out, begun);
-  }
-  if (team > 1) {
-    #pragma omp barrier
-  }
-}
-int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
-  const int64_t *place = a + 12;
-  const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
-  const NAME_job q = {
-    {(vec *)(slots[place[2]] + place[3]), in, a[6], a[7], a[10], a[11]},
-    {(vec *)(slots[place[0]] + place[1]), out, a[8], a[9], 0, 0},
-    {down, across, room},
-    (float *)(slots[place[4]] + place[5]),
-  };
-  vec *sums = (vec *)(slots[place[6]] + place[7]);
-  const int64_t tiles = n * down * across, g_gap = in * L * out + 1;
-  const int64_t strips = (tiles + room - 1) / room;
-  #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-    vec *memory = sums + (shared ? 1 : all) * POINTS * g_gap;
-    int64_t first = 0, last = strips;
-    if (!shared) {
-      first = me * strips / all;
-      last = (me + 1) * strips / all;
-      memory += me * POINTS * ((in + out) * room + 2);
-    }
-    vec *g = sums + (shared ? 0 : me) * POINTS * g_gap;
-    for (int64_t s = first; s < last; s++) {
-      const int64_t count = tiles - s * room < room ? tiles - s * room : room;
-      NAME_strip(&q, s * room, count, memory, g, s > first, shared ? me : 0, shared ? all : 1);
-    }
-    #pragma omp barrier
-    #pragma omp for schedule(static)
-    for (int64_t i = 0; i < in * L * out; i++)
-      NAME_taps(&q, n, i %% out, i / out, sums + i, g_gap, shared ? 1 : all);
-  }
-  return 0;
-}
-"""
-
-
 # ---------------------------------------------------------------- the texts
+
+HEAD, SPREAD, TO_IMAGES, TO_WEIGHTS = (
+    Path(__file__).with_name(f"winograd{part}.c").read_text()
+    for part in ("", "_spread", "_images", "_weights")
+)
+
+
+def _text(tile: int, lanes: int, vectors: int, rows: int, parts: Sequence[str]) -> KernelSource:
+    """Return parts of a text with what they have in common."""
+    fixed = {"SIDE": "(TILE + 2)", "POINTS": "(SIDE * SIDE)", "TAPS": WINDOW**2, "vec": "NAME_vec"}
+    whole = "\n".join([HEAD, *parts])
+    return KernelSource(with_macros(whole, L=lanes, TILE=tile, R=rows, NV=vectors, **fixed))
 
 
 def _transform(name: str, matrix: Matrix) -> str:
-    return TRANSFORM % {"name": name, "statements": "\n  ".join(statements(matrix))}
+    """Return the function that multiplies pixels, or taps, in a line by a matrix."""
+    head = (
+        "MG_FAST inline __attribute__((always_inline))\n"
+        f"void NAME_{name}(const vec *x, int64_t step, vec *y, int64_t gap)"
+    )
+    return function(head, statements(matrix))
 
 
-def _products(rows: int, vectors: int, x: str, factor: str, result: str) -> dict[str, object]:
-    """Return the parts of a loop that keeps the sums of so many rows and vectors in registers."""
-    pairs = list(itertools.product(range(rows), range(vectors)))
-    where = [{"r": r, "j": j} for r, j in pairs]
-    return {
-        "rows": rows,
-        "zeros": "\n  ".join(f"vec s{r}_{j} = {{0}};" for r, j in pairs),
-        "loads": " ".join(f"const vec f{j} = {factor % {'j': j}};" for j in range(vectors)),
-        "sums": " ".join(f"s{r}_{j} += {x % {'r': r}} * f{j};" for r, j in pairs),
-        "adds": " ".join(f"s{at['r']}_{at['j']} += {result % at};" for at in where),
-        "stores": "\n  ".join(f"{result % at} = s{at['r']}_{at['j']};" for at in where),
-    }
+def _spread(name: str, patch: str) -> str:
+    return with_macros(SPREAD, SPREAD=f"NAME_spread_{name}", TRANSFORM=f"NAME_{name}", PATCH=patch)
+
+
+def _sums(rows: int, vectors: int) -> list[tuple[int, int]]:
+    """Return the sums s{r}_{j} that a product keeps in registers."""
+    return list(itertools.product(range(rows), range(vectors)))
+
+
+def _image_products(name: str, rows: int, vectors: int) -> str:
+    """Return the sums over the channels of v[tile t] u[NV blocks k], for so many tiles.
+
+    They go to m[k * room + t].
+    """
+    sums = _sums(rows, vectors)
+    return function(
+        f"MG_FAST void NAME_products_{name}(\n"
+        "    int64_t blocks, int64_t room, const vec *v, const vec *u, vec *m)",
+        [
+            *(f"vec s{r}_{j} = {{0}};" for r, j in sums),
+            "for (int64_t b = 0; b < blocks; b++, v += room)",
+            *indented(
+                block(
+                    "for (int64_t l = 0; l < L; l++, u += NV)",
+                    "const float *x = (const float *)v + l;",
+                    *(f"const vec f{j} = u[{j}];" for j in range(vectors)),
+                    *(f"s{r}_{j} += x[{r} * L] * f{j};" for r, j in sums),
+                )
+            ),
+            *(f"m[{j} * room + {r}] = s{r}_{j};" for r, j in sums),
+        ],
+    )
+
+
+def _weight_products(rows: int, vectors: int) -> str:
+    """Return the sums over the tiles of v[lane r] d[NV blocks k].
+
+    They go to g[r * gap + k], or are added to what is there already.
+    """
+    sums = _sums(rows, vectors)
+    return function(
+        "MG_FAST void NAME_products(\n"
+        "    int64_t count, int64_t room, const vec *v, const vec *d, vec *g, int64_t gap,\n"
+        "    int begun)",
+        [
+            *(f"vec s{r}_{j} = {{0}};" for r, j in sums),
+            *block(
+                "for (int64_t t = 0; t < count; t++, d++)",
+                "const float *x = (const float *)(v + t);",
+                *(f"const vec f{j} = d[{j} * room];" for j in range(vectors)),
+                *(f"s{r}_{j} += x[{r}] * f{j};" for r, j in sums),
+            ),
+            *block("if (begun)", *(f"s{r}_{j} += g[{r} * gap + {j}];" for r, j in sums)),
+            *(f"g[{r} * gap + {j}] = s{r}_{j};" for r, j in sums),
+        ],
+    )
 
 
 @functools.cache
-def _filter(tile: int, lanes: int, vectors: int) -> KernelSource:
+def _image_text(tile: int, lanes: int, vectors: int) -> KernelSource:
     """Return the text that computes images."""
     rows, tail = ROWS[lanes]
     at, g, bt = matrices(tile, WINDOW, POINTS[tile])
-    fill = {"lanes": lanes, "rows": rows, "vectors": vectors, "tile": tile, "tail": tail}
-    operands = "x[%(r)d * L]", "u[%(j)d]", "m[%(j)d * room + %(r)d]"
     parts = [
-        OPEN % fill,
         _transform("input", bt),
         _transform("output", at),
         _transform("kernel", g),
-        SPREAD % {"name": "input", "patch": "SIDE"},
-        *(PRODUCTS % _products(n, vectors, *operands) for n in (rows, tail)),
-        FILTER % fill,
-        CLOSE,
+        _spread("input", "SIDE"),
+        _image_products("rows", rows, vectors),
+        _image_products("tail", tail, vectors),
+        with_macros(TO_IMAGES, TAIL=tail),
     ]
-    return KernelSource("".join(parts))
+    return _text(tile, lanes, vectors, rows, parts)
 
 
 @functools.cache
-def _gradient(tile: int, lanes: int, vectors: int) -> KernelSource:
+def _weight_text(tile: int, lanes: int, vectors: int) -> KernelSource:
     """Return the text that computes the weights' gradients."""
     rows = lanes // 2  # a divisor; with two vectors of sums each, registers are left for operands
     at, g, bt = matrices(tile, WINDOW, POINTS[tile])
-    fill = {"lanes": lanes, "rows": rows, "vectors": vectors, "tile": tile}
-    operands = "x[%(r)d]", "d[%(j)d * room]", "g[%(r)d * gap + %(j)d]"
     parts = [
-        OPEN % fill,
         _transform("input", bt),
         _transform("result", transposed(at)),
         _transform("kernel", transposed(g)),
-        SPREAD % {"name": "input", "patch": "SIDE"},
-        SPREAD % {"name": "result", "patch": "TILE"},
-        TILE_PRODUCTS % _products(rows, vectors, *operands),
-        GRADIENT % {},
-        CLOSE,
+        _spread("input", "SIDE"),
+        _spread("result", "TILE"),
+        _weight_products(rows, vectors),
+        TO_WEIGHTS,
     ]
-    return KernelSource("".join(parts))
+    return _text(tile, lanes, vectors, rows, parts)
 
 
 # ---------------------------------------------------------------- kernels
@@ -518,7 +230,7 @@ def _to_images(
         places = (*ins[:2], ins[-1], *outs, scratch)
         return [*values, *(v for place in places for v in place)]
 
-    source = _filter(work.tile, work.lanes, work.vectors)
+    source = _image_text(work.tile, work.lanes, work.vectors)
     vectors = work.weights + work.teams * work.space
     return _kernel(node, algorithm, KernelCall(source, block), vectors * work.lanes)
 
@@ -531,7 +243,7 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         return [*values, *(v for place in (*ins, *outs, scratch) for v in place)]
 
-    source = _gradient(work.tile, work.lanes, work.vectors)
+    source = _weight_text(work.tile, work.lanes, work.vectors)
     vectors = work.teams * (work.weights + work.space)
     return _kernel(node, algorithm, KernelCall(source, block), vectors * work.lanes)
 

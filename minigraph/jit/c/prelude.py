@@ -3,103 +3,11 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
 from minigraph.jit.kernel import MAX_RANK
 
-PRELUDE = (
-    f"""#include <math.h>
-#include <stdint.h>
-#include <string.h>
-#include <omp.h>
-#define MG_MAX_RANK {MAX_RANK}
-"""
-    + """
-/* Argument blocks are described in jit/kernel.py.  `mg_place` finds where each operand of a unit
-   begins; `mg_start` sets the odometer `index` over the outer `axes` of the loops, and each
-   operand's offset `at`, to a row; `mg_next` moves them on to the next one. */
-static inline void mg_place(const int64_t *a, int operands, int64_t unit, int64_t *place) {
-  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7;
-  const int64_t *operand = extent + units + a[2];
-  for (int k = 0; k < operands; k++) place[k] = operand[k * pitch + 1];
-  for (int64_t d = units - 1; d >= 0; d--) {
-    const int64_t i = unit % extent[d];
-    unit /= extent[d];
-    for (int k = 0; k < operands; k++) place[k] += i * operand[k * pitch + 2 + d];
-  }
-}
-static inline void mg_start(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
-                            int64_t *index) {
-  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
-  const int64_t *stride = extent + a[2] + 2 + units;
-  for (int k = 0; k < operands; k++) at[k] = 0;
-  for (int64_t d = axes - 1; d >= 0; d--) {
-    index[d] = row % extent[d];
-    row /= extent[d];
-    for (int k = 0; k < operands; k++) at[k] += index[d] * stride[k * pitch + d];
-  }
-}
-static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t *at,
-                           int64_t *index) {
-  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
-  const int64_t *stride = extent + a[2] + 2 + units;
-  for (int64_t d = axes - 1; d >= 0; d--) {
-    for (int k = 0; k < operands; k++) at[k] += stride[k * pitch + d];
-    if (++index[d] < extent[d]) return;
-    index[d] = 0;
-    for (int k = 0; k < operands; k++) at[k] -= extent[d] * stride[k * pitch + d];
-  }
-}
-/* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
-#if defined(__AVX__)
-typedef long long mg_aligned __attribute__((vector_size(32), may_alias));
-typedef long long mg_unaligned __attribute__((vector_size(32), may_alias, aligned(1)));
-#if defined(__clang__)
-#define MG_STREAM(to, value) __builtin_nontemporal_store(value, to)
-#else
-#define MG_STREAM(to, value) __builtin_ia32_movntdq256(to, value)
-#endif
-static inline void mg_stream(void *to, const void *from, int64_t bytes) {
-  char *q = to;
-  const char *p = from;
-  const int64_t head = -(uintptr_t)q & 31;
-  if (bytes < head + 32) {
-    memcpy(q, p, bytes);
-    return;
-  }
-  memcpy(q, p, head);
-  int64_t j = head;
-  for (; j + 32 <= bytes; j += 32)
-    MG_STREAM((mg_aligned *)(q + j), (mg_aligned) * (const mg_unaligned *)(p + j));
-  memcpy(q + j, p + j, bytes - j);
-}
-static inline void mg_fence(void) { __builtin_ia32_sfence(); }
-#else
-static inline void mg_stream(void *to, const void *from, int64_t bytes) { memcpy(to, from, bytes); }
-static inline void mg_fence(void) {}
-#endif
-/* Have memory that will be read soon brought into the second cache; any address will do. */
-static inline void mg_fetch(const char *from, int64_t bytes) {
-  for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(from + j, 0, 2);
-}
-/* Share the space among threads, in parts that begin at a multiple of 64 elements. */
-typedef void (*mg_part)(const int64_t *a, char **slots, int64_t begin, int64_t end);
-static inline void mg_share(mg_part part, const int64_t *a, char **slots) {
-  int64_t total = 1;
-  for (int64_t d = 0; d < a[1]; d++) total *= a[2 + d];
-  if (a[0] <= 1) {
-    part(a, slots, 0, total);
-    return;
-  }
-  #pragma omp parallel num_threads(a[0])
-  {
-    const int64_t count = omp_get_num_threads(), me = omp_get_thread_num();
-    const int64_t share = (total / count + 63) / 64 * 64;
-    const int64_t begin = share * me, end = me == count - 1 ? total : begin + share;
-    if (begin < (end < total ? end : total)) part(a, slots, begin, end < total ? end : total);
-  }
-}
-"""
-)
+PRELUDE = f"#define MG_MAX_RANK {MAX_RANK}\n" + Path(__file__).with_name("prelude.c").read_text()
 
 # Functions that glibc's libmvec has vector variants of, since which version.  Declared so, gcc
 # vectorises loops that call them without giving up NaN and infinity, as -ffast-math would.

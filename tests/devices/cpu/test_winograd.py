@@ -592,7 +592,7 @@ def test_where_the_compiler_fails_for_what_was_chosen_another_takes_its_place(
 def test_texts_of_all_tiles_are_compiled_in_one_unit():
     made = [
         text(tile, onednn.block(), vectors)
-        for text in (winograd._filter, winograd._gradient)
+        for text in (winograd._image_text, winograd._weight_text)
         for tile in winograd.POINTS
         for vectors in (1, 2)
     ]

@@ -1,0 +1,122 @@
+/* Images from images: a convolution, or the gradient for its input.
+
+   The argument block: see `winograd.py`, `_Work.sizes`; then padding; the weights' offset and steps in
+   floats (from one output to the next, one input, one tap); whether there is a bias; places of x, w,
+   bias, y, and scratch.
+
+   TAIL  tiles that NAME_products_tail does, which follows NAME_products_rows */
+typedef struct {
+  NAME_images x, y;
+  NAME_tiles z;
+  const float *w, *bias;
+  int64_t out, in, tap; /* steps of w */
+  const vec *u;
+} NAME_job;
+/* Transform the weights of a block of outputs at one input. */
+MG_FAST void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64_t gap) {
+  const float *w = q->w + k * L * q->out + c * q->in;
+  vec taps[TAPS] MG_ALIGNED, half[3 * SIDE] MG_ALIGNED;
+  for (int64_t l = 0; l < L; l++)
+    for (int64_t i = 0; i < TAPS; i++) ((float *)taps)[i * L + l] = w[l * q->out + i * q->tap];
+  for (int64_t j = 0; j < 3; j++) NAME_kernel(taps + j, 3, half + j, 3);
+  for (int64_t i = 0; i < SIDE; i++) NAME_kernel(half + 3 * i, 1, u + i * SIDE * gap, gap);
+}
+/* A tile of a block of outputs without the algorithm. */
+MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
+                     vec *y) {
+  for (int64_t b = 0; b < q->x.blocks; b++) {
+    const vec *x = q->x.at + (image * q->x.blocks + b) * q->x.h * q->x.w;
+    for (int64_t l = 0; l < L; l++)
+      for (int64_t i = 0; i < TAPS; i++) {
+        const float *w = q->w + (b * L + l) * q->in + i * q->tap + k * L * q->out;
+        vec tap;
+        for (int64_t o = 0; o < L; o++) tap[o] = w[o * q->out];
+        for (int64_t p = 0; p < TILE * TILE; p++) {
+          const int64_t row = top + p / TILE + i / 3 - q->x.top;
+          const int64_t column = left + p % TILE + i % 3 - q->x.left;
+          if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
+            y[p] += x[row * q->x.w + column][l] * tap;
+        }
+      }
+  }
+}
+/* From points to pixels. */
+MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, const vec *m, int64_t gap) {
+  const int64_t image = tile / (q->z.down * q->z.across);
+  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
+  const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
+  const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
+  for (int64_t k = 0; k < q->y.blocks; k++, m += q->z.room) {
+    vec half[TILE * SIDE] MG_ALIGNED, pixels[TILE * TILE] MG_ALIGNED, odd = {0};
+    for (int64_t j = 0; j < SIDE; j++) NAME_output(m + j * gap, SIDE * gap, half + j, SIDE);
+    for (int64_t i = 0; i < TILE; i++) NAME_output(half + i * SIDE, 1, pixels + i * TILE, 1);
+    for (int64_t p = 0; p < TILE * TILE; p++) odd += pixels[p] * 0;
+    if (!NAME_finite(odd)) {
+      memset(pixels, 0, sizeof pixels);
+      NAME_direct(q, image, top, left, k, pixels);
+    }
+    const vec bias = q->bias ? ((const vec *)q->bias)[k] : (vec){0};
+    vec *y = q->y.at + ((image * q->y.blocks + k) * q->y.h + top) * q->y.w + left;
+    for (int64_t i = 0; i < high; i++)
+      for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
+  }
+}
+/* Do some tiles, as one of `team` threads, each of which comes here for the same ones. */
+MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, int64_t me,
+                    int64_t team) {
+  const int64_t in = q->x.blocks, panels = q->y.blocks / NV, room = q->z.room;
+  const int64_t v_gap = in * room + 1, m_gap = q->y.blocks * room + 1;
+  const int64_t u_gap = in * L * q->y.blocks + 1;
+  vec *m = v + POINTS * v_gap;
+  for (MG_SHARE(t, count))
+    NAME_spread_input(&q->x, &q->z, begin + t, v + t, v_gap);
+  MG_WAIT
+  for (MG_SHARE(i, POINTS * panels)) {
+    const int64_t p = i / panels, k = i % panels;
+    const vec *from = v + p * v_gap, *u = q->u + p * u_gap + k * in * L * NV;
+    vec *to = m + p * m_gap + k * NV * room;
+    int64_t t = 0;
+    for (; t + R <= count; t += R) NAME_products_rows(in, room, from + t, u, to + t);
+    /* Sums beyond the last tile are of unset memory, and never read: the room is whole groups. */
+    for (; t < count; t += TAIL) NAME_products_tail(in, room, from + t, u, to + t);
+  }
+  MG_WAIT
+  for (MG_SHARE(t, count))
+    NAME_gather(q, begin + t, m + t, m_gap);
+}
+int NAME(const int64_t *a, char **slots) {
+  const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
+  const int64_t *place = a + 17;
+  const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
+  vec *u = (vec *)(slots[place[8]] + place[9]);
+  const NAME_job q = {
+    {(vec *)(slots[place[0]] + place[1]), in, a[6], a[7], a[10], a[11]},
+    {(vec *)(slots[place[6]] + place[7]), out, a[8], a[9], 0, 0},
+    {down, across, room},
+    (const float *)(slots[place[2]] + place[3]) + a[12],
+    a[16] ? (const float *)(slots[place[4]] + place[5]) : 0,
+    a[13], a[14], a[15], u,
+  };
+  const int64_t tiles = n * down * across, u_gap = in * L * out + 1;
+  vec *memory = u + POINTS * u_gap;
+  #pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const int64_t me = omp_get_thread_num();
+    #pragma omp for schedule(static)
+    for (int64_t i = 0; i < out * in * L; i++) {
+      const int64_t k = i / (in * L), c = i % (in * L);
+      NAME_weights(&q, k, c, u + (k / NV * in * L + c) * NV + k % NV, u_gap);
+    }
+    if (shared) {
+      for (int64_t b = 0; b < tiles; b += room)
+        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, memory, me, omp_get_num_threads());
+    } else {
+      vec *own = memory + me * POINTS * ((in + out) * room + 2);
+      #pragma omp for schedule(dynamic)
+      for (int64_t b = 0; b < tiles; b += room)
+        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, own, 0, 1);
+    }
+  }
+  return 0;
+}
+#pragma clang fp contract(off)

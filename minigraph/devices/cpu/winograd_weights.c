@@ -1,0 +1,97 @@
+/* The gradient for the weights.
+
+   The argument block: see `winograd.py`, `_Work.sizes`; then padding; places of dy, x, dw, scratch. */
+typedef struct {
+  NAME_images x, dy;
+  NAME_tiles z;
+  float *w;
+} NAME_job;
+/* The gradient of a block of outputs at one input without the algorithm. */
+MG_FAST void NAME_direct(const NAME_job *q, int64_t n, int64_t k, int64_t c, vec *taps) {
+  for (int64_t image = 0; image < n; image++) {
+    const vec *x = q->x.at + (image * q->x.blocks + c / L) * q->x.h * q->x.w;
+    const vec *dy = q->dy.at + (image * q->dy.blocks + k) * q->dy.h * q->dy.w;
+    for (int64_t p = 0; p < q->dy.h * q->dy.w; p++)
+      for (int64_t i = 0; i < TAPS; i++) {
+        const int64_t row = p / q->dy.w + i / 3 - q->x.top;
+        const int64_t column = p % q->dy.w + i % 3 - q->x.left;
+        if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
+          taps[i] += x[row * q->x.w + column][c % L] * dy[p];
+      }
+  }
+}
+/* From points, summed over those who have a sum, to the taps of a block of outputs at one input. */
+MG_FAST void NAME_taps(const NAME_job *q, int64_t n, int64_t k, int64_t c, const vec *g, int64_t gap,
+                   int64_t sums) {
+  vec points[POINTS] MG_ALIGNED, half[3 * SIDE] MG_ALIGNED, taps[TAPS] MG_ALIGNED, odd = {0};
+  for (int64_t p = 0; p < POINTS; p++) {
+    points[p] = g[p * gap];
+    for (int64_t s = 1; s < sums; s++) points[p] += g[(s * POINTS + p) * gap];
+  }
+  for (int64_t j = 0; j < SIDE; j++) NAME_kernel(points + j, SIDE, half + j, SIDE);
+  for (int64_t i = 0; i < 3; i++) NAME_kernel(half + i * SIDE, 1, taps + 3 * i, 1);
+  for (int64_t i = 0; i < TAPS; i++) odd += taps[i] * 0;
+  if (!NAME_finite(odd)) {
+    memset(taps, 0, sizeof taps);
+    NAME_direct(q, n, k, c, taps);
+  }
+  for (int64_t l = 0; l < L; l++)
+    for (int64_t i = 0; i < TAPS; i++)
+      q->w[((k * L + l) * q->x.blocks * L + c) * TAPS + i] = taps[i][l];
+}
+/* Add some tiles to the sums g, as one of `team` threads, each of which comes for the same ones. */
+MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
+                    int64_t me, int64_t team) {
+  const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
+  const int64_t v_gap = in * room + 1, d_gap = out * room + 1, g_gap = in * L * out + 1;
+  vec *d = v + POINTS * v_gap;
+  for (MG_SHARE(t, count)) {
+    NAME_spread_input(&q->x, &q->z, begin + t, v + t, v_gap);
+    NAME_spread_result(&q->dy, &q->z, begin + t, d + t, d_gap);
+  }
+  MG_WAIT
+  for (MG_SHARE(i, POINTS * in)) {
+    const int64_t p = i / in, b = i % in;
+    for (int64_t k = 0; k < out; k += NV)
+      for (int64_t r = 0; r < L; r += R)
+        NAME_products(count, room, (vec *)((float *)(v + p * v_gap + b * room) + r),
+                      d + p * d_gap + k * room, g + p * g_gap + (b * L + r) * out + k, out, begun);
+  }
+  MG_WAIT
+}
+int NAME(const int64_t *a, char **slots) {
+  const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
+  const int64_t *place = a + 12;
+  const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
+  const NAME_job q = {
+    {(vec *)(slots[place[2]] + place[3]), in, a[6], a[7], a[10], a[11]},
+    {(vec *)(slots[place[0]] + place[1]), out, a[8], a[9], 0, 0},
+    {down, across, room},
+    (float *)(slots[place[4]] + place[5]),
+  };
+  vec *sums = (vec *)(slots[place[6]] + place[7]);
+  const int64_t tiles = n * down * across, g_gap = in * L * out + 1;
+  const int64_t strips = (tiles + room - 1) / room;
+  #pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
+    vec *memory = sums + (shared ? 1 : all) * POINTS * g_gap;
+    int64_t first = 0, last = strips;
+    if (!shared) {
+      first = me * strips / all;
+      last = (me + 1) * strips / all;
+      memory += me * POINTS * ((in + out) * room + 2);
+    }
+    vec *g = sums + (shared ? 0 : me) * POINTS * g_gap;
+    for (int64_t s = first; s < last; s++) {
+      const int64_t count = tiles - s * room < room ? tiles - s * room : room;
+      NAME_strip(&q, s * room, count, memory, g, s > first, shared ? me : 0, shared ? all : 1);
+    }
+    #pragma omp barrier
+    #pragma omp for schedule(static)
+    for (int64_t i = 0; i < in * L * out; i++)
+      NAME_taps(&q, n, i % out, i / out, sums + i, g_gap, shared ? 1 : all);
+  }
+  return 0;
+}
+#pragma clang fp contract(off)
