@@ -60,7 +60,7 @@ LAYERS = {
         ["choices", "lower"],
     ],
     "minigraph.devices": [
-        ["host", "kernel_cache", "placement", "problem"],
+        ["host", "kernel_cache", "parts", "problem"],
         ["reference"],
         ["cpu", "cuda"],
         ["factory"],

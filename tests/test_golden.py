@@ -13,7 +13,7 @@ import pytest
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.graph import Graph
-from minigraph.jit.c.text import text
+from minigraph.jit.c.source import c_source
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
 from minigraph.passes.kernels.gathering import Gathering
@@ -78,5 +78,5 @@ def test_the_source_of_a_kernel(name, request):
     graph = at_level(Graph((x, image, blocks, *channel), outputs), 3)
     (fused,) = [node for node in graph if isinstance(node.op, Fused)]
     kernel = specialise(fused.op.graph, [v.spec.strides for v in fused.inputs])
-    support, source = text(kernel.pattern)
-    check(f"{name}.c", "\n".join((*support, source)), request)
+    source = c_source(kernel.pattern)
+    check(f"{name}.c", "\n".join((*source.support, source.text)), request)

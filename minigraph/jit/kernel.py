@@ -22,7 +22,7 @@ a kernel serves every shape with the same pattern of broadcasting:
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,6 +80,19 @@ class Store:
 
 
 @dataclass(frozen=True)
+class KeptValue:
+    """A value that the unit's run `run` computes and later runs take from where it is kept.
+
+    operand  the output that holds it until its own elements are known; -1: an array of the row's
+             length
+    """
+
+    value: int
+    run: int
+    operand: int = -1
+
+
+@dataclass(frozen=True)
 class KernelPattern:
     """What the text of a kernel depends on.
 
@@ -88,7 +101,7 @@ class KernelPattern:
               innermost axis of pixels
     lanes     how many there are; 1 in other forms
     across    for each operand whether it has a number for each lane, rather than one for all
-    rows      values that a unit keeps for its later runs: computing them again would take longer
+    kept      values that a unit keeps for its later runs: computing them again would take longer
     """
 
     form: str
@@ -98,7 +111,7 @@ class KernelPattern:
     stores: tuple[Store, ...]
     lanes: int
     across: tuple[bool, ...]
-    rows: Ints = ()
+    kept: tuple[KeptValue, ...] = ()
 
     @property
     def inputs(self) -> int:
@@ -112,6 +125,22 @@ class KernelPattern:
     def once(self) -> list[int]:
         """The values that are computed once a unit."""
         return [v for v, value in enumerate(self.values) if value.level == UNIT]
+
+    @functools.cached_property
+    def wide(self) -> frozenset[int]:
+        """The values that differ between lanes; of columns only those that stay within a unit."""
+        found: set[int] = set()
+        for v, value in enumerate(self.values):
+            k = value.operand
+            if self.form == "lane":
+                own = k >= 0 and self.across[k]
+            elif self.form == "column" and value.level == UNIT:
+                own = k >= 0 and self.accesses[k] != "fixed"
+            else:
+                continue
+            if own or value.reduces or not found.isdisjoint(value.args):
+                found.add(v)
+        return frozenset(found)
 
     @property
     def stages(self) -> int:
@@ -137,27 +166,24 @@ class KernelPattern:
 
     def run(self, stage: int) -> list[int]:
         """The values that a run over the loops computes or loads, in order."""
-        return self.made_of(self._goals(stage), self.kept(stage))
+        return self.made_of(self._goals(stage), self.there(stage))
 
-    def kept(self, stage: int) -> list[int]:
+    def there(self, stage: int) -> dict[int, KeptValue]:
         """The values that earlier runs have kept."""
-        return [v for v, first in self._first_runs.items() if first < stage]
+        return {kept.value: kept for kept in self.kept if kept.run < stage}
+
+    def touched(self, stage: int) -> list[int]:
+        """The operands that a run over the loops reads or writes."""
+        values = self.run(stage)
+        held = {kept.operand for kept in self.kept if kept.value in values and kept.operand >= 0}
+        return sorted(held.union(self.loaded(values), self.stored(stage)))
 
     def _goals(self, stage: int) -> list[int]:
         """The values that a run over the loops combines or writes."""
         combined = [self.values[v].args[0] for v in self.reduced(stage)]
         return [*combined, *map(self.source, self.stored(stage))]
 
-    @functools.cached_property
-    def _first_runs(self) -> dict[int, int]:
-        """Which run computes each of the values that are kept."""
-        first: dict[int, int] = {}
-        for stage in range(self.stages if self.rows else 0):
-            needed = set(self.made_of(self._goals(stage)))
-            first.update((v, stage) for v in self.rows if v in needed and v not in first)
-        return first
-
-    def made_of(self, roots: Sequence[int], ends: Sequence[int] = ()) -> list[int]:
+    def made_of(self, roots: Sequence[int], ends: Collection[int] = ()) -> list[int]:
         """The values that `roots` are made of, in order, but for those computed once a unit.
 
         What values of `ends` are made of does not count.
@@ -178,7 +204,7 @@ class KernelPattern:
         return sorted({self.values[v].operand for v in values if self.values[v].operand >= 0})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SpecialisedKernel:
     """A pattern with the shapes of one use of it."""
 
@@ -246,27 +272,30 @@ def specialise(
     dtypes = tuple(x.dtype for x in operands)
     lanes, across = layout.lanes
     wide = tuple(map(bool, across))
-    pattern = KernelPattern(
-        layout.form, tuple(made.values), dtypes, layout.accesses, stores, lanes, wide
-    )
-    _check(pattern, layout)
-    if layout.form == "row" and layout.length <= ROW_LENGTH:
-        pattern = replace(pattern, rows=_worth_keeping(pattern)[:MOST_ROWS])
-    last = {k: s for s in range(pattern.stages) for k in pattern.loaded(pattern.run(s))}
-    inplace = [
-        _overwriting(pattern, k, last.get(k, 0), operands, layout) for k in range(pattern.inputs)
-    ]
-    return SpecialisedKernel(pattern, layout, tuple(made.constants), tuple(inplace))
+    values = tuple(with_levels(made.values, layout))
+    pattern = KernelPattern(layout.form, values, dtypes, layout.accesses, stores, lanes, wide)
+    kept = tuple(_worth_keeping(pattern, layout))
+    held = {k.operand for k in kept}
+    inplace = tuple(_overwriting(pattern, k, held, operands, layout) for k in range(pattern.inputs))
+    if kept:
+        pattern = replace(pattern, kept=kept)
+    return SpecialisedKernel(pattern, layout, tuple(made.constants), inplace)
 
 
 def _overwriting(
-    pattern: KernelPattern, k: int, last: int, operands: list[Node], layout: LoopNest
+    pattern: KernelPattern, k: int, held: set[int], operands: list[Node], layout: LoopNest
 ) -> Ints:
-    """Return the outputs that are written where input `k` was read, in stage `last` or later."""
+    """Return the outputs that are written where input `k` was read, no sooner than it is.
+
+    held  outputs that are written before they are known
+    """
+    runs = range(pattern.stages)
+    last = max((run for run in runs if k in pattern.loaded(pattern.run(run))), default=0)
     return tuple(
         i
         for i, store in enumerate(pattern.stores)
-        if layout.alike(pattern.inputs + i, k)
+        if pattern.inputs + i not in held
+        and layout.alike(pattern.inputs + i, k)
         and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
         and (store.per_unit or pattern.values[store.value].stage >= last)
     )
@@ -285,7 +314,7 @@ class _Values:
         for node in domain.graph:
             made: Value | None
             if node in operand:
-                made = self._loaded(node, operand[node])
+                made = Value(node.dtype, operand=operand[node])
             elif isinstance(node.op, Constant):
                 made = self._constant(node)
             else:
@@ -295,11 +324,6 @@ class _Values:
             else:
                 self.place[node] = len(self.values)
                 self.values.append(made)
-
-    def _loaded(self, node: Node, k: int) -> Value:
-        moves = self.layout.moves(k)
-        level = ELEMENT if self.layout.innermost[k] else ROW if moves else UNIT
-        return Value(node.dtype, operand=k, level=level)
 
     def _constant(self, node: Node) -> Value:
         assert isinstance(node.op, Constant)
@@ -317,37 +341,63 @@ class _Values:
         """Return the value of a node; None where it is its input's."""
         op = node.op
         args = tuple(self.place[x] for x in node.inputs)
-        if isinstance(op, Reduction):
-            level = ELEMENT if self.layout.form == "column" else UNIT
-        elif not isinstance(op, Elementwise):
+        if not isinstance(op, Reduction | Elementwise):
             return None
-        elif takes_index(op):
+        if takes_index(op):
             long = tuple(n for n in node.shape if n != 1)
             if self.layout.form != "map" or long != self.domain.extents:
                 raise Unfit("random numbers are counted along one flat axis")
-            level = ELEMENT
+        return Value(node.dtype, op, args, stage=self.domain.stages[node])
+
+
+def with_levels(values: Sequence[Value], layout: LoopNest) -> Iterator[Value]:
+    """Yield values with the level at which a unit computes them."""
+    moving: list[bool] = []  # which values change along the loops
+    beside: list[bool] = []  # which values change along the innermost axis
+    for value in values:
+        if value.operand >= 0:
+            moves, differs = layout.moves(value.operand), bool(layout.innermost[value.operand])
+        elif value.op is not None and takes_index(value.op):
+            moves = differs = True
+        elif value.reduces:
+            moves, differs = False, layout.form == "column"
         else:
-            level = max((self.values[a].level for a in args), default=UNIT)
-        return Value(node.dtype, op, args, level=level, stage=self.domain.stages[node])
+            moves, differs = (any(known[a] for a in value.args) for known in (moving, beside))
+        moving.append(moves)
+        beside.append(differs)
+        yield replace(value, level=UNIT if not moves else ELEMENT if differs else ROW)
 
 
-def _worth_keeping(pattern: KernelPattern) -> Ints:
-    """Return the costly values that more than one run over the loops needs."""
+def _worth_keeping(pattern: KernelPattern, layout: LoopNest) -> Iterator[KeptValue]:
+    """Yield the costly values that more than one run over the loops needs and that have a place."""
     runs = [set(pattern.run(stage)) for stage in range(pattern.stages)]
-    return tuple(
-        v
-        for v, value in enumerate(pattern.values)
-        if value.level == ELEMENT
-        and isinstance(value.op, Elementwise)
-        and value.op.costly
-        and sum(v in run for run in runs) > 1
-    )
+    rows = MOST_ROWS if layout.form == "row" and layout.length <= ROW_LENGTH else 0
+    outputs = [
+        k
+        for k, store in enumerate(pattern.stores, pattern.inputs)
+        if not store.per_unit and pattern.values[store.value].stage == pattern.stages - 1
+    ]
+    for v, value in enumerate(pattern.values):
+        needed = [stage for stage, run in enumerate(runs) if v in run]
+        costly = isinstance(value.op, Elementwise) and value.op.costly
+        if value.level < ELEMENT or not costly or len(needed) < 2:
+            continue
+        alike = [k for k in outputs if pattern.dtypes[k] == value.dtype]
+        if rows:
+            rows -= 1
+            yield KeptValue(v, needed[0])
+        elif alike:
+            outputs.remove(alike[0])
+            yield KeptValue(v, needed[0], alike[0])
 
 
-def _check(pattern: KernelPattern, layout: LoopNest) -> None:
-    if pattern.stages > 1:
-        if pattern.form == "column":
-            raise Unfit("it would have to run along the outer axis more than once")
-        few = FEW_BLOCKS if pattern.form == "lane" else FEW
-        if layout.count < few and layout.length * pattern.lanes > STRETCH:
-            raise Unfit("it has too few rows to share among threads")
+def check_speed(kernel: SpecialisedKernel) -> None:
+    """Raise Unfit, with the reason, if several kernels are faster than this one."""
+    pattern, layout = kernel.pattern, kernel.layout
+    if pattern.stages == 1:
+        return
+    if pattern.form == "column":
+        raise Unfit("it would have to run along the outer axis more than once")
+    few = FEW_BLOCKS if pattern.form == "lane" else FEW
+    if layout.count < few and layout.length * pattern.lanes > STRETCH:
+        raise Unfit("it has too few rows to share among threads")

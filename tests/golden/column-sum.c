@@ -18,39 +18,64 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   mg_place(a, 2, column, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
   char *const base1 = slots[operand[1 * pitch]] + place[1];
-  float lane2[512];
-  double sum2[512];
-  for (int64_t j = 0; j < n; j++) sum2[j] = 0;
-  mg_start(a, 2, loops, from, at, index);
-  for (int64_t begin = from; begin < to;) {
-    const int64_t stop = begin + 64 < to ? begin + 64 : to;
-    for (int64_t j = 0; j < n; j++) lane2[j] = 0;
-    for (; begin < stop; begin++) {
-      const float *p0 = (const float *)(base0 + at[0]);
+  float *p1 = (float *)(base1);
+  double total2[512];
+  #pragma GCC ivdep
+  for (int64_t k = 0; k < n; k++) {
+    total2[k] = 0;
+  }
+  {
+    float lane2[512];
+    mg_start(a, 2, loops, from, at, index);
+    for (int64_t begin = from; begin < to;) {
+      const int64_t stop = begin + 64 < to ? begin + 64 : to;
       #pragma GCC ivdep
-      for (int64_t j = 0; j < n; j++) {
-        const float v0 = p0[j];
-        const float v1 = v0 * v0;
-        lane2[j] = v1 + lane2[j];
+      for (int64_t k = 0; k < n; k++) {
+        lane2[k] = 0;
       }
-      mg_next(a, 2, loops, at, index);
+      for (; begin < stop; begin++) {
+        const float *p0 = (const float *)(base0 + at[0]);
+        #pragma GCC ivdep
+        for (int64_t k = 0; k < n; k++) {
+          const float v0 = p0[k];
+          const float v1 = v0 * v0;
+          lane2[k] = v1 + lane2[k];
+        }
+        mg_next(a, 2, loops, at, index);
+      }
+      #pragma GCC ivdep
+      for (int64_t k = 0; k < n; k++) {
+        total2[k] = lane2[k] + total2[k];
+      }
     }
-    for (int64_t j = 0; j < n; j++) sum2[j] = lane2[j] + sum2[j];
   }
   if (splits > 1) {
     if (split >= 0) {
-      for (int64_t j = 0; j < n; j++) *(double *)(partial + 8 * (((column + j) * splits + split) * 1 + 0)) = sum2[j];
+      #pragma GCC ivdep
+      for (int64_t k = 0; k < n; k++) {
+        *(double *)(partial + 8 * (((column + k) * splits + split) * 1 + 0)) = total2[k];
+      }
       return;
     }
     for (int64_t s = 0; s < splits; s++) {
-      for (int64_t j = 0; j < n; j++) sum2[j] = *(double *)(partial + 8 * (((column + j) * splits + s) * 1 + 0)) + sum2[j];
+      #pragma GCC ivdep
+      for (int64_t k = 0; k < n; k++) {
+        total2[k] = *(double *)(partial + 8 * (((column + k) * splits + s) * 1 + 0)) + total2[k];
+      }
     }
   }
-  float *p1 = (float *)(base1);
+  float all2[512];
   #pragma GCC ivdep
-  for (int64_t j = 0; j < n; j++) {
-    const float v2 = sum2[j];
-    p1[j] = v2;
+  for (int64_t k = 0; k < n; k++) {
+    const float v2 = total2[k];
+    all2[k] = v2;
+  }
+  if (splits == 1 || split < 0) {
+    #pragma GCC ivdep
+    for (int64_t k = 0; k < n; k++) {
+      const float v2 = all2[k];
+      p1[k] = v2;
+    }
   }
   (void)stream;
 }

@@ -9,7 +9,7 @@ from minigraph.devices.cpu import compiler, kernels
 from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.domain import Unfit
 from minigraph.jit.fused import Fused
-from minigraph.jit.kernel import FEW_BLOCKS, STRETCH, specialise
+from minigraph.jit.kernel import FEW_BLOCKS, STRETCH, check_speed, specialise
 from minigraph.ops.reduction import Max, Min, Sum
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
@@ -141,9 +141,11 @@ def test_too_few_blocks_for_the_threads_are_no_kernel_of_several_stages():
     long = STRETCH // 32 + 1  # so that 2 images have more elements for each block than a stretch
     few = images(FEW_BLOCKS - 1, long)
     for x in (images(FEW_BLOCKS, long), images(FEW_BLOCKS - 1, long - 1)):
-        assert kernel(x - Sum(OUTER)(x)).pattern.stages == 2
+        made = kernel(x - Sum(OUTER)(x))
+        check_speed(made)
+        assert made.pattern.stages == 2
     with pytest.raises(Unfit, match="too few"):
-        kernel(few - Sum(OUTER)(few))
+        check_speed(kernel(few - Sum(OUTER)(few)))
     assert kernel(Sum(OUTER)(few)).pattern.form == "lane"
 
 

@@ -7,24 +7,16 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from minigraph.devices.cuda.launch import Launch
-from minigraph.devices.placement import placements
-from minigraph.graph import Copy, Node, Op, Shape, Spec
+from minigraph.devices.parts import KernelPart, kernel_parts
+from minigraph.graph import Node, Shape
 from minigraph.jit.cuda.geometry import MOST_BLOCKS, Geometry, LaunchRun, geometry
 from minigraph.jit.cuda.text import text, together
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.walk import Walk, walk, words
-from minigraph.jit.domain import Unfit
-from minigraph.jit.expression import c_type, literal
-from minigraph.jit.fused import Fused, Together, meaning
-from minigraph.jit.kernel import SpecialisedKernel, specialise
+from minigraph.jit.expression import c_type
 from minigraph.jit.loops import LoopNest
 from minigraph.jit.source import KernelSource
-from minigraph.ops.elementwise import Elementwise
-from minigraph.ops.reduction import Reduction
-from minigraph.ops.shape import Concat, Pad, Reshape
 
 MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
 
@@ -43,18 +35,12 @@ class Launches:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A generated kernel and which of the node's operands it has.
+class _WalkedPart:
+    """A generated kernel, and how threads walk over its axes."""
 
-    offset  bytes by which its only output begins later than the node's does
-    """
-
-    kernel: SpecialisedKernel
+    part: KernelPart
     walk: Walk
     layout: LoopNest
-    ins: slice
-    outs: slice
-    offset: int = 0
 
     @functools.cached_property
     def geometry(self) -> Geometry:
@@ -63,62 +49,33 @@ class _Part:
     def words(
         self, run: LaunchRun, inputs: Sequence[int], outputs: Sequence[int], scratch: int
     ) -> list[int]:
-        operands = [*inputs[self.ins], *(y + self.offset for y in outputs[self.outs])]
-        return words(self.walk, self.layout, self.kernel.constants, run.options, operands, scratch)
+        part = self.part
+        operands = [*inputs[part.ins], *(y + part.offset for y in outputs[part.outs])]
+        constants = part.kernel.constants
+        return words(self.walk, self.layout, constants, run.options, operands, scratch)
 
 
 def launches(node: Node, strides: Sequence[Shape]) -> Launches | None:
     """Return the launches for `node`, whose inputs have these strides; None if no pattern fits."""
-    specs = [x.spec for x in node.inputs]
     if not any(s.size for s in node.specs):
-        return Launches([], 0, ((),) * len(specs))
-    if isinstance(node.op, Together):
-        return _gathered(node, strides)
-    if isinstance(node.op, Pad | Concat):
-        return _copies(node, strides)
-    op = Copy() if isinstance(node.op, Reshape) else node.op  # of what is not contiguous
-    if not (isinstance(op, Elementwise | Copy | Reduction | Fused) or op.composed):
+        return Launches([], 0, ((),) * len(node.inputs))
+    made = kernel_parts(node, strides)
+    if made is None:
         return None
-    part = _part(op, specs, strides, 0, 0)
-    if part is None:
-        return None
-    return Launches(_alone(part), part.geometry.scratch, part.kernel.inplace)
+    parts = [_WalkedPart(part, *_walk(part.kernel)) for part in made.parts]
+    # One whose sums are split over many blocks has launches of its own.
+    split = [part for part in parts if len(part.geometry.runs) > 1]
+    whole = _together([part for part in parts if len(part.geometry.runs) == 1])
+    filled = [_fill(node, made.fill)] if made.fill else []
+    alone = itertools.chain.from_iterable(map(_alone, split))
+    scratch = max((part.geometry.scratch for part in parts), default=0)
+    return Launches([*filled, *alone, *whole], scratch, made.inplace)
 
 
-@functools.lru_cache(4096)
-def _specialised(
-    op: Op, inputs: tuple[Spec, ...], strides: tuple[Shape, ...], target: Shape | None
-) -> tuple[SpecialisedKernel, Walk, LoopNest] | None:
-    try:
-        kernel = specialise(meaning(op, inputs), strides, None if target is None else (target,))
-    except Unfit:
-        return None
-    return kernel, *walk(kernel)
+_walk = functools.lru_cache(4096)(walk)
 
 
-def _part(
-    op: Op,
-    inputs: Sequence[Spec],
-    strides: Sequence[Shape],
-    first_in: int,
-    first_out: int,
-    target: tuple[Shape, int] | None = None,
-) -> _Part | None:
-    """Return the kernel of an op whose operands are those of the node from the first ones on.
-
-    target  strides, and the offset, of the only output, where it is part of a larger array
-    """
-    to, offset = target or (None, 0)
-    found = _specialised(op, tuple(inputs), tuple(strides), to)
-    if found is None:
-        return None
-    kernel, walked, layout = found
-    ins = slice(first_in, first_in + len(inputs))
-    outs = slice(first_out, first_out + len(kernel.pattern.stores))
-    return _Part(kernel, walked, layout, ins, outs, offset)
-
-
-def _alone(part: _Part) -> list[Launch]:
+def _alone(part: _WalkedPart) -> list[Launch]:
     """The launches of one kernel."""
     support, whole = text(part.walk)
     source = KernelSource(whole, support)
@@ -128,10 +85,10 @@ def _alone(part: _Part) -> list[Launch]:
     ]
 
 
-def _together(parts: Sequence[_Part]) -> list[Launch]:
+def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
     """As few launches as hold independent kernels, each of which takes one."""
     made: list[Launch] = []
-    waiting: list[_Part] = []
+    waiting: list[_WalkedPart] = []
     size = 1
     for part in sorted(parts, key=lambda part: text(part.walk)):
         if size + part.walk.words + 2 > MOST_WORDS:
@@ -142,7 +99,7 @@ def _together(parts: Sequence[_Part]) -> list[Launch]:
     return [*made, *([_launch(waiting)] if waiting else [])]
 
 
-def _launch(parts: Sequence[_Part]) -> Launch:
+def _launch(parts: Sequence[_WalkedPart]) -> Launch:
     """One launch of independent kernels, those of one text side by side."""
     if len(parts) == 1:
         return _alone(parts[0])[0]
@@ -161,44 +118,6 @@ def _launch(parts: Sequence[_Part]) -> Launch:
     return Launch(KernelSource(whole, support), (blocks[-1], 1, 1), (THREADS, 1, 1), 0, arguments)
 
 
-def _gathered(node: Node, strides: Sequence[Shape]) -> Launches | None:
-    """Independent small ops; one whose sums are split over many blocks has launches of its own."""
-    assert isinstance(node.op, Together)
-    parts: list[_Part] = []
-    inplace: list[tuple[int, ...]] = []
-    first_in = first_out = 0
-    for op, group in node.op.groups(node.inputs):
-        last = first_in + len(group)
-        part = _part(op, [x.spec for x in group], strides[first_in:last], first_in, first_out)
-        if part is None:
-            return None
-        parts.append(part)
-        inplace += [tuple(first_out + i for i in outs) for outs in part.kernel.inplace]
-        first_in, first_out = last, part.outs.stop
-    split = [part for part in parts if len(part.geometry.runs) > 1]
-    whole = _together([part for part in parts if len(part.geometry.runs) == 1])
-    made = [*itertools.chain.from_iterable(map(_alone, split)), *whole]
-    return Launches(made, max((part.geometry.scratch for part in split), default=0), inplace)
-
-
-# ---------------------------------------------------------------- ops made of copies
-
-
-def _copies(node: Node, strides: Sequence[Shape]) -> Launches | None:
-    """A concatenation or padding: copies into parts of the output."""
-    filled = [_fill(node)] if isinstance(node.op, Pad) else []
-    targets = placements(node)
-    parts: list[_Part] = []
-    for i, (x, s, target) in enumerate(zip(node.inputs, strides, targets, strict=True)):
-        if not x.size:
-            continue
-        part = _part(Copy(), [x.spec], [s], i, 0, target)
-        if part is None:
-            return None
-        parts.append(part)
-    return Launches([*filled, *_together(parts)], 0, ((),) * len(node.inputs))
-
-
 _FILL = """
 struct NAME_args { long long w[2]; };
 extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
@@ -210,9 +129,7 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
 """
 
 
-def _fill(node: Node) -> Launch:
-    assert isinstance(node.op, Pad)
-    value = literal(np.array(node.op.value).astype(node.dtype)[()])
+def _fill(node: Node, value: str) -> Launch:
     source = KernelSource(_FILL % {"T": c_type(node.dtype), "value": value})
     size = node.size
     blocks = min(-(-size // THREADS), MOST_BLOCKS)

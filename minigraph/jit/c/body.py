@@ -9,7 +9,7 @@ import numpy as np
 from minigraph.graph import DType
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, stored, takes_index
-from minigraph.jit.kernel import KernelPattern, Value
+from minigraph.jit.kernel import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Reduction
@@ -89,15 +89,35 @@ def split_or_join(keep: Sequence[str], join: Sequence[str]) -> list[str]:
     )
 
 
-def declare(pattern: KernelPattern, v: int, index: str, kept: bool = False) -> str:
-    """Return the statement that computes or loads value `v` of the element `index`.
+def compute_element(
+    pattern: KernelPattern, stage: int, values: Sequence[int], index: str
+) -> list[str]:
+    """Return statements that compute values of the element `index` in a run over the loops.
 
-    kept  whether an earlier run over the loops has kept it
+    Values that an earlier run has kept are loaded; those that later runs need are kept.
     """
+    there, made = pattern.there(stage), []
+    for v in values:
+        if v in there:
+            held = c_type(pattern.values[v].dtype)
+            made.append(f"const {held} v{v} = {_place(pattern, there[v], index)};")
+        else:
+            made.append(declare(pattern, v, index))
+    new = [kept for kept in pattern.kept if kept.run == stage]
+    return made + [f"{_place(pattern, kept, index)} = v{kept.value};" for kept in new]
+
+
+def _place(pattern: KernelPattern, kept: KeptValue, index: str) -> str:
+    """Return where a value of the element `index` is kept."""
+    if kept.operand < 0:
+        return f"row{kept.value}[begin + {index}]"
+    return element(pattern, kept.operand, index)
+
+
+def declare(pattern: KernelPattern, v: int, index: str) -> str:
+    """Return the statement that computes or loads value `v` of the element `index`."""
     value = pattern.values[v]
-    if kept:
-        right = f"row{v}[begin + {index}]"
-    elif value.literal:
+    if value.literal:
         right = value.literal
     elif value.constant >= 0:
         right = f"*(const {c_type(value.dtype)} *)(constants + {value.constant})"

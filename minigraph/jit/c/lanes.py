@@ -21,19 +21,17 @@ length.  Few units are split, and large outputs streamed, as in `rows`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from minigraph.jit.c.beside import SideBySide
 from minigraph.jit.c.body import (
     PIECE,
     accumulators,
     bases,
     combine,
-    declare,
+    compute_element,
     element,
     entry,
     identity,
     pointer,
-    split_or_join,
     unit_function,
     widened,
 )
@@ -45,114 +43,46 @@ PIXELS = 4  # that are combined side by side
 STRETCH = 128 * PIXELS  # pixels that are combined in the input's own type
 
 
-def text(pattern: KernelPattern) -> str:
+def lane_text(pattern: KernelPattern) -> str:
     """Return the functions of a "lane" kernel, called NAME."""
-    return _unit(pattern) + entry(bool(pattern.reductions), "units")
-
-
-def _unit(pattern: KernelPattern) -> str:
-    """The function that computes one unit, a split of it, or (split -1) what the splits make."""
-    count, reductions = len(pattern.dtypes), pattern.reductions
+    loop = ("#pragma omp simd", f"for (int k = 0; k < {pattern.lanes}; k++)")
+    cell = f"((unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}) * {pattern.lanes} + k"
+    lanes = SideBySide(pattern, loop, pattern.lanes, "0", cell)
+    count = len(pattern.dtypes)
     place = ["const int64_t inner = extent[loops - 1];", f"mg_place(a, {count}, unit, place);"]
-    body = bases(pattern, "pitch - 1")
-    clear = []
-    for v in reductions:
-        _, long = accumulators(pattern, pattern.values[v])
-        body.append(f"{long} total{v}[{pattern.lanes}];")
-        clear.append(f"total{v}[k] = {identity(pattern, pattern.values[v])};")
-    body += _each_lane(pattern, clear)
-    body += _once(pattern, 0)
+    body = bases(pattern, "pitch - 1") + lanes.totals() + lanes.once(0)
     for stage in range(pattern.stages):
-        body += _stage(pattern, stage)
-        if reductions and pattern.stages == 1:
-            body += _splits(pattern)
-        body += _once(pattern, stage + 1)
-    return unit_function(pattern, place, [*body, "(void)stream;"]) + "\n"
+        body += _run_over_pixels(lanes, stage)
+        if pattern.reductions and pattern.stages == 1:
+            body += lanes.splits()
+        body += lanes.once(stage + 1)
+    unit = unit_function(pattern, place, [*body, "(void)stream;"])
+    return unit + "\n" + entry(bool(pattern.reductions), "units")
 
 
-def _each_lane(pattern: KernelPattern, body: Iterable[str]) -> list[str]:
-    """The loop over lanes, which is vectorised before anything unrolls it."""
-    return [
-        "#pragma omp simd",
-        *block(f"for (int k = 0; k < {pattern.lanes}; k++)", *body),
-    ]
-
-
-def _wide(pattern: KernelPattern) -> set[int]:
-    """The values that differ between lanes."""
-    found: set[int] = set()
-    for v, value in enumerate(pattern.values):
-        own = value.operand >= 0 and pattern.across[value.operand]
-        if own or value.reduces or not found.isdisjoint(value.args):
-            found.add(v)
-    return found
-
-
-def _shared(pattern: KernelPattern, values: list[int], wide: set[int]) -> list[str]:
-    """Statements that compute values which many elements share: `all` has those of each lane."""
-    body = [declare(pattern, v, "0") for v in values if v not in wide]
-    arrays = [v for v in values if v in wide]
-    body += [f"{c_type(pattern.values[v].dtype)} all{v}[{pattern.lanes}];" for v in arrays]
-    each = _taken(pattern, arrays, [], wide)
-    for v in arrays:
-        value = pattern.values[v]
-        total = f"const {c_type(value.dtype)} v{v} = total{v}[k];"
-        each += [total if value.reduces else declare(pattern, v, "0"), f"all{v}[k] = v{v};"]
-    return body + (_each_lane(pattern, each) if arrays else [])
-
-
-def _taken(
-    pattern: KernelPattern, values: list[int], results: list[int], wide: set[int]
-) -> list[str]:
-    """Statements that take a lane of the shared values which `values` and `results` need."""
-    needed = {a for v in values if not pattern.values[v].reduces for a in pattern.values[v].args}
-    there = sorted((needed.union(results) & wide).difference(values))
-    return [f"const {c_type(pattern.values[v].dtype)} v{v} = all{v}[k];" for v in there]
-
-
-def _once(pattern: KernelPattern, stage: int) -> list[str]:
-    """Statements for what is computed once a unit and known in `stage`, and its outputs."""
-    wide = _wide(pattern)
-    body = _shared(pattern, [v for v in pattern.once if pattern.values[v].stage == stage], wide)
-    stores = [
-        k
-        for k, store in enumerate(pattern.stores, pattern.inputs)
-        if store.per_unit and pattern.values[store.value].stage == stage
-    ]
-    if not stores:
-        return body
-    write = _taken(pattern, [], [pattern.source(k) for k in stores], wide)
-    write += [f"{element(pattern, k, '0')} = v{pattern.source(k)};" for k in stores]
-    # Where splits share a unit, an input that this overwrites may still be read.
-    return [
-        *body,
-        *block("if (splits == 1 || split < 0)", *_each_lane(pattern, write)),
-    ]
-
-
-def _stage(pattern: KernelPattern, stage: int) -> list[str]:
+def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     """Statements for one run over the pixels of a unit."""
-    wide = _wide(pattern)
+    pattern = lanes.pattern
     reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
     row = [
         pointer(pattern, k, f"base{k} + at[{k}]", "col")
-        for k in [*pattern.loaded(values), *stores]
+        for k in pattern.touched(stage)
         if pattern.accesses[k] != "fixed"
     ]
-    row += _shared(pattern, [v for v in values if pattern.values[v].level == ROW], wide)
+    row += lanes.shared(v for v in values if pattern.values[v].level == ROW)
     each = [v for v in values if pattern.values[v].level == ELEMENT]
     streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
     fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
-    taken = _taken(pattern, each, fed, wide)
+    taken = lanes.taken(each, fed, stage)
     if reduced:
-        before, after = _accumulated(pattern, reduced)
+        before, after = _accumulated(lanes, reduced)
         limit = [f"if (n > {STRETCH}) n = {STRETCH};"]
-        row += _combined(pattern, stage, taken, each)
+        row += _combined(lanes, stage, taken, each)
     else:
         before, after = [], []
         pixels = PIECE // pattern.lanes
         limit = [f"if (stream && n > {pixels}) n = {pixels};"] if streams else []
-        row += _mapped(pattern, stage, taken, each, streams)
+        row += _mapped(lanes, stage, taken, each, streams)
     count = len(pattern.dtypes)
     return block(
         "",
@@ -176,8 +106,9 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     )
 
 
-def _accumulated(pattern: KernelPattern, reduced: list[int]) -> tuple[list[str], list[str]]:
+def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list[str]]:
     """Statements that declare the accumulators of short stretches, and that empty them."""
+    pattern = lanes.pattern
     made, clear, fold = [], [], []
     for v in reduced:
         value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
@@ -186,23 +117,24 @@ def _accumulated(pattern: KernelPattern, reduced: list[int]) -> tuple[list[str],
         clear.append(f"{lane} = {identity(pattern, value)};")
         fold.append(f"total{v}[k] = {combine(value, lane, f'total{v}[k]')};")
     each = f"for (int u = 0; u < {PIXELS}; u++)"
-    empty = [each, *indented(_each_lane(pattern, fold + clear))]
+    empty = [each, *indented(lanes.each(fold + clear))]
     when = f"if ((filled += n) >= {STRETCH} || begin == to)"
     return (
-        [*made, each, *indented(_each_lane(pattern, clear)), "int64_t filled = 0;"],
+        [*made, each, *indented(lanes.each(clear)), "int64_t filled = 0;"],
         block(when, "filled = 0;", *empty),
     )
 
 
-def _combined(pattern: KernelPattern, stage: int, taken: list[str], each: list[int]) -> list[str]:
+def _combined(lanes: SideBySide, stage: int, taken: list[str], each: list[int]) -> list[str]:
     """Statements that combine the pixels of a row, and store others."""
-    body = [*taken, *(declare(pattern, v, "(j + u)") for v in each)]
+    pattern = lanes.pattern
+    body = [*taken, *compute_element(pattern, stage, each, "(j + u)")]
     for k in pattern.stored(stage):
         body.append(f"{element(pattern, k, '(j + u)')} = v{pattern.source(k)};")
     for v in pattern.reduced(stage):
         value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
         body.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
-    inside = indented(_each_lane(pattern, body))
+    inside = indented(lanes.each(body))
     return [
         "int64_t j = 0;",
         f"for (; j + {PIXELS} <= n; j += {PIXELS})",
@@ -213,32 +145,19 @@ def _combined(pattern: KernelPattern, stage: int, taken: list[str], each: list[i
 
 
 def _mapped(
-    pattern: KernelPattern, stage: int, taken: list[str], each: list[int], streams: list[int]
+    lanes: SideBySide, stage: int, taken: list[str], each: list[int], streams: list[int]
 ) -> list[str]:
     """Statements that store the pixels of a row."""
-    lanes = pattern.lanes
-    body = [*taken, *(declare(pattern, v, "j") for v in each)]
+    pattern = lanes.pattern
+    body = [*taken, *compute_element(pattern, stage, each, "j")]
     before, after = [], []
     for k in pattern.stored(stage):
-        to = f"out{k}[j * {lanes} + k]" if k in streams else element(pattern, k, "j")
+        to = f"out{k}[j * {lanes.most} + k]" if k in streams else element(pattern, k, "j")
         body.append(f"{to} = v{pattern.source(k)};")
     for k in streams:
         held = c_type(pattern.dtypes[k])
         before.append(f"{held} piece{k}[{PIECE}];")
         before.append(f"{held} *out{k} = stream ? piece{k} : p{k};")
-        after.append(f"if (stream) mg_stream(p{k}, piece{k}, n * {lanes} * sizeof *piece{k});")
-    inside = indented(_each_lane(pattern, body))
+        after.append(f"if (stream) mg_stream(p{k}, piece{k}, n * {lanes.most} * sizeof *piece{k});")
+    inside = indented(lanes.each(body))
     return [*before, "for (int64_t j = 0; j < n; j++)", *inside, *after]
-
-
-def _splits(pattern: KernelPattern) -> list[str]:
-    """Statements that keep a split's results, or combine those of all."""
-    reductions, keep, join = pattern.reductions, [], []
-    for r, v in enumerate(reductions):
-        value = pattern.values[v]
-        _, long = accumulators(pattern, value)
-        cell = f"((unit * splits + %s) * {len(reductions)} + {r}) * {pattern.lanes} + k"
-        at = f"*({long} *)(partial + 8 * ({cell}))"
-        keep.append(f"{at % 'split'} = total{v}[k];")
-        join.append(f"total{v}[k] = {combine(value, at % 's', f'total{v}[k]')};")
-    return split_or_join(_each_lane(pattern, keep), _each_lane(pattern, join))

@@ -29,6 +29,7 @@ from minigraph.jit.c.body import (
     accumulators,
     bases,
     combine,
+    compute_element,
     declare,
     element,
     entry,
@@ -46,7 +47,7 @@ LANES = 32
 AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
 
 
-def text(pattern: KernelPattern) -> str:
+def row_text(pattern: KernelPattern) -> str:
     """Return the functions of a "map" or "row" kernel, called NAME."""
     reductions = pattern.reductions
     parts = [_fold(pattern, v) for v in reductions]
@@ -78,7 +79,11 @@ def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
     for v in reductions:
         _, long = accumulators(pattern, pattern.values[v])
         body.append(f"{long} total{v} = {identity(pattern, pattern.values[v])};")
-    body += [f"{c_type(pattern.values[v].dtype)} row{v}[{ROW_LENGTH}];" for v in pattern.rows]
+    body += [
+        f"{c_type(pattern.values[kept.value].dtype)} row{kept.value}[{ROW_LENGTH}];"
+        for kept in pattern.kept
+        if kept.operand < 0
+    ]
     body += _once(pattern, 0)
     for stage in range(pattern.stages):
         body += _stage(pattern, stage)
@@ -144,7 +149,7 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     values = pattern.run(stage)
     row = [
         pointer(pattern, k, f"base{k} + at[{k}]", "col")
-        for k in [*pattern.loaded(values), *stores]
+        for k in pattern.touched(stage)
         if pattern.accesses[k] != "fixed"
     ]
     row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
@@ -180,18 +185,9 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     )
 
 
-def _computed(pattern: KernelPattern, stage: int, values: list[int], index: str) -> list[str]:
-    """Statements that compute values of the element `index`, or take what was kept of them."""
-    kept = pattern.kept(stage)
-    body = [declare(pattern, v, index, v in kept) for v in values]
-    last = stage == pattern.stages - 1
-    new = [v for v in pattern.rows if v in values and v not in kept and not last]
-    return body + [f"row{v}[begin + {index}] = v{v};" for v in new]
-
-
 def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list[str]) -> list[str]:
     """Statements that combine the elements of a row, and store others."""
-    body = _computed(pattern, stage, values, "j + k")
+    body = compute_element(pattern, stage, values, "j + k")
     for k in pattern.stored(stage):
         body.append(f"{element(pattern, k, 'j + k')} = v{pattern.source(k)};")
     for v in pattern.reduced(stage):
@@ -216,7 +212,7 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list
 
 def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list[int]) -> list[str]:
     """Statements that store the elements of a row."""
-    body = _computed(pattern, stage, values, "j")
+    body = compute_element(pattern, stage, values, "j")
     for k in pattern.stored(stage):
         to = f"out{k}[j]" if k in streams else element(pattern, k, "j")
         body.append(f"{to} = v{pattern.source(k)};")

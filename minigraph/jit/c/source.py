@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 
-from minigraph.jit.c import columns, lanes, rows
+from minigraph.jit.c.columns import column_text
+from minigraph.jit.c.lanes import lane_text
+from minigraph.jit.c.rows import row_text
 from minigraph.jit.expression import support
 from minigraph.jit.kernel import KernelPattern
+from minigraph.jit.source import KernelSource
 
 
 @functools.lru_cache(4096)
-def text(pattern: KernelPattern) -> tuple[tuple[str, ...], str]:
-    """Return the C functions that the kernel needs, and the kernel, called NAME."""
+def c_source(pattern: KernelPattern) -> KernelSource:
+    """Return the text of the kernel and the functions that it calls."""
     needs: dict[str, None] = {}
     for value in pattern.values:
         if value.op is not None and not value.reduces:
             operands = [pattern.values[a].dtype for a in value.args]
             needs.update(dict.fromkeys(support(value.op, operands, value.dtype)))
-    form = {"column": columns, "lane": lanes}.get(pattern.form, rows)
-    return tuple(needs), form.text(pattern)
+    form = {"column": column_text, "lane": lane_text}.get(pattern.form, row_text)
+    return KernelSource(form(pattern), tuple(needs))

@@ -20,8 +20,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from minigraph.jit.expression import takes_index
-from minigraph.jit.kernel import ELEMENT, ROW, UNIT, KernelPattern, SpecialisedKernel
+from minigraph.jit.kernel import KernelPattern, SpecialisedKernel, with_levels
 from minigraph.jit.loops import LoopNest
 
 VECTOR = 16  # bytes that a thread loads at once
@@ -74,17 +73,10 @@ class Walk:
             return 1
         return min(LONGEST, VECTOR // min(sizes))
 
-    @functools.cached_property
+    @property
     def wide(self) -> frozenset[int]:
         """The values that stay while a thread walks, but differ between its columns."""
-        found: set[int] = set()
-        for v, value in enumerate(self.pattern.values):
-            if not self.column or value.level != UNIT:
-                continue
-            beside = value.operand >= 0 and self.pattern.accesses[value.operand] != "fixed"
-            if beside or value.reduces or not found.isdisjoint(value.args):
-                found.add(v)
-        return frozenset(found)
+        return self.pattern.wide
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -123,31 +115,14 @@ class Walk:
 def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     """Return how threads walk over a kernel's axes, and these axes with no lanes among them."""
     layout = _unlaned(kernel)
-    levels: list[int] = []
-    loose: list[bool] = []  # which values differ along the innermost axis
-    for value in kernel.pattern.values:
-        moves, beside = False, False
-        if value.operand >= 0:
-            moves = layout.moves(value.operand)
-            beside = bool(layout.innermost[value.operand])
-        elif value.reduces:
-            beside = layout.form == "column"
-        elif value.op is not None and takes_index(value.op):
-            moves = beside = True
-        else:
-            moves = any(levels[a] != UNIT for a in value.args)
-            beside = any(loose[a] for a in value.args)
-        levels.append(UNIT if not moves else ELEMENT if beside else ROW)
-        loose.append(beside)
-    values = zip(kernel.pattern.values, levels, strict=True)
     pattern = replace(
         kernel.pattern,
         form=layout.form,
-        values=tuple(replace(value, level=level) for value, level in values),
+        values=tuple(with_levels(kernel.pattern.values, layout)),
         accesses=layout.accesses,
         lanes=1,
         across=(False,) * len(kernel.pattern.dtypes),
-        rows=(),
+        kept=(),
     )
     made = Walk(pattern, len(layout.units), len(layout.loops), len(kernel.constants))
     return made, layout

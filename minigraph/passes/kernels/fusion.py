@@ -20,7 +20,7 @@ from minigraph.graph import Graph, Item, Node, in_place_of
 from minigraph.jit.domain import Loops, Unfit
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused, stand_ins
-from minigraph.jit.kernel import specialise
+from minigraph.jit.kernel import check_speed, specialise
 from minigraph.passes.kernels.group import Group, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes, Stop
 
@@ -266,7 +266,7 @@ class _Fusion:
                 )
             )
         graph = Graph(tuple(given.values()), tuple(made[y] for y in stored))
-        specialise(graph, [x.spec.strides for x, _ in reads])
+        check_speed(specialise(graph, [x.spec.strides for x, _ in reads]))
         with in_place_of(members[0]):
             results = Fused(graph).results(*(x for x, _ in reads))
         for y, result in zip(stored, results, strict=True):

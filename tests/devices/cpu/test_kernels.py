@@ -487,6 +487,16 @@ def test_softmax_passes_nan_and_infinity_as_numpy(kind, size, value):
             assert_agrees(compiled(kind(axis), x)(x), meaning(kind(axis), x))
 
 
+@pytest.mark.parametrize("kind", [Softmax, LogSoftmax])
+@pytest.mark.parametrize(("shape", "axis"), [((300_000, 2), 0), ((2, 300_000), 1)], ids=str)
+def test_the_error_of_a_softmax_does_not_grow_with_the_length_of_the_axis(kind, shape, axis):
+    x = real(*shape)
+    function = compiled(kind(axis), x)
+    assert kernel_of(function, kind(axis).name) == "c"
+    (expected,) = meaning(kind(axis), x)
+    np.testing.assert_allclose(function(x)[0], expected, rtol=2e-6)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_convolution_and_product_pass_nan_and_infinity_as_numpy(value):
     x, w = sprinkled((2, 16, 9, 9), value, 0.02), real(8, 16, 3, 3, seed=1)

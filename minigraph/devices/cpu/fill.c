@@ -1,0 +1,14 @@
+/* Fill an array.
+
+   The argument block: threads, 1, elements, the array; as `mg_share` takes it.
+
+   T      type of an element
+   VALUE  what all elements are to be */
+static void NAME_part(const int64_t *a, char **slots, int64_t begin, int64_t end) {
+  T *y = (T *)(slots[a[3]] + a[4]);
+  for (int64_t j = begin; j < end; j++) y[j] = VALUE;
+}
+int NAME(const int64_t *a, char **slots) {
+  mg_share(NAME_part, a, slots);
+  return 0;
+}

@@ -1,0 +1,30 @@
+/* Local response normalisation of images [n, c, h, w].
+
+   The argument block: threads, images, channels, pixels of a channel, channels of a window, the bits
+   of alpha / size, beta and k as doubles, then the operands.
+
+   T     type of an element
+   POW   the power for T */
+int NAME(const int64_t *a, char **slots) {
+  const int64_t threads = a[0], images = a[1], channels = a[2], pixels = a[3], size = a[4];
+  double number[3];
+  memcpy(number, a + 5, sizeof number);
+  const T scale = number[0], beta = number[1], bias = number[2];
+  const T *x = (const T *)(slots[a[8]] + a[9]);
+  T *y = (T *)(slots[a[10]] + a[11]);
+  (void)threads;
+  #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+  for (int64_t u = 0; u < images * channels; u++) {
+    const int64_t c = u % channels, low = c < size / 2 ? -c : -(size / 2);
+    int64_t high = size - 1 - size / 2;
+    if (high > channels - 1 - c) high = channels - 1 - c;
+    const T *p = x + u * pixels;
+    T *q = y + u * pixels;
+    for (int64_t j = 0; j < pixels; j++) {
+      T sum = 0;
+      for (int64_t k = low; k <= high; k++) sum += p[k * pixels + j] * p[k * pixels + j];
+      q[j] = p[j] * POW(sum * scale + bias, -beta);
+    }
+  }
+  return 0;
+}

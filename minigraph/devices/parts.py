@@ -1,0 +1,130 @@
+"""Which generated kernels compute a node, on any device, and which operands each of them has."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minigraph.graph import Copy, Node, Op, Shape, Spec
+from minigraph.jit.domain import Unfit
+from minigraph.jit.expression import literal
+from minigraph.jit.fused import Fused, Together, meaning
+from minigraph.jit.kernel import SpecialisedKernel, specialise
+from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.reduction import Reduction
+from minigraph.ops.shape import Concat, Pad, Reshape
+
+
+@dataclass(frozen=True)
+class KernelPart:
+    """A generated kernel and which of the node's operands it has.
+
+    offset  bytes by which its only output begins later than the node's does
+    """
+
+    kernel: SpecialisedKernel
+    ins: slice
+    outs: slice
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class KernelParts:
+    """The kernels that compute a node, which do not depend on each other.
+
+    fill     what the output is filled with before they run, as C text
+    inplace  for each input which outputs may overwrite it
+    """
+
+    parts: list[KernelPart]
+    inplace: Sequence[Sequence[int]]
+    fill: str = ""
+
+
+def kernel_parts(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
+    """Return the kernels for `node`, whose inputs have these strides; None if there are none."""
+    match node.op:
+        case Together():
+            return _independent(node.op, node, strides)
+        case Pad() | Concat():
+            return _copies(node, strides)
+        case Reshape():  # of what is not contiguous
+            op: Op = Copy()
+        case Elementwise() | Copy() | Reduction() | Fused():
+            op = node.op
+        case _ if node.op.composed:
+            op = node.op
+        case _:
+            return None
+    kernel = _specialised(op, tuple(x.spec for x in node.inputs), tuple(strides))
+    if kernel is None:
+        return None
+    part = KernelPart(kernel, slice(len(node.inputs)), slice(len(node.specs)))
+    return KernelParts([part], kernel.inplace)
+
+
+@functools.lru_cache(4096)
+def _specialised(
+    op: Op, inputs: tuple[Spec, ...], strides: tuple[Shape, ...], target: Shape | None = None
+) -> SpecialisedKernel | None:
+    """Return the kernel of an op, or None if there is none for these operands.
+
+    target  the strides of the only output, where it is part of a larger array
+    """
+    try:
+        return specialise(meaning(op, inputs), strides, None if target is None else (target,))
+    except Unfit:
+        return None
+
+
+def _independent(op: Together, node: Node, strides: Sequence[Shape]) -> KernelParts | None:
+    """Independent small ops in one launch."""
+    parts: list[KernelPart] = []
+    inplace: list[tuple[int, ...]] = []
+    first_in = first_out = 0
+    for each, inputs in op.groups(node.inputs):
+        ins = slice(first_in, first_in + len(inputs))
+        kernel = _specialised(each, tuple(x.spec for x in inputs), tuple(strides[ins]))
+        if kernel is None:
+            return None
+        outs = slice(first_out, first_out + len(kernel.pattern.stores))
+        parts.append(KernelPart(kernel, ins, outs))
+        inplace += [tuple(first_out + i for i in outputs) for outputs in kernel.inplace]
+        first_in, first_out = ins.stop, outs.stop
+    return KernelParts(parts, inplace)
+
+
+# ---------------------------------------------------------------- ops made of copies
+
+
+def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
+    """A concatenation or padding: copies into parts of the output."""
+    fill = ""
+    if isinstance(node.op, Pad):
+        fill = literal(np.array(node.op.value).astype(node.dtype)[()])
+    parts = []
+    for i, (x, s, (target, offset)) in enumerate(
+        zip(node.inputs, strides, _placements(node), strict=True)
+    ):
+        if not x.size:
+            continue
+        kernel = _specialised(Copy(), (x.spec,), (s,), target)
+        if kernel is None:
+            return None
+        parts.append(KernelPart(kernel, slice(i, i + 1), slice(1), offset))
+    return KernelParts(parts, ((),) * len(node.inputs), fill)
+
+
+def _placements(node: Node) -> list[tuple[Shape, int]]:
+    """Return the strides and the offset, in bytes, of each operand of a Pad or Concat."""
+    steps = node.spec.strides
+    if isinstance(node.op, Pad):
+        apart = tuple(s * (i + 1) for s, i in zip(steps, node.op.interior, strict=True))
+        return [(apart, sum(s * low for s, low in zip(steps, node.op.low, strict=True)))]
+    assert isinstance(node.op, Concat)
+    sizes = [steps[node.op.axis] * x.shape[node.op.axis] for x in node.inputs]
+    return [(steps, offset) for offset in itertools.accumulate(sizes[:-1], initial=0)]

@@ -1,0 +1,100 @@
+"""C statements for values side by side: one for each lane of a pixel, or column of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from minigraph.jit.c.body import accumulators, combine, declare, element, identity, split_or_join
+from minigraph.jit.emitter import block
+from minigraph.jit.expression import c_type
+from minigraph.jit.kernel import KernelPattern
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """How a unit loops over its lanes or columns, which C calls k.
+
+    Of value v `all{v}` has what stays while the unit runs over its loops, and `total{v}` what a
+    reduction has combined.
+
+    loop   the head of the loop
+    most   how many lanes or columns there are at most
+    index  the index, as `element` takes it, of what has one element for each
+    cell   where the result {r} of split {s} stands among the partial results
+    """
+
+    pattern: KernelPattern
+    loop: tuple[str, ...]
+    most: int
+    index: str
+    cell: str
+
+    def each(self, body: Iterable[str]) -> list[str]:
+        """Return the loop over lanes or columns."""
+        *pragma, head = self.loop
+        return [*pragma, *block(head, *body)]
+
+    def totals(self) -> list[str]:
+        """Return statements that declare the results of the reductions."""
+        reductions = [(v, self.pattern.values[v]) for v in self.pattern.reductions]
+        made = [f"{accumulators(self.pattern, x)[1]} total{v}[{self.most}];" for v, x in reductions]
+        clear = [f"total{v}[k] = {identity(self.pattern, x)};" for v, x in reductions]
+        return [*made, *self.each(clear)] if clear else []
+
+    def shared(self, values: Iterable[int]) -> list[str]:
+        """Return statements that compute values which many elements share."""
+        of, wide = self.pattern.values, self.pattern.wide
+        body, arrays = [], []
+        for v in values:
+            if v in wide:
+                arrays.append(v)
+            else:
+                body.append(declare(self.pattern, v, self.index))
+        body += [f"{c_type(of[v].dtype)} all{v}[{self.most}];" for v in arrays]
+        each = self.taken(arrays)
+        for v in arrays:
+            total = f"const {c_type(of[v].dtype)} v{v} = total{v}[k];"
+            each.append(total if of[v].reduces else declare(self.pattern, v, self.index))
+            each.append(f"all{v}[k] = v{v};")
+        return body + (self.each(each) if arrays else [])
+
+    def taken(
+        self, values: Iterable[int], results: Iterable[int] = (), stage: int = 0
+    ) -> list[str]:
+        """Return statements that take what `values` and `results` need of the shared values.
+
+        stage  of the run, which takes some of `values` from where earlier ones have kept them
+        """
+        of, made, kept = self.pattern.values, set(values), self.pattern.there(stage)
+        needed = {a for v in made if not of[v].reduces and v not in kept for a in of[v].args}
+        there = sorted((needed.union(results) & self.pattern.wide) - made)
+        return [f"const {c_type(of[v].dtype)} v{v} = all{v}[k];" for v in there]
+
+    def once(self, stage: int) -> list[str]:
+        """Return statements for what is computed once a unit and known in `stage`."""
+        pattern = self.pattern
+        body = self.shared(v for v in pattern.once if pattern.values[v].stage == stage)
+        stores = [
+            k
+            for k, store in enumerate(pattern.stores, pattern.inputs)
+            if store.per_unit and pattern.values[store.value].stage == stage
+        ]
+        if not stores:
+            return body
+        write = self.taken([], [pattern.source(k) for k in stores])
+        write += [f"{element(pattern, k, self.index)} = v{pattern.source(k)};" for k in stores]
+        # Where splits share a unit, an input that this overwrites may still be read.
+        return [*body, *block("if (splits == 1 || split < 0)", *self.each(write))]
+
+    def splits(self) -> list[str]:
+        """Return statements that keep a split's results, or combine those of all."""
+        keep, join = [], []
+        for r, v in enumerate(self.pattern.reductions):
+            value = self.pattern.values[v]
+            _, long = accumulators(self.pattern, value)
+            at = f"*({long} *)(partial + 8 * ({self.cell}))"
+            keep.append(f"{at.format(s='split', r=r)} = total{v}[k];")
+            new = combine(value, at.format(s="s", r=r), f"total{v}[k]")
+            join.append(f"total{v}[k] = {new};")
+        return split_or_join(self.each(keep), self.each(join))
