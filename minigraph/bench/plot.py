@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from cycler import cycler
 from matplotlib import pyplot
 
 from minigraph.bench.results import GIGA, Results
@@ -26,6 +27,7 @@ STYLE = {
     **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), GREY),
     "svg.hashsalt": "minigraph",  # the same results give the same file
     "svg.fonttype": "none",
+    "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
@@ -53,17 +55,13 @@ def _levels(results: Results) -> Any:
     figure, axes = pyplot.subplots(figsize=(8, 0.3 * len(cases) * (len(names) + 1) + 1.5))
     height = 0.8 / len(names)
     for i, name in enumerate(names):
-        for j, case in enumerate(cases):
-            if name in case.measured:
-                first = next(iter(case.measured.values()))
-                side = case.measured[name]
-                speed = first.median / side.median
-                label = name if all(name not in c.measured for c in cases[:j]) else None
-                at = j + (i - (len(names) - 1) / 2) * height
-                colour = COLOURS[i % len(COLOURS)]
-                axes.barh(at, speed, 0.9 * height, color=colour, label=label)
-                scatter = speed * side.spread / 2
-                axes.errorbar(speed, at, xerr=scatter, color=GREY, linewidth=1)
+        rows = [j for j, case in enumerate(cases) if name in case.measured]
+        firsts = [next(iter(cases[j].measured.values())) for j in rows]
+        sides = [cases[j].measured[name] for j in rows]
+        speeds = [first.median / side.median for first, side in zip(firsts, sides, strict=True)]
+        scatters = [speed * side.spread / 2 for speed, side in zip(speeds, sides, strict=True)]
+        places = [j + (i - (len(names) - 1) / 2) * height for j in rows]
+        axes.barh(places, speeds, 0.9 * height, xerr=scatters, ecolor=GREY, label=name)
     axes.set_yticks(range(len(cases)), [case.title for case in cases])
     axes.invert_yaxis()
     axes.set_xlim(left=0)
@@ -91,9 +89,8 @@ def _roofline(results: Results) -> Any:
     steps = [low * (high / low) ** (i / 100) for i in range(101)]
     roof = [min(peak, bandwidth * step) / GIGA for step in steps]
     axes.loglog(steps, roof, color=GREY, linewidth=1)
-    for i, (title, flops, limit, seconds) in enumerate(points):
-        colour, rate = COLOURS[i % len(COLOURS)], flops / seconds / GIGA
-        axes.loglog([flops / limit.bytes], [rate], "o", color=colour, label=title)
+    for title, flops, limit, seconds in points:
+        axes.loglog([flops / limit.bytes], [flops / seconds / GIGA], "o", label=title)
     axes.set_xlabel("operations per byte")
     axes.set_ylabel("GFLOP/s (of expressions: elements moved)")
     figure.legend(loc="outside lower center", ncols=2)
@@ -115,7 +112,7 @@ def _kernels(results: Results) -> Any:
         values = [1e3 * seconds for _, seconds in longest]
         names += ["others"] * (len(values) > KERNELS)
         values = values[:KERNELS] + [sum(values[KERNELS:])] * (len(values) > KERNELS)
-        axes.barh(range(len(names)), values, color=COLOURS[0])
+        axes.barh(range(len(names)), values)
         axes.set_yticks(range(len(names)), names, fontsize=7)
         axes.invert_yaxis()
         axes.set_title(title, fontsize=9)

@@ -46,12 +46,11 @@ class Table:
 
     def text(self) -> list[str]:
         """Return lines for a terminal, with aligned columns."""
-        cells = [self.header, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
-        rule = "  ".join("-" * width for width in widths)
+        columns = zip(self.header, *self.rows, strict=True)
+        rule = ["-" * max(map(len, column)) for column in columns]
         about = textwrap.wrap(self.about, WIDTH)
-        return [self.title, "", *about, "", lines[0], rule, *lines[1:], *self.notes]
+        rows = aligned([self.header, rule, *self.rows])
+        return [self.title, "", *about, "", *rows, *self.notes]
 
     def markdown(self) -> list[str]:
         """Return the rows and the notes as Markdown."""
@@ -60,6 +59,12 @@ class Table:
         for note in self.notes:
             lines += ["", _escaped(note)]
         return lines
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _escaped(cell: str) -> str:
