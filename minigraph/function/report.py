@@ -114,7 +114,7 @@ class Report:
     syncs        device synchronisations per call
     seconds      compile time by stage
     options      the options it was compiled with
-    ineffective  options that ask for what this version does not do yet, and why
+    ineffective  options whose values have no effect on the device, and why
     """
 
     device: str
