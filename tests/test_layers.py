@@ -138,6 +138,23 @@ def test_no_file_is_longer_than_600_lines(name):
     assert len(FILES[name].read_text().splitlines()) <= 600
 
 
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_comprehension_hides_a_name_of_its_module(name):
+    """Python 3.12 loses the module's name in the function around it: CPython issue 118513."""
+    names = set()
+    for node in tree(name).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+    targets = [n.target for n in ast.walk(tree(name)) if isinstance(n, ast.comprehension)]
+    bound = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    assert not names & bound
+
+
 # ---------------------------------------------------------------- one op, one place
 
 

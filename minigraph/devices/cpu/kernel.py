@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ class TogetherKernel(NativeKernel):
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         each = super().calls(operands, linker)
-        words = [self.threads, len(each), *(word for call in each for word in call)]
+        words = [self.threads, len(each), *itertools.chain(*each)]
         return [linker.call(TOGETHER, words)]
 
 

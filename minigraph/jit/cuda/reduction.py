@@ -268,7 +268,7 @@ def _shared(walk: Walk, v: int) -> list[str]:
 def _results(walk: Walk) -> list[str]:
     """Statements that write what is made once a unit."""
     pattern = walk.pattern
-    stores = [k for k, store in enumerate(pattern.stores, pattern.inputs) if store.per_unit]
+    stores = [k for k, made in enumerate(pattern.stores, pattern.inputs) if made.per_unit]
     if not stores:
         return []
     if walk.column:

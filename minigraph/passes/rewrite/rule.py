@@ -174,7 +174,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], notes: Notes) -> Graph:
     def first_fit(node: Node) -> Node | None:
         kind = type(node.op)
         if kind not in table:
-            table[kind] = [rule for rule in rules if issubclass(kind, rule.roots)]
+            table[kind] = [known for known in rules if issubclass(kind, known.roots)]
         operands = {type(x.op) for x in node.inputs}
         if any(x.op.is_view for x in node.inputs):
             operands.add(Constant)  # of which it may be a view
