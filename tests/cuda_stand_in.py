@@ -63,7 +63,7 @@ class StandIn:
             self.log.append((*call, stream))
             action()
 
-    def launch(self, function, grid, block, shared, stream, arguments):
+    def launch(self, function, grid, block, stream, arguments):
         node = self.kernels[function]
         words = arguments.words.tolist()
         self.words.append(words)

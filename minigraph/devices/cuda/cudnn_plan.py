@@ -7,7 +7,7 @@ from typing import Any
 
 import cudnn
 
-from minigraph.devices.cuda.cudnn_graph import CudnnGraph, CudnnProblem, Normalization, build
+from minigraph.devices.cuda.cudnn_graph import CudnnGraph, CudnnProblem, build
 from minigraph.errors import GraphError
 
 MODES = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
@@ -128,12 +128,12 @@ def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> Cud
     return CudnnPlan(graph, index, engine, knobs).build()
 
 
-def lossy(problem: CudnnProblem | Normalization) -> list[Any]:
+def lossy(problem: CudnnProblem) -> list[Any]:
     """Return the notes of engines that compute a problem in less than it asks for.
 
     cuDNN's tensor cores have no float32: they round its factors to tf32.
     """
-    exact = isinstance(problem, CudnnProblem) and problem.dtype == "float32" and not problem.tf32
+    exact = problem.dtype == "float32" and not problem.tf32
     return [*LOSSY, NOTE.TENSOR_CORE] if exact else [*LOSSY]
 
 

@@ -173,7 +173,6 @@ class KernelRunner:
                 self._functions[launch.source.name],
                 launch.grid,
                 launch.block,
-                launch.shared,
                 stream,
                 Arguments(launch.words(given, results, scratch.data.ptr)),
             )

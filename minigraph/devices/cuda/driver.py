@@ -206,24 +206,16 @@ class Driver:
         module = self._call(cuda.cuModuleLoadData, cubin, nbytes=len(cubin))
         return [int(self._call(cuda.cuModuleGetFunction, module, n.encode())) for n in names]
 
-    def allow_shared(self, function: int, nbytes: int) -> None:
-        """Let a function be launched with so much shared memory; 48 KiB need no leave."""
-        attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        self._call(cuda.cuFuncSetAttribute, function, attribute, nbytes)
-
     def launch(
         self,
         function: int,
         grid: Dim3,
         block: Dim3,
-        shared: int,
         stream: int,
         arguments: Arguments,
     ) -> None:
-        """Launch a kernel whose only parameter is the words."""
-        self._call(
-            cuda.cuLaunchKernel, function, *grid, *block, shared, stream, arguments.address, 0
-        )
+        """Launch a kernel whose only parameter is the words, and which declares its memory."""
+        self._call(cuda.cuLaunchKernel, function, *grid, *block, 0, stream, arguments.address, 0)
 
     # ------------------------------------------------------------ order and time
 

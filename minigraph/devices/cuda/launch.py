@@ -23,12 +23,10 @@ Dim3 = tuple[int, int, int]
 class Launch:
     """A kernel, its threads, and its words once the addresses of its operands are known.
 
-    shared  bytes of shared memory that the text does not declare itself
-    words   called with the addresses of the inputs, of the outputs and of the scratch memory
+    words  called with the addresses of the inputs, of the outputs and of the scratch memory
     """
 
     source: KernelSource
     grid: Dim3
     block: Dim3
-    shared: int
     words: Callable[[Sequence[int], Sequence[int], int], list[int]]

@@ -80,7 +80,7 @@ def _alone(part: _WalkedPart) -> list[Launch]:
     support, whole = text(part.walk)
     source = KernelSource(whole, support)
     return [
-        Launch(source, (run.blocks, 1, 1), (THREADS, 1, 1), 0, functools.partial(part.words, run))
+        Launch(source, (run.blocks, 1, 1), (THREADS, 1, 1), functools.partial(part.words, run))
         for run in part.geometry.runs
     ]
 
@@ -115,7 +115,7 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
         begins = itertools.accumulate(map(len, each[:-1]), initial=2 * len(parts) + 1)
         return [*blocks, *begins, *itertools.chain.from_iterable(each)]
 
-    return Launch(KernelSource(whole, support), (blocks[-1], 1, 1), (THREADS, 1, 1), 0, arguments)
+    return Launch(KernelSource(whole, support), (blocks[-1], 1, 1), (THREADS, 1, 1), arguments)
 
 
 _FILL = """
@@ -134,5 +134,5 @@ def _fill(node: Node, value: str) -> Launch:
     size = node.size
     blocks = min(-(-size // THREADS), MOST_BLOCKS)
     return Launch(
-        source, (blocks, 1, 1), (THREADS, 1, 1), 0, lambda _, outputs, scratch: [outputs[0], size]
+        source, (blocks, 1, 1), (THREADS, 1, 1), lambda _, outputs, scratch: [outputs[0], size]
     )

@@ -15,7 +15,6 @@ from minigraph.program import Buffer, Kernel, Memory, Step
 
 Call = Callable[[int], None]  # enqueues a part of a step on a stream
 Places = Mapping[Buffer, int]  # addresses in device memory
-FREE_SHARED = 48 << 10  # bytes of shared memory that a kernel needs no leave for
 
 
 def launches_of(kernel: Kernel) -> int | None:
@@ -43,11 +42,10 @@ def calls_of(
 
         def call(launch: Launch) -> Call:
             function = functions[launch.source.name]
-            if launch.shared > FREE_SHARED:
-                driver.allow_shared(function, launch.shared)
             arguments = Arguments(launch.words(inputs, outputs, scratch))
-            shape = launch.grid, launch.block, launch.shared
-            return lambda stream: driver.launch(function, *shape, stream, arguments)
+            return lambda stream: driver.launch(
+                function, launch.grid, launch.block, stream, arguments
+            )
 
         return [call(launch) for launch in step.kernel.launches]
     if isinstance(step.kernel, LibraryKernel):

@@ -122,7 +122,7 @@ def _launch(
 
     grid = (max(1, min(blocks, MOST_BLOCKS)), 1, 1)
     block = (THREADS // together, together, 1)
-    return Launch(KernelSource(body, _converting(held)), grid, block, 0, words)
+    return Launch(KernelSource(body, _converting(held)), grid, block, words)
 
 
 def element(dtype: DType) -> dict[str, str]:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is n
 class Device(StandIn):
     """A stand-in whose kernels are those that were generated, built with g++."""
 
-    def launch(self, function, grid, block, shared, stream, arguments):
+    def launch(self, function, grid, block, stream, arguments):
         def run():
             sizes = [(ctypes.c_uint * 3)(*size) for size in (grid, block)]
             words = ctypes.c_void_p(arguments.words.ctypes.data)

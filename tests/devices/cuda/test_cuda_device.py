@@ -75,7 +75,6 @@ class OnDevice:
                     self.functions[launch.source.name],
                     launch.grid,
                     launch.block,
-                    launch.shared,
                     driver.compute,
                     self.arguments(launch.words(*addresses, room.address)),
                 )

@@ -92,9 +92,9 @@ def test_a_kernel_gets_its_words_as_one_argument(bindings):
 
     bindings(cuLaunchKernel=launch)
     words = [1 << 63, -1, 5]
-    Driver().launch(11, (2, 3, 4), (32, 8, 1), 64, 7, Arguments(words))
+    Driver().launch(11, (2, 3, 4), (32, 8, 1), 7, Arguments(words))
     expected = b"".join((w % (1 << 64)).to_bytes(8, "little") for w in words)
-    assert seen == [((11, 2, 3, 4, 32, 8, 1, 64, 7), expected)]
+    assert seen == [((11, 2, 3, 4, 32, 8, 1, 0, 7), expected)]
 
 
 def test_pinned_memory_is_given_back_with_the_last_array_that_shows_it(bindings):

@@ -47,7 +47,7 @@ class Kernels:
             return CudaKernel(node, [])
         source = KernelSource(f"kernel {len(self.driver.kernels)}")
         self.driver.kernels[source.name] = node
-        launch = Launch(source, (1, 1, 1), (32, 1, 1), 0, lambda i, o, scratch: [*i, *o])
+        launch = Launch(source, (1, 1, 1), (32, 1, 1), lambda i, o, scratch: [*i, *o])
         written = one_hot.KERNELS.get(type(node.op))
         range = written(node.op, node).range if written else None
         inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()

@@ -567,7 +567,7 @@ def talk(tmp_path_factory):
         source = KernelSource(text)
         kernels = cuda_on_cpu.build([source], tmp_path_factory.mktemp("talk"))
         y = np.zeros((96, 6), np.int32)
-        made = Launch(source, (1, 1, 1), (96, 1, 1), 0, lambda _, ys, scratch: [ys[0]])
+        made = Launch(source, (1, 1, 1), (96, 1, 1), lambda _, ys, scratch: [ys[0]])
         cuda_on_cpu.run(kernels, [made], [], [y])
         return y.T
 

@@ -3,11 +3,9 @@
 No device is needed: a graph can be built and looked at without one.
 """
 
-import dataclasses
 import itertools
 import math
 
-import numpy as np
 import pytest
 
 pytest.importorskip("cudnn")
@@ -20,7 +18,6 @@ from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.cudnn_graph import (
     TYPES,
     CudnnProblem,
-    Normalization,
     Tensor,
     build,
     channels_last,
@@ -143,9 +140,9 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
 def test_epilogues_are_in_the_graph_in_their_order():
     x, w, y = (channels_last(s) for s in ((2, 8, 5, 5), (16, 8, 1, 1), (2, 16, 5, 5)))
     bias = channels_last((1, 16, 1, 1))
-    graph = build(CudnnProblem("fprop", (x, w, bias, y), y, bias=True, residual=True, relu=True))
-    assert operations_of(graph) == ["CONV_FPROP", "bias", "add", "cmp_le", "binary_select"]
-    assert operands_of(graph) == [x, w, bias, y, y]
+    graph = build(CudnnProblem("fprop", (x, w, bias), y, bias=True, relu=True))
+    assert operations_of(graph) == ["CONV_FPROP", "bias", "cmp_le", "binary_select"]
+    assert operands_of(graph) == [x, w, bias, y]
     *_, select = graph.built.nodes
     zero, kept, mask = (select.inputs[f"IN_{i}"] for i in range(3))
     assert graph.constants[zero.uid] == 0
@@ -173,32 +170,6 @@ def test_groups_are_channels_over_channels_of_the_weights():
         (6, 2, 3, 3),
         (2, 6, 3, 3),
     ]
-
-
-@pytest.mark.parametrize("residual", [False, True])
-def test_a_normalisation_has_a_graph_forward_and_backward(residual):
-    x = channels_last((4, 16, 7, 7), "bfloat16")
-    forward = Normalization(x, 1e-5, residual)
-    graph = build(forward)
-    vectors = [forward.vector] * 4
-    rest = [x] if residual else []
-    mask = [forward.mask] if residual else []
-    assert operands_of(graph) == [x, *vectors, *rest, x, *vectors, *mask]
-    added = ["add", "relu", "cmp_gt"] if residual else ["relu"]
-    assert operations_of(graph) == ["BATCHNORM", *added]
-    assert [float(c[0]) for c in graph.constants.values()][:2] == [np.float32(1e-5), 1.0]
-    graph = build(dataclasses.replace(forward, backward=True))
-    assert operands_of(graph) == [
-        x,
-        x,
-        *vectors[:3],
-        *(mask or vectors[:1]),
-        x,
-        *vectors[:2],
-        *rest,
-    ]
-    undone = ["scale"] if residual else ["BATCHNORM_INFERENCE", "relu_backward"]
-    assert operations_of(graph) == [*undone, "BATCHNORM_BWD"]
 
 
 # ---------------------------------------------------------------- matrix products
