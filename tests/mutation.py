@@ -1,0 +1,442 @@
+"""Mutation testing: change the package in one place at a time, and see which changes tests notice.
+
+    python tests/mutation.py minigraph/passes minigraph/jit          # one mutant for 16 lines
+    python tests/mutation.py --lines 1 minigraph/autotune/tuner.py    # all mutants of a file
+    python tests/mutation.py --list minigraph/cache                   # show them, run nothing
+    python tests/mutation.py --again minigraph/passes minigraph/jit   # survivors, with new tests
+
+The mutants depend on the sources and the seed alone.  Each is applied to a copy of the repository,
+where the tests of the changed file (`TESTS`) run until one fails.  What compilers make of a text is
+kept, so most mutants take some seconds.  Each mutant is one line of JSON in the file of
+`--results`; a second run goes on where the first one ended.  First the tests run without a mutant.
+
+A mutant that survives is equivalent, or harmless, or a test is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TEMPORARY = Path(tempfile.gettempdir())
+SECONDS = 120.0  # that the tests of one mutant may take
+
+# The tests of a file or a folder, the quickest first; the longest prefix of its path decides.
+TESTS = {
+    "passes": "golden fusion library_fusion layout",
+    "passes/kernels": "fusion golden normalization_fusion",
+    "passes/kernels/fma": "fma",
+    "passes/layout": "assignment layout",
+    "passes/levels": "golden levels",
+    "passes/library": "golden library_fusion normalization_fusion",
+    "passes/library/cross_entropy": "golden normalization_fusion library_fusion",
+    "passes/library/mixed_precision": "mixed_precision",
+    "passes/notes": "golden fusion function",
+    "passes/rewrite": "rule simplify sharing fast_math",
+    "passes/rewrite/order": "fma",
+    "jit": "golden domain fusion jit generated lanes",
+    "jit/c": "golden jit generated lanes",
+    "jit/cuda": "cuda_backend cuda_text",
+    "jit/fused": "golden fusion library_fusion",
+    "jit/small_float": "sixteen_bit lanes",
+    "autotune": "autotune workbench tuned",
+    "cache": "measurements store cache_file cache_api autotune",
+    "cache/binaries": "store cache_file jit_cache",
+    "program": "program cuda_program function",
+    "graph": "graph state function",
+}
+# What takes longest and finds least: other processes, many random graphs, whole networks.
+SKIPPED = (
+    "writer_that_is_killed or sixteen_processes or no_mutation_of_a_file or ctrl_c or "
+    "ten_thousand or linear or thousands or every_process or keeps_the_meaning or "
+    "the_meaning_on_the_cpu or many_stages or long_chain or networks_train"
+)
+
+COMPARISONS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+ARITHMETIC = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr,
+}
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
+# What a function with such a result may return instead of computing it.
+RESULTS = {
+    "bool": ("True", "False"),
+    "str": ("''",),
+    "int": ("0",),
+    "float": ("0.0",),
+    "None": ("None",),
+    "list": ("[]",),
+    "tuple": ("()",),
+    "dict": ("{}",),
+    "set": ("set()",),
+    "Iterator": ("iter(())",),
+}
+# In the text of kernels.
+TEXT = {
+    r"<=": "<",
+    r"(?<![<\-])<(?![<=])": "<=",
+    r"==": "!=",
+    r"&&": "||",
+    r"\+=": "-=",
+    r" \+ ": " - ",
+    r" - ": " + ",
+    r" \* ": " + ",
+    r" / ": " * ",
+    r" % ": " / ",
+    r"(?<![\w.])0(?![\w.])": "1",
+    r"(?<![\w.])1(?![\w.])": "2",
+    r"__sync\w+\([^)]*\);": "",
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Another text for the characters from `start` to `end` of a file."""
+
+    path: str  # below the root of the repository
+    kind: str
+    start: int
+    end: int
+    text: str
+
+    def applied(self) -> str:
+        source = (ROOT / self.path).read_text()
+        return source[: self.start] + self.text + source[self.end :]
+
+    def diff(self) -> str:
+        before = (ROOT / self.path).read_text().splitlines()
+        lines = difflib.unified_diff(before, self.applied().splitlines(), lineterm="", n=1)
+        return "\n".join([f"{self.path} ({self.kind})", *list(lines)[2:]])
+
+
+class File:
+    """The mutants of a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.source = (ROOT / path).read_text()
+        starts = [0]
+        for line in self.source.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        self.starts = starts
+        self.lines = [line.encode() for line in self.source.splitlines()]
+
+    def at(self, line: int, column: int) -> int:
+        """Return the place of a character; the columns of `ast` count bytes."""
+        return self.starts[line - 1] + len(self.lines[line - 1][:column].decode())
+
+    def mutant(self, kind: str, node: ast.AST, text: str) -> Mutant:
+        start = self.at(node.lineno, node.col_offset)
+        return Mutant(self.path, kind, start, self.at(node.end_lineno, node.end_col_offset), text)
+
+    def mutants(self) -> Iterator[Mutant]:
+        tree = ast.parse(self.source)
+        yield from self.visit(tree)
+
+    def visit(self, node: ast.AST) -> Iterator[Mutant]:
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ):
+            if self.path.startswith("minigraph/jit/"):
+                yield from self.of_text(node)
+            return  # the places of what is within an f-string are wrong before Python 3.12
+        yield from self.of(node)
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list", "bases"):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                    continue  # a docstring
+                if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                    continue
+                if isinstance(child, ast.AST):
+                    yield from self.visit(child)
+
+    def of(self, node: ast.AST) -> Iterator[Mutant]:
+        """Yield the mutants of one node, not of those below."""
+        match node:
+            case ast.Compare(left, ops, comparators):
+                for i, op in enumerate(ops):
+                    others = [*ops[:i], COMPARISONS[type(op)](), *ops[i + 1 :]]
+                    yield self.replaced("comparison", node, ast.Compare(left, others, comparators))
+            case ast.BoolOp(op, values):
+                other = ast.And() if isinstance(op, ast.Or) else ast.Or()
+                yield self.replaced("and, or", node, ast.BoolOp(other, values))
+            case ast.UnaryOp(ast.Not(), operand):
+                yield self.replaced("not", node, operand)
+            case ast.BinOp(left, op, right) if type(op) in ARITHMETIC and not (
+                isinstance(left, ast.Constant | ast.JoinedStr) and isinstance(op, ast.Mod)
+            ):
+                yield self.replaced(
+                    "arithmetic", node, ast.BinOp(left, ARITHMETIC[type(op)](), right)
+                )
+            case ast.Constant(value) if type(value) is int and 0 <= value <= 64:
+                yield self.mutant("constant", node, str(value + 1))
+            case ast.If(test) | ast.While(test) | ast.IfExp(test):
+                yield self.replaced("condition", test, ast.UnaryOp(ast.Not(), test))
+            case ast.comprehension(ifs=[test, *_]):
+                yield self.mutant("condition", test, "True")
+            case ast.Name(id) if id in NAMES:
+                yield self.mutant("name", node, NAMES[id])
+            case (
+                ast.Expr(ast.Call()) | ast.AugAssign() | ast.Continue() | ast.Break() | ast.Raise()
+            ):
+                yield self.mutant("statement", node, "pass")
+            case ast.Assign([ast.Subscript() | ast.Attribute()]):
+                yield self.mutant("statement", node, "pass")
+            case ast.Expr(ast.YieldFrom() | ast.Yield()):
+                yield self.mutant("statement", node, "yield from ()")
+            case ast.FunctionDef():
+                yield from self.of_function(node)
+        if isinstance(node, ast.Call):
+            first = [arg for arg in node.args[:2] if not isinstance(arg, ast.Starred)]
+            if len(first) == 2 and ast.dump(first[0]) != ast.dump(first[1]):
+                swapped = [first[1], first[0], *node.args[2:]]
+                yield self.replaced("arguments", node, ast.Call(node.func, swapped, node.keywords))
+            for i, keyword in enumerate(node.keywords):
+                if keyword.arg:
+                    others = [*node.keywords[:i], *node.keywords[i + 1 :]]
+                    yield self.replaced("keyword", node, ast.Call(node.func, node.args, others))
+
+    def replaced(self, kind: str, node: ast.AST, other: ast.AST) -> Mutant:
+        return self.mutant(kind, node, f"({ast.unparse(ast.fix_missing_locations(other))})")
+
+    def of_function(self, node: ast.FunctionDef) -> Iterator[Mutant]:
+        """Yield the function with a body that computes nothing."""
+        if any(
+            isinstance(d, ast.Name) and d.id in ("abstractmethod", "overload")
+            for d in node.decorator_list
+        ):
+            return
+        body = [s for s in node.body if not is_text(s)]
+        if not body or isinstance(body[0], ast.Pass):
+            return
+        returns = ast.unparse(node.returns) if node.returns else ""
+        results = list(RESULTS.get(returns.split("[")[0], ()))
+        if "| None" in returns:
+            results.append("None")
+        names = [a.arg for a in node.args.args if a.arg not in ("self", "cls")]
+        same = [
+            a.arg for a in node.args.args if a.annotation and ast.unparse(a.annotation) == returns
+        ]
+        results += [name for name in same[:1] if name in names]
+        start = self.at(body[0].lineno, body[0].col_offset)
+        end = self.at(body[-1].end_lineno, body[-1].end_col_offset)
+        for result in results:
+            text = f"return {result}"
+            if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(node)):
+                text = "yield from ()"
+            if self.source[start:end] != text:
+                yield Mutant(self.path, "function", start, end, text)
+
+    def of_text(self, node: ast.JoinedStr | ast.Constant) -> Iterator[Mutant]:
+        """Yield the mutants of a string, of which what stands in braces is no text."""
+        start = self.at(node.lineno, node.col_offset)
+        end = self.at(node.end_lineno, node.end_col_offset)
+        text = self.source[start:end]
+        if isinstance(node, ast.JoinedStr):
+            inside = re.compile(r"(?<!\{)\{(?!\{)(?:[^{}]|\{[^{}]*\})*\}")
+            text = inside.sub(lambda match: "\0" * len(match[0]), text)
+        for pattern, other in TEXT.items():
+            for match in re.finditer(pattern, text):
+                yield Mutant(self.path, "text", start + match.start(), start + match.end(), other)
+
+
+def is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def is_pass(mutant: Mutant) -> bool:
+    """Whether a pass is replaced by one that does nothing: none of these is left out."""
+    return mutant.kind == "function" and mutant.text == "return graph"
+
+
+def chosen(paths: list[str], lines: int, seed: int) -> list[Mutant]:
+    """Return one mutant for so many lines of each file, in an order that mixes the files."""
+    taken: list[Mutant] = []
+    for folder in paths:
+        files = sorted((ROOT / folder).rglob("*.py")) or [ROOT / folder]
+        for file in files:
+            path = str(file.relative_to(ROOT))
+            mutants = list(dict.fromkeys(File(path).mutants()))
+            random.Random(f"{seed} {path}").shuffle(mutants)
+            mutants.sort(key=is_pass, reverse=True)
+            count = max(len(file.read_text().splitlines()) // lines, sum(map(is_pass, mutants)))
+            taken += mutants[:count]
+    random.Random(seed).shuffle(taken)
+    return taken
+
+
+COMPILER = """#!/bin/sh
+# Run {compiler}, or copy what it made of the same text before.
+key=$({{
+  echo "{compiler} $*"
+  for a in "$@"; do case "$a" in *.c|*.cpp) cat "$a";; esac; done
+}} | sha1sum)
+made={folder}/${{key%% *}}
+out=""
+for a in "$@"; do [ "$out" = next ] && out="$a"; [ "$a" = -o ] && out=next; done
+[ -n "$out" ] && [ -f "$made" ] && exec cp "$made" "$out"
+{compiler} "$@" || exit
+[ -n "$out" ] && cp "$out" "$made.$$" && mv "$made.$$" "$made"
+exit 0
+"""
+
+
+class Workshop:
+    """A copy of the repository in which mutants are tested."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin = folder / "copy", folder / "bin"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        hidden = shutil.ignore_patterns(".*", "__pycache__")
+        shutil.copytree(ROOT, self.folder, ignore=hidden)
+        (folder / "made").mkdir(parents=True, exist_ok=True)
+        self.bin.mkdir(exist_ok=True)
+        for name in ("cc", "gcc", "g++"):
+            if compiler := shutil.which(name):
+                script = COMPILER.format(compiler=compiler, folder=folder / "made")
+                (self.bin / name).write_text(script)
+                (self.bin / name).chmod(0o755)
+        self.tests = {file.stem: file for file in (self.folder / "tests").rglob("test_*.py")}
+
+    def files(self, path: str) -> list[str]:
+        """Return the tests of a file of the package."""
+        prefix = Path(path).relative_to("minigraph").with_suffix("")
+        while str(prefix) not in TESTS:
+            prefix = prefix.parent
+        return [str(self.tests[f"test_{name}"]) for name in TESTS[str(prefix)].split()]
+
+    def test(self, mutant: Mutant, seconds: float) -> tuple[str, str]:
+        """Return "killed", "survived" or "timeout", and the first test that failed."""
+        file = self.folder / mutant.path
+        file.write_text(mutant.applied())
+        try:
+            return self.run(self.files(mutant.path), seconds)
+        finally:
+            shutil.copyfile(ROOT / mutant.path, file)
+
+    def run(self, files: Sequence[str], seconds: float) -> tuple[str, str]:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        command += ["--tb=no", "-k", f"not ({SKIPPED})", *files]
+        environment = {
+            **os.environ,
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "PYTHONPATH": str(self.folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return "timeout", ""
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            output.seek(0)
+            said = output.read().decode(errors="replace")
+        if status == 0:
+            return "survived", ""
+        failed = re.search(r"^(?:FAILED|ERROR) (.*)", said, re.M)
+        return "killed", failed[1] if failed else f"exit status {status}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("paths", nargs="+", help="files or folders of the package")
+    parser.add_argument("--seed", type=int, default=15)
+    parser.add_argument("--lines", type=int, default=16, help="of source for one mutant")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for the tests of a mutant")
+    parser.add_argument("--again", action="store_true", help="run those that survived once more")
+    parser.add_argument("--list", action="store_true", help="show the mutants and end")
+    parser.add_argument("--results", type=Path, default=TEMPORARY / "mutation.jsonl")
+    parser.add_argument("--folder", type=Path, default=TEMPORARY / "mutation")
+    options = parser.parse_args()
+    mutants = chosen(options.paths, options.lines, options.seed)
+    if options.list:
+        print("\n\n".join(mutant.diff() for mutant in mutants))
+        print(f"\n{len(mutants)} mutants")
+        return
+    done = {
+        diff
+        for diff, outcome in outcomes(options.results).items()
+        if not (options.again and outcome != "killed")
+    }
+    workshop = Workshop(options.folder)
+    mutants = [mutant for mutant in mutants if mutant.diff() not in done]
+    for files in sorted({tuple(workshop.files(mutant.path)) for mutant in mutants}):
+        outcome, test = workshop.run(files, 10 * options.seconds)
+        if outcome != "survived":
+            sys.exit(f"without a mutant, this came of the tests: {outcome} {test}")
+    for mutant in mutants:
+        start = time.monotonic()
+        outcome, test = workshop.test(mutant, options.seconds)
+        seconds = round(time.monotonic() - start, 1)
+        record = {"outcome": outcome, "test": test, "seconds": seconds, "diff": mutant.diff()}
+        with options.results.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if outcome != "killed":
+            print(f"{outcome} ({seconds} s): {mutant.diff()}\n", flush=True)
+    report(options.results)
+
+
+def outcomes(results: Path) -> dict[str, str]:
+    """Return what came of each mutant, by its diff, the last time that it ran."""
+    lines = results.read_text().splitlines() if results.exists() else ()
+    return {record["diff"]: record["outcome"] for record in map(json.loads, lines)}
+
+
+def report(results: Path) -> None:
+    """Print how many mutants of each folder were killed."""
+    folders: dict[str, Counter[str]] = {}
+    for diff, outcome in outcomes(results).items():
+        folder = str(Path(diff.split(" ")[0]).parent)
+        folders.setdefault(folder, Counter())[outcome] += 1
+    for folder, counts in sorted(folders.items()):
+        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        print(f"{folder}: {counts.total()} mutants: {said}")
+
+
+if __name__ == "__main__":
+    main()
