@@ -161,6 +161,7 @@ def conv2d(
     """Return the convolution of images x (n, c, h, w) with weights w (out, c / groups, h, w).
 
     bias (out,); stride, padding (zeros on both sides) and dilation are ints or (h, w) pairs.
+    ShapeError if channels, groups or the window do not fit, DTypeError for integers.
     """
     if not isinstance(groups, int | np.integer) or groups < 1:
         raise ShapeError(f"groups is an int >= 1, not {groups!r}")

@@ -56,12 +56,12 @@ def layout_name(lanes: int, channels: int) -> str:
 
 
 def is_image_layout(name: str) -> bool:
-    """Return whether a name is that of a layout of images."""
+    """Whether `name` is that of a layout of images."""
     return name.startswith("n")
 
 
 def lanes_of(name: str, channels: int) -> int:
-    """Return the lanes in the layout of that name."""
+    """Return the lanes of the layout called `name`."""
     if name in ("nchw", "nhwc"):
         return 1 if name == "nchw" else channels
     return int(name.removeprefix("nChw").removesuffix("c"))

@@ -46,7 +46,10 @@ def _swap(x: Node) -> Node:
 
 @builder
 def matmul(x: Any, y: Any) -> Node:
-    """Return the matrix product x @ y by NumPy's rule: vectors, matrices, batches of them."""
+    """Return the matrix product x @ y by NumPy's rule: vectors, matrices, batches of them.
+
+    ShapeError for a scalar and where the rows of x and the columns of y differ in length.
+    """
     x, y = promote(x, y)
     if not x.ndim or not y.ndim:
         raise ShapeError("a scalar is no matrix; use *")

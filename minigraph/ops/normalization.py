@@ -106,7 +106,7 @@ class BatchNorm(Op):
 
 
 def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
-    """Return what BatchNorm computes, with y still in the dtype that it is computed in."""
+    """Return what BatchNorm computes, but y in at least float32, not yet in the dtype of x."""
     wide, weight, bias = map(_wide, (x, weight, bias))
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
     mean = Sum(axes)(wide) / count
@@ -364,7 +364,10 @@ def _affine(x: Node, weight: Any, bias: Any) -> tuple[Node, Node, Node]:
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
-    """Return x normalised over its last axes, which are `normalized_shape` (Ba et al., 2016)."""
+    """Return x normalised over its last axes, which are `normalized_shape` (Ba et al., 2016).
+
+    `weight` and `bias` have that shape too, else ShapeError.
+    """
     (x,) = promote(x, floating=True)
     shape = as_shape(normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape or 0 in shape:
@@ -383,7 +386,10 @@ def layer_norm(
 def local_response_norm(
     x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
-    """Return x over a power of the mean square of `size` neighbouring channels."""
+    """Return x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
+
+    x is (n, c, ...), of floats; as `torch.nn.functional.local_response_norm`.
+    """
     if not isinstance(size, int) or size < 1:
         raise GraphError(f"size is an int >= 1, not {size!r}")
     return LocalResponseNorm(size, float(alpha), float(beta), float(k))(as_node(x))
@@ -393,17 +399,17 @@ def local_response_norm(
 def softmax(x: Any, axis: int = -1) -> Node:
     """Return exp(x) over its sum along `axis`."""
     (x,) = promote(x, floating=True)
-    return Softmax(_filled_axis(x, axis))(x)
+    return Softmax(_axis_with_elements(x, axis))(x)
 
 
 @builder
 def log_softmax(x: Any, axis: int = -1) -> Node:
     """Return log(softmax(x)) along `axis`, accurate where the softmax is small."""
     (x,) = promote(x, floating=True)
-    return LogSoftmax(_filled_axis(x, axis))(x)
+    return LogSoftmax(_axis_with_elements(x, axis))(x)
 
 
-def _filled_axis(x: Node, axis: int) -> int:
+def _axis_with_elements(x: Node, axis: int) -> int:
     axis = normalize_axis(axis, x.ndim)
     if not x.shape[axis]:
         raise ShapeError(f"axis {axis} of shape {x.shape} has no elements")

@@ -190,7 +190,10 @@ def _pooling(
 def max_pool2d(
     x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
 ) -> Node:
-    """Return the largest element of each window; stride None is the kernel size."""
+    """Return the largest element of each window of images (n, c, h, w).
+
+    Sizes are ints or (h, w) pairs; stride None is the kernel size.  ShapeError if no window fits.
+    """
     x = as_node(x)
     pooling, _ = _pooling(x, kernel_size, stride, padding, ceil_mode)
     return MaxPool2d(pooling).results(x)[0]
@@ -205,7 +208,10 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Node:
-    """Return the mean of each window; stride None is the kernel size."""
+    """Return the mean of each window of images (n, c, h, w), which are floats.
+
+    Sizes are ints or (h, w) pairs; stride None is the kernel size.  ShapeError if no window fits.
+    """
     x = _floats(x)
     pooling, pad = _pooling(x, kernel_size, stride, padding, ceil_mode)
     return AvgPool2d(pooling, pad, bool(count_include_pad) and any(pad))(x)

@@ -98,9 +98,6 @@ class Random(Elementwise):
 class RandomUniform(Random):
     """Uniform in [0, 1): multiples of 2**-24 as float32, of 2**-53 as float64."""
 
-    shape: Shape
-    dtype: DType
-
     c = "mg_uniform_{R}({i}, {0}, {1}, {2})"
     support_int = (
         PHILOX
@@ -126,9 +123,6 @@ static inline double mg_uniform_double(uint64_t i, uint64_t seed, uint64_t step,
 
 class RandomNormal(Random):
     """Normal with mean 0 and variance 1, by Box and Muller's transformation."""
-
-    shape: Shape
-    dtype: DType
 
     c = "mg_normal_{R}({i}, {0}, {1}, {2})"
     support_int = (
