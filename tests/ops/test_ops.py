@@ -34,7 +34,7 @@ from minigraph.graph import BFLOAT16, DTYPES, FLOATS, Graph, Op, Spec, constant
 from minigraph.jit.c.prelude import vector_math
 from minigraph.jit.expression import c_type, expression, stored, support
 from minigraph.ops.builder import builder
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.random import SEED, STEP, number_streams, philox
 from minigraph.ops.shape import StopGradient
 
@@ -216,6 +216,17 @@ def assert_differentiates(op, xs, order):
 @every_sample
 def test_grad_agrees_with_finite_differences(op, xs):
     assert_differentiates(op, xs, order=1)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [op for op in ELEMENTWISE.values() if op.operands == ("x",) and accepts(op, F64)],
+    ids=lambda op: op.name,
+)
+def test_grad_agrees_over_a_wide_range(op):
+    """Also beyond kinks that the class does not name."""
+    low, high = (-9.7, 9.3) if op.domain == Elementwise.domain else op.domain
+    assert_differentiates(op, [np.linspace(low, high, 400)], order=1)
 
 
 @every_sample
