@@ -261,7 +261,7 @@ def broken(monkeypatch):
 
         def made(self, way, *args):
             real(self, way, *args)
-            right = written is None or written in [argument for argument, *_ in way.args]
+            right = written is None or written in [argument for argument, *_ in way.arguments]
             if way.name in names and right and left[0]:
                 left[0] -= 1
                 self.primitives[

@@ -49,6 +49,7 @@ _FORMAT_ANY = 1
 _FORMAT_BLOCKED = {8: 102, 16: 78}  # aBcd8b and aBcd16b
 _DTYPES = {"float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 MAX_NDIM = 12
+REORDER = "dnnl_reorder_primitive_desc_create"
 AVX512 = 0x27  # dnnl_cpu_isa_avx512_core, whose bits those of every wider one include
 F32 = np.dtype(np.float32)
 
@@ -190,12 +191,13 @@ def _tagged(shape: Shape, dtype: DType, tag: int) -> MemoryDescriptor:
 class Descriptor:
     """A primitive descriptor: one implementation of an operation.
 
-    Takes the name of the C function that makes it, and that function's arguments between the result
-    and the attributes.
+    Takes the name of the C function that makes it, and that function's arguments between the
+    engine and the attributes; those of a reorder name its engines themselves.
     """
 
     def __init__(self, create: str, *args: Any) -> None:
         lib = loaded()
+        engine = () if create == REORDER else (lib.engine,)
         self.args = args  # the library reads a forward descriptor given as a hint later too
         attributes = c_void_p()
         lib.call("dnnl_primitive_attr_create", byref(attributes))
@@ -203,7 +205,7 @@ class Descriptor:
         self.handle = c_void_p()
         try:
             values = [a.handle if isinstance(a, MemoryDescriptor | Descriptor) else a for a in args]
-            lib.call(create, byref(self.handle), *values, attributes)
+            lib.call(create, byref(self.handle), *engine, *values, attributes)
         finally:
             lib.dnnl.dnnl_primitive_attr_destroy(attributes)
         self.destroy = weakref.finalize(self, lib.dnnl.dnnl_primitive_desc_destroy, self.handle)
@@ -257,5 +259,4 @@ def omp_threads(count: int) -> Iterator[None]:
 def reorders(source: MemoryDescriptor, target: MemoryDescriptor) -> Iterator[Descriptor]:
     """Yield the ways to copy between layouts."""
     engine = loaded().engine
-    create = "dnnl_reorder_primitive_desc_create"
-    return implementations(create, source, engine, target, engine)
+    return implementations(REORDER, source, engine, target, engine)

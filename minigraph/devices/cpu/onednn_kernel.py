@@ -13,6 +13,7 @@ from minigraph.devices.cpu.linker import Linker, NativeCall, Operands, Place
 from minigraph.devices.cpu.onednn import (
     DST,
     QUERIES,
+    REORDER,
     SCRATCHPAD,
     SRC,
     Descriptor,
@@ -60,16 +61,19 @@ class Operand(NamedTuple):
         return places[self.offset]
 
 
+# oneDNN's name of an argument, how the caller's operand lies, and which operand it is.
+Argument = tuple[int, MemoryDescriptor, Operand]
+
+
 class Implementation(NamedTuple):
     """One of oneDNN's ways to compute a node: an implementation, and what its arguments are.
 
-    args     (argument, the caller's layout, operand) of each input and output
     strided  which inputs may be views that are not contiguous; none if it is empty
     suffix   of its name: what it does besides
     """
 
     descriptor: Descriptor
-    args: Sequence[tuple[int, MemoryDescriptor, Operand]]
+    arguments: Sequence[Argument]
     strided: Sequence[bool] = ()
     suffix: str = ""
 
@@ -86,9 +90,7 @@ class Implementation(NamedTuple):
 class PrimitiveCall:
     """A primitive with its arguments, whose memory is known only when it runs."""
 
-    def __init__(
-        self, descriptor: Descriptor, args: Sequence[tuple[int, MemoryDescriptor, Operand]]
-    ) -> None:
+    def __init__(self, descriptor: Descriptor, args: Sequence[Argument]) -> None:
         lib = loaded()
         self.primitive = c_void_p()
         lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
@@ -151,7 +153,7 @@ class OneDnnKernel(CpuKernel):
         before: list[PrimitiveCall] = []
         after: list[PrimitiveCall] = []
         inner = []
-        for arg, layout, operand in implementation.args:
+        for arg, layout, operand in implementation.arguments:
             wanted = descriptor.layout(arg) if arg in QUERIES else layout
             if wanted == layout:
                 inner.append((arg, layout, operand))
@@ -192,5 +194,5 @@ def _reorder(
 ) -> PrimitiveCall:
     """Return the call that copies between layouts."""
     engine = loaded().engine
-    descriptor = Descriptor("dnnl_reorder_primitive_desc_create", source, engine, target, engine)
+    descriptor = Descriptor(REORDER, source, engine, target, engine)
     return PrimitiveCall(descriptor, [(SRC, source, from_), (DST, target, to)])

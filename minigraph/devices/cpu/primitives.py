@@ -2,72 +2,74 @@
 
 Nothing here says what an op is: only ways to compute it.  A function yields them in a fixed order,
 what is likely to be fastest first; nothing where oneDNN has but its slow reference implementation.
+
+Images lie as the graph says.  Weights are in the layout that an implementation prefers, into which
+they are reordered inside the kernel.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import c_float
 from functools import partial
 from typing import Any
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import convolution, onednn
-from minigraph.devices.cpu.convolution import image_layout
-from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, dims
-from minigraph.devices.cpu.onednn_kernel import Implementation, OneDnnKernel, Operand
-from minigraph.devices.problem import Arrangement, operations
+from minigraph.devices.cpu import onednn
+from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, MemoryDescriptor, dims
+from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
+from minigraph.devices.problem import ROLES, Arrangement, operations
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import BatchNorm, BatchNormBackward, BatchNormInference
-from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, Pooling
+from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 
 THREADED = 4_000_000  # operations from which on a second thread pays
+POINT = (1, 1)  # a window of one pixel
 Shapes = list[Shape]
 Strides = Sequence[tuple[int, ...]]
+Named = tuple[int, MemoryDescriptor]  # oneDNN's name of an argument, and how the caller's lies
 
 
-def _in(index: int) -> Operand:
-    return Operand("inputs", index)
-
-
-def _out(index: int) -> Operand:
-    return Operand("outputs", index)
-
-
-# ---------------------------------------------------------------- matrix products
-
-
-def matmul(op: Matmul, xs: Shapes, ys: Shapes, strides: Strides) -> Iterator[Implementation]:
-    (y,) = ys
-    layouts, strided = [], []
-    for x, bytes_ in zip(xs[:2], strides, strict=False):
-        steps = [s // F32.itemsize for s in bytes_]
-        readable = _is_matrix(x, steps)
-        strided.append(readable)
-        shape = (1,) * (len(y) - len(x)) + x
-        lead = [steps[0] * x[0]] * (len(y) - len(x)) if readable else []
-        layouts.append(onednn.strided(shape, F32, [*lead, *steps] if readable else None))
-    bias = [onednn.strided((1,) * (len(y) - 1) + b, F32) for b in xs[2:]]
-    result = onednn.strided(y, F32)
-    args = [
-        (onednn.SRC, layouts[0], _in(0)),
-        (onednn.WEIGHTS, layouts[1], _in(1)),
-        *((onednn.BIAS, layout, _in(2)) for layout in bias),
-        (onednn.DST, result, _out(0)),
+def _arguments(inputs: Iterable[Named], outputs: Iterable[Named]) -> list[Argument]:
+    """Return the arguments of a primitive: the node's inputs and outputs, in their order."""
+    return [
+        (name, layout, Operand(place, i))
+        for place, operands in (("inputs", inputs), ("outputs", outputs))
+        for i, (name, layout) in enumerate(operands)
     ]
-    for descriptor in onednn.implementations(
-        "dnnl_matmul_primitive_desc_create",
-        onednn.loaded().engine,
-        *layouts,
-        bias[0] if bias else None,
-        result,
-    ):
-        yield Implementation(descriptor, args, (*strided, *(False for _ in bias)))
+
+
+def _each(
+    descriptors: Iterable[Descriptor], inputs: Iterable[Named], outputs: Iterable[Named]
+) -> Iterator[Implementation]:
+    arguments = _arguments(inputs, outputs)
+    return (Implementation(descriptor, arguments) for descriptor in descriptors)
+
+
+# ---------------------------------------------------------------- how operands lie
+
+
+def image_layout(shape: Shape, blocked: bool = False) -> MemoryDescriptor:
+    """Return oneDNN's layout of images that lie as `shape`: see `minigraph.ops.layout`.
+
+    blocked  how to see one block of all channels, which is nhwc too
+    """
+    if len(shape) == 4:
+        return onednn.strided(shape, F32)
+    n, c, h, w = unpacked(shape)
+    lanes = shape[4]
+    if lanes == c and not blocked:
+        return onednn.strided((n, c, h, w), F32, (c * h * w, 1, w * c, c))
+    return onednn.blocked((n, c, h, w), F32, lanes)
+
+
+def _vector(shape: Shape) -> MemoryDescriptor:
+    return onednn.strided((math.prod(shape),), F32)
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
@@ -84,170 +86,207 @@ def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
     return rows or columns
 
 
+# ---------------------------------------------------------------- matrix products
+
+
+def matmul(op: Matmul, xs: Shapes, ys: Shapes, strides: Strides) -> Iterator[Implementation]:
+    (y,) = ys
+    layouts, strided = [], []
+    for x, nbytes in zip(xs[:2], strides, strict=False):
+        steps = [s // F32.itemsize for s in nbytes]
+        readable = _is_matrix(x, steps)
+        strided.append(readable)
+        shape = (1,) * (len(y) - len(x)) + x
+        lead = [steps[0] * x[0]] * (len(y) - len(x)) if readable else []
+        layouts.append(onednn.strided(shape, F32, [*lead, *steps] if readable else None))
+    bias = [onednn.strided((1,) * (len(y) - 1) + b, F32) for b in xs[2:]]
+    result = onednn.strided(y, F32)
+    names = (onednn.SRC, onednn.WEIGHTS, onednn.BIAS)
+    arguments = _arguments(zip(names, [*layouts, *bias], strict=False), [(onednn.DST, result)])
+    create = "dnnl_matmul_primitive_desc_create"
+    added = bias[0] if bias else None
+    for descriptor in onednn.implementations(create, *layouts, added, result):
+        yield Implementation(descriptor, arguments, (*strided, *(False for _ in bias)))
+
+
+# ---------------------------------------------------------------- convolutions
+
+# What oneDNN calls a convolution and its gradients, and their two operands and the result.
+CONVOLUTIONS: dict[type[Op], tuple[str, tuple[int, int, int]]] = {
+    Conv2d: ("forward", (onednn.SRC, onednn.WEIGHTS, onednn.DST)),
+    Conv2dBackwardData: ("backward_data", (onednn.DIFF_DST, onednn.WEIGHTS, onednn.DIFF_SRC)),
+    Conv2dBackwardWeights: ("backward_weights", (onednn.DIFF_DST, onednn.SRC, onednn.DIFF_WEIGHTS)),
+}
+
+
+def convolution(op: Any, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+    """Yield oneDNN's ways to compute a convolution or one of its gradients.
+
+    Where both images are nchw, oneDNN may also choose layouts and reorder the images on the way.
+    Windows of one pixel make matrix products, which are fast on images as they are; for larger ones
+    what another layout gains outweighs the reorders.
+    """
+    kind, names = CONVOLUTIONS[type(op)]
+    conv: Conv2d = op if isinstance(op, Conv2d) else op.conv
+    roles = ROLES[type(op)]
+    shapes = dict(zip(roles, (*xs[:2], *ys), strict=True))
+    x, w, y = (shapes[role] for role in "xwy")
+    blocked = any(len(s) == 5 and s[1] > 1 for s in (x, y))  # both images are, if either is
+    # oneDNN has the groups first.
+    grouped = w if conv.groups == 1 else (conv.groups, w[0] // conv.groups, *w[1:])
+    lie = {"x": image_layout(x, blocked), "y": image_layout(y, blocked)}
+    lie["w"] = onednn.strided(grouped, F32)
+    first, second, result = zip(names, (lie[role] for role in roles), strict=True)
+    bias = [(onednn.BIAS, onednn.strided(b, F32)) for b in xs[2:]]
+    arguments = _arguments([first, second, *bias], [result])
+    pairs = [("", (lie["x"], lie["y"]))]
+    if len(x) == len(y) == 4:
+        chosen = onednn.any_layout(x, F32), onednn.any_layout(y, F32)
+        pairs.insert(1 if w[2:] == POINT else 0, (" with reorders", chosen))
+    window = [
+        dims(conv.stride),
+        dims(d - 1 for d in conv.dilation),
+        dims(conv.padding),
+        dims(_padding_behind(conv, unpacked(x), w, unpacked(y))),
+    ]
+    for suffix, (x_layout, y_layout) in pairs:
+        weights = onednn.any_layout(grouped, F32)
+        added = bias[0][1] if bias else None
+        try:
+            for descriptor in _convolved(kind, x_layout, weights, added, y_layout, window):
+                images = [
+                    (n, lie[role]) for n, role in zip(names, roles, strict=True) if role != "w"
+                ]
+                unmoved = all(descriptor.layout(n) == layout for n, layout in images)
+                if not (suffix and unmoved):
+                    yield Implementation(descriptor, arguments, suffix=suffix)
+        except onednn.Unimplemented:
+            continue
+
+
+def _convolved(
+    kind: str,
+    x: MemoryDescriptor,
+    w: MemoryDescriptor,
+    bias: MemoryDescriptor | None,
+    y: MemoryDescriptor,
+    window: Sequence[Any],
+) -> Iterator[Descriptor]:
+    forward: list[Any] = ["dnnl_convolution_forward_primitive_desc_create"]
+    forward += [onednn.FORWARD_TRAINING, onednn.CONVOLUTION_DIRECT, x, w, bias, y, *window]
+    if kind == "forward":
+        return onednn.implementations(*forward)
+    operands = [x, w, None, y] if kind == "backward_weights" else [x, w, y]
+    create = f"dnnl_convolution_{kind}_primitive_desc_create"
+    hint = Descriptor(*forward)
+    return onednn.implementations(create, onednn.CONVOLUTION_DIRECT, *operands, *window, hint)
+
+
+def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
+    """oneDNN wants windows to end where the padding does; a remainder of the stride shortens it."""
+    axes = zip(x[2:], w[2:], y[2:], op.stride, op.padding, op.dilation, strict=True)
+    return [(o - 1) * t + d * (k - 1) + 1 - n - p for n, k, o, t, p, d in axes]
+
+
 # ---------------------------------------------------------------- pooling
 
 
-def _pooling(
-    kind: int, pooling: Pooling, x: Shape, y: Shape, backward: bool
-) -> Iterator[Descriptor]:
-    engine = onednn.loaded().engine
-    x_layout, y_layout = image_layout(x), image_layout(y)
-    window = [
-        dims(pooling.stride),
-        dims(pooling.window),
-        dims((0, 0)),
-        dims(before for before, _ in pooling.padding),
-        dims(_pooling_behind(pooling, unpacked(x), unpacked(y))),
+def avg_pool2d(op: AvgPool2d, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+    x, y = image_layout(xs[0]), image_layout(ys[0])
+    descriptors = _averages(op, xs[0], ys[0], backward=False)
+    return _each(descriptors, [(onednn.SRC, x)], [(onednn.DST, y)])
+
+
+def avg_pool2d_backward(op: AvgPool2dBackward, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+    dy, dx = image_layout(xs[0]), image_layout(ys[0])
+    descriptors = _averages(op.pool, ys[0], xs[0], backward=True)
+    return _each(descriptors, [(onednn.DIFF_DST, dy)], [(onednn.DIFF_SRC, dx)])
+
+
+def _averages(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Iterator[Descriptor]:
+    pooling = op.pooling
+    sides = zip(unpacked(x)[2:], unpacked(y)[2:], strict=True)
+    windows = zip(pooling.window, pooling.stride, pooling.padding, strict=True)
+    behind = [
+        (o - 1) * t + k - n - p for (n, o), (k, t, (p, _)) in zip(sides, windows, strict=True)
     ]
-    forward: list[Any] = [
-        "dnnl_pooling_forward_primitive_desc_create",
-        engine,
-        onednn.FORWARD_TRAINING,
-        kind,
-        x_layout,
-        y_layout,
-        *window,
-    ]
-    if not backward:
-        return onednn.implementations(*forward)
-    create = "dnnl_pooling_backward_primitive_desc_create"
-    return onednn.implementations(
-        create, engine, kind, x_layout, y_layout, *window, Descriptor(*forward)
-    )
-
-
-def _pooling_behind(pooling: Pooling, x: Shape, y: Shape) -> list[int]:
-    axes = zip(x[2:], y[2:], pooling.window, pooling.stride, pooling.padding, strict=True)
-    return [(o - 1) * t + k - n - p for n, o, k, t, (p, _) in axes]
-
-
-def _average(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Iterator[Descriptor]:
-    behind = _pooling_behind(op.pooling, unpacked(x), unpacked(y))
     if op.count_padding and any(b > p for b, p in zip(behind, op.pad, strict=True)):
         return iter(())  # oneDNN would count what lies beyond the padding too
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
     if op.count_padding:
         kind = onednn.POOLING_AVG_INCLUDE_PADDING
-    return _pooling(kind, op.pooling, x, y, backward)
-
-
-def avg_pool2d(op: AvgPool2d, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
-    args = [
-        (onednn.SRC, image_layout(xs[0]), _in(0)),
-        (onednn.DST, image_layout(ys[0]), _out(0)),
-    ]
-    for descriptor in _average(op, xs[0], ys[0], False):
-        yield Implementation(descriptor, args)
-
-
-def avg_pool2d_backward(op: AvgPool2dBackward, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
-    args = [
-        (onednn.DIFF_DST, image_layout(xs[0]), _in(0)),
-        (onednn.DIFF_SRC, image_layout(ys[0]), _out(0)),
-    ]
-    for descriptor in _average(op.pool, ys[0], xs[0], True):
-        yield Implementation(descriptor, args)
+    before = [p for p, _ in pooling.padding]
+    window = [*map(dims, (pooling.stride, pooling.window, (0, 0), before, behind))]
+    operands = [kind, image_layout(x), image_layout(y), *window]
+    create = "dnnl_pooling_forward_primitive_desc_create"
+    forward = [create, onednn.FORWARD_TRAINING, *operands]
+    if not backward:
+        return onednn.implementations(*forward)
+    create = "dnnl_pooling_backward_primitive_desc_create"
+    return onednn.implementations(create, *operands, Descriptor(*forward))
 
 
 # ---------------------------------------------------------------- normalisation
 
 
-def _normalized(x: Shape, vector: Shape) -> onednn.MemoryDescriptor:
+def _normalized(x: Shape, vector: Shape) -> MemoryDescriptor:
     """The layout of what is normalised: images with lanes, if the vectors have them."""
     return image_layout(x) if len(vector) == 2 else onednn.strided(x, F32)
 
 
-def _vector(shape: Shape) -> onednn.MemoryDescriptor:
-    return onednn.strided((math.prod(shape),), F32)
-
-
-def _batch_norm(
-    layout: onednn.MemoryDescriptor, eps: float, propagation: int, flags: int
-) -> list[Any]:
-    return [
-        "dnnl_batch_normalization_forward_primitive_desc_create",
-        onednn.loaded().engine,
-        propagation,
-        layout,
-        layout,
-        c_float(eps),
-        flags,
-    ]
+def _batch_norm(layout: MemoryDescriptor, eps: float, propagation: int, more: int = 0) -> list[Any]:
+    flags = onednn.USE_SCALE | onednn.USE_SHIFT | more
+    create = "dnnl_batch_normalization_forward_primitive_desc_create"
+    return [create, propagation, layout, layout, c_float(eps), flags]
 
 
 def batch_norm(op: BatchNorm, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[:2]), _vector(xs[1])
-    flags = onednn.USE_SCALE | onednn.USE_SHIFT
-    args = [
-        (onednn.SRC, layout, _in(0)),
-        (onednn.SCALE, channels, _in(1)),
-        (onednn.SHIFT, channels, _in(2)),
-        (onednn.DST, layout, _out(0)),
-        (onednn.MEAN, channels, _out(1)),
-        (onednn.VARIANCE, channels, _out(2)),
-    ]
-    forward = _batch_norm(layout, op.eps, onednn.FORWARD_TRAINING, flags)
-    for descriptor in onednn.implementations(*forward):
-        yield Implementation(descriptor, args)
+    forward = _batch_norm(layout, op.eps, onednn.FORWARD_TRAINING)
+    return _each(
+        onednn.implementations(*forward),
+        [(onednn.SRC, layout), (onednn.SCALE, channels), (onednn.SHIFT, channels)],
+        [(onednn.DST, layout), (onednn.MEAN, channels), (onednn.VARIANCE, channels)],
+    )
 
 
 def batch_norm_inference(
     op: BatchNormInference, xs: Shapes, ys: Shapes
 ) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[:2]), _vector(xs[1])
-    flags = onednn.USE_SCALE | onednn.USE_SHIFT | onednn.USE_GLOBAL_STATS
-    names = (onednn.SCALE, onednn.SHIFT, onednn.MEAN, onednn.VARIANCE)
-    args = [
-        (onednn.SRC, layout, _in(0)),
-        *((name, channels, _in(i)) for i, name in enumerate(names, 1)),
-        (onednn.DST, layout, _out(0)),
-    ]
-    forward = _batch_norm(layout, op.eps, onednn.FORWARD_INFERENCE, flags)
-    for descriptor in onednn.implementations(*forward):
-        yield Implementation(descriptor, args)
+    forward = _batch_norm(layout, op.eps, onednn.FORWARD_INFERENCE, onednn.USE_GLOBAL_STATS)
+    vectors = (onednn.SCALE, onednn.SHIFT, onednn.MEAN, onednn.VARIANCE)
+    return _each(
+        onednn.implementations(*forward),
+        [(onednn.SRC, layout), *((name, channels) for name in vectors)],
+        [(onednn.DST, layout)],
+    )
 
 
 def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[1:3]), _vector(xs[2])
-    flags = onednn.USE_SCALE | onednn.USE_SHIFT
-    args = [
-        (onednn.DIFF_DST, layout, _in(0)),
-        (onednn.SRC, layout, _in(1)),
-        (onednn.SCALE, channels, _in(2)),
-        (onednn.MEAN, channels, _in(3)),
-        (onednn.VARIANCE, channels, _in(4)),
-        (onednn.DIFF_SRC, layout, _out(0)),
-        (onednn.DIFF_SCALE, channels, _out(1)),
-        (onednn.DIFF_SHIFT, channels, _out(2)),
-    ]
-    for descriptor in onednn.implementations(
-        "dnnl_batch_normalization_backward_primitive_desc_create",
-        onednn.loaded().engine,
-        onednn.BACKWARD,
-        layout,
-        layout,
-        layout,
-        c_float(op.eps),
-        flags,
-        Descriptor(*_batch_norm(layout, op.eps, onednn.FORWARD_TRAINING, flags)),
-    ):
-        yield Implementation(descriptor, args)
+    hint = Descriptor(*_batch_norm(layout, op.eps, onednn.FORWARD_TRAINING))
+    create = "dnnl_batch_normalization_backward_primitive_desc_create"
+    operands = [layout, layout, layout, c_float(op.eps), onednn.USE_SCALE | onednn.USE_SHIFT]
+    vectors = (onednn.SCALE, onednn.MEAN, onednn.VARIANCE)
+    gradients = (onednn.DIFF_SCALE, onednn.DIFF_SHIFT)
+    return _each(
+        onednn.implementations(create, onednn.BACKWARD, *operands, hint),
+        [(onednn.DIFF_DST, layout), (onednn.SRC, layout), *((name, channels) for name in vectors)],
+        [(onednn.DIFF_SRC, layout), *((name, channels) for name in gradients)],
+    )
 
 
-# ---------------------------------------------------------------- layouts
+# ---------------------------------------------------------------- all of them
 
 
 def reorder(op: Reorder, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     source, target = image_layout(xs[0]), image_layout(ys[0])
-    args = [(onednn.SRC, source, _in(0)), (onednn.DST, target, _out(0))]
-    for descriptor in onednn.reorders(source, target):
-        yield Implementation(descriptor, args)
+    return _each(onednn.reorders(source, target), [(onednn.SRC, source)], [(onednn.DST, target)])
 
 
-KERNELS: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[Implementation]]] = {
-    Conv2d: convolution.conv2d,
-    Conv2dBackwardData: convolution.conv2d_backward_data,
-    Conv2dBackwardWeights: convolution.conv2d_backward_weights,
+PRIMITIVES: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[Implementation]]] = {
+    **dict.fromkeys(CONVOLUTIONS, convolution),
     AvgPool2d: avg_pool2d,
     AvgPool2dBackward: avg_pool2d_backward,
     BatchNorm: batch_norm,
@@ -267,8 +306,8 @@ def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
     try:
         if isinstance(op, Matmul):
             yield from matmul(op, xs, ys, strides)
-        elif type(op) in KERNELS:
-            yield from KERNELS[type(op)](op, xs, ys)
+        elif type(op) in PRIMITIVES:
+            yield from PRIMITIVES[type(op)](op, xs, ys)
     except onednn.Unimplemented:
         return
 

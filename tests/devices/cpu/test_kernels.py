@@ -214,10 +214,10 @@ SAMPLES = {
 
 
 def test_every_op_that_onednn_computes_has_samples():
-    assert set(primitives.KERNELS) <= {type(op) for op, _ in SAMPLES.values()}
+    assert set(primitives.PRIMITIVES) <= {type(op) for op, _ in SAMPLES.values()}
 
 
-@pytest.mark.parametrize("kind", primitives.KERNELS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", primitives.PRIMITIVES, ids=lambda kind: kind.name)
 def test_onednn_computes_some_of_the_samples_of_each_op(kind):
     assert any(takes(op, *xs) for op, xs in SAMPLES.values() if type(op) is kind)
 
@@ -344,7 +344,7 @@ def test_operands_of_a_convolution_may_be_views_of_views():
 # ---------------------------------------------------------------- what oneDNN must decline
 
 
-@pytest.mark.parametrize("kind", primitives.KERNELS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", primitives.PRIMITIVES, ids=lambda kind: kind.name)
 def test_kernels_decline_float64(kind):
     op, xs = next((op, xs) for op, xs in SAMPLES.values() if type(op) is kind)
     xs = [x.astype(np.float64) if x.dtype == np.float32 else x for x in xs]
