@@ -3,7 +3,7 @@
 from minigraph.nn import init
 from minigraph.nn.conv import Conv2d, Linear
 from minigraph.nn.init import manual_seed
-from minigraph.nn.module import Buffer, Module, Sequential
+from minigraph.nn.module import Module, ModuleState, Sequential
 from minigraph.nn.normalization import BatchNorm2d, LayerNorm, LocalResponseNorm
 from minigraph.nn.stateless import (
     AdaptiveAvgPool2d,
@@ -15,3 +15,5 @@ from minigraph.nn.stateless import (
     MaxPool2d,
     ReLU,
 )
+
+Buffer = ModuleState  # as torch calls it

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _clock = itertools.count(1)
 
 
-class Buffer(Parameter):
+class ModuleState(Parameter):
     """State of a module that is not learnt: in `state_dict()`, not among `parameters()`."""
 
     __slots__ = ()
@@ -117,14 +117,14 @@ class Module:
         return _values(self.named_parameters())
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        return _distinct((n, p) for n, p in self._state() if not isinstance(p, Buffer))
+        return _distinct((n, p) for n, p in self._state() if not isinstance(p, ModuleState))
 
-    def buffers(self) -> Iterator[Buffer]:
+    def buffers(self) -> Iterator[ModuleState]:
         """Iterate over state that is not learnt, here and below."""
         return _values(self.named_buffers())
 
-    def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
-        return _distinct((n, p) for n, p in self._state() if isinstance(p, Buffer))
+    def named_buffers(self) -> Iterator[tuple[str, ModuleState]]:
+        return _distinct((n, p) for n, p in self._state() if isinstance(p, ModuleState))
 
     def _children(self) -> list[tuple[str, Module]]:
         return [(name, part) for name, part in vars(self).items() if isinstance(part, Module)]
@@ -138,7 +138,7 @@ class Module:
         """Iterate over parameters and buffers in torch's order."""
         for path, module in self._tree():
             own = [(name, p) for name, p in vars(module).items() if isinstance(p, Parameter)]
-            for name, p in sorted(own, key=lambda item: isinstance(item[1], Buffer)):
+            for name, p in sorted(own, key=lambda item: isinstance(item[1], ModuleState)):
                 yield f"{path}.{name}" if path else name, p
 
     def state_dict(self) -> dict[str, Array]:

@@ -11,7 +11,7 @@ from minigraph import ops
 from minigraph.errors import ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
-from minigraph.nn.module import Buffer, Module
+from minigraph.nn.module import Module, ModuleState
 from minigraph.ops.shape import as_shape
 
 
@@ -26,9 +26,9 @@ class BatchNorm2d(Module):
     track_running_stats  whether to have running statistics; else the batch's serve always
     """
 
-    running_mean: Buffer | None
-    running_var: Buffer | None
-    num_batches_tracked: Buffer | None
+    running_mean: ModuleState | None
+    running_var: ModuleState | None
+    num_batches_tracked: ModuleState | None
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class BatchNorm2d(Module):
         self.weight, self.bias = _weight_and_bias(self, (num_features,), affine, bias, dtype)
         self.running_mean = self.running_var = self.num_batches_tracked = None
         if track_running_stats:
-            self.running_mean = Buffer(np.zeros(num_features), dtype=dtype)
-            self.running_var = Buffer(np.ones(num_features), dtype=dtype)
-            self.num_batches_tracked = Buffer(0)
+            self.running_mean = ModuleState(np.zeros(num_features), dtype=dtype)
+            self.running_var = ModuleState(np.ones(num_features), dtype=dtype)
+            self.num_batches_tracked = ModuleState(0)
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
