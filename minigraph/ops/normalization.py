@@ -266,8 +266,8 @@ class LocalResponseNorm(Op):
         return (x / (total * (self.alpha / self.size) + self.k) ** self.beta,)
 
 
-class Softmax(Op):
-    """exp(x) over its sum along `axis`."""
+class AlongAxis(Op):
+    """A function of the vectors along an axis; the result is like x."""
 
     axis: int
 
@@ -275,6 +275,10 @@ class Softmax(Op):
 
     def infer(self, x: Spec) -> Spec:
         return x
+
+
+class Softmax(AlongAxis):
+    """exp(x) over its sum along `axis`."""
 
     def forward(self, x: Array) -> Array:
         wide = _wide(x)
@@ -291,15 +295,8 @@ class Softmax(Op):
         return ((e / Sum((self.axis,))(e)).astype(x.dtype),)
 
 
-class LogSoftmax(Op):
+class LogSoftmax(AlongAxis):
     """x - log(sum(exp(x))) along `axis`."""
-
-    axis: int
-
-    composed = True
-
-    def infer(self, x: Spec) -> Spec:
-        return x
 
     def forward(self, x: Array) -> Array:
         wide = _wide(x)
