@@ -403,6 +403,11 @@ def test_a_table_comes_back_from_its_entry():
     assert table(entry_of()) == ProblemTable("twice", ())
 
 
+def test_a_time_that_is_no_number_gets_no_entry():
+    with pytest.raises(ValueError, match="nan"):
+        entry_of(measurement("a", float("nan")))
+
+
 VALUES = {
     "name": [1, None, ["a"]],
     "layouts": ["ab", [1], None],

@@ -120,7 +120,8 @@ def test_each_convolution_and_product_is_told_with_all_its_candidates(folder):
         assert not chosen.error
         assert (chosen.seconds, chosen.workspace) == (a.seconds, a.workspace)
         assert str(a) in page
-        assert f"{a.op} {a.result}: {a.name} in {a.layout} (stored of {len(a.candidates)}" in page
+        stored = f"stored of {len(a.candidates)}, {a.seconds * 1e3:.2f} ms"
+        assert str(a) == f"{a.op} {a.result}: {a.name} in {a.layout} ({stored})"
         assert a.line.partition(":")[0].endswith("small_network.py")
         for c in a.candidates:
             assert (c.seconds is None) == bool(c.error)
@@ -136,6 +137,7 @@ def test_heuristics_are_told_without_times(folder):
     for a in algorithms(compiled(autotune="off")):
         assert (a.origin, a.seconds, a.workspace, a.candidates) == ("heuristic", None, None, [])
         assert a.name
+        assert str(a) == f"{a.op} {a.result}: {a.name} in {a.layout} (heuristic)"
 
 
 # ---------------------------------------------------------------- modes and budget
