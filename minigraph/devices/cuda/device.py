@@ -89,7 +89,7 @@ class CudaBackend:
         self.why_no_jit = ""
         if options.jit_backend() not in ("", "nvrtc"):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
-        workbench = CudaWorkbench(ordinal, self.driver.measuring, self._runner)
+        workbench = CudaWorkbench(self.driver, self._runner)
         self._problems = CudaProblems(self.handle, workbench, self.driver.current, self.tf32)
         self.versions: Mapping[str, str] = {
             "gpu": self.driver.name,

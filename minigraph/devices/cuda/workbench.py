@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import cupy
 
 from minigraph.autotune.candidate import Run, Runner
+from minigraph.devices.cuda.capture import capture
+from minigraph.devices.cuda.driver import Driver
 from minigraph.devices.cuda.memory import on_stream
 from minigraph.graph import Array
 
@@ -14,7 +17,7 @@ CHUNK = 1 << 28  # elements that are compared at once
 
 
 class CudaWorkbench:
-    """The workbench of a device, with the address of a stream that nobody else runs on.
+    """The workbench of a device.
 
     runner  returns what runs a kernel on arrays of the device
 
@@ -24,9 +27,9 @@ class CudaWorkbench:
 
     chunk = CHUNK
 
-    def __init__(self, ordinal: int, stream: int, runner: Callable[[Runner], Run]) -> None:
-        self.device = cupy.cuda.Device(ordinal)
-        self.stream = on_stream(stream)
+    def __init__(self, driver: Driver, runner: Callable[[Runner], Run]) -> None:
+        self.driver = driver
+        self.device = cupy.cuda.Device(driver.ordinal)
         self.runner = runner
 
     def empty(self, nbytes: int) -> Array:
@@ -38,20 +41,23 @@ class CudaWorkbench:
             return cupy.asarray(array)
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
-        stream = self.stream
-        cupy.cuda.get_current_stream().synchronize()  # arrays may have been written on another
-        with self.device, stream:
-            run()  # kernels are loaded when they first run
-            stream.synchronize()
-            stream.begin_capture()
-            try:
-                for _ in range(calls):
-                    run()
-            finally:
-                graph = stream.end_capture()
-            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record(stream)
-            graph.launch(stream)
-            stop.record(stream)
-            stop.synchronize()
-        return float(cupy.cuda.get_elapsed_time(start, stop)) / calls / 1000
+        driver, stream = self.driver, self.driver.measuring
+
+        def enqueue(stream: int) -> None:
+            with on_stream(stream):
+                run()
+
+        with driver.current(), self.device, contextlib.ExitStack() as stack:
+            driver.synchronize(driver.current_stream())  # which may still write the arrays
+            enqueue(stream)  # kernels are loaded when they first run
+            driver.synchronize(stream)
+            graphs = capture([[enqueue] * calls], driver)
+            stack.callback(driver.forget, graphs, [])
+            events = [driver.event(timing=True) for _ in range(2)]
+            stack.callback(driver.forget, [], events)
+            begin, end = events
+            driver.record(begin, stream)
+            driver.launch_graph(graphs[0], stream)
+            driver.record(end, stream)
+            driver.finish(end)
+            return driver.seconds(begin, end) / calls

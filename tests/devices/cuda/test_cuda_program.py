@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
 
-from minigraph.devices.cuda import binding, one_hot
+from minigraph.devices.cuda import binding, one_hot, workbench
 from minigraph.devices.cuda.alignment import ALIGNMENT
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.launch import Launch
@@ -555,3 +557,37 @@ def test_memory_that_is_not_there_is_an_error_that_says_what_it_was_for():
     expected = "asked for 4194304 bytes; the step has 4 MiB of intermediate results besides 4 MiB"
     with pytest.raises(mg.DeviceError, match=expected):
         CudaProgram(lowered, driver, {})
+
+
+# ---------------------------------------------------------------- timing
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    device = StandIn()
+    monkeypatch.setattr(
+        workbench, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=nullcontext))
+    )
+    monkeypatch.setattr(workbench, "on_stream", nullcontext)
+    return workbench.CudaWorkbench(device, None)
+
+
+def test_a_run_is_timed_as_part_of_a_graph(bench):
+    runs = []
+    driver = bench.driver
+    assert bench.seconds(lambda: runs.append(driver.capturing), 4, None) == 0.5 / 4
+    assert runs == [None, *["private"] * 4]
+    assert ("launch_graph", driver.measuring) in driver.log
+    assert ("forget", [0]) in driver.log
+
+
+def test_a_run_that_cannot_be_captured_is_an_error_and_leaves_no_capture(bench):
+    driver = bench.driver
+
+    def run():
+        if driver.capturing:
+            raise mg.DeviceError("not while capturing")
+
+    with pytest.raises(mg.DeviceError, match="not while capturing"):
+        bench.seconds(run, 1, None)
+    assert driver.capturing is None

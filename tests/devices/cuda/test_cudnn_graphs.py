@@ -99,7 +99,7 @@ def test_every_convolution_of_a_network_is_a_graph_in_each_direction(name, last,
     batch, shapes = NETWORKS[name]
     for shape in dict.fromkeys(shapes):
         for node in convolution(batch, *shape, dtype):
-            kind, roles = cudnn_kernel.ROLES[type(node.op)]
+            kind, roles = cudnn_kernel.KINDS[type(node.op)], cudnn_kernel.ROLES[type(node.op)]
             plain = [*(x.shape for x in node.inputs), node.shape]
             lanes = [s[1] if last and r != "w" else 1 for s, r in zip(plain, roles, strict=True)]
             laid = laid_out(node, tuple(lanes)) if last else node
