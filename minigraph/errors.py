@@ -1,4 +1,4 @@
-"""What goes wrong, by kind.  Every error a user can cause is a `GraphError`, hence a `ValueError`.
+"""The error classes.  Every error a user can cause is a `GraphError`, hence a `ValueError`.
 
 A message is one line: what was asked, what was found, where, and what would work.
 """

@@ -1,1 +1,1 @@
-"""Where programs run."""
+"""Devices, which compile kernels and run programs: the NumPy reference, the CPU, CUDA."""

@@ -1,4 +1,6 @@
-"""All ops.  Importing this package gives nodes their operators and methods."""
+"""All ops, each whole in one place: shapes, meaning, gradient, C.
+
+Importing this package gives nodes their operators and methods."""
 
 from minigraph.graph import Node
 from minigraph.ops import (
