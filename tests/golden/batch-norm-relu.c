@@ -31,7 +31,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
   (void)partial; (void)constants;
-  const int64_t inner = extent[loops - 1];
+  const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
   mg_place(a, 4, unit, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
   char *const base1 = slots[operand[1 * pitch]] + place[1];
@@ -54,8 +54,8 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     float lane2[32];
     for (int k = 0; k < 32; k++) lane2[k] = 0;
     int64_t filled = 0;
-    int64_t begin = from, col = begin % inner;
-    mg_start(a, 4, loops - 1, begin / inner, at, index);
+    int64_t begin = from, col = from - first_row * inner;
+    mg_start(a, 4, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
@@ -63,7 +63,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
         for (; j + 32 <= last; j += 32) {
-          #pragma GCC ivdep
+          #pragma omp simd
           for (int64_t k = 0; k < 32; k++) {
             const float v1 = p0[j + k];
             lane2[k] = v1 + lane2[k];
@@ -91,8 +91,8 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     float lane7[32];
     for (int k = 0; k < 32; k++) lane7[k] = 0;
     int64_t filled = 0;
-    int64_t begin = from, col = begin % inner;
-    mg_start(a, 4, loops - 1, begin / inner, at, index);
+    int64_t begin = from, col = from - first_row * inner;
+    mg_start(a, 4, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
@@ -101,7 +101,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         int64_t j = first;
         for (; j + 32 <= last; j += 32) {
           if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (32) * 4);
-          #pragma GCC ivdep
+          #pragma omp simd
           for (int64_t k = 0; k < 32; k++) {
             const float v1 = p0[j + k];
             const float v5 = v1 - v4;
@@ -133,8 +133,8 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const float v12 = 1 / sqrtf(v11);
   const float v13 = v0 * v12;
   {
-    int64_t begin = from, col = begin % inner;
-    mg_start(a, 4, loops - 1, begin / inner, at, index);
+    int64_t begin = from, col = from - first_row * inner;
+    mg_start(a, 4, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));

@@ -11,15 +11,15 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
   (void)partial; (void)constants;
-  const int64_t inner = extent[loops - 1];
+  const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
   mg_place(a, 2, unit, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
   char *const base1 = slots[operand[1 * pitch]] + place[1];
   const float v0 = *(const float *)(constants + 0);
   const float v2 = 0x1.0000000000000p+0;
   {
-    int64_t begin = from, col = begin % inner;
-    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    int64_t begin = from, col = from - first_row * inner;
+    mg_start(a, 2, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));

@@ -12,10 +12,10 @@ static float NAME_fold1(float *lane, float total) {
 static double NAME_fold4(float *lane, double total) {
   double wide[8], part = 0;
   for (int k = 0; k < 8; k++) wide[k] = 0;
-  for (int i = 0; i < 32; i += 8)
+  for (int i = 0; i < 64; i += 8)
     for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
   for (int k = 0; k < 8; k++) part = wide[k] + part;
-  for (int k = 0; k < 32; k++) lane[k] = 0;
+  for (int k = 0; k < 64; k++) lane[k] = 0;
   return part + total;
 }
 
@@ -31,7 +31,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
   (void)partial; (void)constants;
-  const int64_t inner = extent[loops - 1];
+  const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
   mg_place(a, 2, unit, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
   char *const base1 = slots[operand[1 * pitch]] + place[1];
@@ -46,8 +46,8 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     float lane1[32];
     for (int k = 0; k < 32; k++) lane1[k] = -INFINITY;
     int64_t filled = 0;
-    int64_t begin = from, col = begin % inner;
-    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    int64_t begin = from, col = from - first_row * inner;
+    mg_start(a, 2, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
@@ -55,7 +55,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
         for (; j + 32 <= last; j += 32) {
-          #pragma GCC ivdep
+          #pragma omp simd
           for (int64_t k = 0; k < 32; k++) {
             const float v0 = p0[j + k];
             lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
@@ -79,21 +79,21 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   }
   const float v1 = total1;
   {
-    float lane4[32];
-    for (int k = 0; k < 32; k++) lane4[k] = 0;
+    float lane4[64];
+    for (int k = 0; k < 64; k++) lane4[k] = 0;
     int64_t filled = 0;
-    int64_t begin = from, col = begin % inner;
-    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    int64_t begin = from, col = from - first_row * inner;
+    mg_start(a, 2, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
       for (int64_t first = 0; first < n; first += 4096) {
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
-        for (; j + 32 <= last; j += 32) {
-          if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (32) * 4);
-          #pragma GCC ivdep
-          for (int64_t k = 0; k < 32; k++) {
+        for (; j + 64 <= last; j += 64) {
+          if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (64) * 4);
+          #pragma omp simd
+          for (int64_t k = 0; k < 64; k++) {
             const float v0 = p0[j + k];
             const float v2 = v0 - v1;
             const float v3 = expf(v2);
@@ -122,8 +122,8 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   }
   const float v4 = total4;
   {
-    int64_t begin = from, col = begin % inner;
-    mg_start(a, 2, loops - 1, begin / inner, at, index);
+    int64_t begin = from, col = from - first_row * inner;
+    mg_start(a, 2, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));

@@ -49,7 +49,10 @@ def lane_text(pattern: KernelPattern) -> str:
     cell = f"((unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}) * {pattern.lanes} + k"
     lanes = SideBySide(pattern, loop, pattern.lanes, "0", cell)
     count = len(pattern.dtypes)
-    place = ["const int64_t inner = extent[loops - 1];", f"mg_place(a, {count}, unit, place);"]
+    place = [
+        "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
+        f"mg_place(a, {count}, unit, place);",
+    ]
     body = bases(pattern, "pitch - 1") + lanes.totals() + lanes.once(0)
     for stage in range(pattern.stages):
         body += _run_over_pixels(lanes, stage)
@@ -87,8 +90,8 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     return block(
         "",
         *before,
-        "int64_t begin = from, col = begin % inner;",
-        f"mg_start(a, {count}, loops - 1, begin / inner, at, index);",
+        "int64_t begin = from, col = from - first_row * inner;",
+        f"mg_start(a, {count}, loops - 1, first_row, at, index);",
         *block(
             "while (begin < to)",
             "int64_t n = inner - col < to - begin ? inner - col : to - begin;",

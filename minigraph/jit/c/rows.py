@@ -11,10 +11,10 @@ The text of softmax, exp(x - max(x)) / sum, in outline:
       for (...) { ...; p1[j] = v3 / v4; }
     }
 
-Floats are combined in their own type in 32 lanes over short stretches, which are then combined in
-double, so the error does not grow with the length.  Where there are fewer units than threads the
-loops are split, the partial results are kept, and one thread combines them in order: the same bits
-for the same number of threads.
+Floats are combined in their own type in 32 or 64 lanes over short stretches.  The lanes are then
+combined in double, so the error does not grow with the length.  Where there are fewer units than
+threads the loops are split, the partial results are kept, and one thread combines them in order:
+the same bits for the same number of threads.
 
 While a short unit's second run computes, it has memory bring what the next unit reads first.
 
@@ -42,8 +42,10 @@ from minigraph.jit.c.body import (
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ELEMENT, ROW, ROW_LENGTH, STRETCH, UNIT, KernelPattern
+from minigraph.ops.elementwise import Elementwise
 
 LANES = 32
+COSTLY_LANES = 64  # where an element takes a call, which takes the registers
 AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
 
 
@@ -54,19 +56,27 @@ def row_text(pattern: KernelPattern) -> str:
     return "\n".join([*parts, _unit(pattern, reductions), entry(bool(reductions), "units")])
 
 
+def _lanes(pattern: KernelPattern, stage: int) -> int:
+    """Return how many elements a run over the loops combines side by side."""
+    ops = [pattern.values[v].op for v in pattern.run(stage)]
+    costly = any(isinstance(op, Elementwise) and op.costly for op in ops)
+    return COSTLY_LANES if costly else LANES
+
+
 def _fold(pattern: KernelPattern, v: int) -> str:
     """The function that combines the lanes of reduction `v`, and clears them."""
     value = pattern.values[v]
+    lanes = _lanes(pattern, value.stage - 1)
     short, long = accumulators(pattern, value)
     start = identity(pattern, value)
     return f"""
 static {long} NAME_fold{v}({short} *lane, {long} total) {{
   {long} wide[8], part = {start};
   for (int k = 0; k < 8; k++) wide[k] = {start};
-  for (int i = 0; i < {LANES}; i += 8)
+  for (int i = 0; i < {lanes}; i += 8)
     for (int k = 0; k < 8; k++) wide[k] = {combine(value, "lane[i + k]", "wide[k]")};
   for (int k = 0; k < 8; k++) part = {combine(value, "wide[k]", "part")};
-  for (int k = 0; k < {LANES}; k++) lane[k] = {start};
+  for (int k = 0; k < {lanes}; k++) lane[k] = {start};
   return {combine(value, "part", "total")};
 }}"""
 
@@ -74,7 +84,10 @@ static {long} NAME_fold{v}({short} *lane, {long} total) {{
 def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
     """The function that computes one unit, a split of it, or (split -1) what the splits make."""
     count = len(pattern.dtypes)
-    place = ["const int64_t inner = extent[loops - 1];", f"mg_place(a, {count}, unit, place);"]
+    place = [
+        "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
+        f"mg_place(a, {count}, unit, place);",
+    ]
     body = bases(pattern, "pitch - 1") + _next_unit(pattern)
     for v in reductions:
         _, long = accumulators(pattern, pattern.values[v])
@@ -154,12 +167,12 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     ]
     row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
     each = [v for v in values if pattern.values[v].level == ELEMENT]
-    lanes, folds = [], []
+    count, lanes, folds = _lanes(pattern, stage), [], []
     for v in reduced:
         short, _ = accumulators(pattern, pattern.values[v])
-        lanes.append(f"{short} lane{v}[{LANES}];")
+        lanes.append(f"{short} lane{v}[{count}];")
         start = identity(pattern, pattern.values[v])
-        lanes.append(f"for (int k = 0; k < {LANES}; k++) lane{v}[k] = {start};")
+        lanes.append(f"for (int k = 0; k < {count}; k++) lane{v}[k] = {start};")
         folds.append(f"total{v} = NAME_fold{v}(lane{v}, total{v});")
     streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
     if reduced:
@@ -170,8 +183,8 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     return block(
         "",
         *lanes,
-        "int64_t begin = from, col = begin % inner;",
-        f"mg_start(a, {len(pattern.dtypes)}, loops - 1, begin / inner, at, index);",
+        "int64_t begin = from, col = from - first_row * inner;",
+        f"mg_start(a, {len(pattern.dtypes)}, loops - 1, first_row, at, index);",
         *block(
             "while (begin < to)",
             "const int64_t n = inner - col < to - begin ? inner - col : to - begin;",
@@ -194,15 +207,16 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list
         value = pattern.values[v]
         new = widened(pattern, value)
         body.append(f"lane{v}[k] = {combine(value, new, f'lane{v}[k]')};")
+    lanes = _lanes(pattern, stage)
     return block(
         f"for (int64_t first = 0; first < n; first += {STRETCH})",
         f"const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
         "int64_t j = first;",
         *block(
-            f"for (; j + {LANES} <= last; j += {LANES})",
-            *_fetch(pattern, stage, "j", str(LANES)),
-            "#pragma GCC ivdep",
-            *block(f"for (int64_t k = 0; k < {LANES}; k++)", *body),
+            f"for (; j + {lanes} <= last; j += {lanes})",
+            *_fetch(pattern, stage, "j", str(lanes)),
+            "#pragma omp simd",
+            *block(f"for (int64_t k = 0; k < {lanes}; k++)", *body),
         ),
         "#pragma GCC ivdep",
         *block("for (int64_t k = 0; k < last - j; k++)", *body),
