@@ -34,9 +34,10 @@ LAYERS = {
         ["binaries", "measurements", "file"],
     ],
     "minigraph.jit": [
-        ["source", "emitter", "macros", "small_float", "fused", "domain", "space"],
+        ["source", "emitter", "macros", "small_float", "fused", "domain"],
         ["expression"],
         ["loops"],
+        ["pattern"],
         ["kernel"],
         ["c"],
         ["cuda"],

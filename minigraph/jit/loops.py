@@ -6,13 +6,12 @@ Axes are merged where all operands walk them as one.  What is left decides the f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minigraph.graph import Node, Shape
 from minigraph.jit.domain import Domain
 from minigraph.jit.expression import takes_index
-from minigraph.jit.space import access, collapse
 
 TILE = 64  # elements that a tile has along each of two axes at most
 NARROW = 8  # elements below which a side of a tile does not pay
@@ -72,7 +71,8 @@ class LoopNest:
         if not self.moves(k) and not self.innermost[k]:
             return "fixed"
         lanes, across = self.lanes
-        return access(self.innermost[k], lanes * across[k] or self.sizes[k])
+        stride, beside = self.innermost[k], lanes * across[k] or self.sizes[k]
+        return "same" if stride == 0 else "unit" if stride == beside else "strided"
 
 
 def arrange(domain: Domain, operands: Sequence[Node], strides: Sequence[Shape]) -> LoopNest:
@@ -100,12 +100,25 @@ def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
 
 
 def _collapsed(domain: Domain, axes: list[int], by_loop: list[dict[int, int]]) -> Axes:
-    if not axes:
-        return ((1, (0,) * len(by_loop)),)
-    space = collapse(
-        [domain.extents[a] for a in axes], [[s.get(a, 0) for a in axes] for s in by_loop]
-    )
-    return tuple(zip(space.extents, zip(*space.strides, strict=True), strict=True))
+    strided = ((domain.extents[a], tuple(s.get(a, 0) for s in by_loop)) for a in axes)
+    return collapse(strided) or ((1, (0,) * len(by_loop)),)
+
+
+def collapse(axes: Iterable[Axis]) -> Axes:
+    """Drop axes of length 1 and merge neighbours that every operand walks as one.
+
+    >>> collapse([(2, (48, 0)), (3, (16, 0)), (4, (4, 4))])
+    ((6, (16, 0)), (4, (4, 4)))
+    """
+    kept: list[Axis] = []
+    for n, steps in axes:
+        if n == 1:
+            continue
+        if kept and kept[-1][1] == tuple(step * n for step in steps):
+            kept[-1] = (kept[-1][0] * n, steps)
+        else:
+            kept.append((n, steps))
+    return tuple(kept)
 
 
 def _laned(domain: Domain, layout: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:

@@ -11,7 +11,7 @@ from minigraph.devices.cpu import compiler, kernels
 from minigraph.graph import Spec
 from minigraph.jit.fused import meaning
 from minigraph.jit.kernel import specialise
-from minigraph.jit.space import collapse
+from minigraph.jit.loops import collapse
 from minigraph.ops.arithmetic import Add
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
@@ -136,11 +136,14 @@ def test_all_kernels_of_a_function_that_are_alike_are_compiled_once():
 
 
 def test_neighbouring_axes_merge_where_all_operands_walk_them_as_one():
-    assert collapse((2, 3, 4), [(48, 16, 4)]).extents == (24,)
-    assert collapse((2, 3, 4), [(48, 16, 4), (0, 0, 4)]).extents == (6, 4)
-    assert collapse((2, 1, 4), [(16, 99, 4)]).extents == (8,)
-    assert collapse((2, 3, 4), [(48, 16, 4), (4, 8, 24)]).extents == (2, 3, 4)
-    assert collapse((1, 1), [(7, 9)]).extents == (1,)
+    def extents(shape, *strides):
+        return tuple(n for n, _ in collapse(zip(shape, zip(*strides, strict=True), strict=True)))
+
+    assert extents((2, 3, 4), (48, 16, 4)) == (24,)
+    assert extents((2, 3, 4), (48, 16, 4), (0, 0, 4)) == (6, 4)
+    assert extents((2, 1, 4), (16, 99, 4)) == (8,)
+    assert extents((2, 3, 4), (48, 16, 4), (4, 8, 24)) == (2, 3, 4)
+    assert extents((1, 1), (7, 9)) == ()
 
 
 # ---------------------------------------------------------------- reductions

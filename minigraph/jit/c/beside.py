@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from minigraph.jit.c.body import accumulators, combine, declare, element, identity, split_or_join
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
-from minigraph.jit.kernel import KernelPattern
+from minigraph.jit.pattern import KernelPattern
 
 
 @dataclass(frozen=True)

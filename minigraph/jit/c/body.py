@@ -9,7 +9,7 @@ import numpy as np
 from minigraph.graph import DType
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, stored, takes_index
-from minigraph.jit.kernel import KeptValue, KernelPattern, Value
+from minigraph.jit.pattern import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Reduction

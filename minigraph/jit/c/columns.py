@@ -28,7 +28,8 @@ from minigraph.jit.c.body import (
     widened,
 )
 from minigraph.jit.emitter import block
-from minigraph.jit.kernel import COLUMNS, ELEMENT, ROW, KernelPattern
+from minigraph.jit.kernel import COLUMNS
+from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
 ROWS = 64  # that are combined in the input's own type
 

@@ -37,7 +37,7 @@ from minigraph.jit.c.body import (
 )
 from minigraph.jit.emitter import block, indented
 from minigraph.jit.expression import c_type
-from minigraph.jit.kernel import ELEMENT, ROW, KernelPattern
+from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
 PIXELS = 4  # that are combined side by side
 STRETCH = 128 * PIXELS  # pixels that are combined in the input's own type

@@ -41,7 +41,8 @@ from minigraph.jit.c.body import (
 )
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
-from minigraph.jit.kernel import ELEMENT, ROW, ROW_LENGTH, STRETCH, UNIT, KernelPattern
+from minigraph.jit.kernel import ROW_LENGTH, STRETCH
+from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
 from minigraph.ops.elementwise import Elementwise
 
 LANES = 32

@@ -8,7 +8,7 @@ from minigraph.jit.c.columns import column_text
 from minigraph.jit.c.lanes import lane_text
 from minigraph.jit.c.rows import row_text
 from minigraph.jit.expression import support
-from minigraph.jit.kernel import KernelPattern
+from minigraph.jit.pattern import KernelPattern
 from minigraph.jit.source import KernelSource
 
 

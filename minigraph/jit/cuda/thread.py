@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from minigraph.jit.c.body import declare, element, pointer
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.expression import c_type
-from minigraph.jit.kernel import ELEMENT, ROW
+from minigraph.jit.pattern import ELEMENT, ROW
 
 THREADS = 256  # of a block, of every kernel
 

@@ -20,8 +20,9 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from minigraph.jit.kernel import KernelPattern, SpecialisedKernel, with_levels
+from minigraph.jit.kernel import SpecialisedKernel, with_levels
 from minigraph.jit.loops import LoopNest
+from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group

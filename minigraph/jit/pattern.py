@@ -1,0 +1,184 @@
+"""What the text of a kernel depends on.
+
+A kernel runs over *units*, which threads share; a unit runs over *loops*, once for each stage, and
+combines elements along them; between stages it computes with the results.  Four forms:
+
+    map      nothing is reduced: one unit, whose loops are all axes
+    row      the innermost axis is reduced: a unit is one index of the axes that are kept
+    column   the innermost axis is kept: a unit is a block of columns
+    lane     the innermost axis is a short block of channels, the *lanes*: what the others have for
+             an element is a pixel, all its lanes; units and loops are what the other axes give
+
+The text has neither extents nor strides: a kernel serves every shape with the same pattern of
+broadcasting.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from minigraph.graph import DType, Op
+from minigraph.jit.loops import Ints
+from minigraph.ops.reduction import Reduction
+
+# Where a value is computed: once a unit, once a row of the innermost loop, for each element.
+UNIT, ROW, ELEMENT = range(3)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number that the kernel computes; `op` is None for one that it loads.
+
+    args      of the op, as indices of values
+    literal   C's text of a constant that cannot be another one: 0, 1, -1, infinity and NaN
+    constant  in the argument block, as an index
+    operand   that is loaded, as an index
+    """
+
+    dtype: DType
+    op: Op | None = None
+    args: Ints = ()
+    literal: str = ""
+    constant: int = -1
+    operand: int = -1
+    level: int = UNIT
+    stage: int = 0
+
+    @property
+    def reduces(self) -> bool:
+        return isinstance(self.op, Reduction)
+
+
+@dataclass(frozen=True)
+class Store:
+    """An output: which value, and whether it has an element for each unit only."""
+
+    value: int
+    per_unit: bool
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """A value that the unit's run `run` computes and later runs take from where it is kept.
+
+    operand  the output that holds it until its own elements are known; -1: an array of the row's
+             length
+    """
+
+    value: int
+    run: int
+    operand: int = -1
+
+
+@dataclass(frozen=True)
+class KernelPattern:
+    """What the text of a kernel depends on.
+
+    accesses  of the operands, inputs then outputs: "unit", "same" or "strided" along the innermost
+              axis, "fixed" if they do not change within a unit; where there are lanes, along the
+              innermost axis of pixels
+    lanes     how many there are; 1 in other forms
+    across    for each operand whether it has a number for each lane, rather than one for all
+    kept      values that a unit keeps for its later runs: computing them again would take longer
+    """
+
+    form: str
+    values: tuple[Value, ...]
+    dtypes: tuple[DType, ...]
+    accesses: tuple[str, ...]
+    stores: tuple[Store, ...]
+    lanes: int
+    across: tuple[bool, ...]
+    kept: tuple[KeptValue, ...] = ()
+
+    @property
+    def inputs(self) -> int:
+        return len(self.dtypes) - len(self.stores)
+
+    @property
+    def reductions(self) -> list[int]:
+        return [v for v, value in enumerate(self.values) if value.reduces]
+
+    @property
+    def once(self) -> list[int]:
+        """The values that are computed once a unit."""
+        return [v for v, value in enumerate(self.values) if value.level == UNIT]
+
+    @functools.cached_property
+    def wide(self) -> frozenset[int]:
+        """The values that differ between lanes; of columns only those that stay within a unit."""
+        found: set[int] = set()
+        for v, value in enumerate(self.values):
+            k = value.operand
+            if self.form == "lane":
+                own = k >= 0 and self.across[k]
+            elif self.form == "column" and value.level == UNIT:
+                own = k >= 0 and self.accesses[k] != "fixed"
+            else:
+                continue
+            if own or value.reduces or not found.isdisjoint(value.args):
+                found.add(v)
+        return frozenset(found)
+
+    @property
+    def stages(self) -> int:
+        """How often a unit runs over its loops."""
+        full = [self.values[s.value].stage for s in self.stores if not s.per_unit]
+        return 1 + max(full + [self.values[v].stage - 1 for v in self.reductions])
+
+    def reduced(self, stage: int) -> list[int]:
+        """The reductions that a run over the loops feeds."""
+        return [v for v in self.reductions if self.values[v].stage == stage + 1]
+
+    def stored(self, stage: int) -> list[int]:
+        """The operands that a run over the loops writes."""
+        return [
+            k
+            for k, s in enumerate(self.stores, self.inputs)
+            if not s.per_unit and self.values[s.value].stage == stage
+        ]
+
+    def source(self, k: int) -> int:
+        """The value that goes to operand `k`, an output."""
+        return self.stores[k - self.inputs].value
+
+    def run(self, stage: int) -> list[int]:
+        """The values that a run over the loops computes or loads, in order."""
+        return self.made_of(self._goals(stage), self.there(stage))
+
+    def there(self, stage: int) -> dict[int, KeptValue]:
+        """The values that earlier runs have kept."""
+        return {kept.value: kept for kept in self.kept if kept.run < stage}
+
+    def touched(self, stage: int) -> list[int]:
+        """The operands that a run over the loops reads or writes."""
+        values = self.run(stage)
+        held = {kept.operand for kept in self.kept if kept.value in values and kept.operand >= 0}
+        return sorted(held.union(self.loaded(values), self.stored(stage)))
+
+    def _goals(self, stage: int) -> list[int]:
+        """The values that a run over the loops combines or writes."""
+        combined = [self.values[v].args[0] for v in self.reduced(stage)]
+        return [*combined, *map(self.source, self.stored(stage))]
+
+    def made_of(self, roots: Sequence[int], ends: Collection[int] = ()) -> list[int]:
+        """The values that `roots` are made of, in order, but for those computed once a unit.
+
+        What values of `ends` are made of does not count.
+        """
+        there = set(self.once)
+        found: set[int] = set()
+        stack = [r for r in roots if r not in there]
+        while stack:
+            v = stack.pop()
+            if v not in found:
+                found.add(v)
+                if not self.values[v].reduces and v not in ends:
+                    stack.extend(a for a in self.values[v].args if a not in there)
+        return sorted(found)
+
+    def loaded(self, values: Sequence[int]) -> list[int]:
+        """The operands that values load."""
+        return sorted({self.values[v].operand for v in values if self.values[v].operand >= 0})
