@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -199,8 +199,3 @@ def limits(dtype: DType) -> dict[str, str]:
     name = dtype.name.upper()
     lowest = f"{name}_MIN" if kind(dtype) == "i" else "0"
     return {"lowest": lowest, "highest": f"{name}_MAX"}
-
-
-def lines(statements: Iterable[str], indent: int) -> str:
-    """Join statements, indented as deep as the place they go to."""
-    return ("\n" + " " * indent).join(statements)

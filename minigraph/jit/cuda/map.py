@@ -19,9 +19,10 @@ A transposed operand is read in the tiles that the axes were cut into, by way of
 
 from __future__ import annotations
 
-from minigraph.jit.c.body import declare, lines
-from minigraph.jit.cuda.thread import THREADS, bases, head, position, visit
+from minigraph.jit.c.body import declare
+from minigraph.jit.cuda.thread import THREADS, bases, part, position, visit
 from minigraph.jit.cuda.walk import Walk
+from minigraph.jit.emitter import block
 from minigraph.jit.expression import takes_index
 
 
@@ -41,14 +42,5 @@ def body(walk: Walk) -> tuple[str, int]:
             flat = f"({flat} * {walk.extent(d)} + i{d})"
         inside.append(f"const int64_t begin = {flat} * inner + column;")
     inside += visit(walk, 0)
-    return (
-        f"""
-{head()}
-  {lines(setup, 2)}
-  for (int64_t g = block * {THREADS} + threadIdx.x; g < groups; g += blocks * {THREADS}) {{
-    {lines(inside, 4)}
-  }}
-  (void)vector; (void)inner; (void)cells;
-}}""",
-        0,
-    )
+    loop = f"for (int64_t g = block * {THREADS} + threadIdx.x; g < groups; g += blocks * {THREADS})"
+    return part([*setup, *block(loop, *inside)], ("vector", "inner", "cells")), 0

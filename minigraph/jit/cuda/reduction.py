@@ -31,15 +31,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minigraph.jit.c.body import accumulators, combine, declare, identity, lines, widened
+from minigraph.jit.c.body import accumulators, combine, declare, identity, widened
 from minigraph.jit.cuda.thread import (
     THREADS,
     bases,
     destination,
     each,
-    head,
     indices,
     load,
+    part,
     position,
     put,
     store,
@@ -47,6 +47,7 @@ from minigraph.jit.cuda.thread import (
     visit,
 )
 from minigraph.jit.cuda.walk import Walk
+from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
 
 STRETCH = 128  # elements that a lane combines in the input's own type
@@ -71,14 +72,9 @@ def body(walk: Walk) -> tuple[str, int]:
         setup += _stage(walk, stage)
         setup += _once(walk, stage + 1)
     setup += _results(walk)
-    return (
-        f"""
-{head()}
-  {lines(setup, 2)}
-  (void)vector; (void)inner; (void)cells; (void)blocks; (void)y; (void)write; (void)partial;
-}}""",
-        THREADS * walk.group if walk.column else THREADS // 32,
-    )
+    unused = ("vector", "inner", "cells", "blocks", "y", "write", "partial")
+    cells = THREADS * walk.group if walk.column else THREADS // 32
+    return part(setup, unused), cells
 
 
 def _row(walk: Walk) -> list[str]:
@@ -137,7 +133,7 @@ def _stage(walk: Walk, stage: int) -> list[str]:
     """Statements for one run over the loops of a unit, and for what is made of its splits."""
     reduced = walk.pattern.reduced(stage)
     if not reduced:
-        return [f"if (stage < 0 || stage == {stage}) {{", *_indented(_loop(walk, stage, [])), "}"]
+        return block(f"if (stage < 0 || stage == {stage})", *_loop(walk, stage, []))
     cell = {v: _cell(walk, v) for v in reduced}
     made, keep, joining, joined = [], [], [], []
     for v in reduced:
@@ -156,24 +152,18 @@ def _stage(walk: Walk, stage: int) -> list[str]:
     first, step = ("y", f"{THREADS} / side") if walk.column else ("x", "side")
     return [
         *made,
-        f"if (stage < 0 || (stage == {stage} && !join)) {{",
-        *_indented(_loop(walk, stage, reduced)),
-        f"}} else if (stage == {stage}) {{",
-        f"  for (int64_t i = {first}; i < splits; i += {step}) {{",
-        *_indented(_columns(walk, joining), 4),
-        "  }",
-        "}",
-        f"if (stage <= {stage}) {{",
-        *_indented([line for v in reduced for line in _shared(walk, v)]),
-        "} else {",
-        *_indented(_columns(walk, joined)),
-        "}",
-        f"if (stage == {stage}) {{",
-        f"  if ({writer}) {{",
-        *_indented(_columns(walk, keep), 4),
-        "  }",
-        "  if (!write) return;",
-        "}",
+        *block(f"if (stage < 0 || (stage == {stage} && !join))", *_loop(walk, stage, reduced)),
+        *block(
+            f"else if (stage == {stage})",
+            *block(f"for (int64_t i = {first}; i < splits; i += {step})", *_columns(walk, joining)),
+        ),
+        *block(f"if (stage <= {stage})", *(line for v in reduced for line in _shared(walk, v))),
+        *block("else", *_columns(walk, joined)),
+        *block(
+            f"if (stage == {stage})",
+            *block(f"if ({writer})", *_columns(walk, keep)),
+            "if (!write) return;",
+        ),
     ]
 
 
@@ -208,21 +198,17 @@ def _loop(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
         add.append(f"{guard}{lane} = {combine(value, widened(pattern, value), lane)};")
         fold.append(f"{total} = {combine(value, lane, total)};")
     first, step = ("y", f"{THREADS} / side") if walk.column else ("x", "side")
-    flush = [
-        f"if (++filled == {STRETCH}) {{",
-        "  filled = 0;",
-        *_indented(each(walk, [*fold, *clear])),
-        "}",
-    ]
+    flush = block(f"if (++filled == {STRETCH})", "filled = 0;", *each(walk, [*fold, *clear]))
     return [
         *lanes,
         *(each(walk, clear) if reduced else []),
         *(["int filled = 0;"] if reduced else []),
-        f"for (int64_t g = from + {first}; g < to; g += {step}) {{",
-        *_indented(position(walk, "g")),
-        *_indented(visit(walk, stage, add)),
-        *_indented(flush if reduced else []),
-        "}",
+        *block(
+            f"for (int64_t g = from + {first}; g < to; g += {step})",
+            *position(walk, "g"),
+            *visit(walk, stage, add),
+            *(flush if reduced else []),
+        ),
         *(each(walk, fold) if reduced else []),
     ]
 
@@ -233,35 +219,35 @@ def _shared(walk: Walk, v: int) -> list[str]:
     _, long = accumulators(walk.pattern, value)
     if walk.column:
         kept, other = "kept[j]", "kept[i * wide + j]"
-        return [
-            "{",
-            f"  {long} *const kept = ({long} *)cells;",
-            "  __syncthreads();",
-            *_indented(each(walk, [f"kept[threadIdx.x * {walk.group} + u] = total{v}[u];"])),
-            "  __syncthreads();",
-            f"  for (int j = threadIdx.x; j < wide; j += {THREADS})",
-            f"    for (int i = 1; i < {THREADS} / side; i++)",
-            f"      {kept} = {combine(value, other, kept)};",
-            "  __syncthreads();",
-            *_indented(each(walk, [f"total{v}[u] = kept[x * {walk.group} + u];"])),
-            "}",
-        ]
+        return block(
+            "",
+            f"{long} *const kept = ({long} *)cells;",
+            "__syncthreads();",
+            *each(walk, [f"kept[threadIdx.x * {walk.group} + u] = total{v}[u];"]),
+            "__syncthreads();",
+            f"for (int j = threadIdx.x; j < wide; j += {THREADS})",
+            f"  for (int i = 1; i < {THREADS} / side; i++)",
+            f"    {kept} = {combine(value, other, kept)};",
+            "__syncthreads();",
+            *each(walk, [f"total{v}[u] = kept[x * {walk.group} + u];"]),
+        )
     total = f"total{v}"
     return [
-        "for (int o = (side < 32 ? side : 32) / 2; o > 0; o /= 2) {",
-        f"  const {long} other = __shfl_down_sync(~0u, {total}, o);",
-        f"  {total} = {combine(value, 'other', total)};",
-        "}",
-        "if (side > 32) {",
-        f"  {long} *const kept = ({long} *)cells + threadIdx.x / side * (side / 32);",
-        "  __syncthreads();",
-        f"  if (x % 32 == 0) kept[x / 32] = {total};",
-        "  __syncthreads();",
-        f"  {total} = kept[0];",
-        f"  for (int i = 1; i < side / 32; i++) {total} = {combine(value, 'kept[i]', total)};",
-        "} else {",
-        f"  {total} = __shfl_sync(~0u, {total}, 0, side);",
-        "}",
+        *block(
+            "for (int o = (side < 32 ? side : 32) / 2; o > 0; o /= 2)",
+            f"const {long} other = __shfl_down_sync(~0u, {total}, o);",
+            f"{total} = {combine(value, 'other', total)};",
+        ),
+        *block(
+            "if (side > 32)",
+            f"{long} *const kept = ({long} *)cells + threadIdx.x / side * (side / 32);",
+            "__syncthreads();",
+            f"if (x % 32 == 0) kept[x / 32] = {total};",
+            "__syncthreads();",
+            f"{total} = kept[0];",
+            f"for (int i = 1; i < side / 32; i++) {total} = {combine(value, 'kept[i]', total)};",
+        ),
+        *block("else", f"{total} = __shfl_sync(~0u, {total}, 0, side);"),
     ]
 
 
@@ -278,15 +264,5 @@ def _results(walk: Walk) -> list[str]:
         inside += [line for k in stores for line in store(walk, k, f"base{k}")]
     else:
         inside = put(walk, stores)
-    return [
-        "if (write) {",
-        "  __syncthreads();",
-        f"  if ({'y == 0' if walk.column else 'x == 0'} && live) {{",
-        *_indented(inside, 4),
-        "  }",
-        "}",
-    ]
-
-
-def _indented(statements: Sequence[str], by: int = 2) -> list[str]:
-    return [" " * by + line for line in statements]
+    writer = "y == 0" if walk.column else "x == 0"
+    return block("if (write)", "__syncthreads();", *block(f"if ({writer} && live)", *inside))

@@ -6,22 +6,27 @@ from collections.abc import Iterable, Sequence
 
 from minigraph.jit.c.body import declare, element, pointer
 from minigraph.jit.cuda.walk import Walk
+from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.pattern import ELEMENT, ROW
 
 THREADS = 256  # of a block, of every kernel
 
 
-def head() -> str:
-    """Return the head of the function that a block of threads runs.
+def part(statements: Iterable[str], unused: Iterable[str]) -> str:
+    """Return the function BODY, which a block of threads runs.
 
     A launch may hold several kernels, so a kernel is told which of its blocks this is; `cells` is
     shared memory.
+
+    unused  variables that not every kernel needs
     """
-    return (
+    head = (
         "static __forceinline__ void BODY(const long long *w, int64_t block, int64_t blocks,\n"
-        "                                 long long *cells) {"
+        "                                 long long *cells)"
     )
+    casts = " ".join(f"(void){name};" for name in unused)
+    return f"\n{function(head, [*statements, casts])}"
 
 
 def indices(walk: Walk, axes: Sequence[int], flat: str) -> list[str]:
@@ -106,13 +111,8 @@ def _beside(walk: Walk, k: int, base: str) -> str:
 def each(walk: Walk, body: Iterable[str]) -> list[str]:
     """Return the loop over the elements of a group."""
     if walk.group == 1:
-        return ["{", "  const int u = 0;", *(f"  {line}" for line in body), "  (void)u;", "}"]
-    return [
-        "#pragma unroll",
-        f"for (int u = 0; u < {walk.group}; u++) {{",
-        *(f"  {line}" for line in body),
-        "}",
-    ]
+        return block("", "const int u = 0;", *body, "(void)u;")
+    return ["#pragma unroll", *block(f"for (int u = 0; u < {walk.group}; u++)", *body)]
 
 
 def taken(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> list[str]:
