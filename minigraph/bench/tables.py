@@ -25,6 +25,7 @@ from minigraph.bench.results import (
 
 NOTHING = "-"
 SAME = "no difference"
+UNCLEAR = f'"{SAME}": two times differ by less than the distance between their quartiles.'
 WITHIN = "~"  # stands before a ratio of times that do not differ
 COMPILED = "torch.compile"
 WIDTH = 100  # of a sentence in a terminal
@@ -107,7 +108,7 @@ def _levels(results: Results) -> Table:
         rows.append(row)
     about = (
         "Speed of each level in percent of level 0, whose time is given. In brackets: the speed "
-        "that MegBrain published for its level."
+        f"that MegBrain published for its level. {UNCLEAR}"
     )
     return Table("Levels", about, ["", *(f"level {level}" for level in measured)], rows)
 
@@ -138,7 +139,7 @@ def _peers(results: Results) -> Table:
     about = (
         "How many times as fast the highest level is as the fastest other library. On expressions, "
         "the others allocate a new result in each call; minigraph reuses results that the caller "
-        "has dropped, and new memory pages cost more time than the arithmetic."
+        f"has dropped, and new memory pages cost more time than the arithmetic. {UNCLEAR}"
     )
     notes = [f"{name} {why}." for name, why in results.missing.items()]
     notes += [
