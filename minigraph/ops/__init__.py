@@ -1,6 +1,7 @@
 """All ops, each whole in one place: shapes, meaning, gradient, C.
 
-Importing this package gives nodes their operators and methods."""
+Importing this package gives nodes their operators and methods.
+"""
 
 from minigraph.graph import Node
 from minigraph.ops import (
