@@ -19,7 +19,7 @@ import numpy as np
 from minigraph import options as settings
 from minigraph.autotune.measurement import merge
 from minigraph.bench import command as bench
-from minigraph.bench.tables import aligned
+from minigraph.bench.tables import align_columns
 from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, onednn
@@ -128,7 +128,7 @@ def _info(asked: argparse.Namespace) -> Answer:
         "jit_backend": data["jit_backend"] or "the device's own",
     }
     rows = [(name.replace("_", " "), str(v or "none")) for name, v in {**data, **texts}.items()]
-    return Answer(data, aligned(rows))
+    return Answer(data, align_columns(rows))
 
 
 def _version(package: str) -> str | None:
@@ -162,7 +162,7 @@ def _cache_info(asked: argparse.Namespace) -> Answer:
         ("schema", str(binaries.SCHEMA)),
     ]
     rows += [(kind, f"{_number(counts[kind])}, {_amount(sizes[kind])}") for kind in KINDS]
-    return Answer(data, aligned(rows))
+    return Answer(data, align_columns(rows))
 
 
 def _list(asked: argparse.Namespace) -> Answer:
@@ -180,7 +180,7 @@ def _list(asked: argparse.Namespace) -> Answer:
         (e.kind, e.subject, _words({k: _cut(v) for k, v in e.environment}), _amount(_size(e)))
         for e in entries
     ]
-    return Answer({"entries": data}, aligned(rows) or ["there are no entries"])
+    return Answer({"entries": data}, align_columns(rows) or ["there are no entries"])
 
 
 def _verify(asked: argparse.Namespace) -> Answer:
@@ -233,7 +233,7 @@ def _clear(asked: argparse.Namespace) -> Answer:
             Measurements(folder).clear(kind)
     removed = {kind: counts[kind] for kind in kinds}
     rows = [(kind, f"{_number(count)} removed") for kind, count in removed.items()]
-    return Answer({"folder": str(folder), "removed": removed}, aligned(rows))
+    return Answer({"folder": str(folder), "removed": removed}, align_columns(rows))
 
 
 def _folder() -> Path:

@@ -50,7 +50,7 @@ class Table:
         columns = zip(self.header, *self.rows, strict=True)
         rule = ["-" * max(map(len, column)) for column in columns]
         about = textwrap.wrap(self.about, WIDTH)
-        rows = aligned([self.header, rule, *self.rows])
+        rows = align_columns([self.header, rule, *self.rows])
         return [self.title, "", *about, "", *rows, *self.notes]
 
     def markdown(self) -> list[str]:
@@ -62,7 +62,7 @@ class Table:
         return lines
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row, with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
