@@ -20,7 +20,6 @@ import cupy
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cuda.alignment import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.cudnn_graph import (
     FLOATS,
     ITEMSIZE,
@@ -31,7 +30,7 @@ from minigraph.devices.cuda.cudnn_graph import (
     contiguous,
 )
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan, plans, replay
-from minigraph.devices.cuda.memory import array_at, on_stream
+from minigraph.devices.cuda.memory import ALIGNMENT, READABLE, aligned, array_at, on_stream
 from minigraph.devices.problem import (
     MATRIX,
     ROLES,

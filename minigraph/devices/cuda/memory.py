@@ -1,4 +1,4 @@
-"""Memory and streams of others, as CuPy's arrays and streams."""
+"""Device memory: its alignment, and addresses and streams as CuPy's arrays and streams."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from typing import Any
 import cupy
 
 from minigraph.graph import Array, Shape, Spec
+
+READABLE = 16  # bytes: the widest loads of our kernels, and the alignment that cuDNN is told
+ALIGNMENT = 256  # bytes: of the device's own allocations; cuDNN may expect it of its workspace
+
+
+def aligned(nbytes: int) -> int:
+    """Return the least multiple of ALIGNMENT that is not below a size, or an address."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 class _Stream:

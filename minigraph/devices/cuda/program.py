@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigraph.devices.cuda.alignment import READABLE, aligned
 from minigraph.devices.cuda.binding import BoundCalls, bind, moving
 from minigraph.devices.cuda.capture import capture
 from minigraph.devices.cuda.driver import DeviceMemory, Driver
 from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.memory import READABLE, aligned
 from minigraph.devices.cuda.parameter import copy_of
 from minigraph.devices.cuda.staging import Staging
 from minigraph.devices.cuda.step import Places, interpret, launches_of

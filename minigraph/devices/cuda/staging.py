@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from minigraph.devices.cuda.alignment import aligned
 from minigraph.devices.cuda.driver import Driver
+from minigraph.devices.cuda.memory import aligned
 from minigraph.graph import Array
 from minigraph.program import Buffer
 

@@ -22,9 +22,9 @@ pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
 
 from minigraph.devices.cuda import binding, one_hot, workbench
-from minigraph.devices.cuda.alignment import ALIGNMENT
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.memory import ALIGNMENT
 from minigraph.devices.cuda.parameter import copy_of
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
