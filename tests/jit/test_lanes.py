@@ -9,7 +9,7 @@ from minigraph.devices.cpu import compiler, kernels
 from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.domain import Unfit
 from minigraph.jit.fused import Fused
-from minigraph.jit.kernel import FEW_BLOCKS, STRETCH, check_speed, specialise
+from minigraph.jit.kernel import FEW_BLOCKS, ROW_LENGTH, STRETCH, check_speed, specialise
 from minigraph.ops.reduction import Max, Min, Sum
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
@@ -120,6 +120,25 @@ def test_softmaxes_over_the_images_one_after_the_other_are_one_kernel():
         return x, Min(OUTER)(x)
 
     check(build, array(3, 4, 5, 5, 8))
+
+
+@pytest.mark.parametrize("form", ["lane", "column", "row"])
+def test_an_output_holds_a_costly_value_while_the_kernel_runs_again(form):
+    axes, shape = {
+        "lane": (OUTER, (2, 4, 9, 9, 16)),
+        "column": ((0,), (70, 600)),
+        "row": ((1,), (2, ROW_LENGTH + 1)),
+    }[form]
+
+    def build(x):
+        e = ops.exp(x - Max(axes)(x))
+        root = ops.sqrt(e)
+        return root - Sum(axes)(root * x) * x, e / Sum(axes)(e) + x
+
+    made = kernel(*build(mg.input("x", shape)))
+    assert sorted(kept.operand for kept in made.pattern.kept) == [1, 2]
+    assert made.inplace == ((),)
+    check(build, array(*shape), form=form, tolerance=1e-4)
 
 
 def test_nan_and_infinity_stay_in_their_lane():
