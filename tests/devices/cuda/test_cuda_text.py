@@ -565,7 +565,7 @@ TAKE = """
 struct NAME_args { long long w[1]; };
 extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
   int *y = (int *)a.w[0] + threadIdx.x * 6;
-  const int64_t t = threadIdx.x, large = 0x700000000 + 1000003 * t;
+  const int64_t t = threadIdx.x, large = 0x140000000 + 1000003 * t;
   int64_t rest = large;
   y[0] = mg_take(&rest, 3 * t + 2000);
   y[1] = rest;
@@ -605,7 +605,7 @@ def test_threads_talk_as_those_of_a_device_do(talk):
 
 def test_an_index_of_more_than_32_bits_is_divided_as_one_of_less(talk):
     t = np.arange(96)
-    large = 0x700000000 + 1000003 * t
+    large = 0x140000000 + 1000003 * t
     cases = (large, 3 * t + 2000), (large, 0x100000001), (1000003 * t, t + 1)
     wanted = [y for x, n in cases for y in (x % n & 0x7FFFFFFF, x // n)]
     np.testing.assert_array_equal(talk(TAKE), wanted)
