@@ -1,17 +1,17 @@
 """Kernels, ops and arrays on a GPU: `pytest -m cuda`.  Skipped where there is none.
 
-The cases of the tests that run CUDA text on the CPU run here as well.
+The cases that run as CUDA text on the CPU run here as well.
 """
 
 import contextlib
 import importlib
 import itertools
 
+import cuda_generated_cases as generated
 import cuda_on_cpu
+import cuda_written_cases as written
 import numpy as np
 import pytest
-import test_cuda_kernels
-import test_cuda_text
 from cuda_device import close, on_host, require
 from heavy_nodes import convolution, laid_out
 from meaning import Meaning
@@ -88,7 +88,7 @@ class OnDevice:
 def kernels(device):
     """Let the cases' launches run on the device; all kernels are compiled at once."""
     backend = importlib.import_module("minigraph.devices.cuda.device")
-    made = OnDevice(backend, [*test_cuda_text.sources(), *test_cuda_kernels.SOURCES])
+    made = OnDevice(backend, [*generated.sources(), *written.SOURCES])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_on_cpu, "run", made.run)
         yield
@@ -99,13 +99,13 @@ GROUPS = ("sixteen bits", "structural", "memory", "reduction", "fused", "special
 
 def of(*groups):
     """Run a test on each case of some groups."""
-    names = [name for name in test_cuda_text.CASES if name.partition(":")[0] in groups]
+    names = [name for name in generated.CASES if name.partition(":")[0] in groups]
     return pytest.mark.parametrize("name", names)
 
 
 @of(*GROUPS)
 def test_a_generated_kernel_agrees_with_numpy(name, kernels):
-    found = test_cuda_text.CASES[name]
+    found = generated.CASES[name]
     found.check(kernels, lambda got, want: close(got, want, tolerance(want)))
 
 
@@ -129,33 +129,33 @@ def nearly(got, want):
 
 @of("elementwise")
 def test_an_op_agrees_with_numpy_at_special_values(name, kernels):
-    found = test_cuda_text.CASES[name]
+    found = generated.CASES[name]
     with np.errstate(all="ignore"):
         xs = [*map(flushed, found.xs)]
-    test_cuda_text.Case(found.node.op, *xs).check(kernels, nearly)
+    generated.Case(found.node.op, *xs).check(kernels, nearly)
 
 
-@pytest.mark.parametrize("name", test_cuda_kernels.MADE)
+@pytest.mark.parametrize("name", written.MADE)
 def test_a_written_kernel_agrees_with_numpy(name, kernels):
-    node, xs, made = test_cuda_kernels.MADE[name]
-    ys, flag = test_cuda_kernels.run(None, node, xs, made)
+    node, xs, made = written.MADE[name]
+    ys, flag = written.run(None, node, xs, made)
     assert flag == 0
-    for y, wanted in zip(ys, test_cuda_kernels.meaning(node, xs), strict=True):
+    for y, wanted in zip(ys, written.meaning(node, xs), strict=True):
         close(y, wanted, tolerance(wanted))
 
 
 @of("random")
 def test_random_bits_are_those_of_the_cpu(name, kernels):
-    test_cuda_text.CASES[name].check(kernels, np.testing.assert_array_equal)
+    generated.CASES[name].check(kernels, np.testing.assert_array_equal)
 
 
 @of("accuracy")
 def test_the_error_of_a_sum_does_not_grow_with_its_length(name, kernels):
-    test_cuda_text.test_the_error_of_a_sum_does_not_grow_with_its_length(name, kernels)
+    generated.check_error_of_a_sum(name, kernels)
 
 
 def test_a_thread_adds_floats_over_short_stretches_only(kernels):
-    test_cuda_text.test_a_thread_adds_floats_over_short_stretches_only(kernels)
+    generated.check_sum_of_a_block(kernels)
 
 
 def tolerance(wanted):

@@ -8,106 +8,11 @@ import math
 import cuda_on_cpu
 import numpy as np
 import pytest
+from cuda_written_cases import F32, F64, MADE, SOURCES, TOLERANCE, made_of, meaning, run
 from long_runs import ARCHITECTURES
-from samples import STRUCTURAL
 
-from minigraph.devices.cuda import template
-from minigraph.devices.cuda.kernel import WRITTEN
-from minigraph.graph import BFLOAT16, Node, input
-from minigraph.ops.indexing import OneHot, Take, TakeBackward
-from minigraph.ops.layout import LaidOut, pack
-from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LogSoftmax, Softmax
-from minigraph.ops.pooling import AvgPool2d, MaxPool2d, MaxPool2dBackward, Pooling
-from minigraph.ops.reduction import Argmax
-
-F16, F32, F64 = map(np.dtype, ("float16", "float32", "float64"))
-TOLERANCE = {F64: 1e-13, F32: 2e-6, F16: 1e-3, BFLOAT16: 8e-3}  # relative, and absolute
-RNG = np.random.default_rng(0)
-
-
-def special_pixels(dtype):
-    """Images with ties, NaN, infinities and signed zeros, and planes of nothing but -inf."""
-    x = RNG.integers(-2, 3, (2, 4, 7, 9)).astype(dtype)
-    x.reshape(-1)[RNG.permutation(x.size)[:60]] = np.repeat([np.nan, np.inf, -np.inf, -0.0], 15)
-    x[0, 0] = -np.inf
-    return x
-
-
-def special_rows(rows, n):
-    """Rows with NaN, infinities, nothing but -inf, and numbers whose exponentials overflow."""
-    x = RNG.normal(size=(rows, n)).astype(F32) * 3
-    for i, value in enumerate((np.nan, np.inf, -np.inf, 1e30)):
-        x[i, i % n] = value
-    x[4] = -np.inf
-    x[5, -1] = np.nan
-    return x
-
-
-def cases():
-    """Return name, op and inputs."""
-    for name, (op, xs) in STRUCTURAL.items():
-        for dtype in TOLERANCE if type(op) in WRITTEN else ():
-            cast = [np.asarray(x).astype(dtype if x.dtype == F64 else x.dtype) for x in xs]
-            yield f"{name}-{dtype}", op, cast
-    windows = Pooling((3, 3), (2, 2), ((1, 1), (1, 1)))
-    wide = Pooling((17, 17), (1, 1), ((8, 8), (8, 8)))  # places of more than 256 elements
-    for dtype in TOLERANCE:
-        x = special_pixels(dtype)
-        yield f"max_pool2d-special-{dtype}", MaxPool2d(windows), [x]
-        nhwc = LaidOut(MaxPool2d(windows), (4,), (4, 4))
-        yield f"max_pool2d-special-nhwc-{dtype}", nhwc, [pack(x, 4)]
-        at = MaxPool2d(windows).forward(x)[1]
-        dy = special_pixels(dtype)[:, :, : at.shape[2], : at.shape[3]].copy()
-        yield f"max_pool2d_backward-special-{dtype}", MaxPool2dBackward(windows, x.shape), [dy, at]
-    yield "max_pool2d-wide", MaxPool2d(wide), [special_pixels(F32)]
-    yield "avg_pool2d-special", AvgPool2d(windows, (1, 1), True), [special_pixels(F32)]
-    for dtype in ("int8", "uint8", "int64"):
-        x = RNG.integers(0, 100, (1, 2, 6, 6)).astype(dtype)
-        yield f"max_pool2d-{dtype}", MaxPool2d(windows), [x]
-    for n in (1, 3, 33, 1025, 5000):
-        x = special_rows(9, n)
-        labels = RNG.integers(0, n, 9)
-        yield f"softmax-rows-{n}", Softmax(1), [x]
-        yield f"softmax-columns-{n}", Softmax(0), [np.ascontiguousarray(x.T)]
-        yield f"log_softmax-rows-{n}", LogSoftmax(1), [x]
-        yield f"log_softmax-columns-{n}", LogSoftmax(0), [np.ascontiguousarray(x.T)]
-        yield f"cross_entropy-rows-{n}", CrossEntropy(), [x, labels]
-        dy = RNG.normal(size=(9, 1)).astype(F32)
-        yield f"cross_entropy_backward-rows-{n}", CrossEntropyBackward(), [dy, x, labels]
-        for dtype in (F32, F16, BFLOAT16, F64, "int8", "uint64", "bool"):
-            y = x.clip(-1e4, 1e4) if dtype in TOLERANCE else RNG.integers(0, 3, x.shape)
-            y = y.astype(dtype)
-            yield f"argmax-rows-{n}-{dtype}", Argmax((1,)), [y]
-            yield f"argmax-columns-{n}-{dtype}", Argmax((0,)), [np.ascontiguousarray(y.T)]
-    many = RNG.integers(-5, 5, 700)
-    yield "take-many", Take(1), [RNG.normal(size=(2, 5, 300)).astype(F32), many]
-    dy = RNG.integers(-9, 9, (2, 700, 300)).astype(F32)
-    yield "take_backward-many", TakeBackward(1, (2, 5, 300)), [dy, many.astype(np.int8)]
-    yield "one_hot-bfloat16", OneHot(7, BFLOAT16), [RNG.integers(0, 7, (3, 50))]
-
-
-def node_of(op, xs):
-    inputs = tuple(input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs))
-    specs = op.infer(*(x.spec for x in inputs))
-    return Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
-
-
-def made_of(op, xs):
-    """Return the node, its inputs and its kernel; None if there is none."""
-    node = node_of(op, xs)
-    if not all(s.size for s in (*(x.spec for x in node.inputs), *node.specs)):
-        return None
-    made = WRITTEN[type(op)](op, node)
-    return made and (node, xs, made)
-
-
-MADE = {name: made_of(op, xs) for name, op, xs in cases()}
-with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(template, "NARROW", 1)
-    wide = {f"{name}-huge": made_of(op, xs) for name, op, xs in cases() if "-float32" in name}
-MADE = {name: made for name, made in {**MADE, **wide}.items() if made}
-SOURCES = list(dict.fromkeys(made.launch.source for _, _, made in MADE.values()))
+from minigraph.ops.pooling import MaxPool2d, Pooling
 
 
 @pytest.fixture(scope="module")
@@ -116,29 +21,6 @@ def library(tmp_path_factory):
     if cuda_on_cpu.COMPILER is None:
         pytest.skip("there is no g++")
     return cuda_on_cpu.build(SOURCES, tmp_path_factory.mktemp("cuda"))
-
-
-def run(library, node, xs, made, inplace=None):
-    """Return the outputs of a kernel, and its flag."""
-    rooms = [cuda_on_cpu.room(s.shape, s.dtype) for s in node.specs]
-    outputs = [array for array, _ in rooms]
-    if inplace is not None:
-        outputs[0][...] = xs[inplace]
-        xs = [outputs[0] if i == inplace else x for i, x in enumerate(xs)]
-    flag = np.zeros(1, np.int32)
-    places = [*outputs, flag] if made.range else outputs
-    cuda_on_cpu.run(library, [made.launch], xs, places)
-    assert all(untouched() for _, untouched in rooms), "wrote beside its output"
-    return outputs, int(flag[0])
-
-
-def meaning(node, xs):
-    """Return what NumPy computes in float64: its sums of float32 are less exact than ours."""
-    wide = [x.astype(F64) if x.dtype in TOLERANCE else x for x in xs]
-    with np.errstate(all="ignore"):
-        found = node.op.forward(*wide)
-        found = found if isinstance(found, tuple) else (found,)
-        return [y.astype(s.dtype) for y, s in zip(found, node.specs, strict=True)]
 
 
 def assert_alike(found, expected):

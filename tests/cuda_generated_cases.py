@@ -1,0 +1,372 @@
+"""Generated CUDA kernels with operands, for tests on the CPU and on a GPU."""
+
+import functools
+import itertools
+
+import cuda_on_cpu
+import ml_dtypes
+import numpy as np
+import pytest
+from samples import (
+    ELEMENTWISE,
+    STRUCTURAL,
+    accepts,
+    c_operands,
+    draw,
+    is_random,
+    operand_dtypes,
+)
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.devices.cuda import launches
+from minigraph.graph import Copy, Graph, Input, Node, Parameter, Spec, as_dtype, compute, toposort
+from minigraph.jit.fused import Fused, Together, stand_ins
+from minigraph.ops.arithmetic import Add
+from minigraph.ops.elementwise import Astype, kind
+from minigraph.ops.reduction import Max, Min, Prod, Sum
+from minigraph.passes.kernels.gathering import Gathering
+from minigraph.passes.levels import optimize, pipeline
+
+F32, BF16 = np.dtype("float32"), np.dtype(ml_dtypes.bfloat16)
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def array(*shape, dtype="float32", seed=0):
+    return draw(as_dtype(dtype), shape, -2, 2, seed)
+
+
+def aligned(x):
+    """A copy of x that begins where device memory does; views of it keep their strides."""
+    copy, _ = cuda_on_cpu.room(x.shape, x.dtype)
+    copy[...] = x
+    return copy
+
+
+class Case:
+    """A node, arrays for its inputs, and the launches that compute it."""
+
+    def __init__(self, op, *xs):
+        self.xs = xs
+        inputs = stand_ins([Spec(x.shape, x.dtype) for x in xs])
+        specs = op.infer(*(x.spec for x in inputs))
+        self.node = Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
+        self.made = launches.launches(self.node, [x.strides for x in xs])
+
+    @property
+    def wanted(self):
+        with np.errstate(all="ignore"):
+            made = compute(self.node, *self.xs)
+        made = made if self.node.is_bundle else (made,)
+        return [np.asarray(y, spec.dtype) for y, spec in zip(made, self.node.specs, strict=True)]
+
+    def run(self, kernels, inplace=()):
+        """Return what the launches give; `inplace`: pairs of an input and what overwrites it."""
+        rooms = [cuda_on_cpu.room(spec.shape, spec.dtype) for spec in self.node.specs]
+        ys, xs = [y for y, _ in rooms], list(self.xs)
+        for k, i in inplace:
+            xs[k] = ys[i].view(xs[k].dtype).reshape(xs[k].shape)
+            xs[k][...] = self.xs[k]
+        cuda_on_cpu.run(kernels, self.made.launches, xs, ys, self.made.scratch)
+        assert all(untouched() for _, untouched in rooms)
+        return ys
+
+    def overwriting(self):
+        """Return pairs of an input and an output that may overwrite it, each in one pair only."""
+        found = {}
+        for k, outputs in enumerate(self.made.inplace):
+            free = [i for i in outputs if i not in found.values()]
+            if free and self.xs[k].flags.c_contiguous:
+                found[k] = free[0]
+        return list(found.items())
+
+    def check(self, kernels, same=None):
+        """The launches give what the node means, also where they overwrite what they may."""
+        same = same or functools.partial(assert_close, TOLERANCE)
+        wanted = self.wanted
+        for inplace in {(), tuple(self.overwriting())}:
+            for got, want in zip(self.run(kernels, inplace), wanted, strict=True):
+                same(got, want)
+
+
+def assert_close(tolerances, got, want):
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    if kind(want.dtype) != "f":
+        np.testing.assert_array_equal(got, want)
+        return
+    tolerance = tolerances[want.dtype.name]
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    scale = np.abs(want[finite]).max(initial=1e-30)
+    np.testing.assert_allclose(got[finite], want[finite], tolerance, tolerance * scale)
+
+
+CASES = {}
+
+
+def case(group, name, *args):
+    CASES[f"{group}: {name}"] = Case(*args)
+
+
+def of(group):
+    """Run a test on each case of a group."""
+    names = [name for name in CASES if name.startswith(f"{group}: ")]
+    assert names
+    return pytest.mark.parametrize("name", names)
+
+
+# ---------------------------------------------------------------- single ops
+
+
+for (name, op), dtype in itertools.product(
+    ELEMENTWISE.items(), ("float32", "float64", "int64", "uint8", "bool")
+):
+    if accepts(op, np.dtype(dtype)) and not is_random(op):
+        case("elementwise", f"{name} {dtype}", op, *c_operands(op, np.dtype(dtype)))
+for name, op in ELEMENTWISE.items():
+    if is_random(op):
+        numbers = [np.array(v, np.uint64) for v in (2**40 + 7, 2**33 + 5, 3)]
+        group = "random" if op.name == "random_uniform" else "elementwise"
+        case(group, name, op, *numbers)
+        case(group, f"{name} of odd length", type(op)((5, 333), op.dtype), *numbers)
+for dtype, names in ((BF16, ELEMENTWISE), (np.dtype("float16"), ("add", "exp", "where"))):
+    case("sixteen bits", f"to {dtype}", Astype(dtype), array(1000))
+    for name in names:
+        if accepts(op := ELEMENTWISE[name], dtype):
+            dtypes = operand_dtypes(op, dtype)
+            xs = [draw(d, (3, 77), *op.domain, seed) for seed, d in enumerate(dtypes)]
+            case("sixteen bits", f"{name} {dtype}", op, *xs)
+for name, (op, xs) in STRUCTURAL.items():
+    small = [x.astype(F32) if x.dtype == np.float64 else x for x in xs]
+    found = Case(op, *small)
+    if found.made is not None:
+        CASES[f"structural: {name}"] = found
+
+
+# ---------------------------------------------------------------- how operands lie in memory
+
+
+SHAPES = {
+    "equal": ((3, 4, 5), (3, 4, 5)),
+    "scalar": ((3, 4, 5), ()),
+    "row": ((3, 4, 5), (5,)),
+    "column": ((3, 4, 8), (4, 1)),
+    "channel": ((2, 3, 4, 4), (3, 1, 1)),
+    "outer product": ((7, 1), (1, 9)),
+    "both repeated": ((2, 1, 5, 1), (3, 1, 4)),
+    "one element": ((1, 1), (1,)),
+    "many blocks": ((40, 1001), (1001,)),
+}
+VIEWS = {
+    "transposed": lambda x: x.transpose(2, 0, 1),
+    "steps": lambda x: x[:, ::2, 1::3],
+    "reversed": lambda x: x[::-1, :, ::-1],
+    "one column": lambda x: x[:, :, 1:2],
+    "columns": lambda x: x[:, :, 4:8],
+    "columns that begin between vectors": lambda x: x[:, :, 1:5],
+    "rows": lambda x: x[:, 1:4],
+    "new axes": lambda x: x[None, :, None],
+}
+for name, shapes in SHAPES.items():
+    case("memory", name, Add(), *(aligned(array(*s, seed=i)) for i, s in enumerate(shapes)))
+for (name, view), dtype in itertools.product(VIEWS.items(), ("float32", "float64", "int8")):
+    x = view(aligned(array(4, 6, 8, dtype=dtype)))
+    case("memory", f"{name} {dtype}", Add(), x, array(*x.shape, dtype=dtype, seed=1))
+    case("memory", f"{name} {dtype} copied", Copy(), x)
+    case("memory", f"{name} {dtype} summed over rows", Sum((0,)), x)
+    case("memory", f"{name} {dtype} summed over columns", Sum((x.ndim - 1,)), x)
+for shape, axes in (((192, 256), (1, 0)), ((8, 32, 8, 16), (3, 2, 1, 0))):
+    x = aligned(array(*shape)).transpose(axes)
+    case("memory", f"tiles of {shape}", Add(), x, array(*x.shape, seed=1))
+
+
+# ---------------------------------------------------------------- reductions
+
+
+AXES = [axes for n in (1, 2, 3, 4) for axes in itertools.combinations(range(4), n)]
+for axes in AXES:
+    x = aligned(array(3, 5, 4, 70))
+    case("reduction", f"{axes}", Sum(axes), x)
+    case("reduction", f"{axes} transposed", Sum(axes), x.transpose(3, 1, 0, 2))
+for op, dtype in itertools.product(
+    (Sum, Prod, Max, Min), ("float64", "float16", "int8", "int32", "uint8", "bool")
+):
+    for axis in (0, 1):
+        case("reduction", f"{op.name} {dtype} {axis}", op((axis,)), array(6, 67, dtype=dtype))
+LONG = [
+    *[((200_001,), (0,)), ((2, 90_001), (1,)), ((40_000, 3), (0,)), ((30_000, 7, 2), (0, 2))],
+    *[((9, 9001), (0,)), ((5000, 130), (0,)), ((1000, 33), (1,)), ((3, 64, 1024), (0, 2))],
+]
+for (shape, axes), op in itertools.product(LONG, (Sum, Max)):
+    case("reduction", f"{op.name} of {shape} over {axes}", op(axes), aligned(array(*shape)))
+for op, place in itertools.product((Sum, Max, Min), (0, 33, 99)):
+    for value in (np.nan, np.inf, -np.inf):
+        x = array(100, 3)
+        x[place, 1] = value
+        for axis, v in enumerate((x, x.T.copy())):
+            case("reduction", f"{op.name} of {value} at {place}, {axis}", op((axis,)), v)
+MILLION = np.random.default_rng(0).random(1 << 20, dtype=np.float32)
+for size, shape in itertools.product((1 << 12, 1 << 20), ((-1,), (-1, 8), (64, -1))):
+    x = aligned(MILLION[:size].reshape(shape))
+    case("accuracy", f"{x.shape}", Sum((0,) if shape != (64, -1) else (1,)), x)
+
+
+LARGE_FIRST = np.ones(1 << 22, F32)  # beside which floats lose the others, one by one
+LARGE_FIRST[0] = 1 << 24
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr("minigraph.jit.cuda.geometry.BUSY", 1)  # so that one block does it all
+    case("one block", "sum", Sum((0,)), aligned(LARGE_FIRST))
+
+
+# ---------------------------------------------------------------- several ops in one kernel
+
+
+SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, 3.4e38, -2.5]
+
+
+def by_hand(x, axis):
+    e = ops.exp(x - ops.max(x, axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def batch_norm(x):
+    channels = x.shape[1]
+    running = [np.zeros(channels, F32), np.ones(channels, F32)]
+    weights = [mg.input(name, (channels,)) for name in ("weight", "bias")]
+    y = ops.relu(ops.batch_norm(x, *running, *weights, training=True))
+    return (y, *mg.grad((y * y).sum(), [x, *weights]))
+
+
+def layer_norm(x):
+    y = ops.layer_norm(x, x.shape[1:])
+    return y, *mg.grad((y * y * y).sum(), [x])
+
+
+def long_chain(x):
+    for i in range(6):
+        x = ops.tanh(x * (i + 0.5) + 1)
+    return x
+
+
+FUNCTIONS = {
+    "chain": long_chain,
+    "several results": lambda x: (ops.exp(x), ops.exp(x) * x + 1, (ops.exp(x) * x).sum(1)),
+    "softmax": lambda x: by_hand(x, 1) * 2,
+    "softmax of columns": lambda x: by_hand(x, 0) + 1,
+    "logsumexp": lambda x: ops.logsumexp(x, 1) - 1,
+    "layer norm": layer_norm,
+    "variance": lambda x: (ops.var(x, 1) + 1, ops.var(x) + 1),
+    "columns": lambda x: ((x * x).sum(0) * 2 + 1, x.max(0) - x.min(0)),
+    "outer sum": lambda x: x.mean(1, keepdims=True) * 2 + ops.abs(x),
+    "dropout": lambda x: ops.dropout(x, 0.5) * 2 + 1,
+    "float16": lambda x: (x.astype("float16") * 3 + x.astype("float16")).astype("float32") + x,
+    "bool": lambda x: ops.where(x * 2 > 0.5, x, 0) + 1,
+}
+ROWS = [(1, 31), (5, 33), (3, 4097), (40, 1000), (9, 80_000), (700, 2)]
+IMAGES = [(2, 8, 5, 5), (16, 8, 64, 64), (2, 3, 7, 9)]
+
+
+LIMITS = Gathering(8 << 20, 512 << 20)
+
+
+def units(ys, value=None):
+    """Return each generated kernel of a graph at level 3, with what reaches its inputs."""
+    inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
+    before = Graph(inputs, tuple(ys))
+    graph = optimize(before, pipeline(3, False, 2, limits=LIMITS))[-1][0]
+    values = {x: x.numpy() for x in graph if isinstance(x, Parameter)}
+    for i, x in enumerate(graph.inputs):
+        given = value is not None and x.shape == value.shape
+        values[x] = value if given else array(*x.shape, dtype=x.dtype, seed=i)
+    for node in graph:
+        if node in values:
+            continue
+        xs = [values[x] for x in node.inputs]
+        with np.errstate(all="ignore"):
+            values[node] = compute(node, *xs)
+        if isinstance(node.op, Fused | Together):
+            yield Case(node.op, *xs)
+
+
+def functions(group, name, ys, value=None):
+    for i, found in enumerate(units(ys, value)):
+        CASES[f"{group}: {name}, kernel {i}"] = found
+
+
+def listed(ys):
+    return ys if isinstance(ys, tuple) else (ys,)
+
+
+for (name, build), shape in itertools.product(FUNCTIONS.items(), ROWS):
+    functions("fused", f"{name} {shape}", listed(build(mg.input("x", shape))))
+for shape in IMAGES:
+    functions("fused", f"batch norm {shape}", batch_norm(mg.input("x", shape)))
+blocks = mg.input("x", (2, 4, 5, 5, 16))
+centred = blocks - ops.mean(blocks, (0, 2, 3), keepdims=True)
+functions("fused", "lanes", ((blocks * blocks).sum((0, 2, 3)), ops.exp(centred) + 1))
+special = np.resize(np.array(SPECIAL, F32), (16, 40))
+special[8:] = array(8, 40)
+for i, number in enumerate(SPECIAL[:5]):
+    special[8 + i, 3 * i] = number
+for name, build in FUNCTIONS.items():
+    functions("special", name, listed(build(mg.input("x", special.shape))), special)
+
+
+# ---------------------------------------------------------------- several kernels in one launch
+
+
+def updates(layers):
+    """Adam's, of weights of different lengths."""
+    nn.manual_seed(0)
+    net = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(layers)))
+    x = mg.input("x", (4, layers[0]))
+    return tuple(optim.Adam(net.parameters()).minimize((net(x) ** 2).mean()).values())
+
+
+def updates_of_vectors(sizes):
+    """Adam's of parameters of these lengths, whose gradients are given."""
+    pairs = [
+        (mg.Parameter(array(n), f"w{i}"), mg.input(f"g{i}", (n,))) for i, n in enumerate(sizes)
+    ]
+    loss = mg.ops.sum(sum((w * g).sum() for w, g in pairs))
+    return tuple(optim.Adam([w for w, _ in pairs]).minimize(loss).values())
+
+
+# As those of a residual network: most are vectors, a few are long, some end between vectors.
+LENGTHS = [*(64 << i % 4 for i in range(100)), *(4095 + i for i in range(58)), 300_001, 1 << 21]
+functions("together", "adam", updates((7, 33, 100, 3)))
+functions("together", "adam of 160", updates_of_vectors(LENGTHS))
+vectors = [mg.input(f"x{i}", (n,)) for i, n in enumerate((1, 1000, 4097))]
+functions("together", "several texts", [f(x) for x in vectors for f in (ops.exp, ops.negative)])
+long = mg.input("long", (1 << 18,))
+functions("together", "a long sum", [long.sum() * 2 + 1, *map(ops.exp, vectors)])
+many = [mg.input(f"x{i}", (i + 1,)) for i in range(400)]
+functions("together", "more than an argument holds", list(map(ops.exp, many)))
+
+
+# ---------------------------------------------------------------- compiling
+
+
+def sources():
+    """All texts, each once."""
+    found = (launch.source for c in CASES.values() for launch in c.made.launches)
+    return sorted(set(found), key=lambda source: source.name)
+
+
+# ---------------------------------------------------------------- tests that the device shares
+
+
+def check_sum_of_a_block(kernels):
+    """A thread adds floats over short stretches only."""
+    (launch,) = CASES["one block: sum"].made.launches
+    assert launch.grid == (1, 1, 1)
+    (y,) = CASES["one block: sum"].run(kernels)
+    np.testing.assert_allclose(y, LARGE_FIRST.sum(dtype=np.float64), 1e-5)
+
+
+def check_error_of_a_sum(name, kernels):
+    """The error of a sum does not grow with its length."""
+    (y,) = CASES[name].run(kernels)
+    exact = CASES[name].xs[0].sum(CASES[name].node.op.axes, np.float64, keepdims=True)
+    assert np.abs(y - exact).max() < 1e-6 * exact.max()
