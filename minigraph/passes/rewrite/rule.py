@@ -1,18 +1,20 @@
 """Rewrite rules, and applying them to a graph.
 
-Most rules are written as the mathematics they are, a function that builds both sides:
+Most rules are written as the mathematics they are, in tables: by name, a function that gives both
+sides.
 
-    @rule
-    def double_negation(x: Node) -> Sides:
-        return -(-x), x
+    rules(
+        double_negation=lambda x: (-(-x), x),
+        times_one=lambda x: (x * 1, x),
+    )
 
-What depends on attributes or shapes is a function of the node, for one class of ops:
+A rule that depends on attributes or shapes is a function of a node with one of some ops:
 
     @rule_on(Concat)
     def concat_of_one(node: Node) -> Node | None:
         return node.inputs[0] if len(node.inputs) == 1 else None
 
-Which rules there are, and what they may change, is the business of the modules that hold them.
+This module knows no rule; the modules that hold rules know what these may change.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, as_dtype, constant
 from minigraph.ops.shape import broadcast_to
@@ -32,7 +33,7 @@ from minigraph.passes.rewrite.fact import filled_with
 
 Sides = tuple[Node, Node | float]
 
-TRIES = 16  # of rules after one another at one node: the last defence against two that alternate
+TRIES = 16  # rules in a row at one node, at most: ends two rules that undo each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +52,12 @@ class Pattern:
         """The expression with the operands of commutative ops in every order."""
         return tuple(_orders(self.expression))
 
-    def match(
-        self, node: Node, inner: Callable[[Node], bool] = lambda node: True
-    ) -> Iterator[tuple[Node, ...]]:
-        """Yield what the variables stand for, for each way in which `node` is an instance.
-
-        Every node between `node` and the variables has to satisfy `inner`: a fusion, which takes
-        those nodes away, asks that they have no other reader and are no outputs.
-        """
+    def match(self, node: Node) -> Iterator[tuple[Node, ...]]:
+        """Yield what the variables stand for, for each way in which `node` is an instance."""
         for form in self.forms:
-            found = _match(form, node, inner)
-            if found is not None:
-                yield tuple(found[x] for x in self.variables)
+            bound = _match(form, node)
+            if bound is not None:
+                yield tuple(bound[x] for x in self.variables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +65,10 @@ class Rule:
     """A rewrite of single nodes.
 
     name      what reports call it
-    roots     the classes of ops at which it is tried
-    operands  those that have to be among the ops of the operands, so that most nodes cost little
+    roots     the classes of the ops that it may replace
     apply     return the node to put in place of the given one, None where the rule does not fit
-    sides     of a rule that is a pattern: return both sides as expressions of the variables
+    operands  ops that must be among those of the inputs: a quick test that most nodes fail
+    sides     for a rule of a table: the function that gives both sides
     exact     whether no bit changes; otherwise results agree to rounding
     """
 
@@ -85,43 +80,30 @@ class Rule:
     exact: bool = True
 
 
-@overload
-def rule(build: Callable[..., Sides], /) -> Rule: ...
-
-
-@overload
-def rule(
-    *, when: Callable[..., bool] = ..., exact: bool = ..., **dtypes: str
-) -> Callable[[Callable[..., Sides]], Rule]: ...
-
-
-def rule(
-    build: Callable[..., Sides] | None = None,
+def rules(
+    when: Callable[..., bool] = lambda *nodes: True,
     /,
     *,
-    when: Callable[..., bool] = lambda *nodes: True,
     exact: bool = True,
-    **dtypes: str,
-) -> Rule | Callable[[Callable[..., Sides]], Rule]:
-    """Make a rule of a function that returns (before, after), `after` perhaps as a number.
+    dtype: str = "float32",
+    **sides: Callable[..., Sides],
+) -> tuple[Rule, ...]:
+    """Make rules of functions that return (before, after), `after` perhaps as a number.
 
-    The result is broadcast to the shape of what it replaces.  The rule does not fit where `when`,
+    The result is broadcast to the shape of what it replaces.  A rule does not fit where `when`,
     which gets the same arguments, is false, or where the result has another dtype.
 
-    dtypes  of the arguments that cannot be float32, for the ops of `before` check what they get; an
-            argument stands for a node of any dtype all the same
+    dtype  of the variables that `before` is made with, for ops that refuse float32; a variable
+           stands for a node of any dtype all the same
     """
-    if build is None:
-        return lambda fn: _rule(fn, when, exact, dtypes)
-    return _rule(build, when, exact, dtypes)
+    return tuple(_rule(name, build, when, exact, dtype) for name, build in sides.items())
 
 
 def _rule(
-    build: Callable[..., Sides], when: Callable[..., bool], exact: bool, dtypes: Mapping[str, str]
+    name: str, build: Callable[..., Sides], when: Callable[..., bool], exact: bool, dtype: str
 ) -> Rule:
-    names = inspect.signature(build).parameters
-    specs = [Spec((), as_dtype(dtypes.get(name, "float32"))) for name in names]
-    variables = tuple(Node(Input(n), (), (s,)) for n, s in zip(names, specs, strict=True))
+    spec = Spec((), as_dtype(dtype))
+    variables = tuple(Node(Input(x), (), (spec,)) for x in inspect.signature(build).parameters)
     before = Pattern(build(*variables)[0], variables)
 
     def apply(node: Node) -> Node | None:
@@ -134,16 +116,16 @@ def _rule(
 
     root, known = before.expression, set(variables)
     operands = frozenset(type(x.op) for x in root.inputs if x not in known)
-    return Rule(_title(build), (type(root.op),), apply, operands, build, exact)
+    return Rule(_title(name), (type(root.op),), apply, operands, build, exact)
 
 
 def rule_on(*roots: type[Op]) -> Callable[[Callable[[Node], Node | None]], Rule]:
     """Make a rule of a function that gets the nodes with such ops and may return a new one."""
-    return lambda fn: Rule(_title(fn), roots, fn)
+    return lambda fn: Rule(_title(fn.__name__), roots, fn)
 
 
-def _title(fn: Callable[..., object]) -> str:
-    return fn.__name__.replace("_", " ")
+def _title(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def rules_in(namespace: Mapping[str, object]) -> tuple[Rule, ...]:
@@ -187,28 +169,24 @@ def rewrite(graph: Graph, rules: Sequence[Rule], notes: Notes) -> Graph:
     return graph.map(lambda node, inputs: settle(node.replace(inputs), TRIES))
 
 
-def _match(form: Node, node: Node, inner: Callable[[Node], bool]) -> dict[Node, Node] | None:
+def _match(form: Node, node: Node) -> dict[Node, Node] | None:
     """Return what each variable of `form` stands for if `node` is an instance, else None."""
-    found: dict[Node, Node] = {}
+    bound: dict[Node, Node] = {}
     pending = [(form, node)]
     while pending:
         expected, given = pending.pop()
         op = expected.op
         if isinstance(op, Input):
-            if found.setdefault(expected, given) is not given:
+            if bound.setdefault(expected, given) is not given:
                 return None
         elif isinstance(op, Constant):
             if not _same_number(filled_with(given), op.value.item()):
                 return None
-        elif (
-            given.op != op
-            or len(given.inputs) != len(expected.inputs)
-            or not (given is node or inner(given))
-        ):
+        elif given.op != op or len(given.inputs) != len(expected.inputs):
             return None
         else:
             pending.extend(zip(expected.inputs, given.inputs, strict=True))
-    return found
+    return bound
 
 
 def _same_number(x: float | None, y: float) -> bool:

@@ -1,22 +1,28 @@
 """Level 1: cheaper expressions of the same values, bit for bit.
 
-A rule holds for NaN, infinities and both zeros, and for integers that wrap around; this is why
-x + 0 stays, which is 0.0 for x = -0.0, and x + -0.0 goes.  Only powers agree to rounding: the
-library's `pow` is not exact.  For those that hold for ordinary numbers only, see `fast_math`.
+Every rule holds for NaN, infinities, both zeros, and integers that wrap around.  So x + 0 stays,
+because it is 0.0 where x is -0.0, while x + -0.0 becomes x.  Only the rules for powers change
+results, by rounding, because the library's `pow` is not exact.  Rules that do not hold for NaN,
+infinities or zeros are in `fast_math`.
 """
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
+
+import numpy as np
 
 from minigraph import ops
-from minigraph.graph import BOOL, Graph, Node
+from minigraph.errors import GraphError
+from minigraph.graph import BOOL, Constant, Graph, Item, Node, Op, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Abs, Rounding, Sign
-from minigraph.ops.elementwise import Astype, kind
-from minigraph.ops.shape import StopGradient
+from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind
+from minigraph.ops.shape import BroadcastTo, StopGradient, broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite import broadcasting, folding, view
+from minigraph.passes.rewrite import view
 from minigraph.passes.rewrite.fact import (
     filled_with,
     is_bool,
@@ -26,93 +32,25 @@ from minigraph.passes.rewrite.fact import (
     is_normal,
     never_negative,
 )
-from minigraph.passes.rewrite.rule import Sides, rewrite, rule, rule_on, rules_in
+from minigraph.passes.rewrite.rule import Sides, rewrite, rule_on, rules, rules_in
+
+FOLDED = 1 << 16  # elements that a folded constant may have, even if its operands have fewer
+
+# Exact for integers and bools; `fast_math` applies these rules to floats too.
+CANCELLING: dict[str, Callable[..., Sides]] = {
+    "difference_with_itself": lambda x: (x - x, 0),
+    "times_zero": lambda x: (x * 0, 0),
+}
+# Exact for what is never negative; `fast_math` applies this rule to all floats.
+ROOT: dict[str, Callable[..., Sides]] = {
+    # Of -0.0 they are 0.0 and -0.0, of -inf they are inf and NaN.
+    "power_half": lambda x: (x**0.5, ops.sqrt(x)),
+}
 
 
-def are_exact(*nodes: Node) -> bool:
+def _is_exact(*nodes: Node) -> bool:
     """Whether the operands are integers or bools, with which arithmetic does not round."""
     return not any(map(is_float, nodes))
-
-
-# ---------------------------------------------------------------- sums
-
-
-@rule
-def double_negation(x: Node) -> Sides:
-    return ops.negative(-x), x
-
-
-@rule
-def plus_nothing(x: Node) -> Sides:
-    return x + -0.0, x
-
-
-@rule
-def minus_nothing(x: Node) -> Sides:
-    return x - 0.0, x
-
-
-@rule
-def nothing_minus(x: Node) -> Sides:
-    return -0.0 - x, -x
-
-
-@rule
-def plus_negation(x: Node, y: Node) -> Sides:
-    return x + -y, x - y
-
-
-@rule
-def minus_negation(x: Node, y: Node) -> Sides:
-    return x - -y, x + y
-
-
-@rule(when=are_exact)
-def difference_with_itself(x: Node) -> Sides:
-    return x - x, 0
-
-
-# ---------------------------------------------------------------- products
-
-
-@rule
-def times_one(x: Node) -> Sides:
-    return x * 1, x
-
-
-@rule
-def times_minus_one(x: Node) -> Sides:
-    return x * -1, -x
-
-
-@rule(when=are_exact)
-def times_zero(x: Node) -> Sides:
-    return x * 0, 0
-
-
-@rule
-def product_of_negations(x: Node, y: Node) -> Sides:
-    return -x * -y, x * y
-
-
-@rule
-def quotient_of_negations(x: Node, y: Node) -> Sides:
-    return -x / -y, x / y
-
-
-@rule
-def over_one(x: Node) -> Sides:
-    return x / 1, x
-
-
-@rule
-def over_minus_one(x: Node) -> Sides:
-    return x / -1, -x
-
-
-@rule
-def one_over(x: Node) -> Sides:
-    return 1 / x, ops.reciprocal(x)
 
 
 def _is_power_of_two(x: Node, c: Node) -> bool:
@@ -122,195 +60,157 @@ def _is_power_of_two(x: Node, c: Node) -> bool:
     return abs(math.frexp(number)[0]) == 0.5 and is_normal(1 / number, c.dtype)
 
 
-@rule(when=_is_power_of_two)
-def over_a_power_of_two(x: Node, c: Node) -> Sides:
-    return x / c, x * (1 / c)
+PATTERNS = (
+    # Sums.
+    *rules(
+        double_negation=lambda x: (ops.negative(-x), x),
+        plus_nothing=lambda x: (x + -0.0, x),
+        minus_nothing=lambda x: (x - 0.0, x),
+        nothing_minus=lambda x: (-0.0 - x, -x),
+        plus_negation=lambda x, y: (x + -y, x - y),
+        minus_negation=lambda x, y: (x - -y, x + y),
+    ),
+    *rules(_is_exact, **CANCELLING),
+    # Products.
+    *rules(
+        times_one=lambda x: (x * 1, x),
+        times_minus_one=lambda x: (x * -1, -x),
+        product_of_negations=lambda x, y: (-x * -y, x * y),
+        quotient_of_negations=lambda x, y: (-x / -y, x / y),
+        over_one=lambda x: (x / 1, x),
+        over_minus_one=lambda x: (x / -1, -x),
+        one_over=lambda x: (1 / x, ops.reciprocal(x)),
+    ),
+    *rules(_is_power_of_two, over_a_power_of_two=lambda x, c: (x / c, x * (1 / c))),
+    *rules(
+        _is_exact,
+        dtype="int32",
+        floor_over_one=lambda x: (x // 1, x),
+        remainder_of_one=lambda x: (x % 1, 0),
+    ),
+    # Powers and signs.
+    *rules(power_zero=lambda x: (x**0, 1)),  # of NaN too
+    *rules(
+        exact=False,
+        power_one=lambda x: (x**1, x),
+        power_two=lambda x: (x**2, ops.square(x)),
+        power_minus_one=lambda x: (x**-1, ops.reciprocal(x)),
+    ),
+    *rules(never_negative, exact=False, **ROOT),
+    *rules(
+        square_of_negation=lambda x: (ops.square(-x), ops.square(x)),
+        square_of_absolute=lambda x: (ops.square(abs(x)), ops.square(x)),
+    ),
+    *rules(lambda x: kind(x.dtype) != "u", absolute_of_negation=lambda x: (abs(-x), abs(x))),
+    *rules(
+        never_negative,
+        absolute_of_positive=lambda x: (abs(x), x),
+        relu_of_positive=lambda x: (ops.relu(x), x),
+    ),
+    # Choices and logic.
+    *rules(
+        maximum_of_equals=lambda x: (ops.maximum(x, x), x),
+        minimum_of_equals=lambda x: (ops.minimum(x, x), x),
+        where_true=lambda x, y: (ops.where(True, x, y), x),
+        where_false=lambda x, y: (ops.where(False, x, y), y),
+        double_not=lambda x: (
+            ops.logical_not(ops.logical_not(x)),
+            x if is_bool(x) else ops.not_equal(x, 0),
+        ),
+        not_equal_to=lambda x, y: (ops.logical_not(ops.equal(x, y)), ops.not_equal(x, y)),
+        not_unequal_to=lambda x, y: (ops.logical_not(ops.not_equal(x, y)), ops.equal(x, y)),
+        logical_and_of_equals=lambda x: (ops.logical_and(x, x), x),
+        logical_or_of_equals=lambda x: (ops.logical_or(x, x), x),
+        logical_and_true=lambda x: (ops.logical_and(x, True), x),
+        logical_or_false=lambda x: (ops.logical_or(x, False), x),
+    ),
+    *rules(
+        dtype="bool",
+        where_equals=lambda c, x: (ops.where(c, x, x), x),
+        where_in_where=lambda c, x, y, z: (
+            ops.where(c, ops.where(c, x, y), z),
+            ops.where(c, x, z),
+        ),
+        where_in_else=lambda c, x, y, z: (
+            ops.where(c, x, ops.where(c, y, z)),
+            ops.where(c, x, z),
+        ),
+    ),
+    *rules(
+        lambda c, x, y: is_bool(c),
+        dtype="bool",
+        where_not=lambda c, x, y: (ops.where(ops.logical_not(c), x, y), ops.where(c, y, x)),
+    ),
+    *rules(
+        dtype="int32",
+        and_of_equals=lambda x: (x & x, x),
+        or_of_equals=lambda x: (x | x, x),
+        exclusive_or_of_equals=lambda x: (x ^ x, 0),
+        and_zero=lambda x: (x & 0, 0),
+        or_zero=lambda x: (x | 0, x),
+        exclusive_or_zero=lambda x: (x ^ 0, x),
+        double_inversion=lambda x: (~~x, x),
+    ),
+)
+
+# ---------------------------------------------------------------- constants and what is repeated
 
 
-@rule(when=are_exact, x="int32")
-def floor_over_one(x: Node) -> Sides:
-    return x // 1, x
+@rule_on(Op)
+def constant_folded(node: Node) -> Node | None:
+    """Compute what depends on constants only; of a bundle, the result that is read.
+
+    A result much larger than its operands costs more to keep than to compute, and a view costs
+    nothing to compute.  An op that refuses its operands is left to do so at the call.
+    """
+    source = node.inputs[0] if isinstance(node.op, Item) else node
+    operands = [x.op.value for x in source.inputs if isinstance(x.op, Constant)]
+    if not operands or len(operands) < len(source.inputs) or node.is_bundle:
+        return None
+    given = sum(x.size for x in operands)
+    limit = given if node.op.is_view else max(given, FOLDED)
+    if sum(spec.size for spec in source.specs) > limit:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            result = source.op.forward(*operands)
+    except GraphError:
+        return None
+    return constant(result[node.op.index] if isinstance(node.op, Item) else result, node.dtype)
 
 
-@rule(when=are_exact, x="int32")
-def remainder_of_one(x: Node) -> Sides:
-    return x % 1, 0
+@rule_on(Elementwise)
+def broadcast_later(node: Node) -> Node | None:
+    """Apply an op to what its operands repeat, and repeat the result if it is smaller now.
+
+    Gradients of sums and means are numbers that are broadcast to the shape of what was summed.
+    """
+    operands = [_unrepeated(x) for x in node.inputs]
+    if all(map(operator.is_, operands, node.inputs)):
+        return None
+    shape = broadcast_shapes(*(x.shape for x in operands))
+    if shape != node.shape and math.prod(shape) >= node.size:
+        return None
+    return broadcast_to(node.op(*operands), node.shape)
 
 
-# ---------------------------------------------------------------- powers
+def _unrepeated(x: Node) -> Node:
+    """Return the smallest expression that broadcasts to x."""
+    while isinstance(x.op, BroadcastTo):
+        (x,) = x.inputs
+    if isinstance(x.op, Constant) and x.ndim:
+        number = filled_with(x)
+        return x if number is None else constant(number, x.dtype)
+    return x
 
 
-@rule
-def power_zero(x: Node) -> Sides:
-    return x**0, 1  # of NaN too
-
-
-@rule(exact=False)
-def power_one(x: Node) -> Sides:
-    return x**1, x
-
-
-@rule(exact=False)
-def power_two(x: Node) -> Sides:
-    return x**2, ops.square(x)
-
-
-@rule(exact=False)
-def power_minus_one(x: Node) -> Sides:
-    return x**-1, ops.reciprocal(x)
-
-
-@rule(exact=False, when=never_negative)
-def power_half(x: Node) -> Sides:
-    return x**0.5, ops.sqrt(x)  # of -0.0 they are 0.0 and -0.0, of -inf inf and NaN
-
-
-@rule
-def square_of_negation(x: Node) -> Sides:
-    return ops.square(-x), ops.square(x)
-
-
-@rule
-def square_of_absolute(x: Node) -> Sides:
-    return ops.square(abs(x)), ops.square(x)
-
-
-@rule(when=lambda x: kind(x.dtype) != "u")
-def absolute_of_negation(x: Node) -> Sides:
-    return abs(-x), abs(x)
-
-
-@rule(when=never_negative)
-def absolute_of_positive(x: Node) -> Sides:
-    return abs(x), x
-
-
-@rule(when=never_negative)
-def relu_of_positive(x: Node) -> Sides:
-    return ops.relu(x), x
+# ---------------------------------------------------------------- attributes
 
 
 @rule_on(Rounding)
 def rounding_of_integral(node: Node) -> Node | None:
     (x,) = node.inputs
     return x if is_integral(x) else None
-
-
-# ---------------------------------------------------------------- choices and logic
-
-
-@rule
-def maximum_of_equals(x: Node) -> Sides:
-    return ops.maximum(x, x), x
-
-
-@rule
-def minimum_of_equals(x: Node) -> Sides:
-    return ops.minimum(x, x), x
-
-
-@rule
-def where_true(x: Node, y: Node) -> Sides:
-    return ops.where(True, x, y), x
-
-
-@rule
-def where_false(x: Node, y: Node) -> Sides:
-    return ops.where(False, x, y), y
-
-
-@rule(c="bool")
-def where_equals(c: Node, x: Node) -> Sides:
-    return ops.where(c, x, x), x
-
-
-@rule(c="bool", when=lambda c, x, y: is_bool(c))
-def where_not(c: Node, x: Node, y: Node) -> Sides:
-    return ops.where(ops.logical_not(c), x, y), ops.where(c, y, x)
-
-
-@rule(c="bool")
-def where_in_where(c: Node, x: Node, y: Node, z: Node) -> Sides:
-    return ops.where(c, ops.where(c, x, y), z), ops.where(c, x, z)
-
-
-@rule(c="bool")
-def where_in_else(c: Node, x: Node, y: Node, z: Node) -> Sides:
-    return ops.where(c, x, ops.where(c, y, z)), ops.where(c, x, z)
-
-
-@rule
-def double_not(x: Node) -> Sides:
-    not_not = ops.logical_not(ops.logical_not(x))
-    return not_not, x if is_bool(x) else ops.not_equal(x, 0)
-
-
-@rule
-def not_equal_to(x: Node, y: Node) -> Sides:
-    return ops.logical_not(ops.equal(x, y)), ops.not_equal(x, y)
-
-
-@rule
-def not_unequal_to(x: Node, y: Node) -> Sides:
-    return ops.logical_not(ops.not_equal(x, y)), ops.equal(x, y)
-
-
-@rule
-def logical_and_of_equals(x: Node) -> Sides:
-    return ops.logical_and(x, x), x
-
-
-@rule
-def logical_or_of_equals(x: Node) -> Sides:
-    return ops.logical_or(x, x), x
-
-
-@rule
-def logical_and_true(x: Node) -> Sides:
-    return ops.logical_and(x, True), x
-
-
-@rule
-def logical_or_false(x: Node) -> Sides:
-    return ops.logical_or(x, False), x
-
-
-@rule(x="int32")
-def and_of_equals(x: Node) -> Sides:
-    return x & x, x
-
-
-@rule(x="int32")
-def or_of_equals(x: Node) -> Sides:
-    return x | x, x
-
-
-@rule(x="int32")
-def exclusive_or_of_equals(x: Node) -> Sides:
-    return x ^ x, 0
-
-
-@rule(x="int32")
-def and_zero(x: Node) -> Sides:
-    return x & 0, 0
-
-
-@rule(x="int32")
-def or_zero(x: Node) -> Sides:
-    return x | 0, x
-
-
-@rule(x="int32")
-def exclusive_or_zero(x: Node) -> Sides:
-    return x ^ 0, x
-
-
-@rule(x="int32")
-def double_inversion(x: Node) -> Sides:
-    return ~~x, x
-
-
-# ---------------------------------------------------------------- attributes
 
 
 @rule_on(Abs, Relu, Sign)
@@ -342,13 +242,13 @@ def stopped_gradient(node: Node) -> Node | None:
     return node.inputs[0]
 
 
-EXACT = (*folding.RULES, *broadcasting.RULES, *view.RULES, *rules_in(globals()))
+EXACT = (*rules_in(globals()), *view.RULES, *PATTERNS)
 
 
 def simplify(graph: Graph, notes: Notes) -> Graph:
     """Fold constants, compute before broadcasting, and drop what changes nothing.
 
-    All at once, since each makes work for the others: what is folded may be a 1, and what remains
-    of a product with 1 may be a view of a view.
+    All in one pass, because each rule makes work for others: what is folded may be a 1, and a
+    product with 1 may leave a view of a view.
     """
     return rewrite(graph, EXACT, notes)

@@ -12,8 +12,8 @@ from minigraph import ops
 from minigraph.graph import Graph
 from minigraph.ops.shape import Flip, PermuteDims, Reshape
 from minigraph.passes.rewrite import fast_math
-from minigraph.passes.rewrite.rule import Pattern, rewrite
-from minigraph.passes.rewrite.simplification import EXACT, simplify, times_one
+from minigraph.passes.rewrite.rule import Pattern, rewrite, rules
+from minigraph.passes.rewrite.simplification import EXACT, simplify
 
 
 def sum_of_product():
@@ -36,20 +36,6 @@ def test_a_variable_stands_for_one_node():
     assert not list(pattern.match(X * Y - X * 1))
 
 
-def test_inner_nodes_can_be_refused():
-    """As a fusion does, which takes them away."""
-    product = X * Y
-    graph = Graph((X, Y, ROW), (product + ROW, product))
-    outputs, users = set(graph.outputs), graph.users()
-
-    def disappears(node):
-        return len(users[node]) == 1 and node not in outputs
-
-    assert list(sum_of_product().match(graph.outputs[0]))
-    assert not list(sum_of_product().match(graph.outputs[0], disappears))
-    assert list(sum_of_product().match(X * Y + ROW, lambda node: node.op == product.op))
-
-
 def test_a_node_with_more_operands_is_another():
     a, b = mg.input("a", (1,)), mg.input("b", (1,))
     pattern = Pattern(ops.concat([a, b]), (a, b))
@@ -70,7 +56,8 @@ def test_a_constant_of_a_pattern_is_any_that_is_filled_with_it():
 
 def test_a_rule_finds_a_constant_behind_a_view():
     y = Y * ops.broadcast_to(np.ones((30,), "float32"), (5, 30))
-    graph, fired = run(lambda g, notes: rewrite(g, [times_one], notes), Graph((Y,), (y,)))
+    times_one = rules(times_one=lambda x: (x * 1, x))
+    graph, fired = run(lambda g, notes: rewrite(g, times_one, notes), Graph((Y,), (y,)))
     assert graph.outputs[0] is Y and fired == {"times one": 1}
 
 
@@ -115,6 +102,7 @@ def test_the_work_is_linear_in_the_number_of_nodes():
         calls = 0
         run(lambda graph, notes: rewrite(graph, rules, notes), Graph((x,), (y,)))
         counts.append(calls)
+    assert counts[0] >= 500
     assert counts[2] - counts[1] <= 2.1 * (counts[1] - counts[0])
 
 

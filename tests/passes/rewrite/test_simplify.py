@@ -37,10 +37,10 @@ from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.ops.reduction import Max, Min, Prod, Sum
 from minigraph.ops.shape import Pad, Slice
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite import fact, folding
+from minigraph.passes.rewrite import fact
 from minigraph.passes.rewrite.rule import rewrite
 from minigraph.passes.rewrite.sharing import share_common
-from minigraph.passes.rewrite.simplification import EXACT, simplify
+from minigraph.passes.rewrite.simplification import EXACT, FOLDED, simplify
 
 # ---------------------------------------------------------------- every rule, on special values
 
@@ -382,7 +382,7 @@ def test_what_does_not_pay_or_fails_is_not_folded(expression):
 
 
 def test_a_large_result_of_large_operands_is_folded():
-    x = constant(np.arange(2.0 * folding.LIMIT))
+    x = constant(np.arange(2.0 * FOLDED))
     assert isinstance(run(simplify, Graph((), (x * x,)))[0].outputs[0].op, Constant)
 
 
