@@ -110,10 +110,12 @@ class _Fusion:
             self._place(node, reading, outside, first)
         elif node not in self.fusable:
             self._leave(node, max([first, *(group.begun for group in reading)]))
-            own = "moves elements" if node.op.is_view else "has a kernel of its own"
             maker = node.inputs[0] if isinstance(node.op, Item) else node
+            why = f"{maker.op.name} has a kernel of its own"
+            if node.op.is_view:
+                why = f"a kernel cannot read through {maker.op.name}"
             for users in reading.values():
-                self._stop(maker, users[0], f"{maker.op.name} {own}")
+                self._stop(maker, users[0], why)
         else:
             self._compute(node, reading, outside, first)
 
@@ -137,12 +139,12 @@ class _Fusion:
         home = max(reading, key=lambda group: group.begun, default=None)
         if home is not None and home.begun <= first:
             users = reading[home]
-            self._stop(node, users[0], "its result is needed before the kernel can run")
+            self._stop(node, users[0], "the result is needed before the kernel can run")
             home = None
         again = self._copies(node, [group for group in reading if group is not home], outside)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
-            self._stop(node, reading[home][0], "what it reads would have to be kept for longer")
+            self._stop(node, reading[home][0], "the inputs would have to stay in memory for longer")
             home = None
         if home is None or not self._take(home, node, reading[home], stored):
             home = Group(self._next(), self.when[node])

@@ -94,15 +94,15 @@ class Group:
         stored  whether somebody else reads it too
         """
         if len(self.members) >= MAX_NODES:
-            raise Unfit("the kernel is large enough")
+            raise Unfit(f"a kernel has at most {MAX_NODES} ops")
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
-            raise Unfit("the kernel would read too many arrays at once")
+            raise Unfit(f"a kernel reads at most {MAX_READS} arrays at once")
         found = {self.loops_of(node, user) for user in users}
         loops = found.pop()
         axes = {loop for loop in loops if loop is not None}
         if found or len(axes) < sum(n != 1 for n in node.shape):
-            raise Unfit("the kernel would read it at two places at once")
+            raise Unfit("the kernel would need two elements of the result at once")
         looped = any(user in self.looped for user in users)
         if isinstance(node.op, Reduction):
             self._check_reduction(node, axes, users)
@@ -141,13 +141,15 @@ class Group:
         if takes_index(node.op):
             in_order = [loop for loop in loops if loop is not None] == sorted(axes)
             if self.reduced is not None or not whole or not in_order:
-                raise Unfit("random numbers are counted along one flat axis")
+                raise Unfit(
+                    "the kernel does not run in the order in which random numbers are drawn"
+                )
         storable = axes == self.kept if self.reduced is not None else self._will_reduce(node)
         if stored and not (whole or storable):
-            raise Unfit("its result is stored and has fewer axes than the kernel")
+            raise Unfit("the result is stored, and has fewer axes than the kernel")
         each_row = self.reduced is None and not whole and len(self.extents) - 1 in axes
         if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
-            raise Unfit("it would be computed again for every row")
+            raise Unfit("the kernel would compute the op again for every row")
 
     def _will_reduce(self, node: Node) -> bool:
         """Whether a node is made of a reduction over as many elements as the kernel has.
@@ -167,7 +169,7 @@ class Group:
         extents = long_axes(node)
         free = [i for i in range(len(self.extents)) if i not in axes]
         if self.counts:
-            raise Unfit("random numbers are counted along one flat axis")
+            raise Unfit("the kernel does not run in the order in which random numbers are drawn")
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
                 raise Unfit("the kernel reduces over other axes")
@@ -179,7 +181,7 @@ class Group:
         if kept_inside(node) in BLOCKS:
             units, few = units // kept_inside(node), FEW_BLOCKS
         if again and reduces_down(node):
-            raise Unfit("the kernel would run along the outer axis more than once")
+            raise Unfit("the kernel would have to read whole columns twice")
         if again and units < few and math.prod(extents) > STRETCH:
             raise Unfit("the kernel would have too few rows to share among threads")
 

@@ -54,7 +54,7 @@ def fused(*ys, by=fuse_kernels):
 
 
 def reasons(*ys, by=fuse_kernels):
-    """Why neighbours were kept apart, as (op that is read, reader, reason)."""
+    """Why neighbours were not fused, as (op that is read, reader, reason)."""
     notes = Notes()
     by(of(*ys), notes)
     return [(stop.producer, stop.consumer, stop.reason) for stop in notes.stops]
@@ -134,14 +134,14 @@ def test_a_value_in_the_middle_may_be_an_output_too():
 def test_what_has_elements_of_its_own_is_not_stored_by_a_larger_kernel():
     r = ROW + 1
     assert fused(r * A + B, r) == ["[add]", "multiply add"]
-    assert ("add", "multiply", "its result is stored and has fewer axes than the kernel") in (
+    assert ("add", "multiply", "the result is stored, and has fewer axes than the kernel") in (
         reasons(r * A + B, r)
     )
 
 
 def test_what_is_costly_is_not_computed_again_for_each_row():
     assert fused(A * ops.exp(ROW) + B) == ["[exp]", "multiply add"]
-    assert ("exp", "multiply", "it would be computed again for every row") in (
+    assert ("exp", "multiply", "the kernel would compute the op again for every row") in (
         reasons(A * ops.exp(ROW) + B)
     )
 
@@ -149,18 +149,19 @@ def test_what_is_costly_is_not_computed_again_for_each_row():
 def test_a_value_at_two_places_at_once_is_computed_before():
     t = SQUARE * 2 + 1
     assert fused(t + t.T) == ["multiply add", "[add]"]
-    why = "the kernel would read it at two places at once"
+    why = "the kernel would need two elements of the result at once"
     assert ("add", "permute_dims", why) in reasons(t + t.T)
 
 
 def test_a_kernel_has_a_largest_number_of_ops_and_of_operands():
     sizes = [unit.count(" ") + 1 for unit in fused(chain(A, 250))]
     assert sum(sizes) == 250 and max(sizes) == MAX_NODES and len(sizes) == 3
-    assert "the kernel is large enough" in {why for *_, why in reasons(chain(A, 250))}
+    assert "a kernel has at most 100 ops" in {why for *_, why in reasons(chain(A, 250))}
     many = [mg.input(f"x{i}", (4,)) for i in range(2 * MAX_READS)]
     graph, _ = run(fuse_kernels, of(sum(many)))
     reads = [len(node.inputs) for node in graph if isinstance(node.op, Fused)]
     assert len(reads) == 3 and max(reads) == MAX_READS
+    assert "a kernel reads at most 24 arrays at once" in {why for *_, why in reasons(sum(many))}
 
 
 def test_empty_arrays_are_left_alone():
@@ -220,8 +221,10 @@ def test_views_between_kernels_stay_views():
     y = ops.exp(A * B)[::2, 4:] * 2 + 1
     assert fused(y) == ["multiply exp", "multiply add"]
     assert fused((A * B).reshape(8, 64) + 1) == ["[multiply]", "[add]"]
-    assert ("slice", "multiply", "slice moves elements") in reasons(y)
-    assert ("reshape", "add", "reshape moves elements") in reasons((A * B).reshape(8, 64) + 1)
+    assert ("slice", "multiply", "a kernel cannot read through slice") in reasons(y)
+    assert ("reshape", "add", "a kernel cannot read through reshape") in reasons(
+        (A * B).reshape(8, 64) + 1
+    )
 
 
 # ---------------------------------------------------------------- reductions
@@ -301,7 +304,7 @@ def test_running_statistics_are_computed_beside_the_batch_norm():
 
 def test_columns_are_not_run_over_twice():
     assert fused(softmax(A, 0)) == ["[max]", "subtract exp sum -> 2", "[divide]"]
-    why = "the kernel would run along the outer axis more than once"
+    why = "the kernel would have to read whole columns twice"
     assert set(reasons(softmax(A, 0))) == {
         ("sum", "divide", why),
         ("max", "subtract", why),
@@ -374,7 +377,7 @@ def test_random_numbers_are_drawn_before_what_runs_in_another_order():
     assert fused((noise * 2).sum(1)) == ["[random_uniform]", "multiply sum"]
     row = ops.random_uniform((32,))
     assert fused(A * row + 1) == ["[random_uniform]", "multiply add"]
-    flat = "random numbers are counted along one flat axis"
+    flat = "the kernel does not run in the order in which random numbers are drawn"
     for y in (noise.T * A, (noise * 2).sum(1), A * row + 1):
         assert flat in {why for *_, why in reasons(y)}
 
@@ -399,7 +402,7 @@ def test_what_would_keep_its_inputs_longer_is_computed_at_once():
     waits, later = left + right, ops.exp(x) @ w @ w
     assert fused(later * waits)[-1] == "[multiply]"
     assert fused((later * waits) @ w)[-2:] == ["[multiply]", "[matmul]"]
-    why = "what it reads would have to be kept for longer"
+    why = "the inputs would have to stay in memory for longer"
     assert ("add", "multiply", why) in reasons(later * waits)
     assert fused(later * (left + 1))[-1] == "add multiply"  # whose input is no larger than it is
     assert fused(later * (left[0] + x[:, :1]))[-1] == "add multiply"
@@ -470,33 +473,29 @@ def test_gathered_kernels_keep_their_several_results():
 
 
 def test_every_kernel_that_fusion_makes_can_be_generated():
-    """Also where what it foresaw did not come: then a group is divided, not given up."""
     row = ROW + 1
-    total = (row * A).sum(1)  # may store `row`? it has the reduced axis only
-    for ys in ((total, row), (A * 2 + row, row.sum(), row), (softmax(A, 1).sum(0), A.sum(1) * 2)):
-        graph, _ = run(fuse_kernels, of(*ys))
-        for node in graph:
+    total = (row * A).sum(1)
+    for ys, kernels in (
+        ((total, row), ["[add]", "multiply sum"]),
+        ((A * 2 + row, row.sum(), row), ["[add]", "multiply add", "[sum]"]),
+        (
+            (softmax(A, 1).sum(0), A.sum(1) * 2),
+            ["max subtract exp sum -> 2", "divide sum", "sum multiply"],
+        ),
+    ):
+        assert fused(*ys) == kernels
+        for node in run(fuse_kernels, of(*ys))[0]:
             if isinstance(node.op, Fused):
                 specialise(node.op.graph, [x.spec.strides for x in node.inputs])
 
 
 def test_a_group_that_no_kernel_computes_is_divided():
-    """That a sum over 32 of 16 will join, as the mean did, was a guess."""
+    """Fusion lets `stored` join because it expects a sum over 32 elements; one over 16 joins."""
     mean = A.mean(1, keepdims=True)
     stored = ops.exp(mean) + 1
-    graph, _ = run(fuse_kernels, of(stored * B, stored, (stored * B).sum(0)))
-    assert all("add" in unit or "sum" in unit for unit in units(graph) if "exp" in unit)
-
-
-def test_a_division_tells_which_neighbours_it_parts():
-    """A sum over 4 x 8 seemed to join, as it adds up no more elements than 16 rows of 32."""
-    total = mg.input("d", (16, 4, 8)).sum((1, 2)).reshape(16, 1)
-    stored = ops.exp(total) + 1
-    ys = (ops.tanh(stored * B) + 1, stored)
-    assert fused(*ys) == ["[sum]", "exp add", "multiply tanh add"]
-    assert reasons(*ys) == [
-        ("sum", "reshape", "the kernel runs over other axes"),
-        ("add", "multiply", "a result has fewer axes than the iteration space"),
+    assert fused(stored * B, stored, (stored * B).sum(0)) == [
+        "sum divide exp add multiply -> 2",
+        "multiply sum",
     ]
 
 
@@ -509,7 +508,7 @@ def test_the_work_is_linear_in_the_graph(monkeypatch):
     for count in (1000, 10_000):
         tried.clear()
         fuse_kernels(of(chain(A, count)), Notes())
-        assert len(tried) <= 1.1 * count
+        assert count - 1 <= len(tried) <= 1.1 * count
 
 
 def test_a_kernel_takes_the_place_of_what_it_computes():
