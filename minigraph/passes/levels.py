@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from minigraph.graph import Graph
-from minigraph.passes.kernels.expansion import take_apart
+from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
-from minigraph.passes.layout.layout import Costs, lay_out
+from minigraph.passes.layout.selection import Costs, lay_out
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
 from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.library.mixed_precision import compute_small
 from minigraph.passes.notes import Notes, PassRecord
+from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.fast_math import relax
-from minigraph.passes.rewrite.sharing import share_common
 from minigraph.passes.rewrite.simplification import simplify
 
 Pass = Callable[[Graph, Notes], Graph]
@@ -41,9 +41,9 @@ class Row(NamedTuple):
         return functools.wraps(self.rewrite)(functools.partial(self.rewrite, **{self.needs: value}))
 
 
-# In the order in which they run.  Library fusion looks for ops that FMA fusion takes away; FMA
-# fusion is to see what composed ops are made of, which depends on the layout of images; an
-# activation that no generated kernel has taken goes with the op before it.
+# In the order in which they run.  Library fusion comes before FMA fusion, which takes its ops away.
+# Composed ops are taken apart before FMA fusion, and after the choice of layouts, on which their
+# parts depend.  An activation joins the op before it only if no generated kernel has taken it.
 TABLE = (
     Row(compute_small, needs="amp"),
     Row(share_common, 1),
@@ -77,7 +77,7 @@ def pipeline(
 
     amp     the small type of `compute_small`, or "off"
     costs   measured times, without which no layouts are chosen
-    limits  of the updates that run together, without which each has a launch of its own
+    limits  the sizes of updates that run together; without them each has a launch of its own
     """
     given = {"amp": None if amp == "off" else amp, "costs": costs, "limits": limits, "": True}
     rows = [

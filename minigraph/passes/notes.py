@@ -1,4 +1,4 @@
-"""What a pass tells of its work."""
+"""What a pass reports of its work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Stop:
-    """Two ops, of which one reads the other, that are not one kernel, and why.
+    """Two neighbouring ops that were not fused, and why.
 
-    line  the user's, of the op that is read
+    producer  the op that is read
+    line      the user's line of the producer
     """
 
     producer: str

@@ -1,4 +1,4 @@
-"""Fused multiply-add: products that are added up become `fma3` and `fma4`."""
+"""Fused multiply-add: sums of products become `fma3` and `fma4`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Literal
 from minigraph.graph import BOOL, Graph, Node, Op, Shape
 from minigraph.ops.arithmetic import Add, Fma3, Fma4, Multiply, Negative, Square, Subtract
 from minigraph.ops.elementwise import broadcast_shapes
+from minigraph.passes.kernels.structural_order import StructuralOrder
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.order import StructuralOrder
 
 Sign = Literal["+", "-"]
 
@@ -27,7 +27,7 @@ SUMS: dict[type[Op], tuple[Sign, ...]] = {  # with the sign that each operand ha
 
 @dataclass(frozen=True)
 class Term:
-    """One of the things that are added up: a product of two factors, or one node, an addend."""
+    """A term of a sum: a product, which has two factors, or an addend, which is one node."""
 
     sign: Sign
     factors: tuple[Node, ...]
@@ -41,13 +41,13 @@ class Term:
 def fuse_fma(graph: Graph, notes: Notes) -> Graph:
     """Return the graph with products fused into their sums: a*b + c is fma3, a*b + c*d is fma4.
 
-    A sum is as large a tree of additions, and subtractions of terms, as there is whose inner nodes
-    have no reader outside.  Of k products and m addends it becomes k fma3 and m - 1 additions, or
-    one fma4 and k - 2 fma3 where m is 0; the signs are part of the ops.  A product that is an
+    A sum is the largest tree of additions, and subtractions of terms, whose inner nodes have no
+    reader outside of it.  With k products and m addends it becomes k fma3 and m - 1 additions; with
+    k products alone, one fma4 and k - 2 fma3.  The signs are part of the ops.  A product that is an
     output or has a second reader is an addend, and a sum without products stays as it is.
 
-    The order of the terms is made here, so the one in which the user wrote them changes no bit.
-    Besides rounding, that can change whether a sum overflows on its way.
+    The terms are added in an order that does not depend on how the user wrote them, so neither do
+    the bits of the result.  A new order may change rounding, and the overflow of a partial sum.
     """
     sums = find_sums(graph)
     order = StructuralOrder(graph)
@@ -60,7 +60,7 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
             replace(term, factors=tuple(sorted(islice(factors, len(term.factors)), key=order.key)))
             for term in sums[node]
         ]
-        (new,) = reduce(lambda x, y: add(x, y, notes), arrange(terms, order)).factors
+        (new,) = reduce(lambda x, y: add(x, y, notes), arrange_terms(terms, order)).factors
         return new
 
     return graph.map(
@@ -72,7 +72,7 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
 
 
 def find_sums(graph: Graph) -> dict[Node, list[Term]]:
-    """Return, by the node that ends it, the terms of each sum with a product and something else."""
+    """Return the terms of each sum of a product and other terms, by the last node of the sum."""
     roles = find_roles(graph)
     sums = {node: _terms(node, roles) for node in graph if roles.get(node) == "root"}
     return {
@@ -83,9 +83,9 @@ def find_sums(graph: Graph) -> dict[Node, list[Term]]:
 
 
 def find_roles(graph: Graph) -> dict[Node, str]:
-    """Return what nodes are to a sum: its "root", an "inner" node, a "product", the "sign" of one.
+    """Return the roles of nodes in sums: "root", "inner", "product", or "sign" of a product.
 
-    All but the root are no outputs and have one reader, which belongs to the sum.
+    Nodes other than roots are no outputs and have one reader, which belongs to the same sum.
     """
     outputs = set(graph.outputs)
     readers = graph.users()
@@ -98,7 +98,8 @@ def find_roles(graph: Graph) -> dict[Node, str]:
         elif isinstance(node.op, Negative) and above == "product":
             roles[node] = "sign"
         elif type(node.op) in SUMS and node.dtype != BOOL:
-            # A sum that is subtracted stays one: where it cancels, the zero has a sign.
+            # A sum that is subtracted stays a sum of its own, for the sign of its zeros:
+            # -0.0 - (a - a) is -0.0, but (-0.0 - a) + a is 0.0.
             added = above in ("root", "inner") and _is_added(node, readers[node][0])
             roles[node] = "inner" if added or (isinstance(node.op, Negative) and above) else "root"
     return roles
@@ -136,12 +137,12 @@ def _times(x: Sign, y: Sign) -> Sign:
     return "+" if x == y else "-"
 
 
-def arrange(terms: Iterable[Term], order: StructuralOrder) -> list[Term]:
+def arrange_terms(terms: Iterable[Term], order: StructuralOrder) -> list[Term]:
     """Return the terms in the order in which to add them up, those of one shape together.
 
-    First comes an addend, so that each product is one fma3; where there are only products, two of
-    equal shape, if there are.  Of what is left open the order is taken that makes the fewest
-    elements, small terms before they are repeated along the axes of others.
+    An addend comes first, so that each product is one fma3; if there are only products, two of
+    equal shape come first where possible.  Of the orders that remain, the one that computes the
+    fewest elements is taken: small terms are added before they are broadcast.
     """
     groups: dict[Shape, list[Term]] = {}
     for term in terms:
@@ -158,16 +159,16 @@ def arrange(terms: Iterable[Term], order: StructuralOrder) -> list[Term]:
 
     small = sorted(groups, key=lambda s: (math.prod(s), s))
     orders: Iterable[Sequence[Shape]] = itertools.permutations(small)
-    if len(small) > 4:  # too many
+    if len(small) > 4:  # too many permutations
         orders = ([s, *(t for t in small if t != s)] for s in small)
     return [term for s in min(orders, key=cost) for term in _of_one_shape(groups[s], order)]
 
 
 def _of_one_shape(terms: list[Term], order: StructuralOrder) -> list[Term]:
-    """Positive addends, products, negative addends; one of the latter goes first if it has to.
+    """Return positive addends, products, negative addends, with an addend first if there is any.
 
-    What comes after a product is subtracted and what comes right before it gives it its sign, so
-    nothing is negated.
+    An op that adds a product has signs for both of its terms, and addends after products are
+    subtracted, so nothing has to be negated.
     """
     terms = sorted(terms, key=lambda t: (t.sign, [order.key(x) for x in t.factors]))
     addends = [t for t in terms if not t.is_product]
@@ -176,7 +177,7 @@ def _of_one_shape(terms: list[Term], order: StructuralOrder) -> list[Term]:
 
 
 def add(x: Term, y: Term, notes: Notes) -> Term:
-    """Return the sum of two terms: an addend, which is negative only if both are addends and so."""
+    """Return the sum of two terms, an addend; it is negative only if both are negative addends."""
     sign: Sign = "+"
     op: Fma4 | Fma3 | Add | Subtract
     if x.is_product and y.is_product:

@@ -1,19 +1,20 @@
 """Fusion: which nodes become one generated kernel.
 
-The nodes are visited against the direction of the data.  Each joins the kernel that reads it first,
-if that kernel can take it; else a kernel begins with it.  So the kernels have begun in the reverse
-of an order in which they can run, and no cycle needs to be looked for.
+Nodes are visited from the outputs to the inputs.  Each joins the first kernel, in the order of
+execution, that reads it; if that kernel cannot take it, a new kernel begins with it.  So kernels
+begin in the reverse of an order in which they can run, and no fusion can create a cycle.
 
-A node that several kernels read is computed in the first and stored for the others; those compute
-it again where that costs less than reading it.  A node does not move into a later kernel if that
-would keep its inputs alive for longer than it is worth: the peak of memory does not rise.
+If several kernels read a node, the first of them computes and stores it.  Another kernel computes
+the node again where that costs less than reading it.  A node does not join a kernel that runs so
+much later that the node's inputs would raise the peak of memory.
 
-What kept neighbours apart stands, in words, in `notes.stops`.
+`notes.stops` says why neighbours were not fused.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 
 from minigraph.graph import Graph, Item, Node, in_place_of
@@ -24,8 +25,8 @@ from minigraph.jit.kernel import check_speed, specialise
 from minigraph.passes.kernels.group import Group, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes, Stop
 
-NEAR = 6  # ops that are worth computing again rather than storing their result
-PAGE = 4096  # bytes that it does not matter to keep
+NEAR = 6  # cheap ops that a kernel computes again rather than read their result, at most
+PAGE = 4096  # bytes that may be kept for longer
 
 
 def fuse_elementwise(graph: Graph, notes: Notes) -> Graph:
@@ -39,7 +40,7 @@ def fuse_kernels(graph: Graph, notes: Notes) -> Graph:
 
 
 class _Fusion:
-    """The state of the pass."""
+    """One run of the pass."""
 
     def __init__(self, graph: Graph, notes: Notes, reductions: bool) -> None:
         self.graph = graph
@@ -50,11 +51,10 @@ class _Fusion:
         self.order, self.when = self._times()
         self.last = {x: max((self.when[y] for y in ys), default=0) for x, ys in self.users.items()}
         self.begun = 0
-        self.alone: dict[Node, int] = {}  # nodes that stay as they are -> `begun`
+        self.alone: dict[Node, int] = {}  # nodes that stay as they are, with `begun` at that time
         self.groups: list[Group] = []
-        self.home: dict[Node, Group] = {}  # the kernel that computes a node first
-        self.copies: dict[Node, list[Group]] = {}  # others that compute it again
-        self.fused: dict[Node, tuple[Node]] = {}  # the results of kernels
+        self.kernels: dict[Node, list[Group]] = defaultdict(list)  # those that compute a node
+        self.fused: dict[Node, tuple[Node]] = {}  # for a node, the result of the kernel made for it
         for node in reversed(self.order):
             if node.inputs:
                 self._visit(node)
@@ -62,8 +62,8 @@ class _Fusion:
     def _times(self) -> tuple[list[Node], dict[Node, int]]:
         """Return the order of execution, and how many ops that no kernel takes ran before each.
 
-        What only outputs depend on, such as updates, runs at the end as far as kernels go, and as
-        soon as its inputs are there as far as memory goes.
+        The nodes of `_tail` come last in the order, but count as running as soon as their inputs
+        are there, which is when the memory of these could be freed.
         """
         tail = self._tail()
         order = self.graph.by_turn(last=tail)
@@ -78,9 +78,9 @@ class _Fusion:
         return order, when
 
     def _tail(self) -> set[Node]:
-        """Return the nodes that only outputs depend on, by way of nodes that kernels can take.
+        """Return the nodes that lead to outputs only, by way of nodes that kernels can take.
 
-        Updates, that is.  Wherever they were written, nothing else waits for them.
+        These are mainly the updates of parameters.
         """
         tail: set[Node] = set()
         for node in reversed(self.graph.order):
@@ -94,12 +94,9 @@ class _Fusion:
     def _visit(self, node: Node) -> None:
         reading: dict[Group, list[Node]] = {}
         outside = node in self.outputs
-        first = 0  # which of the readers that stay alone runs first
+        first = 0  # the number of the reader outside of kernels that runs first
         for user in dict.fromkeys(self.users[node]):
-            groups = [*self.copies.get(user, ())]
-            if user in self.home:
-                groups.append(self.home[user])
-            for group in groups:
+            for group in self.kernels[user]:
                 reading.setdefault(group, []).append(user)
             if user in self.alone:
                 outside = True
@@ -122,10 +119,10 @@ class _Fusion:
     def _place(
         self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
     ) -> None:
-        """Let each kernel that reads a view see to it itself."""
+        """Let each kernel that reads a view compute the view itself."""
         for group, users in reading.items():
             if self._take(group, node, users, stored=False):
-                self.copies.setdefault(node, []).append(group)
+                self.kernels[node].append(group)
             else:
                 outside = True
                 first = max(first, group.begun)
@@ -135,7 +132,7 @@ class _Fusion:
     def _compute(
         self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
     ) -> None:
-        """Put a node into the kernel that reads it first, or begin one with it."""
+        """Put a node into the kernel that reads it first, or begin a kernel with it."""
         home = max(reading, key=lambda group: group.begun, default=None)
         if home is not None and home.begun <= first:
             users = reading[home]
@@ -150,27 +147,27 @@ class _Fusion:
             home = Group(self._next(), self.when[node])
             home.begin(node)
             self.groups.append(home)
-        self.home[node] = home
+        self.kernels[node].append(home)
         for group in again:
             if group is not home and self._take(group, node, reading[group], stored=False):
-                self.copies.setdefault(node, []).append(group)
+                self.kernels[node].append(group)
             else:
                 home.stored.add(node)
 
     def _copies(self, node: Node, readers: list[Group], outside: bool) -> list[Group]:
-        """Return the kernels that had better compute a node again than read its result."""
+        """Return the kernels for which computing a node again costs less than reading it."""
         if not is_cheap(node):
             return []
         sources = self._sources(node)
         costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
         there = self.fusable.isdisjoint(sources - self.outputs)
         if there and not outside and max(costs, default=0) <= node.spec.nbytes:
-            return readers  # then it need not be stored: what it is made of takes its place
+            return readers  # then the node is not stored, and reading its sources costs no more
         large = {x for x in node.inputs if self._is_large(x, node)}
         return [group for group in readers if group.reads.keys() >= large]
 
     def _sources(self, node: Node) -> set[Node]:
-        """Return the large values from which cheap ops make a cheap node, a few ops away."""
+        """Return the large values from which a few cheap ops compute a cheap node."""
         found: set[Node] = set()
         near = [node]
         for y in near:
@@ -184,11 +181,11 @@ class _Fusion:
         return found
 
     def _is_large(self, x: Node, node: Node) -> bool:
-        """Whether reading `x` costs something beside reading `node`."""
+        """Whether the cost of reading `x` matters beside that of reading `node`."""
         return not is_number(x) and x.spec.nbytes > node.spec.nbytes // 8
 
     def _lives_longer(self, group: Group, node: Node, stored: bool) -> bool:
-        """Whether more memory would be held, by what the node reads, until the kernel runs."""
+        """Whether computing a node in this kernel, later, would raise the use of memory."""
         if group.when <= self.when[node]:
             return False  # nothing that matters runs in between
         gained = 0 if stored else node.spec.nbytes
@@ -206,7 +203,7 @@ class _Fusion:
         return True
 
     def _leave(self, node: Node, first: int) -> None:
-        """Leave a node as it is; a view, which does nothing, for right before `first` needs it."""
+        """Leave a node as it is; a view costs nothing, so it runs right before `first`."""
         self.alone[node] = first if node.op.is_view else self._next()
 
     def _next(self) -> int:

@@ -1,4 +1,4 @@
-"""A kernel that is being put together: which node may join it, and why not."""
+"""A kernel that fusion is putting together: which node may join it, and why not."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from minigraph.jit.loops import BLOCKS
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
-MAX_NODES = 100  # of a kernel: what a compiler handles in a fraction of a second
+MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
 MAX_READS = 24  # arrays that a loop may read at once
-NEAR = 12  # nodes that are looked at to foresee a reduction
+NEAR = 12  # nodes that are searched for a reduction that will join
 
 
 def is_kernel_op(node: Node, reductions: bool) -> bool:
@@ -32,7 +32,7 @@ def is_kernel_op(node: Node, reductions: bool) -> bool:
 
 
 def is_placement(node: Node) -> bool:
-    """Whether the node only places its input's elements, in a way that a kernel's loops can."""
+    """Whether the node is a view that a kernel's loops can read through."""
     if not node.op.is_view or len(node.inputs) != 1 or not node.size:
         return False
     return node.op.along(node.inputs[0].shape, node.shape) is not None
@@ -49,17 +49,17 @@ def is_cheap(node: Node) -> bool:
 class Group:
     """A kernel that is being put together, from its last node to its first.
 
-    begun    how many kernels, and nodes that stay alone, were begun before it
+    begun    its number among kernels and nodes outside of kernels; a larger number runs earlier
     when     how many ops that no kernel takes run before it
-    extents  of its loops
-    reduced  the loops over which it reduces; None while it does not
+    extents  the lengths of its loops
+    reduced  the loops over which it reduces; None if it has no reduction
     members  its nodes, the last one first
-    loops    for each member which loops its axes are
-    inside   for each reduction which loops the axes of its input are
-    stored   members that somebody else reads
-    reads    what it reads
-    looped   members that are needed within the reduced loops, all of them while nothing is reduced
-    counts   a random op counts the elements along all loops
+    loops    for each member, the loops that its axes are
+    inside   for each reduction, the loops that the axes of its input are
+    stored   members that are read outside of the kernel
+    reads    values that it reads
+    looped   members that are needed within the reduced loops; all members if it has no reduction
+    counts   whether a random op numbers the elements along all loops
     """
 
     begun: int
@@ -79,7 +79,7 @@ class Group:
         return set(range(len(self.extents))).difference(self.reduced or ())
 
     def begin(self, node: Node) -> None:
-        """Take the last node in."""
+        """Take in the last node."""
         self.extents = [n for n in node.shape if n != 1]
         numbers = iter(range(len(self.extents)))
         self.loops[node] = tuple(None if n == 1 else next(numbers) for n in node.shape)
@@ -89,9 +89,9 @@ class Group:
         self.stored.add(node)
 
     def take(self, node: Node, users: Sequence[Node], stored: bool) -> None:
-        """Take in a node that `users`, members, read; Unfit with the reason why not.
+        """Take in a node that `users`, which are members, read; raise Unfit if it cannot join.
 
-        stored  whether somebody else reads it too
+        stored  whether the node is also read outside of the kernel
         """
         if len(self.members) >= MAX_NODES:
             raise Unfit(f"a kernel has at most {MAX_NODES} ops")
@@ -125,7 +125,7 @@ class Group:
             self.looped.add(node)
 
     def loops_of(self, x: Node, user: Node) -> Loops:
-        """Return which loops the axes of `x` are, which a member reads."""
+        """Return the loops that the axes of `x` are where the member `user` reads it."""
         if user in self.inside:
             return self.inside[user]
         loops: list[int | None] = [None] * x.ndim
@@ -154,7 +154,8 @@ class Group:
     def _will_reduce(self, node: Node) -> bool:
         """Whether a node is made of a reduction over as many elements as the kernel has.
 
-        Then that will most likely join, and the node be what the kernel keeps.
+        If so, the reduction will most likely join the kernel, and the node will have the axes that
+        the kernel does not reduce.
         """
         near = [node]
         for x in near:
@@ -215,7 +216,7 @@ class Group:
 
 
 def long_axes(node: Node) -> list[int]:
-    """Return the lengths of the axes over which a reduction runs, without those of length 1."""
+    """Return the lengths of the axes that a reduction reduces, without those of length 1."""
     assert isinstance(node.op, Reduction)
     sizes = [node.inputs[0].shape[i] for i in node.op.axes]
     return [n for n in sizes if n != 1]
@@ -230,5 +231,5 @@ def kept_inside(node: Node) -> int:
 
 
 def reduces_down(node: Node) -> bool:
-    """Whether a reduction keeps a long innermost axis, so that columns run beside each other."""
+    """Whether a reduction keeps a long innermost axis, so that it reduces columns."""
     return kept_inside(node) > 1 and kept_inside(node) not in BLOCKS

@@ -1,8 +1,8 @@
-"""Regions: images that lie in memory alike, because ops between convolutions read them together.
+"""Regions: images that have the same layout, because ops between convolutions read them together.
 
 A convolution may read one layout and write another.  Elementwise ops, normalisations and pooling
-may not, so what they read and write is one region; between regions stand convolutions, and
-`Reorder` where a convolution wants another layout than its neighbours.
+may not, so the images that they read and write are one region.  Regions are separated by
+convolutions, and by `Reorder` where a convolution works in another layout than its neighbours.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ TYING = {**NORMALISATIONS, **POOLINGS}
 
 @dataclass
 class Region:
-    """Values that lie in memory alike.
+    """Images that have the same layout.
 
-    arriving     images from outside that its ops read
-    leaving      its values that ops outside read
-    normalised   whether it has a normalisation, which may have no fast kernel for channels last
+    arriving    images from outside that its ops read
+    leaving     its images that ops outside read
+    normalised  whether it has a normalisation, which may have no fast kernel for channels last
     """
 
     channels: int
@@ -61,16 +61,16 @@ class Region:
     normalised: bool = False
 
     def lanes(self, block: int, normalises_last: bool) -> list[int]:
-        """Return the lanes that its images may have: first 1, which is nchw.
+        """Return the lanes that its images may have, beginning with 1, which is nchw.
 
         normalises_last  whether normalisations are fast with the channels last
         """
-        found = [1]
+        lanes = [1]
         if block > 1 and self.channels % block == 0:
-            found.append(block)
-        if (normalises_last or not self.normalised) and self.channels not in found:
-            found.append(self.channels)
-        return found
+            lanes.append(block)
+        if (normalises_last or not self.normalised) and self.channels not in lanes:
+            lanes.append(self.channels)
+        return lanes
 
 
 class Regions:
@@ -101,7 +101,7 @@ class Regions:
         return self._number[self._root(image)]
 
     def tied(self, node: Node) -> list[Node]:
-        """Return the inputs that lie as the node's results do; none if it is no op of a region."""
+        """Return the inputs that have the layout of the node's results, if a region has its op."""
         if type(node.op) in TYING:
             xs = [x for i, x in enumerate(node.inputs) if i in TYING[type(node.op)]]
         elif isinstance(node.op, Elementwise) and node.ndim == 4 and not takes_index(node.op):

@@ -21,7 +21,7 @@ from minigraph.ops.normalization import (
 )
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.fact import filled_with, has, read_once
+from minigraph.passes.rewrite.facts import filled_with, has, read_once
 
 
 def fuse_batch_norm(graph: Graph, notes: Notes) -> Graph:

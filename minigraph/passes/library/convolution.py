@@ -19,7 +19,7 @@ from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import BatchNormInference
 from minigraph.ops.shape import BroadcastTo, Reshape, reshape
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.fact import has, read_once
+from minigraph.passes.rewrite.facts import has, read_once
 
 
 def fuse_bias(graph: Graph, notes: Notes) -> Graph:

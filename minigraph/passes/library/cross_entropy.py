@@ -18,7 +18,7 @@ from minigraph.ops.normalization import LogSoftmax
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import BroadcastTo, broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.fact import filled_with, has
+from minigraph.passes.rewrite.facts import filled_with, has
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from minigraph.ops.reduction import Max
 from minigraph.ops.shape import reshape
 from minigraph.passes.notes import Notes
 
-# How many operands, the first ones, may be gradients.
+# The ops that compute in the small type, with how many of their first operands may be gradients.
 SCALED: dict[type[Op], int] = {
     Conv2d: 0,
     Conv2dBackwardData: 1,

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, as_dtype, constant
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.fact import filled_with
+from minigraph.passes.rewrite.facts import filled_with
 
 Sides = tuple[Node, Node | float]
 

@@ -22,8 +22,8 @@ from minigraph.ops.arithmetic import Abs, Rounding, Sign
 from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind
 from minigraph.ops.shape import BroadcastTo, StopGradient, broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite import view
-from minigraph.passes.rewrite.fact import (
+from minigraph.passes.rewrite import views
+from minigraph.passes.rewrite.facts import (
     filled_with,
     is_bool,
     is_float,
@@ -242,7 +242,7 @@ def stopped_gradient(node: Node) -> Node | None:
     return node.inputs[0]
 
 
-EXACT = (*rules_in(globals()), *view.RULES, *PATTERNS)
+EXACT = (*rules_in(globals()), *views.RULES, *PATTERNS)
 
 
 def simplify(graph: Graph, notes: Notes) -> Graph:

@@ -13,8 +13,8 @@ from minigraph.graph import Constant, Graph, Input, constant, toposort
 from minigraph.ops.arithmetic import Fma3, Fma4
 from minigraph.passes import levels
 from minigraph.passes.kernels.fma import fuse_fma
+from minigraph.passes.kernels.structural_order import StructuralOrder
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.order import StructuralOrder
 
 a, b, c, d, e, f = (mg.input(name, (2, 3)) for name in "abcdef")
 

@@ -10,7 +10,7 @@ from minigraph import ops
 from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.fused import Fused, Together
 from minigraph.jit.kernel import specialise
-from minigraph.passes.kernels.expansion import take_apart
+from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
 from minigraph.passes.kernels.group import MAX_NODES, MAX_READS

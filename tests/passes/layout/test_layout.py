@@ -7,7 +7,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.graph import Graph
 from minigraph.ops.layout import LaidOut, Reorder
-from minigraph.passes.layout.layout import images_of, lay_out
+from minigraph.passes.layout.selection import images_of, lay_out
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.notes import Notes
 

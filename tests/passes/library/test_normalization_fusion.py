@@ -14,7 +14,7 @@ from minigraph.passes import levels
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.sharing import share_common
+from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.simplification import simplify
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 1e-30, 1e30, -3e38]

@@ -9,8 +9,8 @@ from minigraph import ops
 from minigraph.graph import constant
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import fast_math
+from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.fast_math import relax
-from minigraph.passes.rewrite.sharing import share_common
 
 RELAXED = {
     "x - x": (lambda x: x - x, lambda x: ops.broadcast_to(np.float32(0), x.shape), X),

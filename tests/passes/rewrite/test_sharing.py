@@ -10,8 +10,8 @@ from minigraph import ops
 from minigraph.graph import Graph, constant
 from minigraph.ops.normalization import BatchNorm
 from minigraph.ops.shape import Pad
-from minigraph.passes.rewrite import sharing
-from minigraph.passes.rewrite.sharing import share_common
+from minigraph.passes.rewrite import common_subexpressions
+from minigraph.passes.rewrite.common_subexpressions import share_common
 
 
 def shared(*outputs):
@@ -40,7 +40,7 @@ def test_constants_are_equal_if_their_bits_are():
 
 
 def test_a_large_constant_is_equal_only_to_itself():
-    large = np.zeros(sharing.LIMIT + 1, "int8")
+    large = np.zeros(common_subexpressions.LIMIT + 1, "int8")
     x, y = constant(large), constant(large)
     a, b, c, d = shared(x, y, -x, -x)
     assert a is not b and c is d

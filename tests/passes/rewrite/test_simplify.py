@@ -37,9 +37,9 @@ from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.ops.reduction import Max, Min, Prod, Sum
 from minigraph.ops.shape import Pad, Slice
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite import fact
+from minigraph.passes.rewrite import facts
+from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.rule import rewrite
-from minigraph.passes.rewrite.sharing import share_common
 from minigraph.passes.rewrite.simplification import EXACT, FOLDED, simplify
 
 # ---------------------------------------------------------------- every rule, on special values
@@ -335,13 +335,13 @@ def test_what_is_known_to_be_positive_has_no_sign():
     for fn in (*NONNEGATIVE, *PRESERVING):
         operands = (x, y)[: 2 if fn in PRESERVING[:5] else 1]
         result = fn(*operands) if fn in NONNEGATIVE else fn(*map(ops.square, operands))
-        assert fact.never_negative(result)
-        assert fn in NONNEGATIVE or not fact.never_negative(fn(*operands))
+        assert facts.never_negative(result)
+        assert fn in NONNEGATIVE or not facts.never_negative(fn(*operands))
         (value,) = Graph((x, y), (result,))(*xs)
         assert not np.signbit(value[~np.isnan(value)]).any()
         known.add(type(result.op))
-    assert known >= fact.NONNEGATIVE | fact.PRESERVING
-    assert [fact.never_negative(constant(v)) for v in (0.0, -0.0, np.nan, -1.0)] == [1, 0, 1, 0]
+    assert known >= facts.NONNEGATIVE | facts.PRESERVING
+    assert [facts.never_negative(constant(v)) for v in (0.0, -0.0, np.nan, -1.0)] == [1, 0, 1, 0]
 
 
 # ---------------------------------------------------------------- constants

@@ -1,4 +1,4 @@
-"""What is known of a value before it is computed, which conditions of rules ask for."""
+"""What is known of a value before it is computed, for the conditions of rules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.exponential import Exp
 from minigraph.ops.reduction import Max, Min, Prod, Sum
 
-DEPTH = 4  # how many nodes above one are looked at; it keeps a question about a node cheap
+DEPTH = 4  # how many nodes up a question about a node looks, which keeps it cheap
 
 
 def is_float(node: Node) -> bool:
@@ -53,7 +53,7 @@ def filled_with(node: Node) -> int | float | None:
     return float(value.flat[0]) if is_float(node) else int(value.flat[0])
 
 
-# Ops whose results are never negative, and those whose results are not where no operand is.
+# Ops whose results are never negative, and ops whose results are not if no operand is.
 NONNEGATIVE: frozenset[type[Op]] = frozenset({Abs, Exp, Sigmoid, Square})
 PRESERVING: frozenset[type[Op]] = frozenset(
     {Add, Astype, Divide, Max, Maximum, Min, Minimum, Multiply, Prod, Sqrt, Sum}
@@ -113,7 +113,7 @@ def _finfo(dtype: DType) -> Any:
 
 
 def has(graph: Graph, *kinds: type[Op]) -> bool:
-    """Whether there is an op of one of these classes, without which a pass need not begin."""
+    """Whether the graph has an op of one of these classes."""
     return any(isinstance(node.op, kinds) for node in graph)
 
 

@@ -1,12 +1,12 @@
-"""The cheapest options of many variables: `minigraph.passes.layout.assignment`."""
+"""The cheapest options of many variables: `minigraph.passes.layout.pbqp`."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from minigraph.passes.layout import assignment
-from minigraph.passes.layout.assignment import cost, minimise
+from minigraph.passes.layout import pbqp
+from minigraph.passes.layout.pbqp import minimise, total_cost
 
 
 def problem(rng, variables, edges):
@@ -19,7 +19,7 @@ def problem(rng, variables, edges):
 
 def cheapest(single, pairs):
     every = itertools.product(*(range(len(costs)) for costs in single))
-    return min(cost(options, single, pairs) for options in every)
+    return min(total_cost(options, single, pairs) for options in every)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -27,16 +27,16 @@ def test_no_other_options_are_cheaper(seed):
     rng = np.random.default_rng(seed)
     single, pairs = problem(rng, rng.integers(1, 8), rng.integers(0, 15))
     options, total = minimise(single, pairs)
-    assert total == cost(options, single, pairs) == pytest.approx(cheapest(single, pairs))
+    assert total == total_cost(options, single, pairs) == pytest.approx(cheapest(single, pairs))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_guess_is_consistent_and_no_worse_than_twice_the_cheapest(seed, monkeypatch):
-    monkeypatch.setattr(assignment, "WIDEST", 2)
+    monkeypatch.setattr(pbqp, "WIDEST", 2)
     rng = np.random.default_rng(seed)
     single, pairs = problem(rng, 7, 15)
     options, total = minimise(single, pairs)
-    assert total == cost(options, single, pairs)
+    assert total == total_cost(options, single, pairs)
     assert total <= 2 * cheapest(single, pairs)
 
 
@@ -61,5 +61,5 @@ def test_a_chain_of_ten_thousand_variables_is_solved():
     single = [rng.random(3) for _ in range(10_000)]
     pairs = {(v, v + 1): rng.random((3, 3)) for v in range(9_999)}
     options, total = minimise(single, pairs)
-    assert total <= min(cost([o] * 10_000, single, pairs) for o in range(3))
+    assert total <= min(total_cost([o] * 10_000, single, pairs) for o in range(3))
     assert len(options) == 10_000

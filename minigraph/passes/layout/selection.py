@@ -1,9 +1,9 @@
 """Memory layouts of images, chosen over the whole network from measured times.
 
-Each region (see `region.py`) has one layout; a convolution takes whichever layouts are fastest for
-it together with the reorders that its neighbours then need.  The sum of all that is minimised at
-once: forward and both backward convolutions share tensors, so what is best for one may be worst for
-all.
+Each region (see `region.py`) has one layout.  A convolution may work in other layouts than those of
+its regions, and then reorders its images.  The time of all convolutions and reorders together is
+minimised: the forward and both backward convolutions share images, so the best layout for one of
+them may make the others slow.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, layout_name, packed
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import BroadcastTo, reshape
-from minigraph.passes.layout.assignment import cost, minimise
+from minigraph.passes.layout.pbqp import minimise, total_cost
 from minigraph.passes.layout.region import CONVOLUTIONS, NORMALISATIONS, POOLINGS, Regions
 from minigraph.passes.notes import Notes
 
-CLEARLY = 0.98  # of the time without reorders that it may take with them to be worth it
-
-NUMPY = 10.0  # times as long as a library NumPy takes to reorder
+WORTH_REORDERING = 0.98  # use a layout only if it is at least 2 % faster, reorders included
+NUMPY_REORDER = 10.0  # time of a reorder in NumPy, relative to that of a library
 
 F32 = np.dtype(np.float32)
 
@@ -43,7 +42,7 @@ class Costs(Protocol):
         """Whether normalisations are fast with the channels last."""
 
     def measure(self, nodes: Sequence[Node]) -> None:
-        """Find the times of convolutions and reorders."""
+        """Measure the times of convolutions and reorders that are not known yet."""
 
     def seconds(self, node: Node) -> Mapping[tuple[int, int], float]:
         """Return the times of a node by the lanes of its two images; empty if nothing is known.
@@ -78,7 +77,7 @@ def images_of(node: Node) -> tuple[Node, Node]:
 
 
 class _Choices:
-    """What there is to choose, and what it costs."""
+    """The layouts that regions and convolutions may have, and their costs."""
 
     def __init__(self, regions: Regions, convolutions: Sequence[Node], costs: Costs) -> None:
         self.regions = regions
@@ -116,7 +115,7 @@ class _Choices:
                 pairs[second, first] = pairs.get((second, first), 0) + table.T
         options, total = minimise(single, pairs)
         plain = [0] * len(options)
-        if total > CLEARLY * cost(plain, single, pairs):
+        if total > WORTH_REORDERING * total_cost(plain, single, pairs):
             options = plain
         chosen = {}
         for node in self.convolutions:
@@ -132,7 +131,7 @@ class _Choices:
         return [1] if region is None else self.lanes[region]
 
     def _crossing(self, number: int) -> Array:
-        """The cost of what crosses the border of a region, for each of its layouts."""
+        """Return the time of reorders at the border of a region, for each of its layouts."""
         region = self.regions.all[number]
         into = [x for x in region.arriving if not isinstance(x.op, BroadcastTo)]
         return np.array(
@@ -150,23 +149,22 @@ class _Choices:
         own = self.reorders[image.spec].get((source, target))
         if own is not None:
             return own
-        # What the library has no type for NumPy moves; what was not measured at all is not done.
-        return NUMPY * self.reorders[Spec(image.shape, F32)].get((source, target), np.inf)
+        # NumPy reorders types that the library lacks; what was not measured in float32 is not done.
+        return NUMPY_REORDER * self.reorders[Spec(image.shape, F32)].get((source, target), np.inf)
 
     def _fastest(self, node: Node, a: int, b: int) -> tuple[float, tuple[int, int]]:
-        """The time of a convolution between images with these lanes, and the lanes it works in."""
+        """Return the least time of a convolution of images with these lanes, and its own lanes."""
         first, second = images_of(node)
         written = second is node
-        ways = {}
+        times = {}
         for (p, q), seconds in (self.times[node] or {(1, 1): 0.0}).items():
-            there = self._moved(first, a, p)
-            there += self._moved(second, q, b) if written else self._moved(second, b, q)
-            ways[p, q] = seconds + there
-        best = min(ways, key=ways.__getitem__)
-        as_it_is = ways.get((a, b))
-        if as_it_is is not None and ways[best] > CLEARLY * as_it_is:
+            reorders = self._moved(first, a, p)
+            reorders += self._moved(second, q, b) if written else self._moved(second, b, q)
+            times[p, q] = seconds + reorders
+        best = min(times, key=times.__getitem__)
+        if (a, b) in times and times[best] > WORTH_REORDERING * times[a, b]:
             best = (a, b)
-        return ways[best], best
+        return times[best], best
 
 
 class _Rewrite:

@@ -1,4 +1,4 @@
-"""An order of nodes in which nothing tells how the user happened to write them down."""
+"""An order of nodes that does not depend on the order in which the user wrote them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from minigraph.graph import Constant, Graph, Node, Op
 
 
 class StructuralOrder:
-    """What nodes of a graph, and nodes made of them, compute, as a key to sort by.
+    """Sort keys for nodes of a graph, and for nodes made of them, by what they compute.
 
     Two nodes with one key compute the same.  A key depends on the ops, on the names of inputs and
     parameters and on the values of constants; not on when a node was made, and not on the order of
-    the operands where an op is commutative.  Parameters that share a name are told apart by which
-    was made first.
+    the operands of a commutative op.  Parameters of one name are numbered as they were made.
 
-    Constants come first, then inputs and parameters, then other ops by their names: so expressions
-    of one form, such as the updates of all parameters, get one order, and their kernels one text.
+    Constants come first, then inputs and parameters, then other ops by name.  So expressions of one
+    form, such as the updates of all parameters, get one order, and their kernels one text.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._keys: dict[Node, bytes] = {}
-        self._texts: dict[Op, bytes] = {}  # printing an op takes longer than all else here
+        self._texts: dict[Op, bytes] = {}  # kept because printing an op is slow
         names: Counter[str] = Counter()
         for parameter in sorted(graph.parameters, key=lambda p: p.turn):
             before = names[parameter.name]
@@ -35,7 +34,7 @@ class StructuralOrder:
         return kind, node.op.name if kind == 2 else "", self.digest(node)
 
     def digest(self, node: Node) -> bytes:
-        """Return what the node computes; of each node it is found out once."""
+        """Return a hash of what the node computes; it is computed once for each node."""
         keys, stack = self._keys, [node]
         while stack:
             top = stack[-1]
@@ -51,7 +50,7 @@ class StructuralOrder:
         return keys[node]
 
     def _text(self, node: Node) -> bytes:
-        """What is to be known of a node besides its inputs."""
+        """Return what tells a node from others with the same inputs."""
         op = node.op
         if isinstance(op, Constant):
             return str(node.spec).encode() + op.value.tobytes()

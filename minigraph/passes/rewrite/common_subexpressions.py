@@ -1,4 +1,4 @@
-"""Computing equal things once."""
+"""Common subexpressions: equal nodes become one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Hashable
 from minigraph.graph import Constant, Graph, Node, Op
 from minigraph.passes.notes import Notes
 
-LIMIT = 1 << 16  # bytes of a constant that are compared; larger ones are equal only to themselves
+LIMIT = 1 << 16  # bytes; a larger constant is equal only to itself
 
 
 def share_common(graph: Graph, notes: Notes) -> Graph:
-    """Let equal nodes be one: the same op, applied to the same inputs.
+    """Replace equal nodes, the same op applied to the same inputs, by one of them.
 
-    The one made first stays, so that none of its readers has to wait.
+    The one made first stays, so it is computed before any of its readers needs it.
     """
     classes: dict[Hashable, Node] = {}
-    of: dict[Node, Node] = {}  # each node's class, named by the first of its nodes in the graph
+    of: dict[Node, Node] = {}  # for each node, the first node of the graph that is equal to it
     earliest: dict[Node, Node] = {}
     for node in graph:
         first = of[node] = classes.setdefault(_key(node, of), node)
@@ -34,7 +34,7 @@ def share_common(graph: Graph, notes: Notes) -> Graph:
 def _key(node: Node, of: dict[Node, Node]) -> Hashable:
     """Return what equal nodes have in common.
 
-    Nodes are named by id: they cannot be compared, for `==` between them is an expression.
+    Nodes are named by id, because `==` between nodes is an expression.
     """
     if isinstance(node.op, Constant) and node.spec.nbytes <= LIMIT:
         return Constant, node.spec, node.op.value.tobytes()
@@ -47,5 +47,5 @@ def _key(node: Node, of: dict[Node, Node]) -> Hashable:
 
 
 def _zeros(op: Op) -> tuple[float, ...]:
-    """Return the signs of an op's float attributes: ops with 0.0 and -0.0 are equal, in Python."""
+    """Return the signs of an op's float attributes, because Python takes 0.0 and -0.0 for equal."""
     return tuple(math.copysign(1, v) for v in vars(op).values() if isinstance(v, float))

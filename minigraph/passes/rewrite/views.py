@@ -21,21 +21,16 @@ from minigraph.passes.rewrite.rule import rule_on, rules_in
 
 @rule_on(Reshape, BroadcastTo, Slice, Pad, Extremum)
 def same_shape(node: Node) -> Node | None:
-    """Drop an op that does nothing unless it changes the shape."""
+    """Drop an op that does nothing if it keeps the shape."""
     (x,) = node.inputs
     return x if x.shape == node.shape else None
 
 
-@rule_on(Reshape)
-def reshape_of_reshape(node: Node) -> Node | None:
+@rule_on(Reshape, BroadcastTo)
+def last_shape(node: Node) -> Node | None:
+    """Of two reshapes or broadcasts in a row, drop the first."""
     (x,) = node.inputs
-    return reshape(x.inputs[0], node.shape) if isinstance(x.op, Reshape) else None
-
-
-@rule_on(BroadcastTo)
-def broadcast_of_broadcast(node: Node) -> Node | None:
-    (x,) = node.inputs
-    return broadcast_to(x.inputs[0], node.shape) if isinstance(x.op, BroadcastTo) else None
+    return node.op(x.inputs[0]) if type(x.op) is type(node.op) else None
 
 
 @rule_on(PermuteDims)
@@ -58,7 +53,7 @@ def permutation_of_ones(node: Node) -> Node | None:
 
 @rule_on(Flip)
 def fewer_flips(node: Node) -> Node | None:
-    """Join flips: an axis that two of them reverse is as it was, and so is one of length 1."""
+    """Join flips: reversing an axis twice, or an axis of length 1, does nothing."""
     assert isinstance(node.op, Flip)
     (x,) = node.inputs
     axes = set(node.op.axes)
@@ -96,7 +91,7 @@ def concat_of_one(node: Node) -> Node | None:
 
 @rule_on(Reshape, PermuteDims, Flip, Slice)
 def view_of_one_element(node: Node) -> Node | None:
-    """Rearrange no copies of one element, but repeat it."""
+    """Repeat an element instead of rearranging copies of it."""
     (x,) = node.inputs
     if not isinstance(x.op, BroadcastTo) or x.inputs[0].size != 1:
         return None

@@ -1,7 +1,8 @@
-"""The cheapest choice for many things at once, where what one costs depends on its neighbours.
+"""Partitioned Boolean quadratic problems (PBQP): the cheapest options of many variables.
 
-Known as a partitioned Boolean quadratic problem, which is how Anderson and Gregg (2018, "Optimal
-DNN primitive selection with partitioned Boolean quadratic programming") choose layouts.
+The cost of an option depends on the options of neighbouring variables.  Anderson and Gregg (2018,
+"Optimal DNN primitive selection with partitioned Boolean quadratic programming") choose layouts in
+this way.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import numpy as np
 
 from minigraph.graph import Array
 
-WIDEST = 9  # variables that one table may span: 3 options each make 20,000 numbers
+WIDEST = 9  # variables in a table, at most: with 3 options each, the table has 20,000 numbers
 
 
 class CostTable(NamedTuple):
-    """What the options of some variables cost: one axis for each of them."""
+    """The costs of the options of some variables: an array with an axis for each variable."""
 
     variables: tuple[int, ...]
     costs: Array
@@ -27,15 +28,15 @@ class CostTable(NamedTuple):
 def minimise(
     single: Sequence[Array], pairs: Mapping[tuple[int, int], Array]
 ) -> tuple[list[int], float]:
-    """Return an option for each variable and what they cost together.
+    """Return an option for each variable, and their total cost.
 
     single  for each variable the cost of each of its options
     pairs   for two variables the cost of each pair of their options, an array with two axes
 
-    Variables are eliminated one after the other, the one with the fewest neighbours first: the best
-    of its options is tabled for each choice of theirs (Bertelè and Brioschi, 1972).  That is exact.
-    Where a variable has too many neighbours, it takes what is best for it while they are free to
-    take what suits it, which is a guess.  Of equally cheap options the first is taken.
+    Variables are eliminated one after the other, the one with the fewest neighbours first: a table
+    keeps its best option for each choice of its neighbours (Bertelè and Brioschi, 1972).  That is
+    exact.  A variable with too many neighbours takes the option that is cheapest if they choose
+    what suits it, which is a heuristic.  Of equally cheap options the first is taken.
     """
     tables = [CostTable((v,), np.asarray(costs, float)) for v, costs in enumerate(single)]
     tables += [CostTable(pair, np.asarray(costs, float)) for pair, costs in pairs.items()]
@@ -51,7 +52,7 @@ def minimise(
         if v not in by_variable:
             continue
         around = _neighbours(v, by_variable)
-        if len(around) > count:  # it has become a neighbour of more since
+        if len(around) > count:  # it has gained neighbours since
             heapq.heappush(queue, (len(around), v))
             continue
         mine, others = by_variable.pop(v), around
@@ -68,13 +69,13 @@ def minimise(
     options = [0] * len(single)
     for (*around, v), chosen in reversed(best):
         options[v] = int(chosen[tuple(options[u] for u in around)])
-    return options, cost(options, single, pairs)
+    return options, total_cost(options, single, pairs)
 
 
-def cost(
+def total_cost(
     options: Sequence[int], single: Sequence[Array], pairs: Mapping[tuple[int, int], Array]
 ) -> float:
-    """Return what options cost together."""
+    """Return the total cost of options."""
     alone = sum(float(costs[option]) for costs, option in zip(single, options, strict=True))
     return alone + sum(float(t[options[u], options[v]]) for (u, v), t in pairs.items())
 
@@ -86,7 +87,7 @@ def _neighbours(v: int, by_variable: Mapping[int, Sequence[CostTable]]) -> list[
 def _settled(
     v: int, mine: Sequence[CostTable], by_variable: dict[int, list[CostTable]]
 ) -> list[CostTable]:
-    """Choose for `v`, tell the neighbours, and return the table that holds the choice."""
+    """Choose for `v`, reduce the tables of its neighbours, and return the table of the choice."""
     alone = np.zeros(())
     for table in mine:
         axis = table.variables.index(v)
