@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from minigraph.graph import Array, Graph, Item, Node, Shape, Spec, input
+from minigraph.graph import Array, Graph, Item, Node, Spec, input
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, layout_name, packed
 from minigraph.ops.reduction import Reduction
@@ -190,7 +190,7 @@ class _Rewrite:
             return new
         if (new, lanes) not in self.reordered:
             if isinstance(new.op, BroadcastTo) and new.shape == x.shape:
-                small = _small(new.inputs[0], x.shape, lanes)
+                small = _small(new.inputs[0], lanes)
                 self.reordered[new, lanes] = BroadcastTo(shape)(small)
             else:
                 self.reordered[new, lanes] = Reorder(lanes)(new)
@@ -268,12 +268,12 @@ class _Rewrite:
             blocks = (node.inputs[0].shape[1] // lanes, lanes)
             xs = tuple(x if x.ndim == 5 else reshape(x, blocks) for x in xs)
         else:
-            xs = tuple(x if x.ndim == 5 else _small(x, node.shape, lanes) for x in xs)
+            xs = tuple(x if x.ndim == 5 else _small(x, lanes) for x in xs)
         y, *_ = op.results(*xs)
         return y.inputs[0] if node.is_bundle else y
 
 
-def _small(x: Node, shape: Shape, lanes: int) -> Node:
+def _small(x: Node, lanes: int) -> Node:
     """Return what broadcasts against images with these lanes as `x` does against nchw ones."""
     if x.ndim == 0:
         return x
