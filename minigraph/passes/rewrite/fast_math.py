@@ -14,7 +14,7 @@ from minigraph.graph import Graph, Node
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with, is_float, is_normal
 from minigraph.passes.rewrite.rule import rewrite, rules
-from minigraph.passes.rewrite.simplification import CANCELLING, EXACT, ROOT
+from minigraph.passes.rewrite.simplification import EXACT, difference, half_power, zero_product
 
 
 def _number(constant: Node) -> float:
@@ -32,7 +32,8 @@ def _fits(number: float, x: Node, zero: bool = False) -> bool:
 
 RULES = (
     *rules(
-        **CANCELLING,
+        difference_with_itself=difference,
+        times_zero=zero_product,
         quotient_with_itself=lambda x: (x / x, 1),
         plus_zero=lambda x: (x + 0, x),
         zero_minus=lambda x: (0 - x, -x),
@@ -42,7 +43,7 @@ RULES = (
         exponential_minus_one=lambda x: (ops.exp(x) - 1, ops.expm1(x)),
         root_of_square=lambda x: (ops.sqrt(ops.square(x)), abs(x)),
         root_of_product=lambda x: (ops.sqrt(x * x), abs(x)),
-        **ROOT,
+        power_half=half_power,
     ),
     *rules(
         lambda x, c: _fits(_number(c), x),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
 
 import numpy as np
 
@@ -36,16 +35,20 @@ from minigraph.passes.rewrite.rule import Sides, rewrite, rule_on, rules, rules_
 
 FOLDED = 1 << 16  # elements that a folded constant may have, even if its operands have fewer
 
-# Exact for integers and bools; `fast_math` applies these rules to floats too.
-CANCELLING: dict[str, Callable[..., Sides]] = {
-    "difference_with_itself": lambda x: (x - x, 0),
-    "times_zero": lambda x: (x * 0, 0),
-}
-# Exact for what is never negative; `fast_math` applies this rule to all floats.
-ROOT: dict[str, Callable[..., Sides]] = {
-    # Of -0.0 they are 0.0 and -0.0, of -inf they are inf and NaN.
-    "power_half": lambda x: (x**0.5, ops.sqrt(x)),
-}
+
+# Both sides of rules that are exact under a condition; `fast_math` applies them without it.
+
+
+def difference(x: Node) -> Sides:
+    return x - x, 0
+
+
+def zero_product(x: Node) -> Sides:
+    return x * 0, 0
+
+
+def half_power(x: Node) -> Sides:
+    return x**0.5, ops.sqrt(x)  # of -0.0 they are 0.0 and -0.0, of -inf they are inf and NaN
 
 
 def _is_exact(*nodes: Node) -> bool:
@@ -70,7 +73,7 @@ PATTERNS = (
         plus_negation=lambda x, y: (x + -y, x - y),
         minus_negation=lambda x, y: (x - -y, x + y),
     ),
-    *rules(_is_exact, **CANCELLING),
+    *rules(_is_exact, difference_with_itself=difference, times_zero=zero_product),
     # Products.
     *rules(
         times_one=lambda x: (x * 1, x),
@@ -96,7 +99,7 @@ PATTERNS = (
         power_two=lambda x: (x**2, ops.square(x)),
         power_minus_one=lambda x: (x**-1, ops.reciprocal(x)),
     ),
-    *rules(never_negative, exact=False, **ROOT),
+    *rules(never_negative, exact=False, power_half=half_power),
     *rules(
         square_of_negation=lambda x: (ops.square(-x), ops.square(x)),
         square_of_absolute=lambda x: (ops.square(abs(x)), ops.square(x)),
