@@ -8,11 +8,12 @@ import pytest
 import minigraph as mg
 from minigraph import ops
 from minigraph.devices.cpu import compiler, kernels
-from minigraph.graph import Spec
-from minigraph.jit.fused import meaning
+from minigraph.graph import Graph, Spec
+from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.kernel import specialise
 from minigraph.jit.loops import collapse
 from minigraph.ops.arithmetic import Add
+from minigraph.ops.reduction import Sum
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 
@@ -171,6 +172,30 @@ def test_long_reductions_are_shared_among_threads(shape, axes, threads):
     for build, numpys in ((ops.sum, np.sum), (ops.max, np.max), (ops.min, np.min)):
         y = on_cpu(lambda a, build=build: build(a, axes), x, num_threads=threads)
         np.testing.assert_allclose(y, numpys(x, axes), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("form", "shape", "axes"),
+    [
+        ("row", (2, 60_000), (1,)),
+        ("column", (40_000, 3), (0,)),
+        ("lane", (3, 50, 51, 16), (0, 1, 2)),
+    ],
+)
+def test_a_result_may_overwrite_what_every_split_of_its_unit_reads(form, shape, axes):
+    x = mg.input("x", shape, "float64")
+    w = mg.input("w", tuple(1 if i in axes else n for i, n in enumerate(shape)), "float64")
+    both = Graph((x, w), (w * 2, Sum(axes)(x * w)))
+    made = specialise(both, [v.spec.strides for v in both.inputs])
+    assert made.pattern.form == form and made.splits(2) > 1 and 0 in made.inplace[1]
+    doubled, total = Fused(both).results(x, ops.tanh(w))
+    values, weights = (array(*v.shape, dtype=v.dtype) for v in (x, w))
+    options = {"graph_opt_level": 0, "num_threads": 2}
+    reused, fresh = (
+        mg.comp_graph(device, options).compile([x, w], doubled + total)(values, weights)
+        for device in ("cpu", "reference")
+    )
+    np.testing.assert_allclose(reused, fresh, 1e-9)
 
 
 def test_a_reduction_gives_the_same_bits_every_time():
