@@ -15,8 +15,9 @@ def pytest_addoption(parser):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Return how many processes run the tests: two run all of them, this one a selection."""
-    return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+    """Return how many processes run the tests: two for all, this one for some, or on a GPU."""
+    every = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return 2 if every and "cuda" not in config.option.markexpr else 0
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,16 +2,15 @@
 
 import pytest
 
+# NVRTC compiles the same text for each.
+ARCHITECTURES = ["sm_90", "sm_80", "sm_100"]
 
-def long(value):
-    """Return a parameter of the long runs only."""
-    return pytest.param(value, marks=pytest.mark.long)
+
+def long(*values):
+    """Return a parameter, or several, of the long runs only."""
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def mostly_long(values, short):
     """Return parameters: as many first `values` as `short` says run always."""
     return [value if i < short else long(value) for i, value in enumerate(values)]
-
-
-# NVRTC compiles the same text for each.
-ARCHITECTURES = mostly_long(["sm_90", "sm_80", "sm_100"], 1)

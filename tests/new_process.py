@@ -17,7 +17,6 @@ CACHED = (
     compiler.environment,
     kernel_cache._binaries,
     walker.load,
-    measurements,
 )
 
 
@@ -58,13 +57,19 @@ def begin(patch, folder=None):
 
     folder  its cache folder from now on
     """
-    if folder is not None:
-        patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
+    forget_measurements(patch, folder)
     patch.setattr(compiler.KERNELS, "_functions", {})
     patch.setattr(kernel_cache, "_private", [])
-    patch.setattr(session, "_unkept", {})
-    patch.setattr("minigraph.errors._warned", set())
     for function in CACHED:
         function.cache_clear()
     mg.jit.reset_stats()
+
+
+def forget_measurements(patch, folder=None):
+    """Make this process forget what `begin` says, but for its kernels: compiling takes a while."""
+    if folder is not None:
+        patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
+    patch.setattr(session, "_unkept", {})
+    patch.setattr("minigraph.errors._warned", set())
+    measurements.cache_clear()
     mg.autotune.reset_stats()

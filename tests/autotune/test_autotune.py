@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from new_process import begin
+from new_process import forget_measurements
 
 import minigraph as mg
 from minigraph.autotune.candidate import Candidate, HostBench, Problem
@@ -44,8 +44,8 @@ def clock():
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch):
     """Forget what was measured and counted; return a function that does it again."""
-    begin(monkeypatch)
-    return lambda: begin(monkeypatch)
+    forget_measurements(monkeypatch)
+    return lambda: forget_measurements(monkeypatch)
 
 
 class Twice:

@@ -8,7 +8,7 @@ from ctypes import c_void_p
 
 import numpy as np
 import pytest
-from new_process import begin
+from new_process import begin, forget_measurements
 from small_network import DIRECTIONS, batch, compiled, elsewhere, network, work
 
 import minigraph as mg
@@ -38,14 +38,14 @@ def tuned(tmp_path_factory):
 def folder(tmp_path, tuned, monkeypatch):
     """The cache folder of a process that begins: a copy of the one in which all is measured."""
     shutil.copytree(tuned, tmp_path / "cache")
-    begin(monkeypatch, tmp_path / "cache")
+    forget_measurements(monkeypatch, tmp_path / "cache")
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
     """The cache folder of a process that begins, in which there is nothing."""
-    begin(monkeypatch, tmp_path / "empty")
+    forget_measurements(monkeypatch, tmp_path / "empty")
     return tmp_path / "empty"
 
 

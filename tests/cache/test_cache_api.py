@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from new_process import begin
+from new_process import begin, forget_measurements
 from small_network import batch, compiled, elsewhere, graph_compiler, network, work
 
 import minigraph as mg
@@ -34,9 +34,12 @@ def tuned(tmp_path_factory):
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """A function that begins a process, with an empty cache folder or with a copy of one."""
+    """A function that begins a process, with an empty cache folder or with a copy of one.
 
-    def start(copied=None):
+    The test itself begins with an empty one, and with the kernels of this process.
+    """
+
+    def start(copied=None, begin=begin):
         folder = tmp_path / "cache"
         shutil.rmtree(folder, ignore_errors=True)
         if copied:
@@ -44,7 +47,7 @@ def start(tmp_path, monkeypatch):
         begin(monkeypatch, folder)
         return folder
 
-    start()
+    start(begin=forget_measurements)
     return start
 
 
@@ -92,10 +95,10 @@ def test_a_second_compile_measures_and_compiles_nothing(start):
 
 
 def test_what_is_stored_serves_every_level(start, tuned):
-    start(tuned)
+    start(tuned, forget_measurements)
     compiled(level=3)
     assert mg.autotune.stats().measurements == 0
-    start(tuned)
+    start(tuned, forget_measurements)
     compiled(level=-2, bulk=False)
     assert mg.autotune.stats().measurements == 0
 
@@ -414,7 +417,7 @@ def test_without_optimizing_no_cache_is_read_or_written(start, beside, monkeypat
 
 
 def test_optimizing_tunes_where_the_option_is_off(start, tuned):
-    start(tuned)
+    start(tuned, forget_measurements)
     for level in (1, 2):
         function = compiled(level=level, optimize=True, autotune="off")
         assert {a.origin for a in function.report().algorithms} <= {"stored", "measured"}
@@ -429,7 +432,7 @@ def fingerprint(net=None, **options):
 
 
 def test_a_fingerprint_is_that_of_what_is_computed_and_how(start, tuned):
-    folder = start(tuned)
+    folder = start(tuned, forget_measurements)
     base = fingerprint()
     same = [
         compiled().report().fingerprint,

@@ -11,7 +11,7 @@ from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.jit.cuda.prelude import PRELUDE
 
 HERE = Path(__file__).parent
-FLAGS = ["-std=c++20", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
+FLAGS = ["-std=c++20", "-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
 COMPILER = shutil.which("g++")
 MARGIN = 64  # bytes around an array in which nothing may be written
 

@@ -2,9 +2,9 @@
 
 import gc
 
+import example_networks
 import numpy as np
 import pytest
-import test_examples
 from cuda_device import batch, losses, require, training
 
 pytestmark = pytest.mark.cuda
@@ -95,11 +95,11 @@ def test_a_hundred_steps_take_no_more_memory_than_three(level):
 
 EXAMPLES = {
     "alexnet": (
-        lambda n: test_examples.ALEXNET.AlexNet(n, dropout=0.0),
-        test_examples.torch_alexnet,
+        lambda n: example_networks.ALEXNET.AlexNet(n, dropout=0.0),
+        example_networks.torch_alexnet,
         3e-5,
     ),
-    "resnet18": (test_examples.RESNET.resnet18, test_examples.torch_resnet18, 1e-5),
+    "resnet18": (example_networks.RESNET.resnet18, example_networks.torch_resnet18, 1e-5),
 }
 
 
@@ -107,4 +107,4 @@ EXAMPLES = {
 def test_losses_of_the_examples_follow_pytorchs(name, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_DEVICE", "cuda")
     monkeypatch.setenv("MINIGRAPH_OPTIONS", "graph_opt_level=3;autotune=off")
-    test_examples.test_from_the_same_weights_the_losses_follow_pytorchs(*EXAMPLES[name])
+    example_networks.check_losses(*EXAMPLES[name])
