@@ -58,8 +58,8 @@ TESTS = {
     "autotune": "autotune workbench tuned",
     "cache": "measurements store cache_file cache_api autotune",
     "cache/binaries": "store cache_file jit_cache",
-    "program": "program cuda_program function",
-    "graph": "graph state function",
+    "program": "program cuda_program function tuned",
+    "graph": "graph state function ops",
 }
 # What takes longest and finds least: other processes, many random graphs, whole networks.
 SKIPPED = (
