@@ -7,11 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from minigraph.graph import Graph
+from minigraph.graph import Graph, Op
+from minigraph.ops.arithmetic import Multiply, Square
+from minigraph.ops.conv import Conv2d
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.normalization import BatchNorm, BatchNormBackward, BatchNormInference, LogSoftmax
 from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
+from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import Costs, lay_out
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
@@ -19,6 +24,7 @@ from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.library.mixed_precision import compute_small
 from minigraph.passes.notes import Notes, PassRecord
 from minigraph.passes.rewrite.common_subexpressions import share_common
+from minigraph.passes.rewrite.facts import has
 from minigraph.passes.rewrite.fast_math import relax
 from minigraph.passes.rewrite.simplification import simplify
 
@@ -26,19 +32,27 @@ Pass = Callable[[Graph, Notes], Graph]
 
 
 class Row(NamedTuple):
-    """A pass, and when it runs: at which level and above, at which values of graph_opt.jit."""
+    """A pass, and when it runs: at which level and above, at which values of graph_opt.jit.
+
+    among  classes of ops; a graph that has none of them stays as it is
+    """
 
     rewrite: Callable[..., Graph]
     level: int = 0
+    among: tuple[type[Op], ...] = (Op,)
     jit: tuple[int, ...] = (0, 1, 2)
     fast_math: bool = False  # whether the option has to allow it
     needs: str = ""  # an argument without which it does not run: "amp", "costs" or "limits"
 
     def given(self, value: Any) -> Pass:
         """Return the pass with the argument that it needs."""
-        if not self.needs:
-            return self.rewrite
-        return functools.wraps(self.rewrite)(functools.partial(self.rewrite, **{self.needs: value}))
+        needed = {self.needs: value} if self.needs else {}
+
+        @functools.wraps(self.rewrite)
+        def run(graph: Graph, notes: Notes) -> Graph:
+            return self.rewrite(graph, notes, **needed) if has(graph, *self.among) else graph
+
+        return run
 
 
 # In the order in which they run.  Library fusion comes before FMA fusion, which takes its ops away.
@@ -51,13 +65,13 @@ TABLE = (
     Row(share_common, 1),
     Row(relax, 1, fast_math=True),
     Row(share_common, 1, fast_math=True),
-    Row(fuse_bias, 2),
-    Row(fold_batch_norm, 2),
-    Row(fuse_batch_norm, 2),
-    Row(fuse_cross_entropy, 2),
-    Row(lay_out, 2, needs="costs"),
+    Row(fuse_bias, 2, (Conv2d, Matmul)),
+    Row(fold_batch_norm, 2, (BatchNormInference,)),
+    Row(fuse_batch_norm, 2, (BatchNorm, BatchNormBackward)),
+    Row(fuse_cross_entropy, 2, (LogSoftmax,)),
+    Row(lay_out, 2, tuple(CONVOLUTIONS), needs="costs"),
     Row(take_apart, jit=(2,)),
-    Row(fuse_fma, 2),
+    Row(fuse_fma, 2, (Multiply, Square)),
     Row(fuse_elementwise, jit=(1,)),
     Row(fuse_kernels, jit=(2,)),
     Row(gather_updates, jit=(1, 2), needs="limits"),

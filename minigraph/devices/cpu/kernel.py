@@ -1,4 +1,4 @@
-"""Kernels that the walker calls: of C text, gathered, and one after another."""
+"""Kernels that the walker calls: of C text, gathered, and one after another; and linking them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from minigraph.devices.cpu.linker import Linker, NativeCall, Operands, Place
+import numpy as np
+
+from minigraph.devices.cpu import compiler
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Node
 from minigraph.jit.source import KernelSource
@@ -35,6 +38,43 @@ def cache_bytes() -> int:
 def threads_for(elements: int, threads: int) -> int:
     """Return how many threads are worth it."""
     return threads if elements >= THREADED else 1
+
+
+Place = tuple[int, int]  # of an operand: slot in the table of addresses, and offset in bytes
+
+
+class Operands(NamedTuple):
+    """Where the operands of a kernel are."""
+
+    inputs: Sequence[Place]
+    outputs: Sequence[Place]
+    scratch: Place
+
+
+class NativeCall(NamedTuple):
+    """A call of a C function: its address, and that of its argument block."""
+
+    function: int
+    block: int
+
+
+class Linker:
+    """Compiled functions by their texts, and argument blocks, which live as long as the linker.
+
+    on_disk  whether kernels may be looked for, and kept, on disk
+    """
+
+    def __init__(self, sources: Sequence[KernelSource], on_disk: bool) -> None:
+        self._addresses = compiler.KERNELS.functions(sources, on_disk)
+        self._blocks: list[Array] = []
+
+    def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
+        """Return the call of a function; raises KernelFailed if its text could not be compiled."""
+        address = self._addresses[source.name]
+        if not address:
+            raise KernelFailed(f"{compiler.compiler()} could not compile {source.name}")
+        self._blocks.append(np.array(words, np.int64))
+        return NativeCall(address, int(self._blocks[-1].ctypes.data))
 
 
 class CpuKernel(Kernel, ABC):

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_void_p
 from typing import Any, NamedTuple
 
-from minigraph.devices.cpu.kernel import CpuKernel
-from minigraph.devices.cpu.linker import Linker, NativeCall, Operands, Place
+from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, Place
 from minigraph.devices.cpu.onednn import (
     DST,
     QUERIES,

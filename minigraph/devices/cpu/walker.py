@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu import compiler
-from minigraph.devices.cpu.kernel import calls_of, texts_of
-from minigraph.devices.cpu.linker import Linker, NativeCall, Operands, Place
+from minigraph.devices.cpu.kernel import Linker, NativeCall, Operands, Place, calls_of, texts_of
 from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array

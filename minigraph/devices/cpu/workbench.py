@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from minigraph.autotune.candidate import HostBench, Run, Runner
 from minigraph.devices.cpu import compiler
-from minigraph.devices.cpu.kernel import CpuKernel, calls_of
-from minigraph.devices.cpu.linker import Linker, Operands
+from minigraph.devices.cpu.kernel import CpuKernel, Linker, Operands, calls_of
 from minigraph.devices.cpu.walker import address_of
 from minigraph.errors import GraphError
 from minigraph.graph import Array

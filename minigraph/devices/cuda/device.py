@@ -137,7 +137,7 @@ class CudaBackend:
     def _runner(self, kernel: Runner) -> Run:
         """Return what runs a kernel alone, on arrays of the device."""
         if isinstance(kernel, CudaKernel):
-            return KernelRunner(kernel, self._functions([kernel]), self.driver)
+            return LaunchRunner(kernel, self._functions([kernel]), self.driver)
         return kernel.run
 
     # ------------------------------------------------------------ caches
@@ -157,7 +157,7 @@ class CudaBackend:
         return import_kernels(entry)
 
 
-class KernelRunner:
+class LaunchRunner:
     """A kernel of ours alone: called with its inputs, outputs and scratch memory, CuPy's arrays."""
 
     def __init__(self, made: CudaKernel, functions: Mapping[str, int], driver: Driver) -> None:

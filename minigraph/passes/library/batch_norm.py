@@ -21,13 +21,11 @@ from minigraph.ops.normalization import (
 )
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import filled_with, has, read_once
+from minigraph.passes.rewrite.facts import filled_with, read_once
 
 
 def fuse_batch_norm(graph: Graph, notes: Notes) -> Graph:
     """Return the graph with relu(batch norm [+ residual]) made one op, and its gradient another."""
-    if not has(graph, BatchNorm, BatchNormBackward):
-        return graph
     return _fuse_backward(_fuse_forward(graph, notes), notes)
 
 

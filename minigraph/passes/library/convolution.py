@@ -19,7 +19,7 @@ from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import BatchNormInference
 from minigraph.ops.shape import BroadcastTo, Reshape, reshape
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import has, read_once
+from minigraph.passes.rewrite.facts import read_once
 
 
 def fuse_bias(graph: Graph, notes: Notes) -> Graph:
@@ -82,8 +82,6 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
     from being 0; and in float16 and bfloat16, where rounding the scaled weights would lose accuracy
     that the normalisation, which computes in float32, keeps.
     """
-    if not has(graph, BatchNormInference):
-        return graph
     private = read_once(graph)
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:

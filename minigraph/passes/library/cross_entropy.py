@@ -18,7 +18,7 @@ from minigraph.ops.normalization import LogSoftmax
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import BroadcastTo, broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import filled_with, has
+from minigraph.passes.rewrite.facts import filled_with
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,6 @@ def fuse_cross_entropy(graph: Graph, notes: Notes) -> Graph:
 
     Both are left alone where anything else reads the logarithms of the softmax.
     """
-    if not has(graph, LogSoftmax):
-        return graph
     users = graph.users()
     readers: dict[Node, dict[Node, _Loss]] = {}  # of the logarithms
     for node in graph:
