@@ -7,7 +7,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import CpuBackend
+from minigraph.devices.cpu import CpuBackend, compiler
 from minigraph.devices.reference import ReferenceBackend
 from minigraph.graph import Graph
 from minigraph.program import ALIGNMENT, Home
@@ -348,6 +348,17 @@ def test_what_is_read_late_is_kept(device):
     for e in reversed(early):
         y = y + e
     program = lowered(device, [y], [x])
+    assert_plan_is_sound(program)
+
+
+@pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+def test_a_step_overwrites_what_it_reads_for_the_last_time():
+    x = mg.input("x", (1000,))
+    y = x
+    for _ in range(100):
+        y = ops.tanh(y)
+    program = lowered("cpu", [y], [x])
+    assert program.arena_bytes == 4032
     assert_plan_is_sound(program)
 
 
