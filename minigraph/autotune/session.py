@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-from tqdm import tqdm
 
 from minigraph.autotune.candidate import Problem, Runner
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
@@ -160,6 +159,7 @@ class Session:
 
 def _shown(problems: Sequence[Problem]) -> Iterator[Problem]:
     """Yield problems and show on a terminal how much of the work is left."""
+    tqdm = importlib.import_module("tqdm").tqdm  # slow to import, and seldom needed
     with tqdm(
         desc="autotune",
         total=sum(problem.work for problem in problems),
