@@ -32,7 +32,12 @@ def check_device(device: str) -> str:
 
 
 def _cuda() -> ModuleType:
-    return importlib.import_module("minigraph.devices.cuda.device")
+    try:
+        return importlib.import_module("minigraph.devices.cuda.device")
+    except ImportError as error:
+        raise DeviceError(
+            f"CUDA needs packages that are missing ({error}): pip install 'minigraph[cuda]'"
+        ) from error
 
 
 def ordinal(device: str) -> int | None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import cudnn
 import cupy
 
 from minigraph import options
@@ -29,13 +30,6 @@ from minigraph.graph import Array, Node, Shape
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.program import Choice, Executor, Kernel, Memory, Program, Step, Tunable
 from minigraph.version import __version__
-
-try:
-    import cudnn
-except ImportError as error:
-    raise DeviceError(
-        f"CUDA needs packages that are missing ({error}): pip install 'minigraph[cuda]'"
-    ) from error
 
 # A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the cache
 # meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice, which is

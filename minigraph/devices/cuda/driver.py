@@ -13,21 +13,14 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import cupy
 import numpy as np
+from cuda.bindings import driver as cuda
+from cuda.pathfinder import DynamicLibNotFoundError
 
+from minigraph.devices.cuda.memory import array_at, on_stream
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Shape, Spec
-
-try:
-    import cupy
-    from cuda.bindings import driver as cuda
-    from cuda.pathfinder import DynamicLibNotFoundError
-
-    from minigraph.devices.cuda.memory import array_at, on_stream
-except ImportError as error:
-    raise DeviceError(
-        f"CUDA needs packages that are missing ({error}): pip install 'minigraph[cuda]'"
-    ) from error
 
 OLDEST = (8, 0)  # compute capability
 Dim3 = tuple[int, int, int]

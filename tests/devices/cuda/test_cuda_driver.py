@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import gc
-import importlib
 import sys
 from types import SimpleNamespace
 
@@ -184,11 +183,13 @@ def test_memory_is_for_work_on_the_compute_stream(bindings, monkeypatch):
     assert opened.allocate(4).address == 100 * opened.compute
 
 
-def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    monkeypatch.delitem(sys.modules, "minigraph.devices.cuda.driver")
+@pytest.mark.parametrize("package", ["cupy", "cuda.bindings", "cudnn"])
+def test_a_missing_package_is_an_error_that_names_the_extra(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    for module in ("device", "driver"):
+        monkeypatch.delitem(sys.modules, f"minigraph.devices.cuda.{module}", raising=False)
     with pytest.raises(mg.DeviceError, match=r"pip install 'minigraph\[cuda\]'"):
-        importlib.import_module("minigraph.devices.cuda.driver")
+        mg.comp_graph("cuda")
 
 
 def test_a_missing_driver_is_an_error_of_one_line(bindings):
