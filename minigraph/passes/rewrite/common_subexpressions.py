@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
+import numpy as np
+
 from minigraph.graph import Constant, Graph, Node, Op
 from minigraph.passes.notes import Notes
 
@@ -48,4 +50,5 @@ def _key(node: Node, of: dict[Node, Node]) -> Hashable:
 
 def _zeros(op: Op) -> tuple[float, ...]:
     """Return the signs of an op's float attributes, because Python takes 0.0 and -0.0 for equal."""
-    return tuple(math.copysign(1, v) for v in vars(op).values() if isinstance(v, float))
+    floats = (v for v in vars(op).values() if isinstance(v, float | np.floating))
+    return tuple(math.copysign(1, v) for v in floats)

@@ -3,6 +3,7 @@
 import operator
 
 import numpy as np
+import pytest
 from rewriting import X, Y, run
 
 import minigraph as mg
@@ -46,8 +47,9 @@ def test_a_large_constant_is_equal_only_to_itself():
     assert a is not b and c is d
 
 
-def test_the_sign_of_a_zero_among_the_attributes_counts():
-    pads = [Pad((1, 1), (0, 0), (0, 0), zero)(X) for zero in (0.0, -0.0, 0.0)]
+@pytest.mark.parametrize("kind", [float, np.float32])
+def test_the_sign_of_a_zero_among_the_attributes_counts(kind):
+    pads = [Pad((1, 1), (0, 0), (0, 0), kind(zero))(X) for zero in (0.0, -0.0, 0.0)]
     a, b, c = shared(*pads)
     assert a is c and a is not b
 
