@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import os
 import site
 import sys
 import weakref
@@ -93,11 +94,12 @@ class Library:
 @functools.cache
 def library() -> Library | None:
     """Return the library, or None, with one warning, where it cannot be loaded."""
-    roots = [sys.prefix, site.getuserbase()]
-    paths = [path for root in roots if (path := Path(root, "lib", "libdnnl.so.3")).exists()]
+    paths = [Path(root, "lib", "libdnnl.so.3") for root in (sys.prefix, site.getuserbase())]
+    # Unlike Path.exists, this is False, not an error, in a home that may not be read.
+    there = [str(path) for path in paths if os.path.exists(path)]
     try:
         gomp = openmp.library()
-        dnnl = ctypes.CDLL(str(paths[0]) if paths else "libdnnl.so.3")
+        dnnl = ctypes.CDLL(there[0] if there else "libdnnl.so.3")
     except OSError as error:
         warn_once(
             f"oneDNN is missing ({error}); convolutions and products run in NumPy, many times "

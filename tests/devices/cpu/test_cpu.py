@@ -1,12 +1,15 @@
 """The CPU device as a whole: one native call, denormals, threads, machines that lack things."""
 
+import os
+import site
+
 import numpy as np
 import pytest
 from new_process import python
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.devices.cpu import compiler
+from minigraph.devices.cpu import compiler, onednn
 
 native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 
@@ -172,3 +175,17 @@ def test_the_steps_can_be_drawn(tmp_path):
     page = (tmp_path / "step.html").read_text()
     assert page.count("<tr id=") == len(step.report().steps)
     assert step.report().fingerprint[-7:] in page
+
+
+@pytest.mark.skipif(onednn.library() is None, reason="there is no oneDNN")
+def test_a_home_that_cannot_be_read_does_not_hide_the_library(tmp_path, monkeypatch):
+    stat = os.stat
+
+    def refuse(path, *args, **kwargs):
+        if str(path).startswith(str(tmp_path)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(site, "getuserbase", lambda: str(tmp_path))
+    monkeypatch.setattr(os, "stat", refuse)
+    assert onednn.library.__wrapped__() is not None
