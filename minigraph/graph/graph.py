@@ -20,7 +20,8 @@ import numpy as np
 from minigraph.errors import GraphError, located
 from minigraph.graph.dtypes import Array
 from minigraph.graph.leaves import Input, Parameter
-from minigraph.graph.node import Item, Node, in_place_of
+from minigraph.graph.location import Within, scope
+from minigraph.graph.node import Item, Node
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +54,11 @@ class Graph:
         reads  for some nodes, what `fn` gets the new versions of in place of their inputs
         """
         new: dict[Node, Node] = {}
-        for node in toposort(self.outputs, reads) if reads else self:
-            with in_place_of(node):
-                new[node] = fn(node, tuple(new[x] for x in reads.get(node, node.inputs)))
+        with Within(source=scope.source, turn=scope.turn):
+            for node in toposort(self.outputs, reads) if reads else self:
+                inputs = reads.get(node, node.inputs) if reads else node.inputs
+                scope.source, scope.turn = node.source, node.turn[0]
+                new[node] = fn(node, tuple([new[x] for x in inputs]))
         outputs = tuple(new[y] for y in self.outputs)
         return (
             self if all(map(operator.is_, outputs, self.outputs)) else Graph(self.inputs, outputs)
@@ -167,5 +170,6 @@ def toposort(
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack.extend((x, False) for x in reversed(reads.get(node, node.inputs)))
+            inputs = reads.get(node, node.inputs) if reads else node.inputs
+            stack.extend([(x, False) for x in reversed(inputs)])
     return order

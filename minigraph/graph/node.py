@@ -233,8 +233,10 @@ class Node:
         """Return this node with other inputs, or itself if they are the same nodes."""
         if len(inputs) == len(self.inputs) and all(map(operator.is_, inputs, self.inputs)):
             return self
-        with in_place_of(self):
-            return Node(self.op, inputs, self.specs)
+        made = object.__new__(Node)
+        made.op, made.inputs, made.specs, made.source = self.op, inputs, self.specs, self.source
+        made.turn = (self.turn[0], next(_count))
+        return made
 
     def __repr__(self) -> str:
         return f"{self.op}: {', '.join(map(str, self.specs))}"

@@ -105,21 +105,29 @@ def specialise(
     pattern = KernelPattern(layout.form, values, dtypes, layout.accesses, stores, lanes, wide)
     kept = tuple(_worth_keeping(pattern, layout))
     held = {k.operand for k in kept}
-    inplace = tuple(_overwriting(pattern, k, held, operands, layout) for k in range(pattern.inputs))
+    last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
+    inplace = tuple(
+        _overwriting(pattern, k, last.get(k, 0), held, operands, layout)
+        for k in range(pattern.inputs)
+    )
     if kept:
         pattern = replace(pattern, kept=kept)
     return SpecialisedKernel(pattern, layout, tuple(made.constants), inplace)
 
 
 def _overwriting(
-    pattern: KernelPattern, k: int, held: set[int], operands: list[Node], layout: LoopNest
+    pattern: KernelPattern,
+    k: int,
+    last: int,
+    held: set[int],
+    operands: list[Node],
+    layout: LoopNest,
 ) -> Ints:
     """Return the outputs that are written where input `k` was read, no sooner than it is.
 
+    last  the last run over the loops that reads the input
     held  outputs that are written before they are known
     """
-    runs = range(pattern.stages)
-    last = max((run for run in runs if k in pattern.loaded(pattern.run(run))), default=0)
     return tuple(
         i
         for i, store in enumerate(pattern.stores)

@@ -93,15 +93,15 @@ class KernelPattern:
     across: tuple[bool, ...]
     kept: tuple[KeptValue, ...] = ()
 
-    @property
+    @functools.cached_property
     def inputs(self) -> int:
         return len(self.dtypes) - len(self.stores)
 
-    @property
+    @functools.cached_property
     def reductions(self) -> list[int]:
         return [v for v, value in enumerate(self.values) if value.reduces]
 
-    @property
+    @functools.cached_property
     def once(self) -> list[int]:
         """The values that are computed once a unit."""
         return [v for v, value in enumerate(self.values) if value.level == UNIT]
@@ -122,7 +122,7 @@ class KernelPattern:
                 found.add(v)
         return frozenset(found)
 
-    @property
+    @functools.cached_property
     def stages(self) -> int:
         """How often a unit runs over its loops."""
         full = [self.values[s.value].stage for s in self.stores if not s.per_unit]
