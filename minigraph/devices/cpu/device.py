@@ -69,9 +69,9 @@ class CpuBackend(HostBackend):
         if choice:
             made = choice.kernel
         elif self.library:
-            made = primitives.kernel(node, strides, self.threads)
+            made = primitives.onednn_kernel(node, strides, self.threads)
         if made is None and compiler.compiler():
-            made = kernels.kernel(node, strides, self.threads)
+            made = kernels.native_kernel(node, strides, self.threads)
         return made or NumpyKernel(node)
 
     def _activated(self, node: Node, strides: Sequence[Shape], choice: Choice | None) -> Kernel:

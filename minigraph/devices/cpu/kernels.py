@@ -34,7 +34,7 @@ WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
-def kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
+def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
     """Return the kernel for `node`, or None if no pattern fits."""
     specs = [*(x.spec for x in node.inputs), *node.specs]
     if not all(s.size for s in specs):

@@ -317,7 +317,7 @@ def threads_for(node: Node, threads: int) -> int:
     return threads if operations(node) >= THREADED else 1
 
 
-def kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
+def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
     """Return oneDNN's kernel for `node`, or None if it has no fast one."""
     threads = threads_for(node, threads)
     with onednn.omp_threads(threads):

@@ -199,10 +199,12 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     """Yield the algorithms that compute a node, if there is a compiler."""
     node, _, layouts = arrangement
     for algorithm in algorithms(node) if compiler.compiler() else ():
-        yield Candidate(algorithm, layouts, functools.partial(kernel, node, algorithm, threads))
+        yield Candidate(
+            algorithm, layouts, functools.partial(winograd_kernel, node, algorithm, threads)
+        )
 
 
-def kernel(node: Node, algorithm: str, threads: int) -> NativeKernel:
+def winograd_kernel(node: Node, algorithm: str, threads: int) -> NativeKernel:
     """Return the kernel of one of the `algorithms` for `node`."""
     op: Op = node.op.plain  # type: ignore[attr-defined]
     if isinstance(op, Conv2dBackwardWeights):

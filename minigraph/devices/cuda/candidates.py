@@ -13,7 +13,7 @@ import numpy as np
 from minigraph.autotune.candidate import Candidate, Runner, Workbench
 from minigraph.autotune.measurement import Measurement
 from minigraph.devices.cuda import cudnn_kernel
-from minigraph.devices.cuda.kernel import CudaKernel, kernel
+from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.problem import FEW_CHANNELS, Arrangement, Lanes, ProblemMaker, Product
 from minigraph.graph import Node, Spec
 from minigraph.ops.layout import Reorder
@@ -85,6 +85,6 @@ class CudaProblems(ProblemMaker):
 
 
 def _generated(arrangement: Arrangement) -> CudaKernel:
-    made = kernel(arrangement.node, arrangement.strides)
+    made = cuda_kernel(arrangement.node, arrangement.strides)
     assert made is not None, "every reorder to or from nchw has a kernel"
     return made

@@ -14,11 +14,11 @@ from minigraph import options
 from minigraph.autotune.candidate import Run, Runner
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.cache import Entry
-from minigraph.devices.cuda import cudnn_kernel, kernel, nvrtc
+from minigraph.devices.cuda import cudnn_kernel, nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.compiler import kernels_of
 from minigraph.devices.cuda.driver import Arguments, Driver
-from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
 from minigraph.devices.cuda.workbench import CudaWorkbench
@@ -103,7 +103,7 @@ class CudaBackend:
             # It has no layouts that could be measured, so cuDNN's first choice is taken.
             offered = self._problems.candidates(Arrangement(node, strides, ()))
             made = cast(Kernel | None, first_allowed(offered, self.policy))
-        return made or kernel.kernel(node, strides) or NumpyKernel(node)
+        return made or cuda_kernel(node, strides) or NumpyKernel(node)
 
     def bind(self, program: Program) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])

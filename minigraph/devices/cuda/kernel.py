@@ -65,7 +65,7 @@ class LibraryKernel(Protocol):
         """Enqueue the work; operands are addresses in device memory."""
 
 
-def kernel(node: Node, strides: Sequence[Shape]) -> CudaKernel | None:
+def cuda_kernel(node: Node, strides: Sequence[Shape]) -> CudaKernel | None:
     """Return the kernel that is written, else the one that is generated, for a node.
 
     strides  of its inputs, in bytes

@@ -103,7 +103,7 @@ def written(shape, values=None):
 
 def computed(node, name, xs, threads=1):
     """Return what the algorithm computes, with nothing written where it does not belong."""
-    kernel = winograd.kernel(node, name, threads)
+    kernel = winograd.winograd_kernel(node, name, threads)
     inputs = [written(x.shape, x) for x in xs]
     result, scratch = written(node.shape), written((kernel.scratch // 4,))
     KernelRunner(kernel, on_disk=True)([x.array for x in inputs], [result.array], scratch.array)
@@ -213,7 +213,7 @@ def test_sizes_as_networks_have_them_are_computed(case, way, name):
 
 
 def scratch_of_threads(node, name):
-    return [winograd.kernel(node, name, threads).scratch for threads in (1, 2)]
+    return [winograd.winograd_kernel(node, name, threads).scratch for threads in (1, 2)]
 
 
 @every_algorithm
@@ -254,7 +254,7 @@ def test_the_same_bits_come_out_in_every_run(division, way, name):
 @every_way
 def test_scratch_is_used_to_its_end(division, way, name):
     node = in_blocks(way, Case(1, 1, 2, (16, 16)))
-    kernel = winograd.kernel(node, name, 1)
+    kernel = winograd.winograd_kernel(node, name, 1)
     scratch, result = written((kernel.scratch // 4,)), written(node.shape)
     KernelRunner(kernel, on_disk=True)(drawn(node), [result.array], scratch.array)
     *_, last, between_points = scratch.array.reshape(-1, onednn.block())
@@ -456,7 +456,7 @@ def test_the_autotuner_measures_it_in_blocks_alone(way):
     assert [m.name for m in measured] == NAMES
     for m in measured:
         assert not m.error and m.seconds > 0
-        assert m.workspace == winograd.kernel(node, m.name, 1).scratch
+        assert m.workspace == winograd.winograd_kernel(node, m.name, 1).scratch
 
 
 @every_algorithm
