@@ -8,7 +8,7 @@ from pathlib import Path
 import minigraph as mg
 from minigraph.autotune import session
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import compiler, walker
+from minigraph.devices.cpu import compiler, library, walker
 from minigraph.function.compile import measurements
 
 CACHED = (
@@ -16,6 +16,8 @@ CACHED = (
     compiler.compiler_version,
     compiler.environment,
     kernel_cache._binaries,
+    library.possible,
+    library._memory_runs,
     walker.load,
 )
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from minigraph.autotune.measurement import Key, Measurement
+from minigraph.autotune.measurement import (
+    Key,
+    Measurement,
+    ProblemTable,
+    Recipe,
+    merge,
+    table,
+)
+from minigraph.cache import Entry
 from minigraph.graph import Array, Spec, aligned_empty
 
 
@@ -81,7 +89,7 @@ class Candidate:
     deterministic  whether it gives the same bits every run
     precision      what it computes in: the name of a dtype, or "tf32"
     reference      a library's slow reference implementation, which is never run
-    recipe         what `Problem.remake` makes the kernel of in another process; JSON
+    recipe         what `Problem.remake` makes the kernel of in another process
     """
 
     name: str
@@ -90,7 +98,7 @@ class Candidate:
     deterministic: bool = True
     precision: str = "float32"
     reference: bool = False
-    recipe: Mapping[str, Any] | None = None
+    recipe: Recipe | None = None
 
     @property
     def key(self) -> Key:
@@ -120,11 +128,12 @@ class Problem:
     results     likewise
     meaning     the workbench's arrays to a tuple of them: what every candidate has to give
     arrange     an array, and a layout, to a contiguous array that lies so
+    layouts     all layouts of inputs and results in which there are candidates
     candidates  called with the layouts of inputs and results, yields what computes it there, or,
-                called with None, in all layouts; the first is what a heuristic would choose
+                called with None, in all of them; the first is what a heuristic would choose
     work        floating-point operations: large problems are measured first
     workbench   where it is measured
-    remake      makes the kernel that was measured from its recipe, where candidates have recipes
+    remake      makes a kernel of a candidate's layouts and recipe, where candidates have recipes
     """
 
     kind: str = field(compare=False)
@@ -133,14 +142,28 @@ class Problem:
     results: tuple[Spec, ...] = field(compare=False)
     meaning: Callable[..., tuple[Array, ...]] = field(compare=False)
     arrange: Callable[[Array, str], Array] = field(compare=False)
+    layouts: Collection[tuple[str, ...]] = field(compare=False)
     candidates: Callable[[tuple[str, ...] | None], Iterable[Candidate]] = field(compare=False)
     work: float = field(compare=False)
     workbench: Workbench = field(default=HostBench(), compare=False)
-    remake: Callable[[Measurement], Runner] | None = field(default=None, compare=False)
+    remake: Callable[[tuple[str, ...], Recipe], Runner] | None = field(default=None, compare=False)
+
+    def table(self, entry: Entry) -> ProblemTable | str:
+        """Return the table in an entry about the problem, or in words what is odd about it."""
+        found = table(entry)
+        if isinstance(found, ProblemTable):
+            for measurement in found.measurements:
+                if measurement.layouts not in self.layouts:
+                    return f"layouts are {', '.join(measurement.layouts)}"[:80]
+        return found
+
+    def merge(self, old: Entry, new: Entry) -> Entry:
+        """Return an entry about the problem with the candidates of both that are not odd."""
+        return merge(old, new, self.table)
 
     def maker(self, measurement: Measurement) -> Callable[[], Runner] | None:
         """Return what makes the kernel that was measured; None if the library has it no longer."""
         if self.remake and measurement.recipe:
-            return functools.partial(self.remake, measurement)
+            return functools.partial(self.remake, measurement.layouts, measurement.recipe)
         offered = self.candidates(measurement.layouts)
         return next((c.make for c in offered if c.name == measurement.name), None)

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Annotated, Any
+
+from msgspec import Meta, structs
+from msgspec.json import Decoder
 
 from minigraph.cache import Entry, environment_of
+from minigraph.records import Record, decode, encode
 
 QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
-
+LONGEST = 1e6  # seconds: no run is longer
 
 Key = tuple[str, tuple[str, ...]]  # of a candidate among those of its problem: name and layouts
+Precision = Annotated[str, Meta(pattern=r"^(float64|float32|tf32|float16|bfloat16)\Z")]
+Text = Annotated[str, Meta(min_length=1)]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
+Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Recipe(Record, frozen=True):
+    """What makes a candidate's kernel in another process: an engine of a library, with its knobs.
+
+    way  how the problem is put to the library, a word of the device's
+    """
+
+    way: str
+    engine: Count
+    knobs: dict[str, int]
+
+
+class Measurement(Record, frozen=True):
     """What is known of a candidate.
 
-    workspace  bytes
     seconds    the median of its runs; None if it was not timed
     spread     the range of the middle half of its runs, divided by the median
     rounds     how many runs were timed, or groups of runs if one is short
@@ -29,21 +45,24 @@ class Measurement:
     recipe     the candidate's
     """
 
-    name: str
-    layouts: tuple[str, ...]
-    workspace: int
+    name: Text
+    layouts: tuple[Text, ...]
+    workspace: Bytes
     deterministic: bool
-    precision: str
-    seconds: float | None = None
-    spread: float = 0.0
-    rounds: int = 0
+    precision: Precision
+    seconds: Seconds | None = None
+    spread: Annotated[float, Meta(ge=0)] = 0.0
+    rounds: Count = 0
     error: str = ""
-    recipe: Mapping[str, Any] | None = None
+    recipe: Recipe | None = None
 
     @property
     def key(self) -> Key:
         """What tells it from the others of its table."""
         return self.name, self.layouts
+
+
+ROWS = Decoder(tuple[Measurement, ...])
 
 
 @dataclass(frozen=True)
@@ -60,106 +79,54 @@ class ProblemTable:
     def with_error(self, which: Measurement, error: str) -> ProblemTable:
         """Return the table with an error in the place of the one that `which` had."""
         replaced = (
-            dataclasses.replace(m, error=error) if m.key == which.key else m
-            for m in self.measurements
+            structs.replace(m, error=error) if m.key == which.key else m for m in self.measurements
         )
         return dataclasses.replace(self, measurements=tuple(replaced))
 
+    def merged(self, old: ProblemTable) -> ProblemTable:
+        """Return the table with the candidates that only an older one has behind its own.
+
+        What is new replaces what is old, but a candidate that failed at run time stays out.
+        """
+        known = {m.key: m for m in old.measurements}
+        both = [_newer(known.pop(m.key, m), m) for m in self.measurements] + list(known.values())
+        return dataclasses.replace(self, measurements=tuple(both))
+
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
         """Return what is kept of the table in an environment."""
-        body = json.dumps([vars(m) for m in self.measurements], allow_nan=False)
-        return Entry(kind, self.subject, environment_of(fields), body)
+        rows = [structs.replace(m, error=_encodable(m.error)) for m in self.measurements]
+        return Entry(kind, self.subject, environment_of(fields), encode(rows))
 
 
 def table(entry: Entry) -> ProblemTable | str:
     """Return the table in an entry, or in words what is odd about it."""
     try:
-        rows = json.loads(entry.body, parse_constant=_no_number)
-        measurements = tuple(_measurement(row) for row in _sequence(rows))
-    except (ValueError, RecursionError) as error:
+        measurements = decode(ROWS, entry.body)
+    except ValueError as error:
         return str(error)
+    for m in measurements:
+        if m.seconds is None and not m.error:
+            return f"{m.name[:40]} has neither a time nor an error"
     if len({m.key for m in measurements}) < len(measurements):
         return "two measurements are of the same candidate"
     return ProblemTable(entry.subject, measurements)
 
 
-def merge(old: Entry, new: Entry) -> Entry:
-    """Return an entry with the candidates of both, in the order of the new one.
-
-    What is new replaces what is old, but a candidate that failed at run time stays out.
-    """
-    before, after = table(old), table(new)
+def merge(old: Entry, new: Entry, read: Callable[[Entry], ProblemTable | str] = table) -> Entry:
+    """Return an entry with the candidates of both; one that `read` finds odd counts for nothing."""
+    before, after = read(old), read(new)
     if isinstance(before, str):
         return new
     if isinstance(after, str):
         return old
-    known = {m.key: m for m in before.measurements}
-    both = [_newer(known.pop(m.key, m), m) for m in after.measurements] + list(known.values())
-    merged = ProblemTable(new.subject, tuple(both))
-    return merged.entry(new.kind, dict(new.environment))
+    return after.merged(before).entry(new.kind, dict(new.environment))
 
 
 def _newer(old: Measurement, new: Measurement) -> Measurement:
     failed = old.error.startswith(QUARANTINE)
-    return dataclasses.replace(new, error=old.error) if failed else new
+    return structs.replace(new, error=old.error) if failed else new
 
 
-def _measurement(row: Any) -> Measurement:
-    """Return the measurement that a value of JSON stands for; ValueError if it is odd."""
-    if not isinstance(row, dict) or set(row) != CHECKS.keys():
-        raise ValueError(f"a measurement is not made of {', '.join(CHECKS)}")
-    for name, fits in CHECKS.items():
-        if not fits(row[name]):
-            raise ValueError(f"{name} is {row[name]!r}"[:80])
-    found = Measurement(**{**row, "layouts": tuple(row["layouts"])})
-    if found.seconds is None and not found.error:
-        raise ValueError(f"{found.name} has neither a time nor an error"[:80])
-    return found
-
-
-def _sequence(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("it is no list of measurements")
-    return value
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) and 0 <= value < math.inf  # an overflow is read as infinity
-
-
-def _is_recipe(value: Any) -> bool:
-    return value is None or isinstance(value, dict)
-
-
-CHECKS = {
-    "name": _is_text,
-    "layouts": _is_texts,
-    "workspace": _is_count,
-    "deterministic": _is_flag,
-    "precision": _is_text,
-    "seconds": lambda value: value is None or _is_number(value),
-    "spread": _is_number,
-    "rounds": _is_count,
-    "error": _is_text,
-    "recipe": _is_recipe,
-}
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which an error that names a file may have."""
+    return text.encode(errors="backslashreplace").decode()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from minigraph.autotune.candidate import Problem, Runner
-from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
+from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Measurements, environment_of
 from minigraph.cache.counters import tuning_counters
-from minigraph.errors import CacheError
+from minigraph.errors import CacheError, warn_once
 
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
 
@@ -51,10 +52,12 @@ class Session:
         self.loaded = loaded or {}
         self.used: dict[str, Entry] = {}
         self._left = budget
+        self._patience = budget
         self._clock = clock
         self._known: dict[str, tuple[ProblemTable, str]] = {}
-        self._entries: dict[str, Entry] = {}  # of the tables, by subject
+        self._problems: dict[str, Problem] = {}  # of the tables, by subject
         self._missing: set[str] = set()
+        self._odd: set[Entry | None] = set()
 
     def tables(self, problems: Sequence[Problem]) -> dict[str, tuple[ProblemTable, str]]:
         """Return what is known of problems, by subject, and where it comes from.
@@ -84,62 +87,107 @@ class Session:
             return
         known, origin = self._known[subject]
         failed = known.with_error(measurement, f"{QUARANTINE}{why}")
-        self._learn(failed.entry(self._entries[subject].kind, self.environment), failed, origin)
+        self._learn(self._problems[subject], failed, origin)
+
+    def merge(self, old: Entry, new: Entry) -> Entry:
+        """Return `new` with the candidates of `old`, unless those are odd for their problem."""
+        problem = self._problems.get(new.subject)
+        return problem.merge(old, new) if problem else merge(old, new)
 
     def _look_up(self, problems: Sequence[Problem]) -> None:
         found = []
         for problem in problems:
             if problem.subject in self._missing:
                 continue
-            entry, origin = self._find(problem)
-            known = table(entry) if entry else "missing"
-            if isinstance(known, str) or not entry:
+            known = self._find(problem)
+            if known is None:
                 tuning_counters.count("misses")
-                tuning_counters.count("rejected", int(entry is not None))
                 self._missing.add(problem.subject)
                 continue
             tuning_counters.count("hits")
-            found.append(entry)
-            self._remember(entry, known, origin)
+            found.append(self._remember(problem, *known))
         if self.store:
             self.store.touch(found)
 
-    def _find(self, problem: Problem) -> tuple[Entry | None, str]:
-        """Return the entry about a problem, if there is one, and where it comes from."""
+    def _find(self, problem: Problem) -> tuple[ProblemTable, str] | None:
+        """Return what is known about a problem, if anything is, and where it comes from."""
         fields = environment_of(self.environment)
         key = Entry(problem.kind, problem.subject, fields, "").key
-        stored, origin = _unkept.get(key), MEASURED
+        stored, origin = self._read(problem, _unkept.get(key)), MEASURED
         if self.store and not stored:
             damaged = self.store.rejected
-            stored, origin = self.store.find(problem.kind, problem.subject, fields), STORED
+            entry, origin = self.store.find(problem.kind, problem.subject, fields), STORED
             tuning_counters.count("rejected", self.store.rejected - damaged)
-        loaded = self.loaded.get(key)
+            stored = self._read(problem, entry)
+        loaded = self._read(problem, self.loaded.get(key))
         if loaded:  # what is stored may be in quarantine
-            return merge(stored, loaded) if stored else loaded, LOADED
-        return stored, origin
+            return loaded.merged(stored) if stored else loaded, LOADED
+        return (stored, origin) if stored else None
+
+    def _read(self, problem: Problem, entry: Entry | None) -> ProblemTable | None:
+        """Return the table in an entry; None if there is none, or an odd one, which is counted."""
+        found = problem.table(entry) if entry else None
+        if isinstance(found, str):
+            tuning_counters.count("rejected", int(entry not in self._odd))
+            self._odd.add(entry)
+            return None
+        return found
 
     def _measure(self, problems: Sequence[Problem]) -> None:
         for problem in _shown(problems):
-            start = self._clock()
-            measured = measure(problem, start + self._left, self._clock)
-            self._left -= self._clock() - start
-            if measured:
-                # At once: an interrupt loses no more than what is being measured.
-                self._learn(measured.entry(problem.kind, self.environment), measured, MEASURED)
+            with self._turn():
+                start = self._clock()
+                known = self._find(problem)  # another process may have measured it meanwhile
+                if known:
+                    tuning_counters.count("hits")
+                    self._remember(problem, *known)
+                elif measured := self._measured(problem, start + self._left):
+                    # At once: an interrupt loses no more than what is being measured.
+                    self._learn(problem, measured, MEASURED)
+                self._left -= self._clock() - start
             if self._left <= 0:
                 break
 
-    def _learn(self, entry: Entry, known: ProblemTable, origin: str) -> None:
-        """Remember a new entry, on disk or else in this process."""
-        self._remember(entry, known, origin)
-        if self.store and self.store.keep([entry], merge):
+    def _measured(self, problem: Problem, deadline: float) -> ProblemTable | None:
+        """Return what is measured now; None, with a warning, where memory does not suffice."""
+        try:
+            return measure(problem, deadline, self._clock)
+        except MemoryError as error:  # the function itself may need less
+            warn_once(
+                f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic "
+                "chooses its algorithm"
+            )
+            return None
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Measure alone, once others have measured: side by side, times are wrong.
+
+        A session waits no longer in all than it may measure: another process may have been stopped.
+        """
+        if not self.store:
+            yield
+            return
+        start = self._clock()
+        with self.store.turn(self._patience) as alone:
+            self._patience -= self._clock() - start if alone else self._patience
+            yield
+
+    def _learn(self, problem: Problem, known: ProblemTable, origin: str) -> None:
+        """Remember what is new, on disk or else in this process."""
+        entry = self._remember(problem, known, origin)
+        if self.store and self.store.keep([entry], problem.merge):
             _unkept.pop(entry.key, None)
         else:
             _unkept[entry.key] = entry
 
-    def _remember(self, entry: Entry, known: ProblemTable, origin: str) -> None:
+    def _remember(self, problem: Problem, known: ProblemTable, origin: str) -> Entry:
+        """Note what this compile knows of a problem; return its entry."""
+        entry = known.entry(problem.kind, self.environment)
         self._known[known.subject] = (known, origin)
-        self._entries[known.subject] = self.used[entry.key] = entry
+        self._problems[known.subject] = problem
+        self.used[entry.key] = entry
+        return entry
 
     def _why_missing(self, problem: Problem) -> str:
         text = f'autotune="frozen": nothing is measured for {problem.kind} {problem.subject}'

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec import structs
 
 from minigraph.autotune.candidate import Candidate, Problem, Run, Workbench
 from minigraph.autotune.data import Block, Data
@@ -152,7 +152,7 @@ class _Trial:
         low, median, high = map(float, np.quantile(self.samples, [0.25, 0.5, 0.75]))
         spread = (high - low) / median if median else 0.0
         rounds = len(self.samples)
-        return dataclasses.replace(measured, seconds=median, spread=spread, rounds=rounds)
+        return structs.replace(measured, seconds=median, spread=spread, rounds=rounds)
 
 
 def _bound(

@@ -12,12 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.json import Decoder
 
 from minigraph.cache.entry import Entry, environment_of
 from minigraph.cache.folder import Folder
+from minigraph.records import Record, decode, encode
 
 SCHEMA = 1  # of entries and units: a change makes all that is on disk unknown
 LIMIT = 256 << 20  # bytes of units
@@ -27,14 +31,27 @@ OF_THE_KERNEL = ("support", "text")  # parts of a key; the others say where mach
 
 Environment = tuple[tuple[str, str], ...]
 Key = dict[str, str]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
-class Kept(NamedTuple):
-    """What an entry's file says: a kernel, its key, and the hash of its unit."""
+class _Kept(Record, frozen=True):
+    """What an entry's file says: a kernel, its key, and its unit with the hash of that."""
 
     kernel: str
     key: Key
-    digest: str
+    schema: int
+    sha256: Digest
+    unit: str
+
+
+class _Unit(Record, frozen=True):
+    """The body of an entry: the hash of a unit, and by kernel what its key says of it alone."""
+
+    kernels: Annotated[dict[str, Key], Meta(min_length=1)]
+    sha256: Digest
+
+
+KEPT, BODY = Decoder(_Kept), Decoder(_Unit)
 
 
 class Binaries:
@@ -43,24 +60,23 @@ class Binaries:
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder = Folder(folder, "jit")
         self.limit = limit
-        self._verified: set[str] = set()  # hashes of units whose bytes this process has seen
         self._room = 0  # bytes that may be added before files are looked over
 
-    def find(self, kernel: str, key: Mapping[str, str]) -> Path | None:
-        """Return the unit that holds a kernel with this key, or None.
+    def find(self, kernels: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[bytes, list[str]]]:
+        """Yield the units that hold some of these kernels, given by name with their keys.
 
-        The unit's bytes have been seen to be those that were written, in this process.
+        Yields a unit's bytes, which are those that were written, and the names of its kernels.
         """
-        kept = self._read(_entry_name(kernel, key))
-        if kept is None:
-            return None
-        unit = _unit_name(kept.digest)
-        if kept.digest not in self._verified:
-            if self._unit(kept.digest) is None:
-                return None
-            self.folder.touch(unit)
-            self._verified.add(kept.digest)
-        return self.folder.path / unit
+        held: dict[str, list[str]] = defaultdict(list)
+        for kernel, key in kernels.items():
+            kept = self._read(_entry_name(kernel, key))
+            if kept is not None:
+                held[kept.sha256].append(kernel)
+        for digest, names in held.items():
+            unit = self._unit(digest)
+            if unit is not None:
+                self.folder.touch(_unit_name(digest))
+                yield unit, names
 
     def keep(self, unit: bytes, kernels: Mapping[str, Mapping[str, str]]) -> bool:
         """Write a unit, and an entry for each of its kernels, given by name with their keys.
@@ -74,7 +90,7 @@ class Binaries:
             return False
         written = True
         for kernel, key in kernels.items():
-            entry = json.dumps(_entry(kernel, key, digest), indent=1, sort_keys=True)
+            entry = encode(_entry(kernel, key, digest), indent=1)
             written &= self.folder.write(_entry_name(kernel, key), entry.encode())
         if self._room < 0:
             self._room = self._evict()
@@ -94,13 +110,13 @@ class Binaries:
         for kept in filter(None, map(self._read, names)):
             own = {part: kept.key[part] for part in OF_THE_KERNEL if part in kept.key}
             shared = environment_of({part: kept.key[part] for part in kept.key.keys() - own.keys()})
-            units[kept.digest, shared][kept.kernel] = own
+            units[kept.sha256, shared][kept.kernel] = own
         found = []
         for digest, shared in sorted(units):
             unit = self._unit(digest)
             if unit is not None:
                 held = dict(sorted(units[digest, shared].items()))
-                body = json.dumps({"kernels": held, "sha256": digest})
+                body = encode(_Unit(held, digest))
                 # Entries with one subject are equal, so there is never anything to merge.
                 subject = f"unit {hashlib.sha256(body.encode()).hexdigest()[:32]}"
                 found.append(Entry("jit", subject, shared, body, unit))
@@ -112,17 +128,16 @@ class Binaries:
         Nothing here can tell who made the machine code: that is for the caller to know.
         """
         try:
-            body = json.loads(entry.body)
-            kernels = {k: {**dict(entry.environment), **own} for k, own in body["kernels"].items()}
-            named = body["sha256"]
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            return "does not name its kernels"
-        parts = [part for key in kernels.values() for part in key.values()]
-        if not parts or not all(isinstance(part, str) for part in parts):
+            body = decode(BODY, entry.body)
+        except ValueError as error:
+            return str(error)
+        kernels = {k: {**dict(entry.environment), **own} for k, own in body.kernels.items()}
+        if not all(kernels.values()):
             return "does not say what its kernels depend on"
-        if hashlib.sha256(entry.blob).hexdigest() != named:
+        if hashlib.sha256(entry.blob).hexdigest() != body.sha256:
             return "has other machine code than it names"
-        missing = {k: key for k, key in kernels.items() if self.find(k, key) is None}
+        there = {kernel for _, names in self.find(kernels) for kernel in names}
+        missing = {kernel: key for kernel, key in kernels.items() if kernel not in there}
         if missing and not self.keep(entry.blob, missing):
             return "could not be written"
         return ""
@@ -136,20 +151,19 @@ class Binaries:
             if kept is None:
                 damaged.append((name, "is damaged, or can be changed by other users"))
                 continue
-            if kept.digest not in whole:
-                whole[kept.digest] = self._unit(kept.digest) is not None
-            if not whole[kept.digest]:
-                unit = _unit_name(kept.digest)
+            if kept.sha256 not in whole:
+                whole[kept.sha256] = self._unit(kept.sha256) is not None
+            if not whole[kept.sha256]:
+                unit = _unit_name(kept.sha256)
                 why = f"has its machine code in {unit}, which is missing, damaged or not only ours"
                 damaged.append((kept.kernel, why))
         return sorted(damaged)
 
     def clear(self) -> None:
         """Remove all kernels."""
-        for name in self.folder.files() if self.folder.safe() else ():
+        for name in self.folder.files():
             if name.endswith((".json", ".so", ".tmp")):
                 self.folder.remove(name)
-        self._verified.clear()
 
     @property
     def size(self) -> int:
@@ -167,27 +181,26 @@ class Binaries:
         units.sort(key=lambda name: (files[name].st_mtime_ns, name))
         for name in units[:-1]:
             self.folder.remove(name)
-            size -= files[name].st_size
+            size -= files.pop(name).st_size
             if size <= self.limit * 3 // 4:  # room, so that this happens rarely
                 break
         for name in files.keys() - set(units):
             kept = self._read(name)
-            if kept is None or not (self.folder.path / _unit_name(kept.digest)).exists():
+            if kept is None or _unit_name(kept.sha256) not in files:
                 self.folder.remove(name)
         return max(self.limit - size, 0)
 
     def _entries(self) -> list[str]:
         return sorted(name for name in self.folder.files() if name.endswith(".json"))
 
-    def _read(self, name: str) -> Kept | None:
+    def _read(self, name: str) -> _Kept | None:
         """Return what an entry's file says, or None unless that is what was written to it."""
         try:
-            entry = json.loads(self.folder.read(name, MAX_ENTRY) or b"")
-            kept = Kept(entry["kernel"], entry["key"], entry["sha256"])
-            whole = entry == _entry(*kept) and name == _entry_name(kept.kernel, kept.key)
-        except (ValueError, TypeError, LookupError, RecursionError):
+            kept = decode(KEPT, self.folder.read(name, MAX_ENTRY) or b"")
+        except ValueError:
             return None
-        return kept if whole else None
+        whole = kept == _entry(kept.kernel, kept.key, kept.sha256)
+        return kept if whole and name == _entry_name(kept.kernel, kept.key) else None
 
     def _unit(self, digest: str) -> bytes | None:
         """Return the bytes with this hash, or None unless they are what was written."""
@@ -196,9 +209,8 @@ class Binaries:
         return unit if whole else None
 
 
-def _entry(kernel: str, key: Mapping[str, str], digest: str) -> dict[str, Any]:
-    unit = _unit_name(digest)
-    return {"schema": SCHEMA, "kernel": kernel, "unit": unit, "sha256": digest, "key": dict(key)}
+def _entry(kernel: str, key: Mapping[str, str], digest: str) -> _Kept:
+    return _Kept(kernel, dict(sorted(key.items())), SCHEMA, digest, _unit_name(digest))
 
 
 def _entry_name(kernel: str, key: Mapping[str, str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+from minigraph import forks
 
 T = TypeVar("T", bound=Any)
 
@@ -47,7 +48,7 @@ class Counters(Generic[T]):
     def __init__(self, stats: type[T]) -> None:
         self._class = stats
         self._counts = stats()
-        self._lock = threading.Lock()  # `+=` on an attribute is not atomic
+        self._lock = forks.lock()  # `+=` on an attribute is not atomic
 
     def stats(self) -> T:
         """Return a copy of the counts."""

@@ -7,18 +7,22 @@ checksum is a miss and is removed; a file that is no database of this schema is 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
-import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minigraph.cache.entry import Entry
-from minigraph.cache.folder import Folder, others
-from minigraph.errors import warn_once
+import msgspec
+from msgspec.json import Decoder
+
+from minigraph import forks
+from minigraph.cache import trust
+from minigraph.cache.entry import Entry, environment_of
+from minigraph.cache.folder import Folder
+from minigraph.errors import reason, warn_once
+from minigraph.records import decode, encode, in_one_line
 
 SCHEMA = 1  # a change makes everything on disk unknown
 LIMIT = 64 << 20  # bytes of entries
@@ -38,20 +42,22 @@ OLDEST = """DELETE FROM entries WHERE (kind, subject, environment) IN (
     SELECT kind, subject, environment FROM entries WHERE used <> :now
     ORDER BY used > :now DESC, used, kind, subject, environment LIMIT :rows)"""
 
-BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-# The operating system refused.  Every other error means that the file is damaged.
-REFUSED = (
-    *BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY,
-)
+# What SQLite's primary codes say of a file (https://sqlite.org/rescode.html).
+# Its bytes are damaged, or were never those of a database:
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# Others use it; PROTOCOL is for the process that lost the race for a lock too often:
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+# After any other code the file stays.  The system refused (PERM, NOMEM, READONLY, IOERR, FULL,
+# CANTOPEN, NOLFS), something stopped the statement (ABORT, INTERRUPT, SCHEMA, AUTH), an entry is
+# larger than MAX_VALUE (TOOBIG), or it says nothing in particular (ERROR and the rest).
+
+# A child that is forked while SQLite holds locks of its own would wait for them for ever.
+_in_use = forks.awaited_lock()
 
 T = TypeVar("T")
 Environment = tuple[tuple[str, str], ...]
+ROW = tuple[str, str, str, str, bytes, str]  # of SELECT
+FIELDS = Decoder(dict[str, str])
 Work = Callable[[sqlite3.Connection], T]
 
 
@@ -67,10 +73,24 @@ class Measurements:
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder = Folder(folder.absolute(), "autotune")
         self.path = self.folder.path / NAME
+        self._measuring = Folder(folder.absolute(), "measuring")  # locked by who measures
         self.limit = limit
         self.rejected = 0
         self._touched: set[str] = set()  # keys of entries that this process has marked as used
         self._patience = PATIENCE
+
+    @contextlib.contextmanager
+    def turn(self, patience: float) -> Iterator[bool]:
+        """Let no other process or thread measure that uses this folder; give whether that is so.
+
+        patience  seconds to wait for others, who lose their turn when they die
+        """
+        with contextlib.ExitStack() as held:
+            alone = False
+            with contextlib.suppress(OSError):  # too late, or nothing can be locked here
+                held.enter_context(self._measuring.locked(True, patience, make=True))
+                alone = True
+            yield alone
 
     def find(self, kind: str, subject: str, environment: Environment) -> Entry | None:
         """Return the entry of a subject in an environment, or None."""
@@ -89,7 +109,7 @@ class Measurements:
         """
 
         def write(db: sqlite3.Connection) -> bool:
-            now = time.time_ns()
+            now = _now()
             db.execute("BEGIN IMMEDIATE")
             for new in entries:
                 row = db.execute(SELECT + KEY, _key(new)).fetchone()
@@ -108,7 +128,7 @@ class Measurements:
         if not new or not self._writable:  # `keep` warns of that
             return
         self._touched.update(entry.key for entry in new)
-        rows = [(time.time_ns(), *_key(entry)) for entry in new]
+        rows = [(_now(), *_key(entry)) for entry in new]
 
         def write(db: sqlite3.Connection) -> None:
             db.execute("BEGIN IMMEDIATE")
@@ -137,12 +157,9 @@ class Measurements:
                     wrong.append((str(row[1]), "the checksum does not fit the contents"))
             return wrong
 
-        why = self.folder.unsafe()
-        if why:
-            return [(NAME, why)]
         try:
-            with self.folder.locked(exclusive=False, patience=self._patience):
-                return self._attempt(look)
+            with self.folder.locked(exclusive=False, patience=self._patience) as folder:
+                return self._attempt(folder, look)
         except FileNotFoundError:
             return []
         except (OSError, sqlite3.Error, _Damage) as error:
@@ -182,58 +199,62 @@ class Measurements:
 
         A damaged database is removed.  `make` creates a missing one.
         """
-        if not self.folder.safe():
-            return failed
+        patience = self._patience
         try:
-            if make:
-                self.folder.make()
             try:
-                with self.folder.locked(exclusive=False, patience=self._patience):
-                    return self._attempt(work, make)
+                with self.folder.locked(exclusive=False, patience=patience, make=make) as folder:
+                    return self._attempt(folder, work, make)
             except _Damage:
                 pass
             # With this lock no other process has the files open that are removed here.
-            with self.folder.locked(exclusive=True, patience=self._patience):
+            with self.folder.locked(exclusive=True, patience=patience) as folder:
                 try:
-                    return self._attempt(work, make)  # another process may have been first
+                    return self._attempt(folder, work, make)  # another process may have been first
                 except _Damage as damage:
                     self._remove()
                     if damage.unexpected:
                         warn_once(f"{self.path} was damaged; it is made anew")
-                return self._attempt(work, make)
+                return self._attempt(folder, work, make)
         except FileNotFoundError:
             return failed
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, _Damage) as error:  # _Damage: it is damaged again
             busy = isinstance(error, TimeoutError) or _code(error) in BUSY
             # After a wait in vain, do not wait again for each of a hundred entries.
             self._patience = 0.0 if busy else self._patience
             self.folder.tell(_reason(error))
             return failed
 
-    def _attempt(self, work: Work[T], make: bool = False) -> T:
+    def _attempt(self, folder: int, work: Work[T], make: bool = False) -> T:
         """Return the result of `work`; raises _Damage if the file is damaged."""
         try:
-            with contextlib.closing(self._open(make)) as db:
+            with _in_use, contextlib.closing(self._open(folder, make)) as db:
                 result = work(db)
         except UnicodeDecodeError as error:  # from an error message that quotes damaged text
             raise _Damage(str(error)) from None
         except sqlite3.Error as error:
-            if _code(error) in REFUSED:
-                raise
-            raise _Damage(str(error)) from None
+            if _code(error) in DAMAGED:
+                raise _Damage(str(error)) from None
+            raise
         self._patience = PATIENCE
         return result
 
-    def _open(self, make: bool) -> sqlite3.Connection:
-        """Return a connection; FileNotFoundError if the database is missing or empty."""
+    def _open(self, folder: int, make: bool) -> sqlite3.Connection:
+        """Return a connection; FileNotFoundError if the database is missing or empty.
+
+        SQLite takes a path, not the folder's descriptor.  The folder is trusted and stays so: no
+        other user can put another one in its place.
+        """
         if not (make or os.path.lexists(self.path)):
             raise FileNotFoundError(self.path)
         for path in self._files():
             with contextlib.suppress(FileNotFoundError):
-                status = path.lstat()
-                why = others(status) if stat.S_ISREG(status.st_mode) else "is no file"
+                why = trust.foreign(folder, path.name)
                 if why:
                     raise _Damage(f"{path.name} {why}")
+        # The versions that a file is written and read by (SQLite, Database File Format): of another
+        # one SQLite reads it, and says with each write that nobody may.
+        if not {*_versions(self.path)} <= {1, 2}:
+            raise _Damage("its header asks for another SQLite")
         mode = "rwc" if make else "rw" if self._writable else "ro&immutable=1"
         db = sqlite3.connect(
             f"{self.path.as_uri()}?mode={mode}",
@@ -255,18 +276,14 @@ class Measurements:
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("PRAGMA synchronous = NORMAL")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version == SCHEMA:
+        if _has_entries(db):
             return
-        if version:
-            raise _Damage(f"schema {version}, not {SCHEMA}", unexpected=False)
         if not make:
             raise FileNotFoundError(self.path)
         self.path.chmod(0o600)  # SQLite gives its other files the same mode
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("BEGIN IMMEDIATE")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if not version:  # no other process was faster
+        if not _has_entries(db):  # no other process was faster
             db.execute(CREATE)
             db.execute(f"PRAGMA user_version = {SCHEMA}")
         db.execute("COMMIT")
@@ -287,6 +304,30 @@ class _Damage(Exception):
         self.unexpected = unexpected
 
 
+def _has_entries(db: sqlite3.Connection) -> bool:
+    """Return whether the table is there; raises _Damage if another one is in its place."""
+    try:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        table = db.execute("SELECT sql FROM sqlite_master WHERE name = 'entries'").fetchone()
+    except sqlite3.Error as error:
+        if _code(error) == sqlite3.SQLITE_ERROR:  # which these statements have in no sound file
+            raise _Damage(str(error)) from None
+        raise
+    if version not in (0, SCHEMA):
+        raise _Damage(f"schema {version}, not {SCHEMA}", unexpected=False)
+    if table != ((CREATE,) if version else None):
+        raise _Damage("the table of entries is missing, or another one")
+    return bool(version)
+
+
+def _versions(path: Path) -> bytes:
+    """Return the two versions in a database's header, nothing of a file that has none."""
+    header = b""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        header = file.read(20)
+    return header[18:] if header.startswith(b"SQLite format 3\0") else b""
+
+
 def _code(error: Exception) -> int | None:
     """Return the primary SQLite code of an error, or None."""
     code = getattr(error, "sqlite_errorcode", None)
@@ -295,7 +336,7 @@ def _code(error: Exception) -> int | None:
 
 def _reason(error: Exception) -> str:
     """Return an error's message in one line, even if it quotes damaged text."""
-    return " ".join((getattr(error, "strerror", None) or str(error)).split())[:200]
+    return " ".join(reason(error).split())[:200]
 
 
 def _size(db: sqlite3.Connection) -> int:
@@ -303,6 +344,11 @@ def _size(db: sqlite3.Connection) -> int:
     names = ("page_count", "freelist_count", "page_size")
     pages, free, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     return int((pages - free) * size)
+
+
+def _now() -> int:
+    """Return the time in nanoseconds, as far as SQLite's integers reach: to the year 2262."""
+    return min(time.time_ns(), 2**63 - 1)
 
 
 def _drop(db: sqlite3.Connection, wanted: Entry) -> None:
@@ -315,16 +361,16 @@ def _drop(db: sqlite3.Connection, wanted: Entry) -> None:
 
 
 def _key(entry: Entry) -> tuple[str, str, str]:
-    return entry.kind, entry.subject, json.dumps(dict(entry.environment))
+    return entry.kind, entry.subject, encode(dict(entry.environment))
 
 
 def _good(row: tuple[Any, ...], wanted: Entry | None = None) -> Entry | None:
     """Return the entry in a row if its checksum is right and its key is the wanted one."""
-    kind, subject, environment, body, blob, checksum = row
     try:
-        entry = Entry(kind, subject, tuple(json.loads(environment).items()), body, blob)
-        if entry.checksum != checksum or (wanted and wanted.key != entry.key):
-            return None
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        kind, subject, environment, body, blob, checksum = msgspec.convert(row, ROW)
+        fields = decode(FIELDS, environment)
+        entry = Entry(kind, subject, environment_of(fields), in_one_line(body), blob)
+    except ValueError:
         return None
-    return entry
+    whole = entry.checksum == checksum and entry.body == body
+    return entry if whole and (wanted is None or wanted.key == entry.key) else None

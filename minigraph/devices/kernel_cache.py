@@ -11,24 +11,24 @@ import atexit
 import functools
 import heapq
 import logging
-import shutil
+import os
 import tempfile
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from minigraph import forks
 from minigraph import options as settings
-from minigraph.cache import Binaries, Entry
+from minigraph.cache import Binaries, Entry, temporary, trust
 from minigraph.cache.counters import kernel_counters
-from minigraph.errors import DeviceError
+from minigraph.errors import DeviceError, warn_once
 from minigraph.jit.source import KernelSource
 
-# What loading a unit raises if its file went, runs nowhere here, or lacks a kernel.
+# What loading a unit raises if it is no machine code, runs nowhere here, or lacks a kernel.
 NOT_LOADED = (OSError, AttributeError, DeviceError)
 
 
@@ -67,9 +67,12 @@ class KernelCache(ABC):
     worth_a_run: int
 
     def __init__(self) -> None:
-        # By name.  The thread that adds a future has to find the function; others wait for it.
-        self._functions: dict[str, Future[int]] = {}
-        self._lock = threading.Lock()
+        self._functions: dict[str, int] = {}  # by name
+        # Those that are being found.  The thread that adds a future finds the function; others wait
+        # for it, but for those in a forked child, which has no such threads.
+        self._sought: dict[str, Future[int]] = {}
+        self._lock = forks.lock()
+        os.register_at_fork(after_in_child=self._sought.clear)
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
@@ -80,8 +83,8 @@ class KernelCache(ABC):
         """Compile units and load their functions."""
 
     @abstractmethod
-    def load_file(self, path: Path, kernels: Sequence[str]) -> Sequence[int]:
-        """Return functions of the unit in a file; raises one of NOT_LOADED."""
+    def load(self, binary: bytes, kernels: Sequence[str]) -> Sequence[int]:
+        """Return functions of a unit; raises one of NOT_LOADED."""
 
     @abstractmethod
     def refuse(self, error: str) -> None:
@@ -94,24 +97,29 @@ class KernelCache(ABC):
         """
         wanted = {source.name: source for source in sources}
         with self._lock:
-            missing = {name: s for name, s in wanted.items() if name not in self._functions}
-            self._functions.update((name, Future()) for name in missing)
-            futures = {name: self._functions[name] for name in wanted}
+            known = {name: f for name in wanted if (f := self._functions.get(name)) is not None}
+            awaited = {name: self._sought[name] for name in wanted if name in self._sought}
+            missing = {n: s for n, s in wanted.items() if n not in known and n not in awaited}
+            own: dict[str, Future[int]] = {name: Future() for name in missing}
+            self._sought.update(own)
         kernel_counters.count("memory_hits", len(wanted) - len(missing))
         try:
             for name, function in self._found(missing, on_disk):
-                futures[name].set_result(function)
+                with self._lock:
+                    known[name] = self._functions[name] = function
+                    self._sought.pop(name, None)
+                own.pop(name).set_result(function)
         finally:  # after an interrupt the next caller finds the rest
-            undone = [name for name in missing if not futures[name].done()]
             with self._lock:
-                for name in undone:
-                    del self._functions[name]
-            for name in undone:
-                futures[name].cancel()
+                for name in own:
+                    self._sought.pop(name, None)
+            for future in own.values():
+                future.cancel()
         try:
-            return {name: future.result() for name, future in futures.items()}
+            known.update((name, future.result()) for name, future in awaited.items())
         except CancelledError:  # another thread was interrupted
             return self.functions(sources, on_disk)
+        return {name: known[name] for name in wanted}
 
     def key(self, source: KernelSource) -> dict[str, str]:
         """Return all that the machine code of a kernel depends on."""
@@ -137,20 +145,18 @@ class KernelCache(ABC):
             yield from self._compiled(left, on_disk)
 
     def _on_disk(self, missing: Mapping[str, KernelSource]) -> Iterator[tuple[str, int]]:
-        units: dict[Path, list[str]] = {}
-        for name, source in missing.items():
-            paths = (store.find(name, self.key(source)) for store in _stores())
-            path = next(filter(None, paths), None)
-            if path is not None:
-                units.setdefault(path, []).append(name)
-        for path, names in units.items():
-            try:
-                functions = self.load_file(path, names)
-            except NOT_LOADED:
-                continue
-            kernel_counters.count("disk_hits", len(names))
-            kernel_counters.count("loads", len(names))
-            yield from zip(names, functions, strict=True)
+        keys = {name: self.key(source) for name, source in missing.items()}
+        for store in _stores():
+            for unit, names in store.find(keys):
+                try:
+                    functions = self.load(unit, names)
+                except NOT_LOADED:
+                    continue
+                for name in names:
+                    del keys[name]
+                kernel_counters.count("disk_hits", len(names))
+                kernel_counters.count("loads", len(names))
+                yield from zip(names, functions, strict=True)
 
     def _compiled(
         self, missing: Mapping[str, KernelSource], on_disk: bool
@@ -188,15 +194,17 @@ class KernelCache(ABC):
         keys = {source.name: self.key(source) for source in unit.sources}
         store = _store()
         if not (store and store.keep(binary, keys)):
-            _private_store().keep(binary, keys)  # for a cache file
+            private = _private_store()  # for a cache file
+            if private:
+                private.keep(binary, keys)
 
 
 def import_kernels(entry: Entry) -> str:
     """Keep the kernels of an entry from elsewhere; return why not, or an empty string."""
     store = _store()
-    return (
-        store.add(entry) and _private_store().add(entry) if store else _private_store().add(entry)
-    )
+    why = store.add(entry) if store else "could not be written"
+    private = _private_store() if why else None
+    return private.add(entry) if private else why
 
 
 def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> list[CompilationUnit]:
@@ -213,6 +221,9 @@ def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> li
 
 # ---------------------------------------------------------------- folders
 
+PREFIX = "minigraph-jit-"  # of the names of temporary folders
+TEMPORARY = ("/tmp", "/var/tmp")  # where they are if users other than us can change TMPDIR
+
 _binaries = functools.cache(Binaries)
 _private: list[Binaries] = []  # this process's own folder, once the cache folder took nothing
 
@@ -226,35 +237,71 @@ def _stores() -> list[Binaries]:
     return [store for store in (*_private, _store()) if store]
 
 
-def _private_store() -> Binaries:
-    """Return a store for this process alone, removed when it ends."""
+def _private_store() -> Binaries | None:
+    """Return a store for this process alone, removed when it ends; None if there is no place."""
     if not _private:
-        folder = Path(tempfile.mkdtemp(prefix="minigraph-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _private.append(Binaries(folder))
+        stack = ExitStack()
+        try:
+            _private.append(Binaries(stack.enter_context(private_folder())))
+        except OSError:
+            return None
+        atexit.register(stack.close)
     return _private[0]
 
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
     """Give a folder for sources and objects, which are removed then, or kept if the user asked."""
-    root, keep = settings.jit_workdir(), settings.jit_keep_interm()
+    root, keep = _workdir(), settings.jit_keep_interm()
     if keep and root is None:
         root = _kept_folder()
-    if root:
-        root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory("", "minigraph-", root, ignore_cleanup_errors=True) as made:
+    with temporary.folder(root, PREFIX) if root else private_folder() as made:
         try:
-            yield Path(made)
+            yield made
         finally:
             if keep and root:
-                for file in Path(made).iterdir():
+                for file in made.iterdir():
                     file.replace(root / file.name)
+
+
+def private_folder() -> AbstractContextManager[Path]:
+    """Give a new temporary folder, which nobody else can change, and remove it in the end.
+
+    OSError if there is no place for one.
+    """
+    return temporary.folder(_temporary_root(), PREFIX)
 
 
 @functools.cache
 def _kept_folder() -> Path:
     """Return a temporary folder that stays, and log where it is."""
-    folder = Path(tempfile.mkdtemp(prefix="minigraph-"))
+    folder = Path(tempfile.mkdtemp(prefix="minigraph-kept-", dir=_temporary_root()))
     logging.getLogger("minigraph").warning("sources and objects of kernels are in %s", folder)
     return folder
+
+
+def _workdir() -> Path | None:
+    """Return the user's folder to compile in, made if missing; None if there is none to use."""
+    root = settings.jit_workdir()
+    if root:
+        try:
+            os.close(trust.open_folder(root, make=True, shared=True))
+        except trust.Untrusted as error:
+            warn_once(
+                f"MINIGRAPH_JIT_WORKDIR is not used ({error.strerror}, so others could exchange "
+                "kernels); they are compiled in a temporary folder"
+            )
+            return None
+    return root
+
+
+def _temporary_root() -> Path:
+    """Return where temporary folders are that nobody else can exchange; OSError if nowhere."""
+    refused: list[OSError] = []
+    for root in (tempfile.gettempdir(), *TEMPORARY):
+        try:
+            os.close(trust.open_folder(Path(root), shared=True))
+            return Path(root)
+        except OSError as error:
+            refused.append(error)
+    raise refused[0]

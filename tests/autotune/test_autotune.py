@@ -7,9 +7,13 @@ import itertools
 import json
 import sqlite3
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from msgspec import structs
 from new_process import forget_measurements
 
 import minigraph as mg
@@ -80,8 +84,19 @@ def arrange(array, layout):
 def problem(*candidates, subject="twice", work=1.0, shape=(5, 7), dtype="float32"):
     spec = Spec(shape, np.dtype(dtype))
     return Problem(
-        "onednn", subject, (spec,), (spec,), double, arrange, lambda layouts: candidates, work
+        "onednn",
+        subject,
+        (spec,),
+        (spec,),
+        double,
+        arrange,
+        LAYOUTS,
+        lambda layouts: candidates,
+        work,
     )
+
+
+LAYOUTS = list(itertools.product(["ab", "ba"], repeat=2))
 
 
 def ticking():
@@ -101,8 +116,6 @@ def errors(*candidates, **facts):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_right_candidate_has_a_time_in_every_layout_and_dtype(dtype):
-    layouts = list(itertools.product(["ab", "ba"], repeat=2))
-
     class Right(Twice):
         scratch = 100
 
@@ -116,9 +129,9 @@ def test_a_right_candidate_has_a_time_in_every_layout_and_dtype(dtype):
             doubled = inputs[0] * dtype.type(2)
             outputs[0][...] = doubled.T if self.transposes else doubled
 
-    right = [candidate(f"{a} {b}", Right(a != b), (a, b)) for a, b in layouts]
+    right = [candidate(f"{a} {b}", Right(a != b), (a, b)) for a, b in LAYOUTS]
     measured = measure(problem(*right, shape=(300, 301), dtype=dtype), None, ticking())
-    assert [m.layouts for m in measured.measurements] == layouts
+    assert [m.layouts for m in measured.measurements] == LAYOUTS
     for m in measured.measurements:
         assert (m.error, m.workspace, m.rounds) == ("", 100, 7)
         assert m.seconds == pytest.approx(1e-3)
@@ -345,7 +358,7 @@ def test_nothing_half_measured_is_kept(clock):
 
 
 def measurement(name, seconds=1.0, **facts):
-    known = {"layouts": ("ab",), "workspace": 0, "deterministic": True, "precision": "float32"}
+    known = {"layouts": ("ab", "ab"), "workspace": 0, "deterministic": True, "precision": "float32"}
     return Measurement(name, **{**known, "rounds": 7, "seconds": seconds, **facts})
 
 
@@ -385,7 +398,7 @@ def test_a_policy_says_why_it_does_not_allow_a_candidate():
     assert Policy(deterministic=True, precision="tf32").allows(m) == "not deterministic"
     assert Policy().allows(m) == "precision tf32"
     assert Policy(workspace_limit=4096, precision="tf32").allows(m) == ""
-    assert Policy().allows(dataclasses.replace(m, error="wrong")) == "wrong"
+    assert Policy().allows(structs.replace(m, error="wrong")) == "wrong"
     assert chosen(m, workspace_limit=0) is None
     assert chosen() is None
 
@@ -403,9 +416,13 @@ def test_a_table_comes_back_from_its_entry():
     assert table(entry_of()) == ProblemTable("twice", ())
 
 
-def test_a_time_that_is_no_number_gets_no_entry():
-    with pytest.raises(ValueError, match="JSON"):
-        entry_of(measurement("a", float("nan")))
+def test_a_time_that_is_no_number_is_odd_in_its_entry():
+    assert "neither a time" in table(entry_of(measurement("a", float("nan"))))
+
+
+def test_an_error_that_no_file_can_hold_is_kept_as_well_as_it_can():
+    kept = table(entry_of(measurement("a", None, error="no \udcff")))
+    assert kept.measurements[0].error == "no \\udcff"
 
 
 VALUES = {
@@ -414,7 +431,7 @@ VALUES = {
     "workspace": [-1, 1.0, "1", True],
     "deterministic": [1, None],
     "precision": [None],
-    "seconds": [-1.0, float("nan"), float("inf"), "1", True, 1, None],
+    "seconds": [-1.0, float("nan"), float("inf"), "1", True, None, 1e300],
     "spread": [-0.1, None, float("nan")],
     "rounds": [-1, 1.5],
     "error": [None, 0],
@@ -608,6 +625,62 @@ def test_what_another_process_has_kept_meanwhile_is_not_lost(store):
     a, b = known.measurements
     assert (a.error, b) == (failed.error, other)
     assert a.seconds is not None  # it was measured here
+
+
+def test_what_there_is_no_memory_to_measure_is_left_to_heuristics_with_one_warning(store):
+    def huge(x):
+        raise MemoryError("Unable to allocate 4.00 TiB")
+
+    big = dataclasses.replace(problem(candidate("a"), subject="big", work=9.0), meaning=huge)
+    small = problem(candidate("a"), subject="small")
+    with pytest.warns(mg.MinigraphWarning, match=r"onednn big .* \(Unable to allocate") as caught:
+        assert origins(start(store).tables([big, small])) == {"small": "measured"}
+        assert origins(start(store).tables([big, small])) == {"small": "stored"}
+    assert len(caught) == 1
+
+
+class Alone(Twice):
+    """Notes how many of its kind run at the same time."""
+
+    running, most = 0, 0
+
+    def run(self, inputs, outputs, scratch):
+        Alone.running += 1
+        Alone.most = max(Alone.most, Alone.running)
+        time.sleep(0.001)
+        super().run(inputs, outputs, scratch)
+        Alone.running -= 1
+
+
+def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_once(tmp_path):
+    together = threading.Barrier(4)
+
+    def tables(_):
+        own = start(Measurements(tmp_path / "cache"))
+        problems = [problem(candidate("a", Alone()), subject=f"{i}") for i in range(5)]
+        together.wait()
+        return own.tables(problems)
+
+    with ThreadPoolExecutor(4) as threads:
+        first, *others = threads.map(tables, range(4))
+    assert mg.autotune.stats().measurements == 5
+    assert Alone.most == 1
+    assert all([t for t, _ in o.values()] == [t for t, _ in first.values()] for o in others)
+
+
+def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
+    patience = []
+    usual = Measurements.turn
+    monkeypatch.setattr(Measurements, "turn", lambda s, p: patience.append(p) or usual(s, p))
+    with usual(Measurements(store.folder.root), 0.0) as alone:
+        assert alone
+        waiting = start(store)
+        waiting._patience = 0.1
+        waiting.tables(two())
+    assert mg.autotune.stats().measurements == 4
+    assert patience == [0.1, 0.0]
+    start(store, budget=9.0).tables([problem(candidate("a"), subject="next")])
+    assert patience == [0.1, 0.0, 9.0]
 
 
 def test_a_candidate_fails_in_one_layout_alone():

@@ -1,6 +1,5 @@
 """What tuning does for a user: what was chosen and why, by which policy, and the same results."""
 
-import dataclasses
 import shutil
 import time
 from collections import Counter
@@ -8,7 +7,8 @@ from ctypes import c_void_p
 
 import numpy as np
 import pytest
-from new_process import begin, forget_measurements
+from msgspec import structs
+from new_process import begin, forget_measurements, python, start, wait
 from small_network import DIRECTIONS, batch, compiled, elsewhere, network, work
 
 import minigraph as mg
@@ -74,7 +74,7 @@ def of_onednn(folder):
     """The cache folder of a process that begins, in which oneDNN's algorithms alone are right."""
 
     def change(_, m):
-        return dataclasses.replace(m, error="not oneDNN's") if m.name in winograd.NAMES else m
+        return structs.replace(m, error="not oneDNN's") if m.name in winograd.NAMES else m
 
     edit(folder, change)
     return folder
@@ -235,7 +235,7 @@ def test_determinism_changes_the_choice_of_the_next_compile_and_of_no_earlier_on
 
     def random(subject, m):
         same = (subject, m.name, " ".join(m.layouts)) in chosen
-        return dataclasses.replace(m, deterministic=not same)
+        return structs.replace(m, deterministic=not same)
 
     edit(folder, random)
     assert choices(compiled()) == chosen
@@ -375,7 +375,7 @@ FAST = {
 def test_every_layout_gives_what_level_0_gives(folder, name, level):
     def faster(subject, m):
         fast = subject.startswith("reorder") or FAST[name](images(m.layouts))
-        return m if m.error else dataclasses.replace(m, seconds=1e-6 if fast else 1e-2, spread=0.0)
+        return m if m.error else structs.replace(m, seconds=1e-6 if fast else 1e-2, spread=0.0)
 
     edit(folder, faster)
     written, net = network(), network()
@@ -409,3 +409,19 @@ def test_other_floats_are_computed_though_there_is_nothing_to_tune(empty, dtype)
     function = compiled(net)
     np.testing.assert_allclose(trained(function, net, data=data), want, **close(dtype))
     assert algorithms(function) == []
+
+
+CROWD = """
+from small_network import *
+compiled(level=3)
+print(mg.autotune.stats().measurements)
+"""
+
+
+@pytest.mark.long
+def test_a_crowd_of_processes_measures_what_one_would_and_leaves_nothing(tmp_path):
+    alone = int(python("-c", CROWD, MINIGRAPH_CACHE_DIR=str(tmp_path / "alone"))[0])
+    folder = str(tmp_path / "crowd")
+    crowd = [start("-c", CROWD, MINIGRAPH_CACHE_DIR=folder) for _ in range(12)]
+    assert sum(int(wait(process)[0]) for process in crowd) == alone
+    assert int(python("-c", CROWD, MINIGRAPH_CACHE_DIR=folder)[0]) == 0

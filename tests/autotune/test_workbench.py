@@ -54,6 +54,7 @@ def test_arrays_and_times_are_those_of_the_workbench():
         (spec,),
         lambda x: (2 * x,),
         lambda x, layout: x.copy(),
+        [("a", "a")],
         lambda layouts: [Candidate(name, ("a", "a"), lambda r=r: r) for name, r in runners.items()],
         1.0,
         bench,

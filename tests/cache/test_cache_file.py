@@ -13,13 +13,15 @@ import stat
 from pathlib import Path
 
 import pytest
+from attacks.damage import changed_lines
 from long_runs import long
 from new_process import python
+from other_user import as_root
 
 import minigraph as mg
 from minigraph.cache import Entry, Folder, environment_of, file
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+pytestmark = pytest.mark.usefixtures("no_private_group")
 FIELDS = {"fingerprint": "4f" * 20, "graph": "9f2c"}
 HERE = {"processor": "x86_64 of some kind", "library": "3.2.0"}
 
@@ -74,7 +76,7 @@ def test_what_is_read_is_what_was_written(saved):
 
 
 def test_each_line_is_json_that_a_person_can_read(saved):
-    first, *lines = map(json.loads, saved.read_text("ascii").splitlines())
+    first, *lines = map(json.loads, saved.read_text("utf-8").splitlines())
     assert (first["file"], first["fields"]) == ("minigraph cache", FIELDS)
     assert lines[0]["environment"] == HERE | {"library": lines[0]["environment"]["library"]}
     assert lines[0]["body"]["seconds"] == 1e-05
@@ -142,7 +144,7 @@ def test_a_place_where_no_file_can_be_is_an_error_of_one_line(tmp_path):
 def test_a_full_disk_leaves_the_old_file(saved, monkeypatch):
     before = saved.read_bytes()
 
-    def full(*names):
+    def full(*names, **folders):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -214,7 +216,7 @@ GARBAGE = {
     "nested": (b"[" * 100_000, "no cache file"),
     "nested names": (b'{"schema":' * 100_000, "no cache file"),
     "a huge number": (b'{"file": "minigraph cache", "schema": ' + b"9" * 9999 + b"}", "no cache"),
-    "twice": (b'{"file": "minigraph cache", "schema": 1, "schema": 1}', "no cache file"),
+    "twice": (b'{"file": "minigraph cache", "schema": 1, "schema": 1}', "is damaged"),
     "no object": (b'["file", "schema"]', "no cache file"),
     "another file": (json.dumps({**HEADER, "file": "x"}).encode(), "no cache file"),
     "a schema that is no number": (json.dumps({**HEADER, "schema": [1]}).encode(), "no cache"),
@@ -260,7 +262,7 @@ def change(saved, number, **parts):
     [
         ({"kind": "other"}, "kind that is not known: other"),
         ({"subject": 7, "checksum": ""}, "subject"),
-        ({"subject": "\ud800"}, "subject"),
+        ({"subject": "\ud800"}, "no JSON: .* surrogate"),
         ({"environment": {"a": 1}, "checksum": ""}, "environment"),
         ({"environment": [["a", "b"]], "checksum": ""}, "environment"),
         ({"body": [1], "checksum": "00"}, "checksum"),
@@ -268,7 +270,8 @@ def change(saved, number, **parts):
         ({"blob": None, "checksum": ""}, "blob"),
         ({"blob": "AAAA", "checksum": "00"}, "checksum"),
         ({"checksum": 5}, "checksum"),
-        ({"more": 1}, "parts"),
+        ({"more": 1}, "unknown field `more`"),
+        ({"more": 1, "checksum": ""}, "unknown field `more`"),
     ],
 )
 def test_a_line_that_is_not_as_it_was_written_is_rejected(saved, parts, why):
@@ -285,10 +288,11 @@ def test_a_line_that_is_not_as_it_was_written_is_rejected(saved, parts, why):
         (b"", "no JSON"),
         (b"\xff", "no text"),
         (b"\x00", "no JSON"),
-        (b"[" * 100_000, "nested"),
-        (b"1" * 5000, "digits"),
-        (b'{"kind": 1, "kind": 1}', "twice"),
-        (b"[]", "parts"),
+        (b"[" * 100_000, "got `array`"),
+        (b'{"subject": ' * 100_000, "got `object`"),
+        (b"1" * 5000, "out of range"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b"{}", "missing required field `kind`"),
     ],
 )
 def test_a_line_that_is_no_entry_is_rejected_by_its_number(saved, line, why):
@@ -298,6 +302,30 @@ def test_a_line_that_is_no_entry_is_rejected_by_its_number(saved, line, why):
     ((name, reason),) = contents.rejected
     assert (name, why in reason) == ("line 4", True)
     assert by_key(contents.entries) == by_key(ENTRIES)
+
+
+def test_a_line_with_the_right_checksum_and_other_text_is_rejected(saved):
+    lines = saved.read_bytes().splitlines()
+    kind, rest = lines[1].split(b", ", 1)
+    for text in (
+        lines[1].replace(b'"kind": ', b'"kind": "jit", "kind": '),
+        lines[1].replace(b'"values": ', b'"values":  '),
+        b"{" + rest.removesuffix(b"}") + b", " + kind.removeprefix(b"{") + b"}",
+        lines[1] + b" ",
+        lines[1] + b"\r",
+    ):
+        saved.write_bytes(b"\n".join([lines[0], text, *lines[2:]]) + b"\n")
+        ((name, why),) = file.read(saved).rejected
+        assert name == "product"
+        assert why.startswith(("is not as it was written", "is damaged"))
+
+
+def test_a_body_in_which_nesting_is_too_deep_is_rejected_by_its_subject(saved):
+    lines = saved.read_bytes().splitlines()
+    deep = lines[1].replace(b"[3]", b"[" * 100_000 + b"]" * 100_000)
+    saved.write_bytes(b"\n".join([lines[0], deep, *lines[2:]]) + b"\n")
+    ((_, why),) = file.read(saved).rejected
+    assert why == "is nested too deeply"
 
 
 def test_a_file_that_is_cut_off_has_its_first_entries(saved):
@@ -323,39 +351,13 @@ def test_swapped_entries_are_good_and_swapped_checksums_are_not(saved):
     assert len(file.read(saved).rejected) == 2
 
 
-def mutations(whole, random):
-    """Yield changed files, without end."""
-    lines = whole.splitlines(keepends=True)
-    while True:
-        kind = random.randrange(7)
-        at = random.randrange(len(whole))
-        if kind == 0:
-            yield whole[:at]
-        elif kind == 1:
-            yield whole[:at] + bytes([whole[at] ^ 1 << random.randrange(8)]) + whole[at + 1 :]
-        elif kind == 2:
-            other = random.randrange(len(whole))
-            yield whole[: min(at, other)] + whole[max(at, other) :]
-        elif kind == 3:
-            yield b"".join(random.sample(lines, random.randrange(len(lines) + 1)))
-        elif kind == 4:
-            yield whole[:at] + random.randbytes(random.randrange(1, 50)) + whole[at:]
-        elif kind == 5:  # values of different entries
-            one, two = random.sample(lines, 2)
-            values = [*json.loads(one).values(), *json.loads(two).values()]
-            old, new = (json.dumps(v).encode() for v in random.sample(values, 2))
-            yield whole.replace(old, new, 1)
-        else:
-            old, new = random.choice(
-                [
-                    (b'"schema": 1', b'"schema": 2'),
-                    (b"x86_64 of some kind", b"x86_64 of another kind"),
-                    (b"3.2.0", b"3.3.0"),
-                    (b'"onednn"', b'"cudnn"'),
-                    (b"1e-05", b"1e-06"),
-                ]
-            )
-            yield whole.replace(old, new, random.randrange(1, 9))
+WORDS = [
+    (b'"schema": 1', b'"schema": 2'),
+    (b"x86_64 of some kind", b"x86_64 of another kind"),
+    (b"3.2.0", b"3.3.0"),
+    (b'"onednn"', b'"cudnn"'),
+    (b"1e-05", b"1e-06"),
+]
 
 
 @pytest.mark.parametrize("count", [200, long(2000)])
@@ -363,7 +365,8 @@ def test_no_mutation_is_an_error_or_accepted_as_something_else(saved, count):
     whole = saved.read_bytes()
     originals = set(ENTRIES)
     changed = 0
-    for _, data in zip(range(count), mutations(whole, random.Random(0)), strict=False):
+    changed_files = changed_lines(whole, random.Random(0), WORDS)
+    for _, data in zip(range(count), changed_files, strict=False):
         saved.write_bytes(data)
         contents = file.read(saved)
         assert originals.issuperset(contents.entries)
@@ -462,44 +465,75 @@ def test_of_many_writers_none_loses_the_entries_of_another(tmp_path):
 # ---------------------------------------------------------------- who else may have written
 
 
+def unsafe(path):
+    """Return why machine code from a file must not run, whose entries can be read all the same."""
+    contents = file.read(path)
+    assert by_key(contents.entries) == by_key(ENTRIES)
+    return contents.unsafe
+
+
 def test_a_file_of_ours_is_safe_in_a_folder_of_ours_or_where_only_owners_replace(saved):
-    assert file.unsafe(saved) == ""
+    assert unsafe(saved) == ""
     saved.parent.chmod(0o1777)
-    assert file.unsafe(saved) == ""
+    assert unsafe(saved) == ""
 
 
 @pytest.mark.parametrize(
-    "change, why",
+    "change",
     [
-        (lambda path: path.chmod(0o620), "can be written by other users"),
-        (lambda path: path.chmod(0o602), "can be written by other users"),
-        (lambda path: path.parent.chmod(0o770), "is in a folder that can be written"),
-        (lambda path: path.parent.chmod(0o707), "is in a folder that can be written"),
-        (lambda path: path.unlink(), "cannot be looked at"),
+        lambda path: path.chmod(0o620),
+        lambda path: path.chmod(0o602),
+        lambda path: path.parent.chmod(0o770),
+        lambda path: path.parent.chmod(0o707),
     ],
 )
-def test_a_file_that_others_can_change_is_not_safe(saved, change, why):
+def test_a_file_that_others_can_change_is_not_safe(saved, change):
     change(saved)
-    assert why in file.unsafe(saved)
+    assert "can be written by other users" in unsafe(saved)
 
 
 @as_root
 def test_a_file_of_another_user_is_not_safe(saved):
     os.chown(saved.parent, 12345, -1)
-    assert "folder that belongs to another user" in file.unsafe(saved)
+    assert unsafe(saved) == f"{saved.parent} belongs to another user"
     saved.parent.chmod(0o1777)  # its owner may replace files all the same
-    assert "folder that belongs to another user" in file.unsafe(saved)
+    assert unsafe(saved) == f"{saved.parent} belongs to another user"
+    os.chown(saved.parent, 0, -1)
     os.chown(saved, 12345, -1)
-    assert file.unsafe(saved) == "belongs to another user"
+    assert unsafe(saved) == f"{saved} belongs to another user"
 
 
 def test_a_link_is_as_safe_as_its_folder_and_its_file(saved, tmp_path):
     folder = tmp_path / "open"
     folder.mkdir()
     (folder / "link").symlink_to(saved)
-    assert file.unsafe(folder / "link") == ""
+    assert unsafe(folder / "link") == ""
     folder.chmod(0o777)
-    assert file.unsafe(folder / "link")
+    assert unsafe(folder / "link")
     folder.chmod(0o700)
     saved.chmod(0o666)
-    assert file.unsafe(folder / "link")
+    assert unsafe(folder / "link")
+
+
+@as_root
+def test_a_link_of_another_user_is_not_written_through(saved, tmp_path):
+    """It could lead to any file of ours."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    (folder / "link").symlink_to(mine)
+    os.lchown(folder / "link", 12345, 12345)
+    with pytest.raises(mg.CacheError, match="link is a link of another user"):
+        file.write(folder / "link", FIELDS, [entry("new")], never)
+    assert mine.read_text() == "precious"
+
+
+def test_what_killed_writers_left_goes_and_what_a_writer_uses_stays(saved):
+    left, used = (saved.parent / f".minigraph-{name}.tmp" for name in ("left", "used"))
+    left.touch()
+    with open(used, "w") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        file.write(saved, FIELDS, [entry("new")], never)
+    assert sorted(os.listdir(saved.parent)) == [used.name, saved.name]

@@ -1,6 +1,7 @@
 """Measurements on disk: whoever writes, dies or tampers, what is found is what was kept."""
 
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -11,13 +12,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from attacks.damage import MUTATIONS
 from long_runs import long
 from new_process import start, wait
+from other_user import as_root
 
 import minigraph as mg
 from minigraph.cache import Entry, Measurements, environment_of, measurements
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+pytestmark = pytest.mark.usefixtures("no_private_group")
 MACHINE = environment_of({"processor": "one", "library": "3.2.0"})
 OTHER = environment_of({"processor": "two", "library": "3.2.0"})
 
@@ -256,6 +259,15 @@ def test_a_damaged_row_is_not_merged(store):
     assert found(store, entry("a")) == entry("a", "[2]")
 
 
+@pytest.mark.parametrize("body", ["", "{", "[1]  ", "NaN", "\x00", "[" * 100_000])
+def test_a_body_that_is_no_line_of_json_is_no_entry(store, body):
+    odd = entry("a", body)
+    store.keep([odd, entry("b")], newer)
+    assert store.entries() == [entry("b")]
+    assert found(store, odd) is None
+    assert (store.rejected, store.verify()) == (1, [])
+
+
 @pytest.mark.parametrize("environment", ["[]", "{", "3", '{"processor": 1}', "[" * 100_000])
 def test_an_odd_environment_is_no_entry(store, environment):
     store.keep([entry("a")], newer)
@@ -286,44 +298,6 @@ def test_a_schema_that_is_no_text_is_damage(store):
     assert why
     with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
         assert found(store, entry("a")) is None
-
-
-def flip(data, rng):
-    at = rng.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
-
-
-def flip_many(data, rng):
-    for _ in range(rng.randrange(2, 100)):
-        data = flip(data, rng)
-    return data
-
-
-def zero_page(data, rng):
-    at = rng.randrange(len(data) // 4096) * 4096
-    return data[:at] + bytes(4096) + data[at + 4096 :]
-
-
-def swap(data, rng):
-    """Exchange two pieces, which may be pages or parts of rows."""
-    n = rng.choice([16, 64, 500, 4096])
-    a, b = sorted(rng.sample(range(0, len(data) - n, n), 2))
-    return data[:a] + data[b : b + n] + data[a + n : b] + data[a : a + n] + data[b + n :]
-
-
-MUTATIONS = {
-    "flipped bit": flip,
-    "flipped bits": flip_many,
-    "truncated": lambda data, rng: data[: rng.randrange(len(data))],
-    "zeros": zero_page,
-    "swapped": swap,
-    "longer": lambda data, rng: data + rng.randbytes(rng.randrange(1, 9999)),
-    "repeated": lambda data, rng: data * 2,
-    "garbage": lambda data, rng: rng.randbytes(rng.randrange(1, 20_000)),
-    "garbage after the header": lambda data, rng: data[:100] + rng.randbytes(len(data) - 100),
-    "empty": lambda data, rng: b"",
-    "text": lambda data, rng: b"no database" * 100,
-}
 
 
 @pytest.mark.filterwarnings("ignore:.*was damaged.*it is made anew")
@@ -392,6 +366,88 @@ def test_a_directory_in_place_of_a_file_is_a_miss_with_a_warning(store, ending):
     assert len(warned) == 1
     path.rmdir()
     assert store.keep([entry("a")], newer)
+
+
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+
+@pytest.mark.parametrize("extended", [0, 7 << 8])
+@pytest.mark.parametrize("code", range(1, 29))  # all primary codes of errors
+def test_only_what_surely_is_damage_removes_a_database(store, code, extended):
+    def refused(db):
+        error = sqlite3.OperationalError("as if")
+        error.sqlite_errorcode = code | extended
+        raise error
+
+    store.keep([entry("a")], newer)
+    with pytest.warns(mg.MinigraphWarning, match="made anew" if code in DAMAGE else "as if"):
+        assert store._run(refused, "failed") == "failed"
+    assert store._patience == (0.0 if code in BUSY else measurements.PATIENCE)
+    assert store.entries() == ([] if code in DAMAGE else [entry("a")])
+
+
+def test_an_entry_that_is_too_large_is_not_kept_and_harms_no_other(store, monkeypatch):
+    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
+    store.keep([entry("a")], newer)
+    with pytest.warns(mg.MinigraphWarning, match="too big"):
+        assert not store.keep([entry("b"), entry("c", json.dumps("x" * 100_000))], newer)
+    assert store.entries() == [entry("a")]
+
+
+def test_a_row_that_is_too_large_harms_no_other(store, monkeypatch):
+    store.keep([entry("a"), entry("b", json.dumps("x" * 100_000))], newer)
+    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
+    with pytest.warns(mg.MinigraphWarning, match="too big"):
+        assert found(store, entry("b")) is None
+    assert found(store, entry("a")) == entry("a")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE entries ADD COLUMN more TEXT",
+        "ALTER TABLE entries RENAME TO more",
+        "DROP TABLE entries",
+        "PRAGMA user_version = 0",
+    ],
+)
+def test_a_database_of_another_table_is_made_anew(store, statement):
+    store.keep([entry("a")], newer)
+    change(store, statement)
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+def test_a_database_that_stays_damaged_is_a_miss_with_a_warning(store, monkeypatch):
+    store.keep([entry("a")], newer)
+    store.path.write_bytes(b"garbage" * 1000)
+    # As a program that writes there all the time, and asks for no lock.
+    monkeypatch.setattr(store, "_remove", lambda: None)
+    with pytest.warns(mg.MinigraphWarning) as warned:
+        for _ in range(3):
+            assert found(store, entry("a")) is None
+            assert store.entries() == store.nearest("onednn", "a") == []
+            assert not store.keep([entry("a")], newer)
+            store.touch([entry("a")])
+            store.clear()
+    assert {"cannot keep results" in str(w.message) for w in warned} == {True, False}
+    assert store.verify() == [("measurements.db", "file is not a database")]
+
+
+def test_a_damaged_database_that_cannot_be_removed_is_a_miss_with_a_warning(store, monkeypatch):
+    def refuse(path, missing_ok):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    store.keep([entry("a")], newer)
+    store.path.write_bytes(b"garbage" * 1000)
+    monkeypatch.setattr(Path, "unlink", refuse)  # as of a file that is immutable
+    with pytest.warns(mg.MinigraphWarning, match="Operation not permitted") as warned:
+        for _ in range(3):
+            assert found(store, entry("a")) is None
+            assert not store.keep([entry("a")], newer)
+    assert len(warned) == 1
 
 
 PLACED = {
@@ -598,3 +654,15 @@ assert store.rejected == 0
 @pytest.mark.parametrize("times", [20, long(200)])
 def test_a_writer_that_is_killed_loses_nothing_that_it_had_kept(store, times):
     wait(begin(KILLED, store, times))
+
+
+@pytest.mark.parametrize("year", [2400, 1900])
+def test_a_clock_that_is_far_off_stops_nothing(store, monkeypatch, year):
+    nanoseconds = (year - 1970) * 31_556_952 * 10**9
+    monkeypatch.setattr(measurements.time, "time_ns", lambda: nanoseconds)
+    assert store.keep([entry("a")], newer)
+    store.touch([entry("a")])
+    assert found(store, entry("a")) == entry("a")
+    monkeypatch.undo()
+    assert store.keep([entry("b")], newer)
+    assert found(again(store), entry("a")) == entry("a")

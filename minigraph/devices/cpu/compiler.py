@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from minigraph import options as settings
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import openmp, processes
+from minigraph.devices.cpu import library, openmp, processes
 from minigraph.devices.kernel_cache import (
     CompilationUnit,
     CompiledUnit,
@@ -45,14 +47,15 @@ WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of 
 
 @functools.cache
 def compiler() -> str | None:
-    """Return the path of the C compiler, or None, with one warning, where there is none."""
+    """Return the C compiler's absolute path, or None, with one warning, where there is none."""
     path = shutil.which(settings.c_compiler()) or shutil.which("gcc")
     if path is None:
         warn_once(
             "no C compiler was found; elementwise ops and reductions run in NumPy, several times "
             "slower: install gcc (Debian: apt-get install gcc libc6-dev)"
         )
-    return path
+        return None
+    return os.path.abspath(path)
 
 
 @functools.cache
@@ -63,7 +66,14 @@ def compiler_version() -> str:
         return "none"
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=False, timeout=10
+            [path, "--version"],
+            env=settings.compiler_environment(path, tempfile.gettempdir()),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):  # found, but nothing that runs
         return "unknown"
@@ -81,6 +91,7 @@ def environment() -> Mapping[str, str]:
         "compiler": compiler() or "none",
         "version": compiler_version(),
         "flags": " ".join([*FLAGS, *_libraries()]),
+        "toolchain": settings.toolchain(),
         "processor": processor(),  # -march=native
         "prelude": digest(PRELUDE),
         "vector math": digest(vector_math()),
@@ -93,7 +104,7 @@ class GccKernels(KernelCache):
     worth_a_run = WORTH_A_RUN
 
     def functions(self, sources: Sequence[KernelSource], on_disk: bool = True) -> dict[str, int]:
-        if compiler() is None:
+        if compiler() is None or not library.possible():
             return {source.name: 0 for source in sources}
         return super().functions(sources, on_disk)
 
@@ -101,6 +112,8 @@ class GccKernels(KernelCache):
         return environment()
 
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
+        path = compiler()
+        assert path is not None, "nothing is compiled without a compiler"
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
             names: list[str] = []
@@ -110,9 +123,10 @@ class GccKernels(KernelCache):
                 Path(folder, f"{name}.c").write_text(text)
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]
-                commands[name] = [str(compiler()), *FLAGS, *files, *_libraries()]
+                commands[name] = [path, *FLAGS, *files, *_libraries()]
                 names.append(name)
-            errors = processes.run(commands, folder, settings.cpus(), SECONDS)
+            variables = settings.compiler_environment(path, str(folder))
+            errors = processes.run(commands, folder, variables, settings.cpus(), SECONDS)
             for unit, name in zip(units, names, strict=True):
                 yield self._compiled_unit(unit, folder / f"{name}.so", errors[name])
 
@@ -120,15 +134,16 @@ class GccKernels(KernelCache):
         if error:
             return CompiledUnit(unit, error=error)
         try:
-            return CompiledUnit(unit, path.read_bytes(), self.load_file(path, unit.kernels))
+            binary = path.read_bytes()
+            return CompiledUnit(unit, binary, self.load(binary, unit.kernels))
         except (OSError, AttributeError) as missing:
             return CompiledUnit(unit, error=str(missing))
 
-    def load_file(self, path: Path, kernels: Sequence[str]) -> list[int]:
+    def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
         with suppress(OSError):  # another compiler's kernels need another OpenMP
             openmp.library()  # before the kernels load it
-        library = ctypes.CDLL(str(path))  # never unloaded: functions point into it
-        return [ctypes.cast(getattr(library, k), ctypes.c_void_p).value or 0 for k in kernels]
+        loaded = library.load(binary)
+        return [ctypes.cast(getattr(loaded, k), ctypes.c_void_p).value or 0 for k in kernels]
 
     def refuse(self, error: str) -> None:
         lines = error.splitlines()

@@ -2,9 +2,11 @@
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +18,10 @@ from new_process import begin, start, wait
 
 import minigraph as mg
 from minigraph import options
-from minigraph.cache import Binaries
+from minigraph.cache import Binaries, Entry, temporary
 from minigraph.cache.counters import KernelStats, kernel_counters
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import compiler, processes
+from minigraph.devices.cpu import compiler, library, processes
 from minigraph.jit.source import KernelSource
 
 GCC = compiler.compiler()
@@ -224,6 +226,24 @@ def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
 
 
 @native
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_compiles_what_its_parent_is_compiling(cache, use_compiler):
+    folder = use_compiler("cd ${0%/*}; mkdir first && until test -e go; do sleep 0.01; done; cd -")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(results, kernel(7))
+        while not (folder / "first").exists():
+            time.sleep(0.01)
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            os._exit(results(kernel(7)) != [7])
+        assert os.waitpid(child, 0)[1] == 0
+        (folder / "go").touch()
+        assert waiting.result() == [7]
+
+
+@native
 def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     folder = use_compiler(
         "grep -q '/\\* SLOW' *.c 2>/dev/null && while [ ! -e ${0%/*}/go ]; do sleep 0.02; done"
@@ -231,7 +251,7 @@ def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     slow = KernelSource(kernel(1).text + "/* SLOW */")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(results, slow)
-        while not compiler.KERNELS._functions:
+        while not compiler.KERNELS._sought:
             time.sleep(0.01)
         second = pool.submit(results, slow)
         assert results(kernel(2)) == [2]
@@ -302,7 +322,8 @@ def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_a_miss(cache, new_proc
 def test_a_unit_that_is_removed_after_it_was_found_is_a_miss(cache, new_process):
     results(kernel(1))
     new_process()
-    assert kernel_cache._store().find(kernel(1).name, compiler.KERNELS.key(kernel(1)))
+    one = {kernel(1).name: compiler.KERNELS.key(kernel(1))}
+    assert list(kernel_cache._store().find(one))
     shutil.rmtree(cache)
     assert results(kernel(1)) == [1]
     assert mg.jit.stats() == counts(compilations=1, loads=1)
@@ -318,10 +339,12 @@ def test_a_unit_that_is_removed_after_it_was_found_is_a_miss(cache, new_process)
 def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code, call):
     usual = getattr(os, call)
 
-    def refuse(path, *args, **kwargs):
-        if str(path).startswith(str(cache.parent)):
+    def refuse(path, *args, **folders):
+        folder = folders.get("dir_fd", folders.get("src_dir_fd"))
+        where = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")
+        if os.path.join(where, path).startswith(str(cache.parent)):
             raise OSError(code, os.strerror(code))
-        return usual(path, *args, **kwargs)
+        return usual(path, *args, **folders)
 
     monkeypatch.setattr(os, call, refuse)
     with pytest.warns(mg.MinigraphWarning, match=os.strerror(code)) as warned:
@@ -365,6 +388,19 @@ def test_a_disk_that_is_full_half_way_through_a_file_leaves_nothing_behind(tmp_p
     assert list((folder / "jit").iterdir()) == []
 
 
+@native
+def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(library, "_map", refuse)
+    with pytest.warns(mg.MinigraphWarning, match="noexec") as warned:
+        assert results(kernel(1)) == [None]
+        assert results(kernel(2)) == [None]
+    assert len(warned) == 1
+    assert mg.jit.stats().compilations == 0
+
+
 # ---------------------------------------------------------------- who else may write there
 
 
@@ -377,6 +413,81 @@ def test_kernels_run_where_the_folder_is_refused(cache):
         assert results(kernel(1), kernel(2)) == [1, 2]
     assert len(warned) == 1
     assert list(cache.parent.iterdir()) == []
+
+
+@native
+def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, monkeypatch):
+    work = tmp_path / "open" / "work"
+    work.mkdir(parents=True)
+    work.parent.chmod(0o777)
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
+    with pytest.warns(mg.MinigraphWarning, match="MINIGRAPH_JIT_WORKDIR is not used") as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(2)) == [2]
+    assert len(warned) == 1
+    monkeypatch.delenv("MINIGRAPH_JIT_WORKDIR")
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(work))
+    assert results(kernel(3)) == [3]
+    before = work.stat().st_mtime_ns
+    monkeypatch.setattr(kernel_cache, "TEMPORARY", ())
+    with pytest.warns(mg.MinigraphWarning, match="open can be written by other users"):
+        assert results(kernel(4)) == [None]
+    assert list(work.iterdir()) == []
+    assert work.stat().st_mtime_ns == before
+
+
+@native
+def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
+    cache.parent.mkdir()
+    cache.parent.chmod(0o777)
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "work"))
+    monkeypatch.setattr(kernel_cache, "TEMPORARY", ())
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(cache.parent))
+    with pytest.warns(mg.MinigraphWarning, match="cannot keep results") as warned:
+        assert results(kernel(1), kernel(2, 5000), kernel(3, 5000)) == [1, 2, 3]
+    assert len(warned) == 1
+    entry = Entry("jit", "unit", (), "{}")
+    assert "`kernels`" in kernel_cache.import_kernels(entry)
+    monkeypatch.delenv("MINIGRAPH_CACHE_DIR")
+    monkeypatch.setattr(options, "cache_folder", lambda: None)
+    assert kernel_cache.import_kernels(entry) == "could not be written"
+
+
+@native
+def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
+    cache, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(temporary, "_cleared", set())
+    for name, age in {"jit-old": 601, "jit-new": 0, "jit-locked": 601, "bench-old": 601}.items():
+        path = tmp_path / f"minigraph-{name}"
+        path.mkdir()
+        (path / "unit.so").touch()
+        os.utime(path, (time.time() - age,) * 2)
+    handle = os.open(tmp_path / "minigraph-jit-locked", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    (tmp_path / "minigraph-jit-link").symlink_to("minigraph-bench-old")
+    results(kernel(1))
+    os.close(handle)
+    left = sorted(path.name for path in tmp_path.glob("minigraph-*"))
+    assert left == [
+        f"minigraph-{name}" for name in ("bench-old", "jit-link", "jit-locked", "jit-new")
+    ]
+    assert os.listdir(tmp_path / "minigraph-bench-old") == ["unit.so"]
+
+
+@native
+def test_a_folder_in_use_is_locked_and_a_forked_child_does_not_remove_it(tmp_path):
+    with temporary.folder(tmp_path, "some-") as made:
+        assert made.stat().st_mode & 0o777 == 0o700
+        handle = os.open(made, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        with pytest.MonkeyPatch.context() as patch, temporary.folder(tmp_path, "some-") as other:
+            patch.setattr(os, "getpid", lambda: 1)  # as in a child
+        assert other.exists()
+    assert os.listdir(tmp_path) == [other.name]
 
 
 # ---------------------------------------------------------------- several runs of the compiler
@@ -463,6 +574,59 @@ def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch, tmp
 
 
 @native
+@pytest.mark.parametrize("path", [None, "", "/dev/null"])
+def test_a_compiler_finds_its_assembler_and_linker_whatever_the_path_is(
+    cache, monkeypatch, new_process, path
+):
+    monkeypatch.setenv("CC", GCC)
+    if path is None:
+        monkeypatch.delenv("PATH")
+    else:
+        monkeypatch.setenv("PATH", path)
+    new_process()
+    assert results(kernel(7)) == [7]
+
+
+@native
+def test_a_compiler_may_be_named_by_a_relative_path(cache, monkeypatch, use_compiler):
+    monkeypatch.chdir(use_compiler(""))
+    monkeypatch.setenv("CC", "./cc")
+    assert results(kernel(7)) == [7]
+
+
+@native
+def test_a_compiler_works_in_plain_english_in_its_own_folder_and_without_foreign_code(
+    cache, monkeypatch, use_compiler, tmp_path
+):
+    folder = use_compiler(f"/usr/bin/env > {tmp_path}/variables")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+    monkeypatch.setenv("LD_PRELOAD", "libprofiler.so")
+    monkeypatch.setenv("LD_RUN_PATH", str(tmp_path))
+    monkeypatch.setenv("DEPENDENCIES_OUTPUT", str(tmp_path / "dependencies"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/gcc/lib64")
+    assert results(kernel(7)) == [7]
+    variables = dict(line.split("=", 1) for line in (folder / "variables").read_text().splitlines())
+    assert variables["LC_ALL"] == "C"
+    assert variables["TMPDIR"] == variables["PWD"]
+    assert not {"LD_PRELOAD", "LD_RUN_PATH", "DEPENDENCIES_OUTPUT"} & variables.keys()
+    assert variables["LD_LIBRARY_PATH"] == "/opt/gcc/lib64"
+    assert not (tmp_path / "dependencies").exists()
+
+
+@native
+def test_a_kernel_made_with_other_headers_is_not_used(cache, monkeypatch, new_process, tmp_path):
+    source = KernelSource("#include <mg_seven.h>\nint NAME(void *a, void *b) { return SEVEN; }\n")
+    for seven in (7, 8):
+        folder = tmp_path / str(seven)
+        folder.mkdir()
+        (folder / "mg_seven.h").write_text(f"#define SEVEN {seven}\n")
+        monkeypatch.setenv("CPATH", str(folder))
+        new_process()
+        assert results(source) == [seven]
+
+
+@native
 def test_a_compiler_that_makes_nothing_is_told(cache, use_compiler):
     use_compiler('[ "$1" = --version ] || exit 0')
     with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
@@ -503,9 +667,7 @@ def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
 def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monkeypatch, caplog):
     work = tmp_path / "new" / "work"
     monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
-    monkeypatch.setattr(
-        kernel_cache.tempfile, "tempdir", "/dev/null"
-    )  # nothing is written elsewhere
+    monkeypatch.setattr(kernel_cache, "_temporary_root", None)  # nothing is written elsewhere
     results(kernel(1))
     assert list(work.iterdir()) == []
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
@@ -546,7 +708,7 @@ def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypat
 @native
 def test_a_folder_to_work_in_that_cannot_be_made_leaves_kernels_to_numpy(cache, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", "/dev/null/work")
-    with pytest.warns(mg.MinigraphWarning, match="/dev/null/work"):
+    with pytest.warns(mg.MinigraphWarning, match="/dev/null is no folder"):
         assert results(kernel(1)) == [None]
 
 

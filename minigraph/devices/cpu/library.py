@@ -1,0 +1,93 @@
+"""Libraries of machine code: bytes in, functions out, by no path that could lead elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import itertools
+import mmap
+import os
+from collections.abc import Iterator
+
+from minigraph.devices import kernel_cache
+from minigraph.errors import warn_once
+
+NOEXEC_SEAL = 8  # no program, which some systems demand; a library may be mapped.  Since Linux 6.3
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_numbers = itertools.count(1)
+
+
+def load(code: bytes) -> ctypes.CDLL:
+    """Return the library that bytes are; OSError if they are none, or where none can be loaded.
+
+    It is never unloaded: functions point into it.
+    """
+    with _file(code) as path:
+        return ctypes.CDLL(path)
+
+
+@functools.cache
+def possible() -> bool:
+    """Return whether code that was compiled may be run here; warn if not."""
+    try:
+        with _file(bytes(mmap.PAGESIZE)) as path:
+            _map(path)
+    except OSError as error:
+        warn_once(
+            f"no machine code can be loaded ({error}), so kernels run in NumPy, several times "
+            "slower: set TMPDIR to a folder of your own on a disk that is mounted without noexec"
+        )
+        return False
+    return True
+
+
+def _file(code: bytes) -> contextlib.AbstractContextManager[str]:
+    """Give a path to bytes, in memory where code may be run from there, else in a folder."""
+    return _memory(code) if _memory_runs() else _private_file(code)
+
+
+@contextlib.contextmanager
+def _memory(code: bytes) -> Iterator[str]:
+    """Give a path to bytes in memory that nobody, this process included, can change any more."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        handle = os.memfd_create("minigraph", flags | NOEXEC_SEAL)
+    except OSError:  # an older kernel
+        handle = os.memfd_create("minigraph", flags)
+    with open(handle, "wb") as file:
+        file.write(code)
+        file.flush()
+        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, SEALS)
+        # The loader takes a path that it has seen for the library that it has loaded from there,
+        # even if another file has the same number by now.  So no path is given twice: slashes and
+        # dots, which mean nothing, count in binary.
+        number = "".join("/." if bit == "1" else "/" for bit in f"{next(_numbers):b}")
+        yield f"/proc/self/fd{number}/{handle}"
+
+
+@contextlib.contextmanager
+def _private_file(code: bytes) -> Iterator[str]:
+    with kernel_cache.private_folder() as folder:
+        path = folder / "unit.so"
+        path.write_bytes(code)
+        yield str(path)
+
+
+@functools.cache
+def _memory_runs() -> bool:
+    try:
+        with _memory(bytes(mmap.PAGESIZE)) as path:
+            _map(path)
+    except (OSError, AttributeError):  # no such files, no /proc, or a rule against running them
+        return False
+    return True
+
+
+def _map(path: str) -> None:
+    """Map a file as the loader maps code; OSError if it may not be run."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        rights = mmap.PROT_READ | mmap.PROT_EXEC
+        mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE, rights).close()

@@ -1,0 +1,63 @@
+"""Records: typed values, and the JSON text that keeps them.
+
+Texts come from files that anybody may have written.  A record's class says what each field may be;
+`decode` returns what is exactly that, or says what is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.json import Decoder
+
+T = TypeVar("T")
+
+LONGEST = 200  # characters of a reason
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields with types; a field that the class does not name is an error."""
+
+
+def decode(decoder: Decoder[T], text: str | bytes) -> T:
+    """Return the value in a JSON text.
+
+    ValueError where it is not of the decoder's type; the message is a line that begins with "is"
+    and names the part that is wrong.  Of a name that stands twice in an object the last value
+    counts; where that must not be, compare the text with that of `encode`.
+    """
+    try:
+        return decoder.decode(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError:
+        raise ValueError("is damaged: it is no text") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise ValueError(_reason(error)) from None
+    except msgspec.DecodeError as error:
+        raise ValueError(f"is cut off, or no JSON: {error}") from None
+
+
+def encode(value: Any, indent: int = 0) -> str:
+    """Return a record, or a value made of records and JSON's types, as JSON.
+
+    indent  spaces; 0 is one line
+    """
+    return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
+
+
+def in_one_line(text: str) -> str:
+    """Return a JSON text in the form of `encode`; ValueError where it is none."""
+    try:
+        return msgspec.json.format(text, indent=0)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _reason(error: msgspec.ValidationError) -> str:
+    """Return what is wrong in a line: names in it may be those of a file."""
+    what, _, place = str(error).partition(" - at `$")
+    place = place.removesuffix("`").removeprefix(".")
+    line = f"is wrong at {place}: {what}" if place else f"is wrong: {what}"
+    return "".join(c if c.isprintable() else "?" for c in line)[:LONGEST]

@@ -1,0 +1,202 @@
+"""Measurements whose checksums are right and whose contents are not: misses, measured again."""
+
+import dataclasses
+import json
+import random
+
+import numpy as np
+import pytest
+from long_runs import long
+from new_process import forget_measurements
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.autotune.measurement import table
+from minigraph.cache import Measurements, file
+from minigraph.devices.cpu import compiler, onednn
+
+pytestmark = pytest.mark.skipif(
+    onednn.library() is None or compiler.compiler() is None,
+    reason="there is no oneDNN or no C compiler",
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(1, 16, 6, 6)).astype(np.float32)
+W = RNG.normal(size=(16, 16, 3, 3)).astype(np.float32)
+
+
+def compiled(cg=None):
+    """Return a convolution, compiled; its layouts are chosen too."""
+    x, w = mg.input("x", X.shape), mg.input("w", W.shape)
+    return (cg or mg.comp_graph(device="cpu")).compile(
+        [x, w], ops.relu(ops.conv2d(x, w, padding=1))
+    )
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """The entries of the function, and its result."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("good")
+        forget_measurements(patch, folder)
+        result = compiled()(X, W)
+        return Measurements(folder).entries(), result
+
+
+def with_row(entry, at, change):
+    """Return the entry, its checksum right, after a change of a row of its table."""
+    rows = json.loads(entry.body)
+    change(rows[at])
+    return dataclasses.replace(entry, body=json.dumps(rows))
+
+
+def setting(name, value):
+    return lambda row: row.update({name: value})
+
+
+LAYOUTS = {
+    "not known": ["nowhere", "oihw", "nchw"],
+    "no lanes": ["nChwc", "oihw", "nchw"],
+    "lanes that are no number": ["nChwxc", "oihw", "nchw"],
+    "lanes that no channels fill": ["nChw7c", "oihw", "nchw"],
+    "no lanes at all": ["nChw0c", "oihw", "nchw"],
+    "negative lanes": ["nChw-8c", "oihw", "nchw"],
+    "too few": ["nchw"],
+    "too many": ["nchw", "oihw", "nchw", "nchw"],
+    "none": [],
+    "of another problem": ["rows", "rows", "rows"],
+    "three images": ["nchw", "nchw", "nchw"],
+    "no image": ["oihw", "oihw", "oihw"],
+    "exchanged": ["oihw", "nchw", "nchw"],
+    "text": "nchw",
+    "numbers": [1, 2, 3],
+    "nested": [["nchw"], ["oihw"], ["nchw"]],
+}
+RECIPES = [
+    {"way": "", "engine": "1", "knobs": {}},
+    {"way": "", "engine": -1, "knobs": {}},
+    {"way": "", "engine": 1, "knobs": [1]},
+    {"way": "", "engine": 1, "knobs": {"A": 0.5}},
+    {"way": "", "engine": 1, "knobs": {}, "more": 1},
+]
+ODD = {
+    "name": [None, 1, ["a"], "", {}],
+    "layouts": [None, 3, {}, *LAYOUTS.values()],
+    "workspace": [-1, 1.5, 10**30, 10**400, "12", True, None, []],
+    "deterministic": [0, 1, "true", None],
+    "precision": [None, 32, "", "float33", "FLOAT32"],
+    "seconds": [-1.0, -1e-300, 1e308, "1e-5", True, [1.0], {}],
+    "spread": [-0.5, None, "0", False, [0.0]],
+    "rounds": [-1, 2.5, 10**30, "3", None, True],
+    "error": [None, 0, False, ["wrong"], {"why": "wrong"}],
+    "recipe": [1, "engine 1", [], {}, {"way": 1}, *RECIPES],
+    "unknown": [1, None],
+}
+CASES = [
+    *((f"{name} {str(value)[:40]}", setting(name, value)) for name in ODD for value in ODD[name]),
+    *((f"no {name}", lambda row, name=name: row.pop(name)) for name in list(ODD)[:5]),
+]
+
+
+def stored(folder, entries):
+    """Keep entries as they are."""
+    assert Measurements(folder).keep(entries, lambda old, new: new)
+
+
+def of_convolution(entries):
+    """Return the entry of the convolution, and the others, which are of reorders."""
+    (own,) = (e for e in entries if e.subject.startswith("conv2d"))
+    return own, [e for e in entries if e != own]
+
+
+def check(folder, entries, result, monkeypatch):
+    """Compile as a new process would: one entry is odd, and is replaced by one that is not."""
+    forget_measurements(monkeypatch, folder)
+    np.testing.assert_allclose(compiled()(X, W), result, rtol=1e-4, atol=1e-4)
+    assert mg.autotune.stats().misses == mg.autotune.stats().rejected == 1
+    assert list(map(keys, Measurements(folder).entries())) == list(map(keys, entries))
+
+
+def keys(entry):
+    """Return the candidates in an entry."""
+    return {measurement.key for measurement in table(entry).measurements}
+
+
+@pytest.mark.parametrize("change", [c for _, c in CASES], ids=[name for name, _ in CASES])
+def test_an_odd_measurement_is_a_miss_that_is_measured_again(good, tmp_path, monkeypatch, change):
+    entries, result = good
+    own, others = of_convolution(entries)
+    stored(tmp_path, [with_row(own, 0, change), *others])
+    check(tmp_path, entries, result, monkeypatch)
+
+
+BODIES = ["", "null", "{}", "[]]", "[" * 10_000, "[1]", "[[]]", '"a"', "\x00", "[{}]", "9" * 5000]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=[body[:9] for body in BODIES])
+def test_an_odd_body_is_a_miss_that_is_measured_again(good, tmp_path, monkeypatch, body):
+    entries, result = good
+    own, others = of_convolution(entries)
+    stored(tmp_path, [dataclasses.replace(own, body=body), *others])
+    check(tmp_path, entries, result, monkeypatch)
+
+
+def test_a_candidate_that_is_there_twice_is_odd(good, tmp_path, monkeypatch):
+    entries, result = good
+    own, others = of_convolution(entries)
+    twice = json.dumps([*json.loads(own.body), json.loads(own.body)[0]])
+    stored(tmp_path, [dataclasses.replace(own, body=twice), *others])
+    check(tmp_path, entries, result, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["not known", "too few", "numbers"])
+def test_an_odd_measurement_of_a_file_gives_way_to_what_is_stored(
+    good, tmp_path, monkeypatch, name
+):
+    entries, result = good
+    own, others = of_convolution(entries)
+    path = tmp_path / "net.cache"
+    odd = with_row(own, 0, setting("layouts", LAYOUTS[name]))
+    file.write(path, {}, [odd, *others], lambda old, new: new)
+    stored(tmp_path, entries)
+    forget_measurements(monkeypatch, tmp_path)
+    cg = mg.comp_graph(device="cpu")
+    cg.load_cache(path, "onednn")
+    step = compiled(cg)
+    np.testing.assert_allclose(step(X, W), result, rtol=1e-4, atol=1e-4)
+    assert (mg.autotune.stats().misses, mg.autotune.stats().rejected) == (0, 1)
+    step.save_cache(path, "onednn")
+    forget_measurements(monkeypatch)
+    cg = mg.comp_graph(device="cpu")
+    assert cg.load_cache(path, "onednn").rejected == []
+    compiled(cg)
+    assert (mg.autotune.stats().misses, mg.autotune.stats().rejected) == (0, 0)
+
+
+def any_value(rng):
+    """Return a value of JSON's, often one that is right somewhere else."""
+    plain = [None, True, 0, -1, 7, 1e-5, -0.5, 1e300, 10**25, "", "nchw", "nhwc", "nChw16c", "oihw"]
+    match rng.randrange(4):
+        case 0:
+            return [any_value(rng) for _ in range(rng.randrange(4))]
+        case 1:
+            return {str(rng.choice(plain)): any_value(rng) for _ in range(rng.randrange(3))}
+    return rng.choice(plain)
+
+
+@pytest.mark.parametrize("count", [20, long(200)])
+def test_random_changes_of_good_entries_never_stop_a_compile(good, tmp_path, monkeypatch, count):
+    entries, result = good
+    rng = random.Random(0)
+    for i in range(count):
+        changed = []
+        for entry in entries:
+            rows = json.loads(entry.body)
+            for _ in range(rng.randrange(3)):
+                row = rng.choice(rows)
+                row[rng.choice(list(row))] = any_value(rng)
+            changed.append(dataclasses.replace(entry, body=json.dumps(rng.sample(rows, len(rows)))))
+        stored(tmp_path, changed)
+        forget_measurements(monkeypatch, tmp_path)
+        np.testing.assert_allclose(compiled()(X, W), result, rtol=1e-3, atol=1e-3, err_msg=str(i))
+        assert mg.autotune.stats().misses == mg.autotune.stats().rejected

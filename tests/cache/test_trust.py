@@ -1,0 +1,374 @@
+"""Other users on the machine: whatever they may write, none of their code is loaded."""
+
+import contextlib
+import ctypes
+import itertools
+import os
+import pwd
+import shutil
+import struct
+import subprocess
+import tempfile
+import types
+import warnings
+from pathlib import Path
+
+import pytest
+from long_runs import long
+from new_process import begin
+from other_user import ME, OTHER, as_root, done_by, meanwhile
+
+import minigraph as mg
+from minigraph.cache import Binaries, Entry, file, trust
+from minigraph.devices.cpu import compiler, library
+
+native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+
+
+@pytest.fixture
+def place():
+    """A folder of root's that all users reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+def folder(path, owner=ME, group=None, mode=0o700):
+    """Make a folder, or a file's folder, as somebody made it."""
+    path.mkdir()
+    os.chown(path, owner, owner if group is None else group)
+    path.chmod(mode)
+    return path
+
+
+def refusal(path):
+    """Return why this user does not trust a folder, or an empty string."""
+    try:
+        os.close(trust.open_folder(path))
+    except trust.Untrusted as error:
+        return error.strerror
+    return ""
+
+
+def refused(path):
+    """Return whether this user does not come to a folder, or does not trust it."""
+    try:
+        return bool(refusal(path))
+    except PermissionError:
+        return True
+
+
+# ---------------------------------------------------------------- who may change a folder
+
+OWNERS = (0, ME, OTHER)
+GROUPS = (ME, OTHER)
+MODES = (0o700, 0o755, 0o775, 0o777, 0o1777)
+LINKS = (None, 0, ME, OTHER)  # who made the link that leads there
+
+
+@as_root
+@pytest.mark.parametrize("above", [0, 1, 2], ids=["folder", "parent", "grandparent"])
+def test_a_folder_is_trusted_where_nobody_else_can_change_it_or_one_above_it(place, above):
+    paths = {}
+    for case in itertools.product(OWNERS, GROUPS, MODES, LINKS):
+        owner, group, mode, link = case
+        name = "-".join(map(str, case))
+        top = place / name
+        changed = folder(top, owner, group, mode)
+        if link is not None:
+            top = place / f"to-{name}"
+            top.symlink_to(changed)
+            os.lchown(top, link, link)
+        for part in "ab"[:above]:
+            changed = folder(changed / part)
+            top /= part
+        paths[case] = top
+    found = done_by(ME, lambda: [refused(path) for path in paths.values()])
+    for (owner, group, mode, link), was_refused in zip(paths, found, strict=True):
+        safe = owner != OTHER and link != OTHER
+        if mode & 0o022:  # the group has no name, so anyone may be in it
+            safe &= mode == 0o1777 and above > 0
+        if owner == 0 and mode == 0o700 and above:
+            safe = False  # we do not come in
+        assert was_refused == (not safe), (owner, group, oct(mode), link)
+    assert 0 < sum(found) < len(found)
+
+
+@as_root
+@pytest.mark.parametrize("link", [0, ME, OTHER])
+def test_of_the_links_in_a_shared_folder_those_of_others_are_not_followed(place, link):
+    shared = folder(place / "shared", 0, 0, 0o1777)
+    mine = folder(shared / "mine")
+    for name, target in {"absolute": mine, "relative": "mine", "up": "../shared/./mine"}.items():
+        (shared / name).symlink_to(target)
+        os.lchown(shared / name, link, link)
+        why = done_by(ME, lambda name=name: refusal(shared / name))
+        assert why == (f"{shared / name} is a link of another user" if link == OTHER else "")
+
+
+@as_root
+def test_a_link_is_followed_into_no_folder_that_others_can_change(place):
+    open_to_all = folder(place / "open", ME, ME, 0o777)
+    folder(open_to_all / "mine")
+    home = folder(place / "home")
+    (home / "link").symlink_to(open_to_all / "mine")
+    (home / "up").symlink_to("../open/mine/../../home")
+    for name in ("link", "up"):
+        why = done_by(ME, lambda name=name: refusal(home / name))
+        assert why == f"{open_to_all} can be written by other users"
+
+
+def test_links_that_lead_in_a_circle_are_an_error(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        trust.open_folder(tmp_path / "a")
+
+
+@as_root
+def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(place):
+    shared = folder(place / "shared", 0, 0, 0o1777)
+
+    def make():
+        os.close(trust.open_folder(shared / "a" / "b", make=True))
+
+    done_by(ME, make)
+    for path in (shared / "a", shared / "a" / "b"):
+        status = path.stat()
+        assert (status.st_uid, status.st_mode & 0o7777) == (ME, 0o700)
+    unsafe = folder(place / "unsafe", ME, ME, 0o777)
+    with pytest.raises(AssertionError, match=r"Untrusted.*unsafe can be written by other users"):
+        done_by(ME, lambda: trust.open_folder(unsafe / "a", make=True))
+    assert not list(unsafe.iterdir())
+
+
+# ---------------------------------------------------------------- a group of one's own
+
+
+@pytest.fixture
+def users(monkeypatch):
+    """The users of the machine: ME, whose group has the same name, and OTHER in another one."""
+
+    def user(name, number, group):
+        return types.SimpleNamespace(pw_name=name, pw_uid=number, pw_gid=group)
+
+    known = [user("me", ME, ME), user("other", OTHER, OTHER)]
+    groups = {ME: types.SimpleNamespace(gr_name="me", gr_mem=["me"])}
+    by_number = {found.pw_uid: found for found in known}
+    monkeypatch.setattr(trust.pwd, "getpwuid", by_number.__getitem__)
+    monkeypatch.setattr(trust.pwd, "getpwall", lambda: known)
+    monkeypatch.setattr(trust.grp, "getgrgid", groups.__getitem__)
+    trust._private_group.cache_clear()
+    yield known, groups
+    trust._private_group.cache_clear()
+
+
+@as_root
+def test_the_group_that_has_no_member_but_its_user_is_that_user(place, users):
+    home = folder(place / "home", ME, ME, 0o775)
+    assert done_by(ME, lambda: refusal(home)) == ""
+    assert done_by(OTHER, lambda: refusal(home)) == f"{home} belongs to another user"
+
+
+STRANGERS = {
+    "a member": lambda known, groups: groups[ME].gr_mem.append("other"),
+    "somebody's first group": lambda known, groups: setattr(known[1], "pw_gid", ME),
+    "another name": lambda known, groups: setattr(groups[ME], "gr_name", "staff"),
+    "not the first one": lambda known, groups: setattr(known[0], "pw_gid", 100),
+    "no name": lambda known, groups: groups.clear(),
+}
+
+
+@as_root
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_group_that_others_may_be_in_is_not_that_user(place, users, name):
+    home = folder(place / "home", ME, ME, 0o775)
+    STRANGERS[name](*users)
+    why = done_by(ME, lambda: refusal(home))
+    assert why == f"{home} can be written by other users of its group"
+
+
+@as_root
+def test_a_group_with_an_access_list_is_not_that_user(place, users):
+    home = folder(place / "home", ME, ME, 0o775)
+    # As `setfacl -m u:OTHER:rwx` leaves it: version 2, then (tag, rights, user) of each line.
+    lines = [(1, 7, -1), (2, 7, OTHER), (4, 5, -1), (16, 7, -1), (32, 5, -1)]
+    rules = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *line) for line in lines)
+    try:
+        os.setxattr(home, trust.ACCESS_LIST, rules)
+    except OSError as error:
+        pytest.skip(f"access lists do not work here: {error}")
+    why = done_by(ME, lambda: refusal(home))
+    assert why == f"{home} can be written by other users of its group"
+
+
+@as_root
+def test_the_group_of_root_is_not_root(place):
+    root = folder(place / "root", 0, 0, 0o770)
+    assert pwd.getpwuid(0).pw_gid == 0
+    assert refusal(root) == f"{root} can be written by other users of its group"
+
+
+# ---------------------------------------------------------------- attacks
+
+KEY = {"compiler": "cc"}
+RENAME_EXCHANGE = 2
+AT_FDCWD = -100
+
+
+def exchange(one, other):
+    """Let two files change places, in one step."""
+    call = ctypes.CDLL(None, use_errno=True).renameat2
+    if call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    """Two libraries with mg_one: ours returns 1, theirs writes the file in MARKER when loaded."""
+    made = tmp_path_factory.mktemp("libraries")
+    hostile = (
+        "#include <fcntl.h>\n#include <stdlib.h>\n__attribute__((constructor)) void begin(void) "
+        '{ open(getenv("MARKER"), O_CREAT | O_WRONLY, 0666); }\n'
+    )
+    found = []
+    for name, text in (("ours", ""), ("theirs", hostile)):
+        (made / f"{name}.c").write_text(f"{text}int mg_one(void) {{ return 1; }}\n")
+        command = ["gcc", "-shared", "-fPIC", f"{name}.c", "-o", f"{name}.so"]
+        subprocess.run(command, cwd=made, check=True)
+        found.append((made / f"{name}.so").read_bytes())
+    return found
+
+
+def give(path, user):
+    """Give a folder with all in it to a user."""
+    for part in (path, *path.rglob("*")):
+        os.lchown(part, user, user)
+
+
+def parent_of_another(place):
+    return folder(place / "theirs", OTHER, OTHER, 0o755)
+
+
+def parent_for_a_group(place):
+    return folder(place / "theirs", ME, OTHER, 0o775)
+
+
+def grandparent_for_all(place):
+    folder(place / "theirs", 0, 0, 0o777)
+    return folder(place / "theirs" / "mine", ME, ME, 0o755)
+
+
+def link_in_a_shared_folder(place):
+    return folder(place / "theirs", 0, 0, 0o1777)
+
+
+ATTACKS = [parent_of_another, parent_for_a_group, grandparent_for_all, link_in_a_shared_folder]
+
+
+@pytest.fixture
+def attack(request, place, libraries, monkeypatch):
+    """The victim's cache folder, and what the attacker does over and over.
+
+    There is our library, and in the folder that the attacker puts in its place the attacker's.
+    """
+    ours, theirs = libraries
+    above = request.param(place)
+    good, bad = folder(place / "good", 0), folder(place / "bad", OTHER, OTHER, 0o755)
+    Binaries(good / "cache").keep(ours, {"mg_one": KEY})
+    give(good, ME)
+    shutil.copytree(good / "cache", bad / "cache")
+    (unit,) = bad.rglob("*.so")
+    unit.write_bytes(theirs)
+    give(bad, OTHER)
+    for path in (bad, *bad.rglob("*")):
+        path.chmod(0o755)
+    marker = folder(place / "marker", 0, 0, 0o777) / "marker"
+    monkeypatch.setenv("MARKER", str(marker))
+    if request.param is link_in_a_shared_folder:
+        cache, other = above / "cache", above / "other"
+        cache.symlink_to(good / "cache")
+        other.symlink_to(bad / "cache")
+        os.lchown(cache, OTHER, OTHER)
+        os.lchown(other, OTHER, OTHER)
+        swapped = cache, other
+    elif request.param is grandparent_for_all:
+        cache = above / "cache"
+        (good / "cache").rename(cache)
+        (bad / "cache").rename(folder(above.parent / "bad", OTHER, OTHER, 0o755) / "cache")
+        swapped = above, above.parent / "bad"
+    else:
+        cache = above / "cache"
+        (good / "cache").rename(cache)
+        (bad / "cache").rename(above / "other")
+        swapped = cache, above / "other"
+    return cache, swapped, marker
+
+
+def load_often(cache, monkeypatch, times):
+    """Load the kernel as a new process does, again and again; return how often it was found."""
+    monkeypatch.setattr(compiler.GccKernels, "key", lambda self, source: KEY)
+    sources = {"mg_one": types.SimpleNamespace(name="mg_one")}
+    found = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mg.MinigraphWarning)
+        for _ in range(times):
+            begin(monkeypatch, cache)
+            found += len(list(compiler.KERNELS._on_disk(sources)))
+    return found
+
+
+@native
+@as_root
+@pytest.mark.parametrize("times", [200, long(4_000)])
+@pytest.mark.parametrize("attack", ATTACKS, indirect=True)
+def test_code_that_is_exchanged_while_it_is_loaded_does_not_run(
+    attack, times, libraries, monkeypatch
+):
+    cache, swapped, marker = attack
+    with meanwhile(OTHER, lambda: exchange(*swapped)):
+        assert done_by(ME, lambda: load_often(cache, monkeypatch, times)) == 0
+    assert not marker.exists()
+    done_by(ME, lambda: library.load(libraries[1]).mg_one())
+    assert marker.exists()  # which shows that the attacker's code would have been seen
+
+
+@native
+@as_root
+def test_code_in_a_folder_of_ours_runs_whatever_others_do(place, libraries, monkeypatch):
+    shared = folder(place / "shared", 0, 0, 0o1777)
+
+    def attack():
+        with contextlib.suppress(OSError):
+            exchange(shared / "cache", shared / "other")
+
+    folder(shared / "other", OTHER, OTHER, 0o777)
+    store = Binaries(shared / "cache")
+    assert store.keep(libraries[0], {"mg_one": KEY})
+    give(shared / "cache", ME)
+    with meanwhile(OTHER, attack):
+        assert done_by(ME, lambda: load_often(shared / "cache", monkeypatch, 100)) == 100
+
+
+# ---------------------------------------------------------------- cache files
+
+
+@as_root
+def test_a_cache_file_that_is_exchanged_while_it_is_read_is_not_taken_for_ours(place):
+    """The folder above ours is another user's, who lets ours and another folder change places."""
+    above = folder(place / "theirs", OTHER, OTHER, 0o755)
+    for name, owner in (("ours", ME), ("other", OTHER)):
+        held = folder(above / name, 0, 0, 0o755)
+        entry = Entry("jit", name, (), "{}", name.encode())
+        file.write(held / "net.cache", {}, [entry], lambda old, new: new)
+        give(held, owner)
+        (held / "net.cache").chmod(0o644)
+
+    def read_often():
+        found = [file.read(above / "ours" / "net.cache") for _ in range(200)]
+        return [(entry.subject, c.unsafe) for c in found for entry in c.entries]
+
+    with meanwhile(OTHER, lambda: exchange(above / "ours", above / "other")):
+        found = done_by(ME, read_often)
+    assert {subject for subject, _ in found} == {"ours", "other"}
+    assert {why for _, why in found} == {f"{above} belongs to another user"}
