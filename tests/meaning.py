@@ -66,15 +66,18 @@ class Meaning:
             other_zero = wrong & (found == 0) & (zeros == np.signbit(expected)).all(0)
         return other_zero | (wrong & ~explained(self.runs(i), expected, found))
 
-    def call(self, device, options):
-        """What one function of all graphs returns, and the new values of parameters.
+    def compiled(self, device, options):
+        """Return one function of all graphs."""
+        graph = mg.comp_graph(device, options)
+        return graph.compile(self.inputs, self.outputs, self.updates)
+
+    def call(self, step, how=lambda step, arrays: step(*arrays)):
+        """What a function of all graphs returns, and the new values of parameters.
 
         The parameters get their old values back.
         """
-        graph = mg.comp_graph(device, options)
-        step = graph.compile(self.inputs, self.outputs, self.updates)
         old = [p.numpy() for p in self.updates]
-        values = [*step(*self.arrays), *(p.numpy() for p in self.updates)]
+        values = [*how(step, self.arrays), *(p.numpy() for p in self.updates)]
         for p, value in zip(self.updates, old, strict=True):
             p.assign(value)
         return values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,9 +11,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minigraph.errors import DeviceError
 from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
 from minigraph.passes.kernels.gathering import Gathering
-from minigraph.program import Buffer, Executor, Home, Memory, Program, Step, Timing, View
+from minigraph.program import (
+    Buffer,
+    Done,
+    Executor,
+    Home,
+    Memory,
+    Program,
+    Step,
+    Timing,
+    View,
+    nothing,
+)
+from minigraph.program.memory import demand
 
 BYTE = np.dtype(np.uint8)
 
@@ -20,7 +35,8 @@ class StepRunner(Protocol):
     """What runs the steps of a program whose memory is there.
 
     `inputs` and `outputs` are what differs between calls: the arrays given for the program's
-    `inputs`, and memory for its `returned` buffers.  The rest is as in `Executor`.
+    `inputs`, and memory for its `returned` buffers.  `commit` ends a call, `together` with the
+    steps that change parameters.  The rest is as in `Executor`.
     """
 
     failures: dict[Step, str]
@@ -28,9 +44,22 @@ class StepRunner(Protocol):
     @property
     def launches(self) -> int: ...
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None: ...
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+    ) -> None: ...
 
-    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]: ...
+    def profile(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+    ) -> list[Timing]: ...
+
+
+def together(calls: Sequence[Done]) -> bool:
+    """Make calls until one returns something true, and return whether one did.
+
+    Python runs the handlers of signals between instructions of its own.  So if all these are calls
+    of built-in functions, none is interrupted and nothing comes between them.
+    """
+    return any(map(operator.call, calls))
 
 
 class HostBackend(ABC):
@@ -57,7 +86,7 @@ class HostBackend(ABC):
         alone = Program(Graph((), ()), [step], buffers=[*used])
         static = {b: memory[b] for b in used if b.home not in (Home.INPUT, Home.OUTPUT)}
         run = self.runner(alone, static)
-        run([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned])
+        run([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned], [])
 
 
 class HostExecutor:
@@ -87,15 +116,18 @@ class HostExecutor:
     def failures(self) -> dict[Step, str]:
         return self._runner.failures
 
-    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+    def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
         outputs = self._prepare()
-        self._runner(inputs, outputs)
-        return self._finish(inputs, outputs)
+        results, commit = self._ending(inputs, outputs, done)
+        self._runner(inputs, outputs, commit)
+        return results
 
-    def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
+    def profile(
+        self, inputs: Sequence[Array], done: Done = nothing
+    ) -> tuple[list[Array], list[Timing]]:
         outputs = self._prepare()
-        timings = self._runner.profile(inputs, outputs)
-        return self._finish(inputs, outputs), timings
+        results, commit = self._ending(inputs, outputs, done)
+        return results, self._runner.profile(inputs, outputs, commit)
 
     def _prepare(self) -> list[Array]:
         """Bring parameters that a device has changed, and return memory for the outputs."""
@@ -108,17 +140,28 @@ class HostExecutor:
             for returned, buffer in zip(self._returned, self.program.returned, strict=True)
         ]
 
-    def _finish(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        """Apply the updates that were not made in place, and return what the caller gets."""
-        results = [
-            self._array(view, inputs, outputs).copy()
-            if owner is None
-            else view.array(outputs[owner])
-            for view, owner in self._results
+    def _ending(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], done: Done
+    ) -> tuple[list[Array], list[Done]]:
+        """Return what the caller gets, and what ends a call.
+
+        That is: copies for the caller, who gets parameters as they were; then the updates that are
+        not made in place; then `done`.
+        """
+        results: list[Array] = []
+        copies: list[tuple[Array, View]] = []
+        for view, owner in self._results:
+            if owner is None:
+                results.append(np.empty(view.spec.shape, view.spec.dtype))
+                copies.append((results[-1], view))
+            else:
+                results.append(view.array(outputs[owner]))
+        copies += [(parameter.state.write(), view) for parameter, view in self.program.updates]
+        ending: list[Done] = [
+            functools.partial(operator.setitem, to, ..., self._array(view, inputs, outputs))
+            for to, view in copies
         ]
-        for parameter, view in self.program.updates:
-            parameter.state.write()[...] = self._array(view, inputs, outputs)
-        return results
+        return results, [*ending, done]
 
     def _array(self, view: View, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
         """Return the array that `view` shows."""
@@ -130,8 +173,14 @@ class HostExecutor:
 
 
 def _memory(program: Program) -> dict[Buffer, Array]:
-    """Return the memory of the buffers that stay where they are between calls."""
-    arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
+    """Return the memory of the buffers that stay where they are between calls.
+
+    Raises DeviceError that says what the memory would have been for.
+    """
+    try:
+        arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
+    except MemoryError as error:
+        raise DeviceError(f"the memory does not suffice ({error}); {demand(program)}") from None
     memory: dict[Buffer, Array] = {}
     for buffer in program.buffers:
         if buffer.home is Home.ARENA:

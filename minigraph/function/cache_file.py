@@ -6,11 +6,11 @@ Each entry of a file is checked for itself: it holds where its environment is th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from minigraph.autotune.measurement import merge, table
+from minigraph.autotune.measurement import table
 from minigraph.cache import KINDS, Entry, file
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, OptionError, warn_once
@@ -23,6 +23,8 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "jit": ("jit",),
     "all": KINDS,
 }
+
+Merge = Callable[[Entry, Entry], Entry]
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,8 @@ def load_entries(path: str | os.PathLike[str], type: str, backend: Backend) -> L
             continue
         why = _why_foreign(entry, backend)
         if not why and entry.kind == "jit":
-            unsafe = file.unsafe(path)
-            if unsafe:
-                raise CacheError(f"{path} {unsafe}, and machine code is loaded from it")
+            if contents.unsafe:
+                raise CacheError(f"{contents.unsafe}, and machine code is loaded from {path}")
             why = backend.keep_kernels(entry)
         elif not why:
             measured = table(entry)
@@ -106,8 +107,12 @@ def save_entries(
     type: str,
     environment: Mapping[str, str],
     entries: Sequence[Entry],
+    merge: Merge,
 ) -> None:
-    """Write entries to a file, beside those that are there; CacheError if it cannot be written."""
+    """Write entries to a file, beside those that are there; CacheError if it cannot be written.
+
+    merge  makes one of two entries with the same key
+    """
     wanted = kinds(type)
     file.write(path, environment, [entry for entry in entries if entry.kind in wanted], merge)
 
@@ -135,14 +140,19 @@ def load_from_folder(path: Path, environment: Mapping[str, str], backend: Backen
     return loaded
 
 
-def save_to_folder(path: Path, environment: Mapping[str, str], entries: Sequence[Entry]) -> None:
-    """Write a function's file if it lacks something; warn once if it cannot be written."""
+def save_to_folder(
+    path: Path, environment: Mapping[str, str], entries: Sequence[Entry], merge: Merge
+) -> None:
+    """Write a function's file if it lacks something; warn once if it cannot be written.
+
+    merge  makes one of two entries with the same key
+    """
     contents = file.read(path)
     checksums = {entry.key: entry.checksum for entry in contents.entries}
     whole = not contents.rejected and contents.fields == environment
     if whole and all(checksums.get(entry.key) == entry.checksum for entry in entries):
         return
     try:
-        save_entries(path, "all", environment, entries)
+        save_entries(path, "all", environment, entries, merge)
     except CacheError as error:
         warn_once(f"{error}; what was found is not kept there")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from minigraph import options as settings
+from minigraph.arguments import FilePath, Kind, checked
 from minigraph.autotune.session import Session
 from minigraph.cache import Entry, Measurements
 from minigraph.devices.factory import check_device, open_backend, policy_of
-from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
+from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.function import Compiled, Function
 from minigraph.function.verify import VerifiedFunction
@@ -29,11 +29,37 @@ from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
 
 
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+def _inputs(value: Any) -> list[Any]:
+    return [value] if isinstance(value, Node) else list(value)
+
+
+def _outputs(value: Any) -> Any:
+    return value if isinstance(value, Node) else list(value)
+
+
+DEVICE = Kind("the name of a device", check_device, DeviceError)
+OPTIONS = Kind("a mapping of names to values", _mapping)
+INPUTS = Kind("a sequence of what mg.input made", _inputs)
+OUTPUTS = Kind("an expression or a sequence of them", _outputs)
+UPDATES = Kind("a mapping of parameters to new values", _mapping)
+
+
 class CompGraph:
     """A device with options, which turns expressions into functions."""
 
-    def __init__(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> None:
-        self.device = check_device(settings.default_device() if device is None else device)
+    @checked
+    def __init__(
+        self,
+        device: Annotated[str, DEVICE] | None = None,
+        options: Annotated[Mapping[str, Any], OPTIONS] | None = None,
+    ) -> None:
+        self.device = check_device(settings.default_device()) if device is None else device
         self._given: dict[str, Any] = {}
         self._loaded: dict[str, Entry] = {}
         for name, value in (options or {}).items():
@@ -43,9 +69,9 @@ class CompGraph:
     def set_option(self, name: str, value: Any) -> Any:
         """Set an option for functions compiled from now on; return its old value."""
         option = settings.find(name)
-        checked = option.check(value)
+        taken = option.check(value)
         old = self.get_option(name)
-        self._given[name] = checked
+        self._given[name] = taken
         return old
 
     def get_option(self, name: str) -> Any:
@@ -57,14 +83,15 @@ class CompGraph:
         """All options with their values."""
         return settings.resolve(self._given)
 
+    @checked
     def compile(
         self,
-        inputs: Sequence[Node] = (),
-        outputs: Node | Sequence[Node] = (),
-        updates: Mapping[Parameter, Any] | None = None,
+        inputs: Annotated[Sequence[Node], INPUTS] = (),
+        outputs: Annotated[Node | Sequence[Node], OUTPUTS] = (),
+        updates: Annotated[Mapping[Parameter, Any], UPDATES] | None = None,
         *,
         optimize: bool | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir: FilePath | None = None,
     ) -> Function:
         """Return the function of `inputs` that computes `outputs` and then applies `updates`.
 
@@ -89,14 +116,13 @@ class CompGraph:
         seconds: dict[str, float] = {}
         single = isinstance(outputs, Node)
         results = [outputs] if isinstance(outputs, Node) else list(map(_expression, outputs))
-        inputs = [inputs] if isinstance(inputs, Node) else list(inputs)
         with timed(seconds, "build"):
             check_inputs(inputs)
             new = {p: _new_value(p, value) for p, value in (updates or {}).items()}
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()
             graph = number_streams(graph)
-        task = CompileTask(graph, inputs, len(results), single, list(new))
+        task = CompileTask(graph, list(inputs), len(results), single, list(new))
         backend = open_backend(self.device, values, optimize is not False)
 
         @functools.cache
@@ -111,10 +137,12 @@ class CompGraph:
             **cache_file.load_from_folder(path, environment(), backend).entries,
         }
         function = self._function(task, backend, values, environment, seconds, known)
-        cache_file.save_to_folder(path, environment(), function.cache_entries())
+        entries = function.cache_entries()
+        cache_file.save_to_folder(path, environment(), entries, function.merged)
         return function
 
-    def load_cache(self, path: str | os.PathLike[str], type: str = "all") -> cache_file.Loaded:
+    @checked
+    def load_cache(self, path: FilePath, type: str = "all") -> cache_file.Loaded:
         """Use what `Function.save_cache` has written, in functions compiled from now on.
 
         type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
@@ -163,6 +191,8 @@ class CompGraph:
         compiled = Compiled(
             inputs=task.inputs,
             single=task.single,
+            reads=task.graph.parameters,
+            changes=task.updates,
             backend=backend,
             options=values,
             environment=environment,

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-import os
-import threading
+import functools
+import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from minigraph import forks
+from minigraph.arguments import FilePath, at_least, checked
 from minigraph.cache import Entry
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
 from minigraph.function.drawing import to_dot, to_html
 from minigraph.function.profile import KernelTime, Profile
 from minigraph.function.report import GeneratedKernel, MemoryUse, Report, algorithm
-from minigraph.graph import Array, Constant, Input, Item, Node, Variable, as_array, can_cast, here
+from minigraph.graph import (
+    Array,
+    Claim,
+    Constant,
+    Input,
+    Item,
+    Node,
+    Parameter,
+    Variable,
+    as_array,
+    can_cast,
+    here,
+)
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective
 from minigraph.passes.notes import PassRecord
-from minigraph.program import Backend, Home, Program, Step, Timing
+from minigraph.program import Backend, Done, Home, Program, Step, Timing
 from minigraph.program.choices import Choices
 
 
@@ -32,6 +46,8 @@ from minigraph.program.choices import Choices
 class Compiled:
     """What a function is made of.
 
+    reads        the parameters that it uses
+    changes      those that it updates
     environment  returns what its fingerprint covers, and the fingerprint, in words
     seconds      that each stage of compiling took
     lowered      returns the program, with the algorithms that are best so far
@@ -40,6 +56,8 @@ class Compiled:
 
     inputs: list[Node]
     single: bool
+    reads: Sequence[Parameter]
+    changes: Sequence[Parameter]
     backend: Backend
     options: Mapping[str, Any]
     environment: Callable[[], Mapping[str, str]]
@@ -49,27 +67,43 @@ class Compiled:
     choices: Choices
 
 
+CALLS = at_least(0, most=2**64 - 1)
+
+
 class Function:
     """What `comp_graph().compile` returns: call it with an array for each input.
 
     Inputs are given in order or by name: NumPy arrays, or anything with `__array__` or DLPack.  The
     results, which belong to the caller, are NumPy arrays, on a CUDA device CuPy arrays.
-    Calls from several threads wait for each other; different functions run at the same time.
+    A call is done, with all updates, or not done, whatever interrupts it.  Calls from several
+    threads wait for each other where one changes a parameter that the other uses.
 
-    calls  how often it has been called: the step that random ops count by.  Setting it makes the
+    calls  how many calls were done: the step that random ops count by.  Setting it makes the
            function go on from there, as after loading a checkpoint.
     """
 
     def __init__(self, compiled: Compiled) -> None:
-        self.calls = 0
+        self._calls = np.zeros((), np.uint64)
+        self._running = forks.lock()
         self._compiled = compiled
         self._inputs = compiled.inputs
         self._options = dict(compiled.options)
         self._backend = compiled.backend
-        self._lock = threading.Lock()
         self.seed = np.array(compiled.options["seed"], np.uint64)
         self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
+        self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
         self._bind(compiled.lowered())
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise GraphError("a compiled function cannot be copied or pickled; compile another one")
+
+    @property
+    def calls(self) -> int:
+        return int(self._calls)
+
+    @calls.setter
+    def calls(self, value: int) -> None:
+        self._calls[...] = CALLS.check("calls", value)
 
     def _bind(self, program: Program) -> None:
         """Give a program its memory."""
@@ -84,10 +118,14 @@ class Function:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
         values = self._checked(args, kwargs)
-        with self._lock:
+
+        def work() -> list[Array]:
             results = self._run(values, self._executor)
             if self._executor.failures:
                 self._recover()
+            return results
+
+        results = self._alone(work)
         return results[0] if self._compiled.single else results
 
     def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
@@ -95,13 +133,12 @@ class Function:
         values = self._checked(args, kwargs)
         timings: list[Timing] = []
 
-        def execute(inputs: Sequence[Array]) -> list[Array]:
-            results, found = self._executor.profile(inputs)
+        def execute(inputs: Sequence[Array], done: Done) -> list[Array]:
+            results, found = self._executor.profile(inputs, done)
             timings.extend(found)
             return results
 
-        with self._lock:
-            self._run(values, execute)
+        self._alone(lambda: self._run(values, execute))
         return Profile(
             [
                 KernelTime(
@@ -117,6 +154,19 @@ class Function:
         )
 
     # ------------------------------------------------------------ a call
+
+    def _alone(self, work: Callable[[], list[Array]]) -> list[Array]:
+        """Return the result of `work`, done while nobody changes what this function uses."""
+
+        def once() -> list[Array]:
+            if self._running.locked():
+                raise GraphError(
+                    f"a function was called, by the handler of a signal, while it ran {here()}"
+                )
+            with self._running:
+                return work()
+
+        return self._claim.run(once)
 
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
         """Return a contiguous array for each input."""
@@ -159,9 +209,8 @@ class Function:
         inputs = values
         if self._feeds is not None:
             inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
-        results = execute(inputs)
-        self.calls += 1
-        return results
+        count = functools.partial(operator.setitem, self._calls, (), self.calls + 1)
+        return execute(inputs, count)
 
     def _recover(self) -> None:
         """Take other algorithms from now on where the chosen ones have failed."""
@@ -201,6 +250,11 @@ class Function:
             ineffective=ineffective(self._options, self._backend.device),
             passes=list(self._compiled.passes),
             kernels=[_generated(s) for s in program.steps if isinstance(s.node.op, GENERATED)],
+            numpy=[
+                f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"
+                for step in program.steps
+                if step.kernel.why_numpy
+            ],
             stops=[stop for record in self._compiled.passes for stop in record.stops],
             algorithms=[a for a in map(algorithm, program.steps) if a],
         )
@@ -217,19 +271,25 @@ class Function:
 
     # ------------------------------------------------------------ its caches
 
-    def save_cache(self, path: str | os.PathLike[str], type: str = "all") -> None:
+    @checked
+    def save_cache(self, path: FilePath, type: str = "all") -> None:
         """Write what was measured and compiled for the function to a file, beside what it holds.
 
         type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
 
         `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
         """
-        cache_file.save_entries(path, type, self._compiled.environment(), self.cache_entries())
+        environment = self._compiled.environment()
+        cache_file.save_entries(path, type, environment, self.cache_entries(), self.merged)
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""
         measured = self._compiled.choices.session.used.values()
         return [*measured, *self._backend.kernels(self._program)]
+
+    def merged(self, old: Entry, new: Entry) -> Entry:
+        """Return what caches keep of one of `cache_entries` and an old one with the same key."""
+        return self._compiled.choices.session.merge(old, new)
 
     def _memory(self) -> MemoryUse:
         sizes: Counter[Home] = Counter()
@@ -250,7 +310,7 @@ class Function:
 
 LEAVES = (Input, Constant, Item, Variable)
 GENERATED = (Fused, Together)
-Execute = Callable[[Sequence[Array]], list[Array]]  # of inputs, the results
+Execute = Callable[[Sequence[Array], Done], list[Array]]  # as an Executor is called
 Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
 
 
@@ -279,7 +339,7 @@ def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     if node is SEED:
         return lambda function: function.seed
     if node is STEP:
-        return lambda function: np.array(function.calls, np.uint64)
+        return lambda function: function._calls.copy()
     return next(i for i, x in enumerate(inputs) if x is node)
 
 

@@ -61,7 +61,7 @@ def shaken(x: Array, rng: np.random.Generator, amplitude: int) -> Array:
 def noisy(graph: Graph, args: Sequence[Array]) -> list[list[Array]]:
     """Return the outputs of several runs: without noise, without denormals, then with noise."""
     blurs = [_Blur(amplitude) for amplitude in AMPLITUDES]
-    changes: list[Change] = [unchanged, _flushed, *blurs]
+    changes: list[Change] = [unchanged, _flushed, _flushed_if_computed, *blurs]
     runs = [evaluate(graph, args, change) for change in changes]
     if any(blur.overflows for blur in blurs):
         more = [_Blur(1, chance) for chance in range(1, OVERFLOWS + 1)]
@@ -123,6 +123,11 @@ def _flushed(value: Array, place: Place) -> Array:
     if place.dtype not in FLOATS:
         return value
     return np.where(np.abs(value) < _info(place.dtype).tiny, value * 0, value)
+
+
+def _flushed_if_computed(value: Array, place: Place) -> Array:
+    """Flush results only: a logarithm takes the exponent of a denormal, and is finite."""
+    return _flushed(value, place) if place.inputs else value
 
 
 class _Blur:

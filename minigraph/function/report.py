@@ -108,6 +108,7 @@ class Report:
     makers       how many steps each maker of kernels computes: "c", "onednn", "numpy", ...
     passes       what each pass made of the graph
     kernels      generated kernels
+    numpy        steps that NumPy computes although the device has kernels: op, results, why, line
     stops        pairs of neighbours that were not fused, and why
     algorithms   the choice for each convolution and product, each direction
     launches     native entries from Python per call
@@ -130,6 +131,7 @@ class Report:
     ineffective: dict[str, str]
     passes: list[PassRecord] = field(default_factory=list)
     kernels: list[GeneratedKernel] = field(default_factory=list)
+    numpy: list[str] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     algorithms: list[Algorithm] = field(default_factory=list)
 
@@ -156,6 +158,7 @@ class Report:
         lines += [
             f"  algorithm  {count} x {a}" for a, count in Counter(map(str, self.algorithms)).items()
         ]
+        lines += [f"  in NumPy   {step}" for step in self.numpy]
         reasons = Counter(stop.reason for stop in self.stops)
         lines += [f"  not fused  {count} x {why}" for why, count in reasons.most_common()]
         lines += [f"  no effect  {name}: {why}" for name, why in self.ineffective.items()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +25,16 @@ from minigraph.graph import (
     Constant,
     Graph,
     Node,
+    Op,
     Parameter,
     Spec,
     aligned_empty,
     input,
 )
+from minigraph.jit.fused import Fused, Together
 from minigraph.ops.random import SEED, STEP
 from minigraph.program import Backend, Buffer, Program, Step
+from minigraph.signals import held
 
 # Differences up to this share of an array's largest element need no closer look.
 TOLERANCES = {
@@ -76,7 +79,19 @@ class VerifiedFunction(Function):
         return [*super().cache_entries(), *self._written.cache_entries()]
 
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
-        before = self._state()
+        before, calls = self._state(), self.calls
+        try:
+            return self._compared(values, execute, before)
+        except BaseException:
+            with held():
+                self._restore(before)
+                self.calls = calls
+            raise
+
+    def _compared(
+        self, values: list[Array], execute: Execute, before: Sequence[Array]
+    ) -> list[Array]:
+        """Run level 0 and this function on the same state; return the results if they agree."""
         expected = self._as_written(values)
         self._restore(before)
         try:
@@ -90,8 +105,9 @@ class VerifiedFunction(Function):
             self._restore(before)
             self.calls -= 1
             self._judge(list(map(_on_host, values)), doubts)
-            self._restore(after)
-            self.calls += 1
+            with held():
+                self._restore(after)
+                self.calls += 1
         return results
 
     def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
@@ -155,7 +171,7 @@ class VerifiedFunction(Function):
         """Describe the first kernel that differs from NumPy; "" if none does."""
         level = abs(self._options["graph_opt_level"])
         for function, name in ((self, f"level {level}"), (self._written, "level 0")):
-            wrong = _wrong_step(function._program, function._backend, given)
+            wrong = wrong_step(function._program, function._backend, given)
             if wrong is not None:
                 step, difference = wrong
                 return (
@@ -332,14 +348,17 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
                 yield a, b
 
 
-def _wrong_step(
-    program: Program, backend: Backend, given: Mapping[Node, Array]
+def wrong_step(
+    program: Program,
+    backend: Backend,
+    given: Mapping[Node, Array],
+    allocate: Callable[[Spec], Array] = aligned_empty,
 ) -> tuple[Step, Difference] | None:
     """Return the first step whose kernel differs from NumPy on the operands that NumPy computes.
 
     Each buffer has memory of its own here, so that no step overwrites what another one reads.
     """
-    memory = {buffer: _memory(buffer, given) for buffer in program.buffers}
+    memory = {buffer: _memory(buffer, given, allocate) for buffer in program.buffers}
     for step in program.steps:
         backend.run_alone(step, memory)
         results = [view.array(memory[view.buffer]) for view in step.outputs]
@@ -349,16 +368,26 @@ def _wrong_step(
         if differences:
             operands = [view.array(memory[view.buffer]) for view in step.inputs]
             xs = tuple(input("x", x.shape, x.dtype) for x in operands)
-            graph = Graph(xs, step.node.op.results(*xs))
+            graph = Graph(xs, _written_out(step.node.op, xs))
             runs = [dict(enumerate(run)) for run in noisy(graph, operands)]
             for difference in _unexplained(differences, runs).values():
                 return step, difference
     return None
 
 
-def _memory(buffer: Buffer, given: Mapping[Node, Array]) -> Array:
+def _written_out(op: Op, xs: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the results of a kernel's op as the ops that it was made of, each of which rounds."""
+    if isinstance(op, Together):
+        parts = op.groups(xs)
+        return tuple(y for part, group in parts for y in _written_out(part, group))
+    return op.expand(*xs) if isinstance(op, Fused) or op.composed else op.results(*xs)
+
+
+def _memory(
+    buffer: Buffer, given: Mapping[Node, Array], allocate: Callable[[Spec], Array]
+) -> Array:
     """Return memory for a buffer, with the value that it has when a call begins."""
-    memory = aligned_empty(Spec((buffer.nbytes,), np.dtype(np.uint8)))
+    memory = allocate(Spec((buffer.nbytes,), np.dtype(np.uint8)))
     node = buffer.node
     if node is not None:
         value = node.op.value if isinstance(node.op, Constant) else given.get(node)

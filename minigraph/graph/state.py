@@ -1,14 +1,20 @@
-"""The value of a parameter, of which several devices may have a copy."""
+"""The value of a parameter: its copies on devices, and whose turn it is to use it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
+from minigraph import forks
 from minigraph.graph.dtypes import Array
 from minigraph.graph.spec import Spec, aligned_empty
 
 HOST = "host"
+T = TypeVar("T")
+Locks = tuple[threading.RLock, ...]
 
 
 class Replica(Protocol):
@@ -25,11 +31,13 @@ class State:
     """A value with copies on devices; it knows which copies are current.
 
     Whoever changes a copy says so; the other copies are updated when they are next asked for.
-    A copy keeps its address, which compiled programs hold.
+    A copy keeps its address, which compiled programs hold.  Where there are several threads, the
+    value is used within a `Claim` or `alone`.
     """
 
     def __init__(self, value: Array) -> None:
         self.spec = Spec(value.shape, value.dtype)
+        self._claims: Claims = ()
         self._host = aligned_empty(self.spec)
         self._host[...] = value
         self._copies: dict[str, Any] = {}
@@ -52,7 +60,9 @@ class State:
         """Return the current copy on a device; `make` allocates it the first time."""
         copy = self._copies.get(device)
         if copy is None:
-            copy = self._copies[device] = make(self.spec)
+            copy = self._copies.setdefault(
+                device, make(self.spec)
+            )  # one, whichever thread is first
         if device not in self._current:
             copy.upload(self.read())
             self._current.add(device)
@@ -61,3 +71,96 @@ class State:
     def written(self, device: str) -> None:
         """Note that the copy on a device has been changed."""
         self._current = {device}
+
+    def alone(self, work: Callable[[], T], changes: bool) -> T:
+        """Return the result of `work`, which reads the value or, if it `changes` it, writes it.
+
+        No claim runs meanwhile that `work` would disturb or that would disturb it.
+        """
+        while True:
+            known = self._claims
+            claims = [claim for claim in _alive(known) if changes or self in claim.changes]
+            try:
+                locks = (*_in_order(claims), _registry)
+                return _within(locks, work, lambda: self._claims, known)
+            except _Outdated:
+                pass
+
+
+class Claim:
+    """What a function does to values: it reads some and changes others.
+
+    While one claim runs, none runs that changes what it uses or uses what it changes.  All others
+    run at the same time.  A claim may run within itself.
+    """
+
+    def __init__(self, reads: Iterable[State], changes: Iterable[State]) -> None:
+        self.changes = frozenset(changes)
+        self.uses = self.changes.union(reads)
+        self._lock = forks.reentrant_lock()
+        self._place = next(_places)
+        self._others: Claims = ()  # which use what this one changes
+        self._locks: Locks = ()  # to hold, so that they wait
+        with _registry:
+            others = dict.fromkeys(c for state in self.uses for c in _alive(state._claims))
+            changers = [other for other in others if not self.uses.isdisjoint(other.changes)]
+            self._conflict(other for other in others if not self.changes.isdisjoint(other.uses))
+            for other in changers:
+                other._conflict([self])
+            for state in self.uses:
+                state._claims = _references([*_alive(state._claims), self])
+        for other in changers:  # a run that has begun does not know of this claim
+            with other._lock:
+                pass
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, done while no other thread uses what this claim changes."""
+        while True:
+            locks = self._locks
+            try:
+                return _within(locks, work, lambda: self._locks, locks)
+            except _Outdated:
+                pass
+
+    def _conflict(self, others: Iterable[Claim]) -> None:
+        """Let further claims wait while this one runs."""
+        waiting = dict.fromkeys([*_alive(self._others), *others])
+        self._others = _references(waiting)
+        self._locks = _in_order([self, *waiting])
+
+
+Claims = tuple[weakref.ref[Claim], ...]
+_places = itertools.count()
+# Held while a claim is made and, after the locks of claims, while a value is used without one.
+_registry = forks.reentrant_lock()
+
+
+def _references(claims: Iterable[Claim]) -> Claims:
+    return tuple(map(weakref.ref, claims))
+
+
+def _alive(claims: Claims) -> list[Claim]:
+    return [claim for reference in claims if (claim := reference())]
+
+
+def _in_order(claims: Iterable[Claim]) -> Locks:
+    """Return the locks of claims in one order for all, so that no threads wait in a circle."""
+    return tuple(claim._lock for claim in sorted(claims, key=lambda claim: claim._place))
+
+
+class _Outdated(Exception):
+    """A claim was made since the locks were looked up."""
+
+
+def _within(locks: Locks, work: Callable[[], T], look: Callable[[], object], seen: object) -> T:
+    """Return the result of `work` while this thread holds all locks.
+
+    Raises _Outdated unless `look()` still gives what was `seen`.  One `with` for each lock: no
+    interrupt comes between taking a lock and having to release it.
+    """
+    with locks[0]:
+        if len(locks) > 1:
+            return _within(locks[1:], work, look, seen)
+        if look() is not seen:
+            raise _Outdated
+        return work()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from minigraph.autotune.candidate import Problem
@@ -23,6 +23,13 @@ class Tunable(NamedTuple):
     layouts: tuple[str, ...]
 
 
+Done = Callable[[], object]
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Executor(Protocol):
     """A program with memory on a device."""
 
@@ -38,17 +45,23 @@ class Executor(Protocol):
     def failures(self) -> dict[Step, str]:
         """Steps whose kernels have failed, and why; NumPy has done their work."""
 
-    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+    def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
         """Run all steps and return the outputs, which belong to the caller.
 
-        `inputs` are the arrays for the program's `inputs`.  Raises GraphError, before a parameter
-        has changed, if the values of an input do not fit.
+        inputs  the arrays for the program's `inputs`
+        done    called when all parameters have their new values
+
+        A call whose parameters change is not cut in two: where it raises, whether an input does not
+        fit, memory is missing, or a signal's handler says so, all of them are changed and `done`
+        has been called, or none is and it has not.
         """
 
-    def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
+    def profile(
+        self, inputs: Sequence[Array], done: Done = nothing
+    ) -> tuple[list[Array], list[Timing]]:
         """Run all steps one by one; return the outputs, and when each began and how long it took.
 
-        The outputs are those of a call.
+        Otherwise as a call.
         """
 
 

@@ -134,7 +134,10 @@ class _Lowering:
         offset = 0
         if view.spec.size:
             # Ask NumPy: apply the op to an array that has the strides but is never read.
-            memory = np.empty(_extent(view), np.uint8)
+            try:
+                memory = np.empty(_extent(view), np.uint8)
+            except MemoryError:  # the program needs more than there is, which binding it will say
+                return False
             before = np.ndarray(view.spec.shape, view.spec.dtype, memory, _lead(view), view.strides)
             after = node.op.forward(before)
             if not np.may_share_memory(after, memory):

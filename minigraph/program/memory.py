@@ -89,6 +89,23 @@ def plan(program: Program) -> None:
     program.arena_bytes = _end(lives, places)
 
 
+def demand(program: Program) -> str:
+    """Return in words how much memory a program takes, and for which results most of it."""
+    others = sum({b.node: b.nbytes for b in program.buffers if b.node is not None}.values())
+    views = [(v, s) for s in program.steps for v in s.outputs if v.buffer.home is Home.ARENA]
+    views.sort(key=lambda made: -made[0].spec.nbytes)
+    largest = [
+        f"{step.node.op.name} {view.spec} {step.node.source} ({view.spec.nbytes >> 20} MiB)"
+        for view, step in views[:LARGEST]
+    ]
+    return (
+        f"the step has {program.arena_bytes >> 20} MiB of intermediate results besides "
+        f"{others >> 20} MiB of parameters, inputs and constants; a smaller batch takes less. "
+        f"The largest: {'; '.join(largest)}"
+    )
+
+
+LARGEST = 3  # results that are named where memory is missing
 LARGEST_FIRST = 1500  # so many buffers can be compared with one another
 
 

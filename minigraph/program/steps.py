@@ -73,6 +73,7 @@ class Kernel:
     strided     for each input whether it may be a view that is not contiguous; empty: none may
     inplace     for each input which outputs may overwrite it; empty: none may
     refuses     whether the values of its inputs may not fit, such as a label out of range
+    why_numpy   why NumPy computes it on a device that has kernels; empty if it does not
     alignment   bytes, at a multiple of which its inputs have to begin in their buffers
     sources     what was generated for it
     """
@@ -83,6 +84,7 @@ class Kernel:
     strided: Sequence[bool] = ()
     inplace: Sequence[Sequence[int]] = ()
     refuses: bool = False
+    why_numpy: str = ""
     alignment: int = 1
     sources: Sequence[KernelSource] = ()
 

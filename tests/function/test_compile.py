@@ -445,3 +445,13 @@ def test_report_names_the_device(cg, device):
     x = mg.input("x", (3,))
     assert cg.device == device
     assert cg.compile([x], x + 1).report().device == device
+
+
+def test_missing_memory_is_an_error_that_names_the_largest_results(device):
+    x = mg.input("x", (1 << 20, 1 << 22))
+    y = ops.exp(x.T @ x)
+    with pytest.raises(mg.DeviceError) as error:
+        mg.comp_graph(device, {"autotune": "off"}).compile([x], y.sum())
+    assert "MiB of intermediate results" in str(error.value)
+    assert "The largest: " in str(error.value)
+    assert f"at {__file__}:" in str(error.value)

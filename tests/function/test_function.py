@@ -1,15 +1,17 @@
 """Calling a compiled function: arguments, results, errors, threads, memory, random numbers."""
 
+import copy
 import itertools
 import linecache
 import os
+import pickle
 import re
-import threading
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from at_once import in_threads
 from new_process import python
 
 import minigraph as mg
@@ -501,27 +503,6 @@ def test_a_call_that_failed_draws_no_random_numbers(cg):
 # ---------------------------------------------------------------- threads, processes, memory
 
 
-def in_threads(*jobs):
-    """Run functions at once, and raise what any of them raised."""
-    errors = []
-    start = threading.Barrier(len(jobs))
-
-    def run(job):
-        try:
-            start.wait(30)
-            job()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 def product(cg, size=32):
     """A function with steps of every sort: product, elementwise, reduction, softmax."""
     x = mg.input("x", (size, size))
@@ -552,6 +533,32 @@ def test_one_function_may_be_called_from_several_threads(cg):
         *(lambda seed=seed: check_repeatedly(function, expected, seed, 50) for seed in seeds)
     )
     assert function.calls == 4 + 4 * 50
+
+
+def test_two_functions_that_share_a_parameter_apply_all_updates(cg):
+    count = mg.Parameter(np.zeros(100_000, "int32"), "count")
+    steps = [cg.compile([], [], {count: count + 1}) for _ in range(2)]
+    in_threads(*(lambda step=step: [step() for _ in range(200)] for step in steps))
+    np.testing.assert_array_equal(count.numpy(), 400)
+
+
+def test_no_thread_sees_a_value_half_old_and_half_new(cg):
+    w = mg.Parameter(np.zeros(100_000, "int32"), "w")
+    step, look = cg.compile([], [], {w: w + 1}), cg.compile([], w * 1)
+
+    def check(value):
+        assert value.min() == value.max()
+
+    def assign():
+        for _ in range(50):
+            w.assign(np.full(100_000, 1000, "int32"))
+
+    in_threads(
+        lambda: [step() for _ in range(100)],
+        lambda: [check(look()) for _ in range(100)],
+        lambda: [check(w.numpy()) for _ in range(100)],
+        assign,
+    )
 
 
 def test_updates_from_several_threads_are_all_applied(cg):
@@ -816,3 +823,19 @@ def test_fingerprint_is_the_same_in_another_process():
 
 def fingerprint_of_layer():
     return mg.comp_graph("cpu", {"seed": 1}).compile(*layer()).report().fingerprint
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_function_cannot_be_copied(duplicate):
+    x = mg.input("x", (2,))
+    function = mg.comp_graph("reference").compile([x], x * 2)
+    with pytest.raises(mg.GraphError, match="compile another one"):
+        duplicate(function)
+
+
+@pytest.mark.parametrize("calls", [-1, 0.5, "3", None, 2**64])
+def test_calls_is_a_count(calls):
+    x = mg.input("x", (2,))
+    function = mg.comp_graph("reference").compile([x], x * 2)
+    with pytest.raises(mg.GraphError, match="calls is"):
+        function.calls = calls

@@ -1,8 +1,15 @@
 """The value of a parameter on several devices: `minigraph.graph.state`."""
 
+import functools
+import threading
+import time
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 
 from minigraph.graph import State
+from minigraph.graph.state import Claim
 
 
 class Copy:
@@ -68,3 +75,126 @@ def test_the_memory_of_the_host_stays_where_it_is():
     host = state.read()
     assert state.write() is host
     assert host.ctypes.data % 64 == 0
+
+
+# ---------------------------------------------------------------- claims
+
+
+def running(claim):
+    """Run a claim in a thread; return the event that lets it end, once it has begun."""
+    begun, end = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        assert end.wait(30)
+
+    thread = threading.Thread(target=claim.run, args=(work,))
+    thread.start()
+    assert begun.wait(30)
+    return SimpleNamespace(end=lambda: (end.set(), thread.join(30)))
+
+
+def waits(work):
+    """Whether `work` waits for somebody; end it with what is returned."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(0.05)
+    return thread.is_alive()
+
+
+A, B, C = range(3)
+
+
+@pytest.mark.parametrize(
+    "first, second, together",
+    [
+        (([A], []), ([A], []), True),
+        (([A], []), ([], [A]), False),
+        (([], [A]), ([A], []), False),
+        (([], [A]), ([], [A]), False),
+        (([A], [B]), ([A], [C]), True),
+        (([A], [B]), ([B], [A]), False),
+        (([], []), ([], [A]), True),
+        (([B], [A]), ([A], [C]), False),
+    ],
+)
+@pytest.mark.parametrize("early", [True, False])
+def test_claims_exclude_each_other_if_one_changes_what_the_other_uses(
+    first, second, together, early
+):
+    states = [State(np.zeros(1)) for _ in range(3)]
+    claims = []
+
+    def claim(reads, changes):
+        claims.append(Claim([states[i] for i in reads], [states[i] for i in changes]))
+
+    claim(*first)
+    if early:
+        claim(*second)
+    run = running(claims[0])
+    try:  # a claim that is made while another one runs waits too
+        work = (
+            (lambda: claims[1].run(int)) if early else lambda: (claim(*second), claims[1].run(int))
+        )
+        assert waits(work) == (not together)
+    finally:
+        run.end()
+    assert claims[0].run(lambda: 5) == 5
+
+
+@pytest.mark.parametrize("reads, changes, reading, changing", [([A], [], 0, 1), ([], [A], 1, 1)])
+def test_what_uses_a_value_by_itself_waits_for_claims(reads, changes, reading, changing):
+    state, other = State(np.zeros(1)), State(np.zeros(1))
+    claim = Claim([state for _ in reads], [state for _ in changes])
+    run = running(claim)
+    try:
+        assert waits(lambda: state.alone(int, changes=False)) == reading
+        assert waits(lambda: state.alone(int, changes=True)) == changing
+        assert not waits(lambda: other.alone(int, changes=True))
+    finally:
+        run.end()
+
+
+def test_a_claim_runs_within_itself_and_beside_its_own_values():
+    state = State(np.zeros(1))
+    one, other = Claim([], [state]), Claim([state], [])
+    inner = functools.partial(other.run, lambda: state.alone(lambda: 7, changes=True))
+    assert one.run(lambda: one.run(inner)) == 7
+
+
+def test_many_claims_of_many_threads_wait_for_no_one_in_a_circle():
+    states = [State(np.zeros(1)) for _ in range(4)]
+    counts = np.zeros(4, int)
+
+    def thread(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            reads, changes = (rng.choice(4, rng.integers(3), replace=False) for _ in range(2))
+            claim = Claim([states[i] for i in reads], [states[i] for i in changes])
+
+            def work(changes=changes):
+                before = counts[changes]
+                time.sleep(1e-4)
+                counts[changes] = before + 1
+
+            for _ in range(3):
+                claim.run(work)
+            done[seed] += np.bincount(changes, minlength=4) * 3
+
+    done = np.zeros((8, 4), int)
+    threads = [threading.Thread(target=thread, args=(i,), daemon=True) for i in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert not any(each.is_alive() for each in threads)
+    np.testing.assert_array_equal(counts, done.sum(0))
+
+
+def test_a_claim_that_is_gone_is_waited_for_no_more():
+    state = State(np.zeros(1))
+    kept = Claim([], [state])
+    for _ in range(100):
+        Claim([state], []).run(int)
+    assert len(kept._locks) <= 2
+    assert len(state._claims) <= 2

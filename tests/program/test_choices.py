@@ -48,6 +48,7 @@ def choices(*candidates, mode="off", **policy):
         (spec,),
         lambda x: (x,),
         lambda x, layout: np.ascontiguousarray(x),
+        [("rows", "rows")],
         lambda layouts: candidates,
         1.0,
     )

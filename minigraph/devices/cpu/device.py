@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from minigraph import options
 from minigraph.cache import Entry
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import compiler, kernels, onednn, primitives, walker
+from minigraph.devices.cpu import compiler, kernels, onednn, openmp, primitives, walker
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.kernel import SequenceKernel, texts_of
+from minigraph.devices.cpu.widened import widened_kernel
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.kernel_cache import import_kernels
+from minigraph.devices.problem import operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
-from minigraph.graph import Node, Shape, in_place_of
+from minigraph.errors import warn_once
+from minigraph.graph import Node, Op, Shape, in_place_of
 from minigraph.ops.activation import Activated
+from minigraph.ops.layout import LaidOut
 from minigraph.program import Choice, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
 
@@ -23,6 +27,8 @@ JIT_BACKENDS = {
     "halide": "MINIGRAPH_JIT_BACKEND is halide, which this version does not have",
     "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
 }
+
+WORTH_A_WARNING = 10_000_000  # operations that take NumPy a millisecond or more
 
 
 class CpuBackend(HostBackend):
@@ -37,11 +43,11 @@ class CpuBackend(HostBackend):
     tuning = "onednn"
 
     def __init__(self, threads: int, bulk: bool, on_disk: bool = True) -> None:
-        self.threads = threads
+        self.threads = openmp.available(threads)
         self.bulk = bulk
         self.on_disk = on_disk
         self.library = onednn.library()
-        self._problems = CpuProblems(threads, on_disk)
+        self._problems = CpuProblems(self.threads, on_disk)
         self.versions: Mapping[str, str] = {
             "onednn": self.library.version if self.library else "none",
             "compiler": compiler.compiler_version(),
@@ -65,14 +71,33 @@ class CpuBackend(HostBackend):
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):
             return self._activated(node, strides, choice)
-        made: Kernel | None = None
-        if choice:
-            made = choice.kernel
-        elif self.library:
-            made = primitives.onednn_kernel(node, strides, self.threads)
+        made = choice.kernel if choice else self._library_kernel(node, strides)
         if made is None and compiler.compiler():
             made = kernels.native_kernel(node, strides, self.threads)
-        return made or NumpyKernel(node)
+            made = made or widened_kernel(node, strides, self.kernel)
+        return made or NumpyKernel(node, self._why_numpy(node))
+
+    def _why_numpy(self, node: Node) -> str:
+        """Return why NumPy computes a node, and warn if that takes long and there are kernels.
+
+        Kernels of the op, that is, for other shapes or types.
+        """
+        if not self.library or not compiler.compiler():
+            return "oneDNN or the C compiler is missing"
+        dtype = node.inputs[0].dtype if node.inputs else node.specs[0].dtype
+        if _plain_op(node) in primitives.OPS:
+            of = "these shapes" if dtype == onednn.F32 else dtype.name
+            why = f"oneDNN has no {node.op.name} of {of}"
+        elif kernels.has_kernels(node.op):
+            why = f"no kernel of {node.op.name} fits its shapes and types"
+        else:
+            return f"there is no kernel of {node.op.name}"
+        if operations(node) >= WORTH_A_WARNING:
+            warn_once(f"{why}: NumPy computes it; report().numpy names every such step")
+        return why
+
+    def _library_kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel | None:
+        return primitives.onednn_kernel(node, strides, self.threads) if self.library else None
 
     def _activated(self, node: Node, strides: Sequence[Shape], choice: Choice | None) -> Kernel:
         """Return the kernel for the first op followed by the activation's; NumPy's for both else.
@@ -83,7 +108,7 @@ class CpuBackend(HostBackend):
         product, activated = _parts(node)
         first = self.kernel(product, strides, choice)
         if isinstance(first, NumpyKernel):
-            return NumpyKernel(node)
+            return NumpyKernel(node, first.why_numpy)
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:
@@ -108,6 +133,11 @@ class CpuBackend(HostBackend):
 
     def keep_kernels(self, entry: Entry) -> str:
         return import_kernels(entry)
+
+
+def _plain_op(node: Node) -> type[Op]:
+    """Return the type of a node's op, in whichever layout its images lie."""
+    return type(node.op.plain if isinstance(node.op, LaidOut) else node.op)
 
 
 def _parts(node: Node) -> tuple[Node, Node]:

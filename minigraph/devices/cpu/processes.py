@@ -12,13 +12,18 @@ from pathlib import Path
 
 
 def run(
-    commands: Mapping[str, Sequence[str]], folder: Path, at_once: int, seconds: float
+    commands: Mapping[str, Sequence[str]],
+    folder: Path,
+    variables: Mapping[str, str],
+    at_once: int,
+    seconds: float,
 ) -> dict[str, str]:
     """Run commands in a folder; return what each said if it failed, "" if it succeeded.
 
-    commands  by name; what each says is written to the file `name`.log
-    at_once   how many may run at the same time
-    seconds   that each may take; after one that took longer no further command is started
+    commands   by name; what each says is written to the file `name`.log
+    variables  their environment
+    at_once    how many may run at the same time
+    seconds    that each may take; after one that took longer no further command is started
     """
     said = dict.fromkeys(commands, "not started: an earlier one did not end")
     waiting, running = deque(commands), deque[_Process]()
@@ -27,7 +32,7 @@ def run(
             while waiting and len(running) < at_once:
                 name = waiting.popleft()
                 try:
-                    running.append(_Process(name, commands[name], folder, seconds))
+                    running.append(_Process(name, commands[name], folder, variables, seconds))
                 except OSError as error:
                     said[name] = str(error)
             if running:
@@ -48,7 +53,14 @@ def run(
 class _Process:
     """A running command, the leader of a group with all that it starts."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, seconds: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        variables: Mapping[str, str],
+        seconds: float,
+    ) -> None:
         self.name = name
         self.until = time.monotonic() + seconds
         # No pipe: one that is read later can fill up, and a grandchild can hold it open.
@@ -57,6 +69,7 @@ class _Process:
             self.process = subprocess.Popen(
                 command,
                 cwd=folder,
+                env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -15,19 +15,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigraph.devices.cpu import compiler
+from minigraph.devices.cpu import compiler, openmp
 from minigraph.devices.cpu.kernel import Linker, NativeCall, Operands, Place, calls_of, texts_of
+from minigraph.devices.host import together
 from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
-from minigraph.program import KernelFailed, Memory, Program, Step, Timing, View
+from minigraph.program import Done, Home, KernelFailed, Memory, Program, Step, Timing, View
+from minigraph.signals import held
 
 WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
 SIGNATURE = ctypes.CFUNCTYPE(
-    ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
 )
-Walk = Callable[[int, int, int, int], int]  # of steps, their count, slots, and threads
+# Of steps, their count, slots, threads, and where to write which step failed: whether one did.
+Walk = Callable[[int, int, int, int, int], int]
 
 
 @functools.cache
@@ -41,11 +49,17 @@ class NativeSegment(NamedTuple):
     """Steps that one native call runs: rows of {function, argument block}, and the step of each.
 
     Without `calls`, one step that Python runs.
+
+    walk  runs all rows, in C alone; returns whether one failed
     """
 
     calls: Array | None
     steps: tuple[Step, ...]
-    address: int = 0  # of the calls
+    walk: Callable[[], int] | None = None
+
+    @property
+    def changes_parameters(self) -> bool:
+        return any(v.buffer.home is Home.PARAMETER for step in self.steps for v in step.outputs)
 
 
 def address_of(array: Array) -> int:
@@ -81,7 +95,11 @@ class NativeProgram:
         self.threads = threads
         texts = [text for step in program.steps for text in texts_of(step.kernel)]
         self.linker = Linker(texts, on_disk)
+        self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
+        # From this segment on a call has to be finished.
+        changing = [i for i, segment in enumerate(self.segments) if segment.changes_parameters]
+        self.changes_from = changing[0] if changing else len(self.segments)
 
     @property
     def launches(self) -> int:
@@ -97,7 +115,8 @@ class NativeProgram:
         def close() -> None:
             if rows:
                 calls = np.array(rows, np.int64)
-                segments.append(NativeSegment(calls, tuple(steps), calls.ctypes.data))
+                walk = functools.partial(self.walk, *self._rows(calls, 0, len(calls)))
+                segments.append(NativeSegment(calls, tuple(steps), walk))
                 rows.clear()
                 steps.clear()
 
@@ -123,47 +142,96 @@ class NativeProgram:
     def _places(self, views: Sequence[View]) -> list[Place]:
         return [(self.slot[view.buffer], view.offset) for view in views]
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+    ) -> None:
         self._place(inputs, outputs)
-        for segment in self.segments:
-            if segment.calls is None:
-                self._interpret(segment.steps[0], inputs, outputs)
-            else:
-                self._run(segment, inputs, outputs)
+        for segment in self.segments[: self.changes_from]:
+            self._run(segment, inputs, outputs)
+        rest = self.segments[self.changes_from :]
+        if not rest:
+            together(commit)
+        elif len(rest) == 1 and rest[0].walk:
+            self._change(rest[0], inputs, outputs, commit)
+        else:
+            with held():
+                for segment in rest:
+                    self._run(segment, inputs, outputs)
+                together(commit)
+
+    def _change(
+        self,
+        segment: NativeSegment,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        commit: Sequence[Done],
+    ) -> None:
+        """Run a segment that changes parameters and, without an interrupt in between, commit."""
+        assert segment.walk
+        self.failed.value = -1
+        try:
+            together([segment.walk, *commit])
+        finally:  # also where a signal came just after the walk
+            if self.failed.value >= 0:
+                with held():
+                    self._go_on(segment, self.failed.value, inputs, outputs)
+                    together(commit)
 
     def _run(
         self, segment: NativeSegment, inputs: Sequence[Array], outputs: Sequence[Array]
     ) -> None:
+        if not segment.walk:
+            self._interpret(segment.steps[0], inputs, outputs)
+        elif segment.walk():
+            self._go_on(segment, self.failed.value, inputs, outputs)
+
+    def _rows(self, calls: Array, begin: int, end: int) -> tuple[int, int, int, int, int]:
+        """Return the arguments of a walk over some of the rows of a segment."""
+        row = calls.ctypes.data + begin * calls.strides[0]
+        return row, end - begin, self.slots_address, self.threads, ctypes.addressof(self.failed)
+
+    def _go_on(
+        self,
+        segment: NativeSegment,
+        failed: int,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+    ) -> None:
+        """Run the rest of a segment whose row `failed` has failed."""
         assert segment.calls is not None
-        begin, count = 0, len(segment.steps)
-        while begin < count:
-            row = segment.address + begin * segment.calls.strides[0]
-            failed = self.walk(row, count - begin, self.slots_address, self.threads)
-            if failed < 0:
-                return
-            begin += failed
+        begin, end = failed, len(segment.steps)
+        while True:
             step = segment.steps[begin]
             self._stand_in(step, inputs, outputs)
-            while begin < count and segment.steps[begin] is step:
+            while begin < end and segment.steps[begin] is step:
                 begin += 1
+            if begin == end or not self.walk(*self._rows(segment.calls, begin, end)):
+                return
+            begin += self.failed.value
 
-    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]:
+    def profile(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+    ) -> list[Timing]:
         self._place(inputs, outputs)
         timings = []
-        for segment in self.segments:
-            for i, step in enumerate(segment.steps):
-                start = time.perf_counter()
-                if segment.calls is None:
-                    self._interpret(step, inputs, outputs)
-                else:
-                    row = segment.address + i * segment.calls.strides[0]
-                    if self.walk(row, 1, self.slots_address, self.threads) >= 0:
+        with held():
+            for segment in self.segments:
+                for i, step in enumerate(segment.steps):
+                    start = time.perf_counter()
+                    if segment.calls is None:
+                        self._interpret(step, inputs, outputs)
+                    elif self.walk(*self._rows(segment.calls, i, i + 1)):
                         self._stand_in(step, inputs, outputs)
-                timings.append(Timing(step, start, time.perf_counter() - start))
+                    timings.append(Timing(step, start, time.perf_counter() - start))
+            together(commit)
         return timings
 
     def _place(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Fill in where the arrays of this call are."""
+        """Fill in where the arrays of this call are, and see that its threads are there."""
+        if openmp.here.flushing < self.threads:
+            openmp.start(self.threads)
+            self.walk(0, 0, 0, self.threads, ctypes.addressof(self.failed))
+            openmp.here.flushing = self.threads
         for slot, array in zip(self.changing, (*inputs, *outputs), strict=True):
             self.slots[slot] = address_of(array)
 

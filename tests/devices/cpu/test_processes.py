@@ -17,7 +17,7 @@ def test_commands_say_why_they_failed(tmp_path):
         "absent": ["/dev/null/program"],
         "loud": ["sh", "-c", "head -c 200000 /dev/zero; exit 1"],
     }
-    said = processes.run(commands, tmp_path, 2, 60)
+    said = processes.run(commands, tmp_path, os.environ, 2, 60)
     assert said["good"] == ""
     assert said["bad"] == "one\ntwo"
     assert said["silent"] == "exit status 3"
@@ -32,7 +32,7 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
         "good": ["true"],
         "later": ["true"],
     }
-    said = processes.run(commands, tmp_path, 2, 1)
+    said = processes.run(commands, tmp_path, os.environ, 2, 1)
     assert not (tmp_path / "late").exists()
     assert said["hangs"] == "did not end within 1 seconds"
     assert said["good"] == ""
@@ -55,7 +55,7 @@ def test_an_interrupt_ends_what_is_running(tmp_path, monkeypatch):
     monkeypatch.setattr(processes._Process, "wait", interrupted)
     commands = {path.name: ["sh", "-c", f"echo $$ > {path}; exec sleep 60"] for path in pids}
     with pytest.raises(KeyboardInterrupt):
-        processes.run(commands, tmp_path, 2, 60)
+        processes.run(commands, tmp_path, os.environ, 2, 60)
     for path in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(int(path.read_text()), 0)
