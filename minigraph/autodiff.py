@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from minigraph.arguments import Kind
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
-from minigraph.graph import Graph, Input, Item, Node, NoGradient, Op, constant, toposort
+from minigraph.graph import (
+    Expression,
+    Graph,
+    Input,
+    Item,
+    Node,
+    NoGradient,
+    Op,
+    builder,
+    constant,
+    toposort,
+)
 from minigraph.graph.location import source
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import sum_to
@@ -15,7 +27,19 @@ from minigraph.ops.shape import broadcast_to
 K = TypeVar("K")
 
 
-def grad(loss: Node, wrt: Sequence[Node]) -> list[Node]:
+def _expressions(value: Any) -> list[Node]:
+    nodes = [value] if isinstance(value, Node) else list(value)
+    for node in nodes:
+        if not isinstance(node, Node):
+            raise GraphError(f"{type(node).__name__} is no expression, so it has no gradient")
+    return nodes
+
+
+EXPRESSIONS = Kind("a sequence of expressions", _expressions)
+
+
+@builder
+def grad(loss: Expression, wrt: Annotated[Sequence[Node], EXPRESSIONS]) -> list[Node]:
     """Return the gradient of the scalar `loss` for each expression of `wrt`.
 
     Gradients are expressions and can be differentiated again.  An expression that the loss does not
@@ -27,17 +51,13 @@ def grad(loss: Node, wrt: Sequence[Node]) -> list[Node]:
     >>> mg.comp_graph().compile([x], dx)([1.0, 2.0, 3.0])
     array([2., 4., 6.], dtype=float32)
     """
-    wrt = [wrt] if isinstance(wrt, Node) else list(wrt)
-    for x in (loss, *wrt):
-        if not isinstance(x, Node):
-            raise GraphError(f"grad: {type(x).__name__} is no expression, so it has no gradient")
     if loss.shape != ():
         raise ShapeError(
-            f"grad: the loss is a scalar, not {loss.spec} (made {loss.source}); take a mean or sum"
+            f"the loss is a scalar, not {loss.spec} (made {loss.source}); take a mean or sum"
         )
     for x in (loss, *wrt):
         if kind(x.dtype) != "f":
-            raise DTypeError(f"grad: {x!r} (made {x.source}) is no float, so it has no gradient")
+            raise DTypeError(f"{x!r} (made {x.source}) is no float, so it has no gradient")
     return vjp([loss], [constant(1, loss.dtype)], wrt)
 
 

@@ -51,6 +51,11 @@ def located(error: GraphError, name: str, operands: Sequence[object], place: obj
     return new
 
 
+def reason(error: BaseException) -> str:
+    """Return why something failed: what the system says, without path and number, if it was it."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 _warned: set[str] = set()
 
 

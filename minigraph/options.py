@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from minigraph.arguments import shown
 from minigraph.errors import OptionError
 
 
@@ -73,7 +75,9 @@ class Option:
                 return value
         elif type(value) in (int, self.kind) and self.minimum <= value <= self.maximum:
             return self.kind(value)
-        raise OptionError(f"option {self.name} does not take {value!r}; allowed: {self.allowed}")
+        raise OptionError(
+            f"option {self.name} does not take {shown(value)}; allowed: {self.allowed}"
+        )
 
     def parse(self, text: str) -> Any:
         """Return the value that `text`, from an environment variable, stands for."""
@@ -137,8 +141,9 @@ OPTIONS: dict[str, Option] = {
         Option(
             "autotune.budget",
             30.0,
-            "Measure for at most this many seconds per compile. Whatever is not measured by then "
-            "uses heuristics until the next compile.",
+            "Measure for at most this many seconds per compile, after waiting for at most as many "
+            "while other processes measure. Whatever is not measured by then uses heuristics until "
+            "the next compile.",
             kind=float,
         ),
         Option(
@@ -178,7 +183,7 @@ OPTIONS: dict[str, Option] = {
             "The number of CPU threads. Small kernels run on one thread.",
             kind=int,
             minimum=1,
-            maximum=4096,  # OpenMP ends the process where it cannot start as many threads
+            maximum=4096,
             optional=True,
             default_text="`MINIGRAPH_NUM_THREADS`, else one per core",
         ),
@@ -189,9 +194,10 @@ OPTIONS: dict[str, Option] = {
 def find(name: str) -> Option:
     """Return the option called `name`; OptionError with the nearest names if there is none."""
     if not isinstance(name, str) or name not in OPTIONS:
-        nearest = difflib.get_close_matches(str(name).lower(), OPTIONS, n=3, cutoff=0.4)
+        text = shown(name)
+        nearest = difflib.get_close_matches(text.lower(), OPTIONS, n=3, cutoff=0.4)
         names = ", ".join(nearest or OPTIONS)
-        raise OptionError(f"there is no option {name!r}; the nearest names: {names}")
+        raise OptionError(f"there is no option {text}; the nearest names: {names}")
     return OPTIONS[name]
 
 
@@ -258,6 +264,46 @@ def cpus() -> int:
 def c_compiler() -> str:
     """Return `CC`, or "cc": the name or path of the C compiler."""
     return os.environ.get("CC") or "cc"
+
+
+def openmp_stack() -> int | None:
+    """Return the bytes of a stack of OpenMP's threads; None for the system's usual stack."""
+    text = os.environ.get("OMP_STACKSIZE") or os.environ.get("GOMP_STACKSIZE") or ""
+    found = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)\s*", text.lower())
+    return int(found[1]) << {"b": 0, "m": 20, "g": 30}.get(found[2], 10) if found else None
+
+
+# Where gcc looks for its programs, headers and libraries.  Whoever sets them needs them.
+TOOLCHAIN = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
+# What is meant for other programs than a compiler: code to load into them, a path to put into what
+# they link, files to write beside what they make.
+FOREIGN = (
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "LD_RUN_PATH",
+    "DEPENDENCIES_OUTPUT",
+    "SUNPRO_DEPENDENCIES",
+)
+
+
+def toolchain() -> str:
+    """Return the variables that decide what a C compiler makes of a text, besides its path."""
+    return " ".join(f"{name}={os.environ[name]}" for name in TOOLCHAIN if name in os.environ)
+
+
+def compiler_environment(compiler: str, folder: str) -> dict[str, str]:
+    """Return the environment in which a C compiler runs.
+
+    It finds the programs beside it and the system's whatever `PATH` says, and speaks English.
+
+    compiler  its absolute path
+    folder    for its temporary files
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    path = os.pathsep.join(
+        filter(None, (os.environ.get("PATH"), os.path.dirname(compiler), os.defpath))
+    )
+    return {**kept, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}
 
 
 def cache_folder() -> Path | None:

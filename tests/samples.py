@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from minigraph.errors import DTypeError
 from minigraph.graph import BOOL, Constant, Copy, Input, Item, Op, Variable
 from minigraph.ops import (
     activation,
@@ -103,7 +104,11 @@ def operand_dtypes(op, dtype):
 def accepts(op, dtype):
     if is_random(op):
         return dtype == U64
-    return kind(dtype) in op.accepts
+    try:
+        op.check_kind(dtype)
+    except DTypeError:
+        return False
+    return True
 
 
 def draw(dtype, size, low, high, seed=0):

@@ -1,8 +1,10 @@
 """Expressions: nodes, the graphs that they make, and what is known of their values.
 
-Imports nothing else of minigraph but its errors, and knows no op but `Item` and `Copy`.
+Imports nothing else of minigraph but its errors and `arguments`.  It knows no op but `Item` and
+`Copy`.
 """
 
+from minigraph.graph.builder import builder, function_of
 from minigraph.graph.dtypes import (
     BFLOAT16,
     BOOL,
@@ -11,6 +13,7 @@ from minigraph.graph.dtypes import (
     INTEGERS,
     Array,
     DType,
+    DTypeLike,
     as_array,
     as_dtype,
     can_cast,
@@ -18,7 +21,9 @@ from minigraph.graph.dtypes import (
 from minigraph.graph.graph import Graph, compute, toposort
 from minigraph.graph.leaves import (
     Constant,
+    Expression,
     Input,
+    Operand,
     Parameter,
     Variable,
     as_node,
@@ -27,5 +32,5 @@ from minigraph.graph.leaves import (
 )
 from minigraph.graph.location import Location, here, scope
 from minigraph.graph.node import Copy, Item, Node, NoGradient, Op, flat, in_place_of
-from minigraph.graph.spec import Shape, Spec, aligned_empty
-from minigraph.graph.state import State
+from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
+from minigraph.graph.state import Claim, State

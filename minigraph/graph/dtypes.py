@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import ml_dtypes
 import numpy as np
 
-from minigraph.errors import DTypeError
+from minigraph.arguments import Kind, shown
+from minigraph.errors import DTypeError, GraphError
 
 Array = Any  # np.ndarray on the CPU; each backend has its own type
 DType = np.dtype[Any]
@@ -25,10 +26,17 @@ _CANONICAL = {dtype: dtype for dtype in DTYPES}  # one object each, so `is` can 
 def as_dtype(dtype: Any) -> DType:
     """Return the dtype that a name, a type or a dtype stands for; DTypeError if none of ours."""
     try:
-        return _CANONICAL[BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")]
-    except (TypeError, KeyError):
-        names = ", ".join(d.name for d in DTYPES)
-        raise DTypeError(f"dtype {dtype!r} is not supported; use one of {names}") from None
+        if isinstance(dtype, str | type | np.dtype):
+            return _CANONICAL[
+                BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
+            ]
+    except Exception:  # NumPy raises what its parser of names meets
+        pass
+    names = ", ".join(d.name for d in DTYPES)
+    raise DTypeError(f"dtype {shown(dtype)} is not supported; use one of {names}")
+
+
+DTypeLike = Annotated[Any, Kind("a dtype", as_dtype, DTypeError, unset=True)]
 
 
 def can_cast(source: DType, target: DType) -> bool:
@@ -41,13 +49,13 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
 
     With `dtype`, cast by NumPy's "same_kind" rule.  Raises DTypeError where that is not possible.
     """
-    if getattr(value, "__array_ufunc__", ...) is None:  # an expression; NumPy would take it apart
-        raise DTypeError(f"an expression ({value!r}) has no value; give an array")
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             value = np.from_dlpack(value)
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+    except GraphError:  # of an expression
+        raise
+    except (ValueError, TypeError, RuntimeError, BufferError, MemoryError) as error:
         raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
     given = as_dtype(array.dtype)
     if dtype is None or given == dtype:
@@ -55,4 +63,5 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
     # An empty list says nothing about its type.
     if array.size and not can_cast(given, dtype):
         raise DTypeError(f"{given.name} does not cast to {dtype.name} by the same_kind rule")
-    return array.astype(dtype)
+    with np.errstate(over="ignore"):  # 1e300 is infinity in float32
+        return array.astype(dtype)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph.dtypes import BFLOAT16, Array, as_array, as_dtype
-from minigraph.graph.location import here
+from minigraph.arguments import Kind, Name, checked
+from minigraph.errors import DTypeError, ShapeError
+from minigraph.graph.builder import builder
+from minigraph.graph.dtypes import BFLOAT16, Array, DTypeLike, as_array, as_dtype
 from minigraph.graph.node import Node, Op
-from minigraph.graph.spec import Spec
+from minigraph.graph.spec import Sizes, Spec
 from minigraph.graph.state import State
 
 
@@ -62,10 +62,16 @@ class Parameter(Node):
 
     __slots__ = ("state", "trainable")
 
+    @checked
     def __init__(
-        self, value: Any, name: str = "parameter", *, dtype: Any = None, trainable: bool = True
+        self,
+        value: Any,
+        name: str = "parameter",
+        *,
+        dtype: DTypeLike | None = None,
+        trainable: bool = True,
     ) -> None:
-        self.state = State(as_array(value, None if dtype is None else as_dtype(dtype)))
+        self.state = State(as_array(value, dtype))
         super().__init__(Variable(name), (), (self.state.spec,))
         self.trainable = trainable
 
@@ -73,20 +79,24 @@ class Parameter(Node):
         copy = object.__new__(type(self))
         Node.__init__(copy, self.op, (), self.specs)
         copy.trainable = self.trainable
-        copy.state = State(self.state.read())
+        copy.state = State(self.numpy())
         memo[id(self)] = copy
         return copy
 
+    @checked
     def rename(self, name: str) -> None:
         """Set the name that reports and errors show."""
         self.op = Variable(name)
 
     def numpy(self) -> Array:
-        """Return a copy of the current value."""
-        return self.state.read().copy()
+        """Return a copy of the current value, after the calls that are changing it."""
+        return self.state.alone(lambda: self.state.read().copy(), changes=False)
 
     def assign(self, value: Any) -> None:
-        """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape."""
+        """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape.
+
+        Calls of functions that use it, in other threads, come before or after.
+        """
         try:
             array = as_array(value, self.dtype)
         except DTypeError as error:
@@ -95,17 +105,17 @@ class Parameter(Node):
             raise ShapeError(
                 f"assign to parameter {self.name} of shape {self.shape}: got shape {array.shape}"
             )
-        self.state.write()[...] = array
+
+        def write() -> None:
+            self.state.write()[...] = array
+
+        self.state.alone(write, changes=True)
 
 
-def input(name: str, shape: Sequence[int], dtype: Any = "float32") -> Node:
+@builder
+def input(name: Name, shape: Sizes, dtype: DTypeLike = "float32") -> Node:
     """Return an expression that is given its value, an array of `shape`, at each call."""
-    if not isinstance(name, str) or not name:
-        raise GraphError(f"input: the name must be a non-empty string, not {name!r}")
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(n, int | np.integer) and n >= 0 for n in dims):
-        raise ShapeError(f"input {name}: shape {dims} {here()} has a size that is no integer >= 0")
-    return Node(Input(name), (), (Spec(tuple(map(int, dims)), as_dtype(dtype)),))
+    return Node(Input(name), (), (Spec(shape, dtype),))
 
 
 def constant(value: Any, dtype: Any = None) -> Node:
@@ -117,3 +127,25 @@ def constant(value: Any, dtype: Any = None) -> Node:
 
 def as_node(value: Any) -> Node:
     return value if isinstance(value, Node) else constant(value)
+
+
+def _operand(value: Any) -> Any:
+    return value if isinstance(value, Node | int | float) else as_array(value)
+
+
+def _expression(value: Any) -> Node:
+    if not isinstance(value, Node):
+        raise TypeError
+    return value
+
+
+Expression = Annotated[Node, Kind("an expression", _expression, quick=frozenset({Node, Parameter}))]
+Operand = Annotated[
+    Any,
+    Kind(
+        "a number, an array or an expression",
+        _operand,
+        DTypeError,
+        quick=frozenset({Node, Parameter, int, float, bool}),
+    ),
+]

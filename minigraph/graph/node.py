@@ -12,9 +12,9 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
-from minigraph.errors import GraphError
+from minigraph.errors import DTypeError, GraphError
 from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Within, here, scope
 from minigraph.graph.spec import Shape, Spec
@@ -149,9 +149,11 @@ class Copy(Op):
 def _method(name: str) -> Callable[..., Node]:
     """The method of nodes that calls the function `name`, by which `minigraph.ops` knows it."""
 
-    def method(x: Node, *args: Any) -> Node:
-        return Node.functions[name](x, *args)
+    def method(x: Node, *args: Any, **kwargs: Any) -> Node:
+        return Node.functions[name](x, *args, **kwargs)
 
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"As `ops.{name}`, of this expression."
     return method
 
 
@@ -174,6 +176,32 @@ def _reduction(name: str) -> Callable[..., Node]:
 
 
 _count = itertools.count()
+
+# What people try on an expression who know arrays that have values at once, and what serves here.
+INSTEAD = {
+    **dict.fromkeys(
+        ("item", "numpy", "tolist"),
+        "an expression has no value before a call; "
+        "compile it, mg.comp_graph().compile(inputs, outputs), and call that",
+    ),
+    **dict.fromkeys(
+        ("backward", "grad", "requires_grad", "requires_grad_"),
+        "mg.grad(loss, [...]) gives gradients as expressions, and optim's minimize(loss) updates",
+    ),
+    **dict.fromkeys(
+        ("to", "cuda", "cpu", "device"),
+        'functions are compiled for a device, mg.comp_graph(device="cuda"); '
+        "x.astype(dtype) converts elements",
+    ),
+    **dict.fromkeys(
+        ("float", "double", "half", "bfloat16", "int", "long", "bool"),
+        'x.astype("float32") converts elements, and so for other dtypes',
+    ),
+    "contiguous": "expressions have no layout in memory; leave it out",
+    "clone": "expressions never change; leave it out",
+    "dim": "x.ndim is the number of axes",
+    "numel": "x.size is the number of elements",
+}
 
 
 class Node:
@@ -254,6 +282,8 @@ class Node:
     __and__, __rand__ = _operator("bitwise_and")
     __or__, __ror__ = _operator("bitwise_or")
     __xor__, __rxor__ = _operator("bitwise_xor")
+    __lshift__, __rlshift__ = _operator("bitwise_left_shift")
+    __rshift__, __rrshift__ = _operator("bitwise_right_shift")
     __lt__ = _method("less")
     __le__ = _method("less_equal")
     __gt__ = _method("greater")
@@ -274,6 +304,58 @@ class Node:
     min = _reduction("min")
     prod = _reduction("prod")
 
+    abs = _method("abs")
+    all = _method("all")
+    any = _method("any")
+    argmax = _method("argmax")
+    argmin = _method("argmin")
+    clip = _method("clip")
+    cos = _method("cos")
+    cumprod = _method("cumprod")
+    cumsum = _method("cumsum")
+    detach = _method("stop_gradient")
+    erf = _method("erf")
+    exp = _method("exp")
+    flatten = _method("flatten")
+    floor = _method("floor")
+    log = _method("log")
+    log_softmax = _method("log_softmax")
+    logsumexp = _method("logsumexp")
+    matmul = _method("matmul")
+    norm = _method("norm")
+    pow = _method("pow")
+    relu = _method("relu")
+    round = _method("round")
+    rsqrt = _method("rsqrt")
+    sigmoid = _method("sigmoid")
+    sign = _method("sign")
+    sin = _method("sin")
+    softmax = _method("softmax")
+    sqrt = _method("sqrt")
+    square = _method("square")
+    squeeze = _method("squeeze")
+    std = _method("std")
+    swapaxes = _method("swapaxes")
+    take = _method("take")
+    tanh = _method("tanh")
+    tril = _method("tril")
+    triu = _method("triu")
+    unsqueeze = _method("expand_dims")
+    var = _method("var")
+
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+
+        def __getattr__(self, name: str) -> Any:
+            instead = INSTEAD.get(name)
+            if instead is None:
+                raise AttributeError(f"an expression has no attribute {name!r}")
+            raise AttributeError(f"an expression has no {name}: {instead}")
+
+    def __float__(self) -> float:
+        raise GraphError(f"{self!r} is no number: {INSTEAD['item']}")
+
+    __int__ = __complex__ = __float__
+
     def __bool__(self) -> bool:
         raise GraphError(
             f"an expression has no truth value before it is computed ({self!r} {here()}); "
@@ -285,6 +367,10 @@ class Node:
             raise TypeError("an expression without axes has no length")
         return self.shape[0]
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Array:
+        # Else NumPy would index an expression, down to each of its elements.
+        raise DTypeError(f"an expression ({self!r}) has no value; give an array")
+
     def __iter__(self) -> Iterator[Node]:
         return (self[i] for i in range(len(self)))
 
@@ -294,8 +380,17 @@ class Node:
 
     def transpose(self, *axes: Any) -> Node:
         """Return the axes in the order `axes`, ints or one sequence; none: in reverse order."""
+        if not axes or axes[0] is None:
+            axes = tuple(reversed(range(self.ndim)))
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return Node.functions["permute_dims"](self, order or tuple(reversed(range(self.ndim))))
+        return Node.functions["permute_dims"](self, order)
+
+    view = reshape
+
+    def permute(self, *axes: Any) -> Node:
+        """Return the axes in the order `axes`, which is ints or one sequence."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return Node.functions["permute_dims"](self, order)
 
     @property
     def T(self) -> Node:

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
+from minigraph.arguments import Kind, integers
+from minigraph.errors import ShapeError
 from minigraph.graph.dtypes import FLOATS, Array, DType
 
 Shape = tuple[int, ...]
 
+# NumPy broadcasts no more.  Where a kernel of ours or of oneDNN takes fewer, NumPy stands in.
+MAX_AXES = 32
+# What byte offsets of 64 bits reach, with room for the space between arrays.
+MAX_BYTES = 1 << 62
+
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and dtype of a value."""
+    """The shape and dtype of a value; ShapeError for more axes or bytes than an array can have."""
 
     shape: Shape
     dtype: DType = FLOATS[2]
+
+    def __post_init__(self) -> None:
+        if not 0 < math.prod(self.shape) <= MAX_BYTES >> 4 or len(self.shape) > MAX_AXES:
+            self._check()
+
+    def _check(self) -> None:
+        _check_axes(len(self.shape))
+        # NumPy refuses a size that is too long also beside an empty one.
+        count = math.prod(n for n in self.shape if n)
+        if count * self.dtype.itemsize > MAX_BYTES:
+            raise ShapeError(f"{self} has more than {MAX_BYTES} bytes")
 
     @property
     def size(self) -> int:
@@ -38,6 +57,28 @@ class Spec:
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def as_sizes(shape: Any, least: int = 0) -> Shape:
+    """Return an integer or a sequence of integers as a tuple; an error for anything else."""
+    sizes = integers(shape)
+    if min(sizes, default=least) < least:
+        raise ValueError
+    _check_axes(len(sizes))
+    return sizes
+
+
+def around(shape: Shape, axis: int) -> tuple[int, int, int]:
+    """Return the number of elements before, along and after an axis that is not negative."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def _check_axes(count: int) -> None:
+    if count > MAX_AXES:
+        raise ShapeError(f"an array has at most {MAX_AXES} axes, not {count}")
+
+
+Sizes = Annotated[Any, Kind("an integer >= 0 or a sequence of them", as_sizes, ShapeError)]
 
 
 def aligned_empty(spec: Spec) -> Array:

@@ -12,20 +12,65 @@ from minigraph.ops import (
     reduction,
     trigonometric,
 )
-from minigraph.ops.activation import gelu, leaky_relu, logaddexp, silu, softplus
+from minigraph.ops.activation import (
+    elu,
+    gelu,
+    leaky_relu,
+    logaddexp,
+    prelu,
+    relu6,
+    silu,
+    softplus,
+)
 from minigraph.ops.arithmetic import clip, divide, fma, positive
+from minigraph.ops.arrangement import (
+    flatten,
+    matrix_transpose,
+    moveaxis,
+    repeat,
+    roll,
+    swapaxes,
+    tile,
+    unstack,
+)
+from minigraph.ops.attention import scaled_dot_product_attention
 from minigraph.ops.comparison import where
-from minigraph.ops.conv import conv2d
+from minigraph.ops.contraction import einsum, outer, tensordot, vecdot
+from minigraph.ops.conv import conv2d, conv_transpose2d
+from minigraph.ops.creation import (
+    arange,
+    eye,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
 from minigraph.ops.elementwise import astype
-from minigraph.ops.indexing import one_hot, take
-from minigraph.ops.loss import cross_entropy, mse_loss
+from minigraph.ops.indexing import one_hot, take, take_along_axis
+from minigraph.ops.loss import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
 from minigraph.ops.matmul import linear, matmul
 from minigraph.ops.normalization import (
     batch_norm,
     batch_norm_with_statistics,
+    group_norm,
     layer_norm,
     local_response_norm,
     log_softmax,
+    rms_norm,
     softmax,
 )
 from minigraph.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
@@ -46,6 +91,19 @@ from minigraph.ops.shape import (
     stack,
     stop_gradient,
 )
+from minigraph.ops.statistics import (
+    all,
+    any,
+    argmin,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    norm,
+    std,
+)
 
 hardswish = activation.Hardswish.of
 relu = activation.Relu.of
@@ -54,12 +112,15 @@ sigmoid = activation.Sigmoid.of
 abs = arithmetic.Abs.of
 add = arithmetic.Add.of
 ceil = arithmetic.Ceil.of
+copysign = arithmetic.Copysign.of
 floor = arithmetic.Floor.of
 floor_divide = arithmetic.FloorDivide.of
+hypot = arithmetic.Hypot.of
 maximum = arithmetic.Maximum.of
 minimum = arithmetic.Minimum.of
 multiply = arithmetic.Multiply.of
 negative = arithmetic.Negative.of
+nextafter = arithmetic.Nextafter.of
 pow = arithmetic.Pow.of
 reciprocal = arithmetic.Reciprocal.of
 remainder = arithmetic.Remainder.of
@@ -73,7 +134,9 @@ trunc = arithmetic.Trunc.of
 
 bitwise_and = comparison.BitwiseAnd.of
 bitwise_invert = comparison.BitwiseInvert.of
+bitwise_left_shift = comparison.BitwiseLeftShift.of
 bitwise_or = comparison.BitwiseOr.of
+bitwise_right_shift = comparison.BitwiseRightShift.of
 bitwise_xor = comparison.BitwiseXor.of
 equal = comparison.Equal.of
 greater = comparison.Greater.of
@@ -88,8 +151,10 @@ logical_not = comparison.LogicalNot.of
 logical_or = comparison.LogicalOr.of
 logical_xor = comparison.LogicalXor.of
 not_equal = comparison.NotEqual.of
+signbit = comparison.Signbit.of
 
 erf = exponential.Erf.of
+erfc = exponential.Erfc.of
 exp = exponential.Exp.of
 expm1 = exponential.Expm1.of
 log = exponential.Log.of

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Literal
 
+import ml_dtypes
 import numpy as np
 
-from minigraph.errors import GraphError
-from minigraph.graph import Array, Node, Op, Spec
-from minigraph.ops.arithmetic import Maximum
-from minigraph.ops.builder import builder
+from minigraph.errors import ShapeError
+from minigraph.graph import Array, Node, Op, Operand, Spec, builder
+from minigraph.ops.arithmetic import Maximum, Minimum
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import Elementwise, promote
-from minigraph.ops.exponential import Erf, Exp, Log1p
-from minigraph.ops.trigonometric import Tanh
+from minigraph.ops.elementwise import Elementwise, promote, widened
+from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
+from minigraph.ops.shape import reshape
 
 
 class Relu(Elementwise):
@@ -67,7 +67,8 @@ class Sigmoid(Elementwise):
     costly = True
 
     def forward(self, x: Array) -> Array:
-        return 1 / (1 + np.exp(-x))
+        y: Array = 1 / (1 + np.exp(-widened(x)))
+        return y.astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy * (y * (1 - y)),)
@@ -101,43 +102,72 @@ class Activated(Op):
 
 
 @builder
-def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Node:
+def leaky_relu(x: Operand, negative_slope: Operand = 0.01) -> Node:
     """Return x where it is positive, else x * negative_slope."""
     return LeakyRelu()(*promote(x, negative_slope, floating=True))
 
 
 @builder
-def gelu(x: Any, approximate: str = "none") -> Node:
+def prelu(x: Operand, weight: Operand) -> Node:
+    """Return x where it is positive, else x * weight: of each channel (c,), or of all (1,).
+
+    x is (n, c, ...) where there are several weights (He et al., 2015).
+    """
+    x, weight = promote(x, weight, floating=True)
+    if weight.ndim > 1 or (weight.size != 1 and (x.ndim < 2 or weight.size != x.shape[1])):
+        raise ShapeError(f"weight has shape {weight.shape}; x of {x.shape} takes one, or one each")
+    axes = (1, weight.size, *(1,) * (x.ndim - 2)) if weight.size > 1 else ()
+    return LeakyRelu()(x, reshape(weight, axes))
+
+
+@builder
+def elu(x: Operand, alpha: float = 1.0) -> Node:
+    """Return x where it is positive, else alpha * (exp(x) - 1) (Clevert et al., 2016)."""
+    (x,) = promote(x, floating=True)
+    positive = x > 0
+    return where(positive, x, Expm1.of(where(positive, 0, x)) * alpha)
+
+
+@builder
+def relu6(x: Operand) -> Node:
+    """Return 0 where x is negative, 6 where it is above 6, else x."""
+    (x,) = promote(x)
+    return Minimum.of(Relu.of(x), 6)
+
+
+@builder
+def gelu(x: Operand, approximate: Literal["none", "tanh"] = "none") -> Node:
     """Return x times the normal distribution function of x (Hendrycks and Gimpel, 2016).
 
     approximate  "none": exact, by erf; "tanh": the paper's approximation
     """
     (x,) = promote(x, floating=True)
     if approximate == "none":
-        return x * 0.5 * (1 + Erf.of(x * math.sqrt(0.5)))
-    if approximate == "tanh":
-        return x * 0.5 * (1 + Tanh.of(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
-    raise GraphError(f'approximate is "none" or "tanh", not {approximate!r}')
+        return x * 0.5 * Erfc.of(x * -math.sqrt(0.5))
+    # (1 + tanh(z)) / 2 is sigmoid(2 z), which does not cancel.
+    return x * Sigmoid.of(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
 
 
 @builder
-def silu(x: Any) -> Node:
+def silu(x: Operand) -> Node:
     """Return x * sigmoid(x)."""
     (x,) = promote(x, floating=True)
     return x * Sigmoid.of(x)
 
 
 @builder
-def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Node:
+def softplus(x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Node:
     """Return log(1 + exp(beta * x)) / beta, and x where beta * x is above `threshold`."""
     (x,) = promote(x, floating=True)
     scaled = x * beta
-    large = scaled > threshold
+    # Above -log(eps / 4) the two are equal to rounding, and the exponential may be infinite.
+    rounding = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
+    large = scaled > min(threshold, -math.log(rounding / 4))
     return where(large, x, Log1p.of(Exp.of(where(large, 0, scaled))) / beta)
 
 
 @builder
-def logaddexp(x: Any, y: Any) -> Node:
+def logaddexp(x: Operand, y: Operand) -> Node:
     """Return log(exp(x) + exp(y)) without overflow."""
     x, y = promote(x, y, floating=True)
     distance = where(x == y, 0, abs(x - y))  # inf - inf is NaN

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Array, Constant, Node, flat
-from minigraph.ops.builder import builder
+from minigraph.graph import BOOL, Array, Constant, DType, Node, Operand, builder, flat
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, MathFunction, kind, promote
 from minigraph.ops.exponential import Log
@@ -132,7 +131,11 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
     costly = True
 
     def forward(self, x: Array, y: Array) -> Array:
-        if kind(x.dtype) != "i":
+        if kind(x.dtype) == "f":
+            # Of an exponent that is repeated NumPy makes a square root, which differs in these two.
+            root = (y == 0.5) & ((x == 0) | (x == -np.inf))
+            return np.power(np.where(root, np.abs(x), x), y)
+        if kind(x.dtype) == "u":
             return np.power(x, y)
         unit = np.where(y % 2 == 0, 1, x)
         inverse = np.where(np.abs(x) == 1, unit, 0)
@@ -282,6 +285,47 @@ def _signed(sign: str, x: Node) -> Node:
     return x if sign == "+" else -x
 
 
+class Copysign(Elementwise):
+    """|x| with the sign of y; a NaN counts as positive, because arithmetic leaves its sign open."""
+
+    c = "copysign{f}({0}, {1} == {1} ? {1} : 1)"
+    accepts = "f"
+    kinks = (0.0,)
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return np.copysign(x, np.where(np.isnan(y), np.ones_like(y, shape=()), y))
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, None]:
+        return dy * (Sign.of(x) * Copysign.of(1, y)), None
+
+
+class Hypot(MathFunction):
+    """sqrt(x * x + y * y) without overflow on the way; infinite if x or y is."""
+
+    forward = np.hypot
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        length = where(z == 0, 1, z)
+        return dy * (x / length), dy * (y / length)
+
+
+class Nextafter(Elementwise):
+    """The number next to x in the direction of y, of float32 or float64."""
+
+    c = "nextafter{f}({0}, {1})"
+    accepts = "f"
+    costly = True
+    forward = np.nextafter
+
+    def check_kind(self, dtype: DType) -> None:
+        super().check_kind(dtype)
+        if dtype.itemsize == 2:  # C would take the next float32
+            raise DTypeError(f"nextafter takes float32 and float64, not {dtype.name}")
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, None]:
+        return dy, None
+
+
 class Rounding(Elementwise):
     """To an integral value of the same dtype; integers stay as they are."""
 
@@ -367,7 +411,7 @@ static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
 
 
 @builder
-def divide(x: Any, y: Any) -> Node:
+def divide(x: Operand, y: Operand) -> Node:
     """Return x / y; integers give float64."""
     x, y = promote(x, y)
     if kind(x.dtype) != "f":
@@ -376,19 +420,19 @@ def divide(x: Any, y: Any) -> Node:
 
 
 @builder
-def positive(x: Any) -> Node:
+def positive(x: Operand) -> Node:
     """Return x."""
     return promote(x)[0]
 
 
 @builder
-def fma(a: Any, b: Any, c: Any) -> Node:
+def fma(a: Operand, b: Operand, c: Operand) -> Node:
     """Return a * b + c, rounded once (the op "fma3")."""
     return Fma3()(*promote(a, b, c))
 
 
 @builder
-def clip(x: Any, min: Any = None, max: Any = None) -> Node:
+def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Node:
     """Return x limited to the interval from `min` to `max`; None leaves a side open."""
     (x,) = promote(x)
     if x.dtype == BOOL:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Array, Node, Spec, as_node, flat
-from minigraph.ops.builder import builder
+from minigraph.graph import BOOL, Array, Node, Operand, Spec, as_node, builder, flat
 from minigraph.ops.elementwise import Elementwise, broadcast_shapes, promote
 
 
@@ -124,6 +123,16 @@ class Isfinite(Comparison):
     forward = np.isfinite
 
 
+class Signbit(Comparison):
+    """Whether x is negative or -0.0; not of NaN, because arithmetic leaves its sign open."""
+
+    c = "({0} == {0}) & (copysign{f}(1, {0}) < 0)"
+    accepts = "f"
+
+    def forward(self, x: Array) -> Array:
+        return np.signbit(x) & ~np.isnan(x)
+
+
 class BitwiseAnd(Bitwise):
     """x & y."""
 
@@ -156,6 +165,26 @@ class BitwiseInvert(Bitwise):
     forward = np.invert
 
 
+class Shift(Bitwise):
+    """An elementwise op that moves the bits of integers."""
+
+    accepts = "iu"
+
+
+class BitwiseLeftShift(Shift):
+    """x << y; 0 where y is negative or no less than the number of bits."""
+
+    c = "((uint64_t){1} < 8 * sizeof({T}) ? ({T})((uint64_t){0} << {1}) : 0)"
+    forward = np.left_shift
+
+
+class BitwiseRightShift(Shift):
+    """x >> y, with the sign of x; what is left of the sign where y is negative or too large."""
+
+    c = "((uint64_t){1} < 8 * sizeof({T}) ? ({T})({0} >> {1}) : ({T})-({0} < 0))"
+    forward = np.right_shift
+
+
 class Where(Elementwise):
     """x where the condition holds, else y."""
 
@@ -177,6 +206,6 @@ class Where(Elementwise):
 
 
 @builder
-def where(condition: Any, x: Any, y: Any) -> Node:
+def where(condition: Operand, x: Operand, y: Operand) -> Node:
     """Return x where the bool `condition` holds, else y; all three broadcast."""
     return Where()(as_node(condition), *promote(x, y))

@@ -5,20 +5,24 @@ Images are [n, c, h, w], weights [k, c / groups, r, s].
 
 Each is a sum of matrix products, one for each place in the window: so it needs little memory, and
 takes whichever arrays follow NumPy's protocols.  Sums of 16-bit floats are taken in float32.
+
+Padding takes no part: what meets it is multiplied by nothing, so NaN and infinity are no exception.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_node
-from minigraph.ops.builder import builder
+from minigraph.graph import Array, DType, Node, Op, Operand, Shape, Spec, as_node, builder
 from minigraph.ops.elementwise import kind, promote
-from minigraph.ops.window import Pair, Pairs, as_pair, inside, steps, taps
+from minigraph.ops.shape import reshape
+from minigraph.ops.window import Border, Pair, Pairs, Window, steps
 
 
 class Conv2d(Op):
@@ -41,6 +45,8 @@ class Conv2d(Op):
                 f"the input has {c} channels; weights of shape {w.shape} in {self.groups} "
                 f"groups take {wc * self.groups}"
             )
+        if not (r and s):
+            raise ShapeError(f"weights of shape {w.shape} have a window without pixels")
         if bias is not None and bias.shape != (k,):
             raise ShapeError(f"the bias has shape {bias.shape}; {k} output channels take ({k},)")
         if len({v.dtype for v in (x, w, bias) if v is not None}) > 1 or kind(x.dtype) != "f":
@@ -54,20 +60,25 @@ class Conv2d(Op):
 
     def forward(self, x: Array, w: Array, bias: Array | None = None) -> Array:
         y = _zeros(x, self.infer(Spec(x.shape, x.dtype), Spec(w.shape, x.dtype)).shape)
-        total, weights = self.by_group(y), self.by_place(w)
-        for r, s, pixels in self.taps(self.padded(x), w.shape, y.shape):
-            total += weights[r, s] @ self.by_group(pixels)
+        weights, wide = self.by_place(w), x.astype(_wide(x), copy=False)
+        for r, s, pixels, results in self.taps(wide, w.shape, y):
+            results += (weights[r, s] @ self.by_group(pixels)).reshape(results.shape)
         if bias is not None:
             y += bias[:, None, None]
         return y.astype(x.dtype, copy=False)
 
-    def padded(self, x: Array) -> Array:
-        """Images with the zeros around them, in the dtype that sums are taken in."""
-        return np.pad(x.astype(_wide(x), copy=False), ((0, 0), (0, 0), *self._sides))
+    def taps(self, x: Array, w: Shape, y: Array) -> Iterator[tuple[int, int, Array, Array]]:
+        """Yield each place in the window, the pixels of x that meet the weights there, and of y.
 
-    def taps(self, padded: Array, w: Shape, y: Shape) -> Iterator[tuple[int, int, Array]]:
-        """Yield each place in the window, and the pixels that the weights there meet, as a view."""
-        return taps(padded, w[2:], y[2:], self.stride, self.dilation)  # type: ignore[arg-type]
+        They are views; pixels of y whose weights there meet padding are left out.
+        """
+        for place in itertools.product(*map(range, w[2:])):
+            axes = zip(
+                *(place, x.shape[2:], y.shape[2:], self.stride, self.padding, self.dilation),
+                strict=True,
+            )
+            here, there = zip(*(_meeting(*axis) for axis in axes), strict=True)
+            yield *place, x[:, :, *here], y[:, :, *there]
 
     def by_group(self, x: Array) -> Array:
         """Images as matrices [n, groups, channels, pixels]."""
@@ -99,12 +110,11 @@ class Conv2dBackwardData(Op):
 
     def forward(self, dy: Array, w: Array) -> Array:
         conv = self.conv
-        padded = conv.padded(_zeros(dy, self.shape))
-        weights = conv.by_place(w).swapaxes(3, 4)
-        gradient = conv.by_group(dy.astype(_wide(dy), copy=False))
-        for r, s, pixels in conv.taps(padded, w.shape, dy.shape):
-            pixels += (weights[r, s] @ gradient).reshape(pixels.shape)
-        return inside(padded, self.shape, conv._sides).astype(dy.dtype, copy=False)
+        dx = _zeros(dy, self.shape)
+        weights, wide = conv.by_place(w).swapaxes(3, 4), dy.astype(_wide(dy), copy=False)
+        for r, s, pixels, gradient in conv.taps(dx, w.shape, wide):
+            pixels += (weights[r, s] @ conv.by_group(gradient)).reshape(pixels.shape)
+        return dx.astype(dy.dtype, copy=False)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, w: Node) -> tuple[Node, Node]:
         return self.conv(ddx, w), Conv2dBackwardWeights(self.conv, w.shape)(dy, ddx)
@@ -123,20 +133,31 @@ class Conv2dBackwardWeights(Op):
 
     def forward(self, dy: Array, x: Array) -> Array:
         conv = self.conv
-        dw = _zeros(dy, self.shape)
-        places = dw.reshape(conv.groups, -1, *self.shape[1:])
-        gradient = self._rows(dy.astype(_wide(dy), copy=False))
-        for r, s, pixels in conv.taps(conv.padded(x), self.shape, dy.shape):
-            places[..., r, s] = gradient @ self._rows(pixels).swapaxes(1, 2)
-        return dw.astype(dy.dtype, copy=False)
+        dw, dtype = _zeros(dy, self.shape), dy.dtype
+        places = dw.reshape(conv.groups, self.shape[0] // conv.groups, *self.shape[1:])
+        x, dy = (v.astype(_wide(v), copy=False) for v in (x, dy))
+        for r, s, pixels, gradient in conv.taps(x, self.shape, dy):
+            places[..., r, s] = self._rows(gradient) @ self._rows(pixels).swapaxes(1, 2)
+        return dw.astype(dtype, copy=False)
 
     def _rows(self, x: Array) -> Array:
         """Images as matrices [groups, channels, pixels of all images]."""
         matrices = np.moveaxis(self.conv.by_group(x), 0, 2)
-        return matrices.reshape(*matrices.shape[:2], -1)
+        return matrices.reshape(*matrices.shape[:2], math.prod(matrices.shape[2:]))
 
     def grad(self, ddw: Node, dw: Node, dy: Node, x: Node) -> tuple[Node, Node]:
         return self.conv(x, ddw), Conv2dBackwardData(self.conv, x.shape)(dy, ddw)
+
+
+def _meeting(
+    place: int, pixels: int, results: int, stride: int, padding: int, dilation: int
+) -> tuple[slice, slice]:
+    """Return which pixels along an axis meet which results at a place in the window."""
+    before = padding - place * dilation  # the first result's pixel, counted from the image's back
+    begin = min(max(-(-before // stride), 0), results)
+    end = max(min((pixels - 1 + before) // stride + 1, results), begin)
+    first = begin * stride - before
+    return slice(first, first + (end - begin) * stride, stride), slice(begin, end)
 
 
 def _wide(x: Array) -> DType:
@@ -150,26 +171,58 @@ def _zeros(like: Array, shape: Shape) -> Array:
 
 @builder
 def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    stride: Window = 1,
+    padding: Border = 0,
+    dilation: Window = 1,
+    groups: Count = 1,
 ) -> Node:
     """Return the convolution of images x (n, c, h, w) with weights w (out, c / groups, h, w).
 
     bias (out,); stride, padding (zeros on both sides) and dilation are ints or (h, w) pairs.
     ShapeError if channels, groups or the window do not fit, DTypeError for integers.
     """
-    if not isinstance(groups, int | np.integer) or groups < 1:
-        raise ShapeError(f"groups is an int >= 1, not {groups!r}")
-    op = Conv2d(
-        as_pair("stride", stride, 1),
-        as_pair("padding", padding, 0),
-        as_pair("dilation", dilation, 1),
-        int(groups),
-    )
+    op = Conv2d(stride, padding, dilation, groups)
     operands = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
     return op(*operands)
+
+
+@builder
+def conv_transpose2d(
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    stride: Window = 1,
+    padding: Border = 0,
+    output_padding: Border = 0,
+    groups: Count = 1,
+    dilation: Window = 1,
+) -> Node:
+    """Return the gradient of a convolution for its input, of x (n, in, h, w) as that of its result.
+
+    w (in, out / groups, h, w), bias (out,).  An axis of n pixels becomes one of (n - 1) * stride
+    - 2 * padding + dilation * (window - 1) + output_padding + 1.  ShapeError if channels, groups or
+    output_padding, which is less than the stride, do not fit; DTypeError for integers.
+    """
+    x, w, *biases = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
+    if x.ndim != 4 or w.ndim != 4:
+        raise ShapeError("the input is (n, c, h, w) and the weights are (in, out, h, w)")
+    axes = zip(x.shape[2:], stride, padding, dilation, w.shape[2:], output_padding, strict=True)
+    sizes = [(n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, s, p, d, k, o in axes]
+    if min(sizes) < 1:
+        raise ShapeError(f"the result would have {sizes} pixels")
+    conv = Conv2d(stride, padding, dilation, groups)
+    result = Spec((x.shape[0], w.shape[1] * groups, *sizes), x.dtype)
+    if conv.infer(result, Spec(w.shape, w.dtype)) != Spec(x.shape, x.dtype):
+        raise ShapeError(
+            f"x of shape {x.shape} does not fit weights {w.shape}, or output_padding "
+            f"{output_padding} is not less than the stride {stride}"
+        )
+    y = Conv2dBackwardData(conv, result.shape)(x, w)
+    for b in biases:
+        if b.shape != result.shape[1:2]:
+            raise ShapeError(f"the bias has shape {b.shape}, not {result.shape[1:2]}")
+        y = y + reshape(b, (1, b.size, 1, 1))
+    return y

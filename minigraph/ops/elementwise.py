@@ -13,22 +13,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from minigraph.arguments import shown
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BFLOAT16,
     FLOATS,
     Array,
     DType,
+    DTypeLike,
     Node,
     Op,
+    Operand,
     Shape,
     Spec,
     as_array,
-    as_dtype,
     as_node,
+    builder,
     constant,
+    function_of,
 )
-from minigraph.ops.builder import builder, function_of
 
 
 def kind(dtype: DType) -> str:
@@ -120,6 +123,14 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
     return tuple(as_operand(x, dtype) for x in values)
 
 
+def widened(x: Any) -> Any:
+    """Return an array or expression, in float32 if it is of floats of 16 bits.
+
+    Those are too small and too coarse for sums, of squares and exponentials above all.
+    """
+    return x.astype("float32") if x.dtype in (np.float16, BFLOAT16) else x
+
+
 def as_operand(x: Any, dtype: DType) -> Node:
     """Return `x` as an expression of `dtype`."""
     if isinstance(x, Node):
@@ -128,7 +139,7 @@ def as_operand(x: Any, dtype: DType) -> Node:
         with np.errstate(over="ignore"):  # 1e300 is infinity in float32
             return constant(np.asarray(x, dtype))
     except (OverflowError, ValueError):
-        raise DTypeError(f"{x} does not fit into {dtype.name}") from None
+        raise DTypeError(f"{shown(x)} does not fit into {dtype.name}") from None
 
 
 def _operands(forward: Callable[..., Any]) -> tuple[str, ...]:
@@ -147,7 +158,8 @@ def _function(cls: type[Elementwise]) -> Callable[..., Node]:
             raise TypeError(f"{cls.name}() takes {len(names)} operands, not {len(xs)}")
         return op()(*promote(*xs, floating=floating))
 
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+    only = inspect.Parameter.POSITIONAL_ONLY
+    parameters = [inspect.Parameter(name, only, annotation="Operand") for name in names]
     build.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function_of(cls, build)
 
@@ -183,7 +195,7 @@ class Astype(Elementwise):
 
 
 @builder
-def astype(x: Any, dtype: Any) -> Node:
+def astype(x: Operand, dtype: DTypeLike) -> Node:
     """Return x converted to `dtype`; floats to integers truncate."""
-    x, dtype = as_node(x), as_dtype(dtype)
+    x = as_node(x)
     return x if x.dtype == dtype else Astype(dtype)(x)

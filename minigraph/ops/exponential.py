@@ -78,4 +78,15 @@ class Erf(MathFunction):
         return (dy * (Exp.of(-x * x) * (2 / math.sqrt(math.pi))),)
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])  # NumPy has none
+class Erfc(MathFunction):
+    """1 - erf(x), accurate where that is near 0."""
+
+    def forward(self, x: Array) -> Array:
+        return _erfc(x.astype(np.float64)).astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy * (Exp.of(-x * x) * (-2 / math.sqrt(math.pi))),)
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])  # NumPy has neither
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from minigraph.arguments import Axis, Count
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype, as_node, flat
-from minigraph.ops.builder import builder
-from minigraph.ops.elementwise import kind
+from minigraph.graph import (
+    Array,
+    DType,
+    DTypeLike,
+    Node,
+    Op,
+    Operand,
+    Shape,
+    Spec,
+    around,
+    as_node,
+    builder,
+    flat,
+)
+from minigraph.ops.elementwise import kind, widened
 from minigraph.ops.shape import normalize_axis, reshape
 
 
@@ -57,10 +69,11 @@ class TakeBackward(Op):
         _check_range(indices, -size, size, "index")
         rows = math.prod(self.shape[:a])
         columns = math.prod(self.shape[a + 1 :])
-        dx = np.zeros((size, rows, columns), dy.dtype)
-        parts = dy.reshape(rows, indices.size, columns).swapaxes(0, 1)
+        wide = widened(dy)
+        dx = np.zeros((size, rows, columns), wide.dtype)
+        parts = wide.reshape(rows, indices.size, columns).swapaxes(0, 1)
         np.add.at(dx, indices.reshape(-1), parts)
-        return dx.swapaxes(0, 1).reshape(self.shape)
+        return dx.swapaxes(0, 1).reshape(self.shape).astype(dy.dtype)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, indices: Node) -> tuple[Node, None]:
         return Take(self.axis)(ddx, indices), None
@@ -85,7 +98,7 @@ class OneHot(Op):
 
 
 @builder
-def take(x: Any, indices: Any, axis: int | None = None) -> Node:
+def take(x: Operand, indices: Operand, axis: Axis | None = None) -> Node:
     """Return the elements of x at the integers `indices` along `axis`; None: of x flattened."""
     x = as_node(x)
     if axis is None:
@@ -94,8 +107,28 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Node:
 
 
 @builder
-def one_hot(labels: Any, num_classes: int, dtype: Any = "int64") -> Node:
+def take_along_axis(x: Operand, indices: Operand, axis: Axis = -1) -> Node:
+    """Return for each row of x along `axis` its elements at the integers in that row of `indices`.
+
+    Both have the same number of axes; the others are equally long.
+    """
+    x, indices = as_node(x), as_node(indices)
+    axis = normalize_axis(axis, x.ndim)
+    rest, others = (shape[:axis] + shape[axis + 1 :] for shape in (x.shape, indices.shape))
+    if x.ndim != indices.ndim or rest != others:
+        raise ShapeError(
+            f"x has shape {x.shape}, indices {indices.shape}; only axis {axis} differs"
+        )
+    # Taken of 0 ... n-1, indices are counted from the front, and checked at the call.
+    place = Take(0)(as_node(np.arange(x.shape[axis])), indices)
+    rows, length, columns = around(x.shape, axis)
+    shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    starts = np.arange(rows)[:, None] * (length * columns) + np.arange(columns)
+    flat_place = place * columns + starts.reshape(shape)
+    return Take(0)(reshape(x, (x.size,)), flat_place)
+
+
+@builder
+def one_hot(labels: Operand, num_classes: Count, dtype: DTypeLike = "int64") -> Node:
     """Return integer labels (...) as (..., num_classes) with 1 at the label and 0 elsewhere."""
-    if not isinstance(num_classes, int | np.integer) or num_classes < 1:
-        raise ShapeError(f"num_classes is an integer >= 1, not {num_classes!r}")
-    return OneHot(int(num_classes), as_dtype(dtype))(as_node(labels))
+    return OneHot(num_classes, dtype)(as_node(labels))

@@ -1,4 +1,7 @@
-"""Losses, with the arguments of `torch.nn.functional`; each is a mean.
+"""Losses, with the arguments of `torch.nn.functional` but those that torch has deprecated.
+
+`reduction` is what becomes of the losses of the elements: their "mean", their "sum", or "none":
+they are returned as they are.  Losses of 16-bit floats are computed in float32.
 
 `CrossEntropy` and its gradient are what the optimizer makes of the many ops of `cross_entropy`:
 neither the one-hot labels nor the logarithms of all probabilities are stored.
@@ -6,19 +9,23 @@ neither the one-hot labels nor the logarithms of all probabilities are stored.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import BOOL, Array, Node, Op, Spec, as_node
-from minigraph.ops.builder import builder
+from minigraph.arguments import NUMBER, Kind
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, as_node, builder
+from minigraph.ops.activation import softplus
+from minigraph.ops.arithmetic import Abs
+from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import kind, promote
-from minigraph.ops.indexing import OneHot
+from minigraph.ops.elementwise import as_operand, kind, promote, widened
+from minigraph.ops.exponential import Exp, Log
+from minigraph.ops.indexing import OneHot, take
 from minigraph.ops.normalization import LogSoftmax, Softmax, log_softmax, softmax
 from minigraph.ops.reduction import mean
-from minigraph.ops.shape import permute_dims
+from minigraph.ops.shape import broadcast_to, reshape, stop_gradient
 
 
 class CrossEntropy(Op):
@@ -71,30 +78,260 @@ def _check_labels(logits: Spec, labels: Spec) -> None:
         raise ShapeError(f"labels of shape {labels.shape} do not fit logits {logits.shape}")
 
 
+def _share(value: Any) -> float:
+    number: float = NUMBER.parse(value)
+    if not 0 <= number <= 1:
+        raise ValueError
+    return number
+
+
+Reducing = Literal["mean", "sum", "none"]
+Share = Annotated[float, Kind("a number from 0 to 1", _share)]
+
+
 @builder
-def cross_entropy(logits: Any, labels: Any) -> Node:
+def cross_entropy(
+    logits: Operand,
+    labels: Operand,
+    weight: Operand | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: Reducing = "mean",
+    label_smoothing: Share = 0.0,
+) -> Node:
     """Return the mean of -log(softmax(logits)) at the labels.
 
     logits (n, classes) or (n, classes, ...), labels integers (n,) or (n, ...); a label that is not
-    in 0 ... classes - 1 is a GraphError at the call.
+    in 0 ... classes - 1 is a GraphError at the call.  Labels may also be floats like logits: the
+    probability of each class.
+
+    weight           of each class, (classes,), constant; the mean is weighted by that of the labels
+    ignore_index     a label whose places do not count (in torch -100 by default); None: no label
+    label_smoothing  share of each label that is spread evenly over all classes
     """
     logits, labels = as_node(logits), as_node(labels)
-    if kind(labels.dtype) not in "iu":
-        raise DTypeError(f"labels are integers, not {labels.dtype.name}")
-    if logits.ndim < 2 or labels.shape != (logits.shape[0], *logits.shape[2:]):
-        wanted = (*logits.shape[:1], *logits.shape[2:])
-        raise ShapeError(f"logits {logits.shape} take labels {wanted}, not {labels.shape}")
-    last = permute_dims(logits, (0, *range(2, logits.ndim), 1))
-    chosen = OneHot(logits.shape[1], BOOL)(labels)
-    # Not a product with one-hot numbers: the log of a class that is ruled out is -inf.
-    return mean(-where(chosen, log_softmax(last), 0).sum(-1, keepdims=True))
+    probable = kind(labels.dtype) == "f" and labels.shape == logits.shape
+    classes, last = _classes_last(logits, None if probable else labels)
+    factors = _factors(weight, classes)
+    logs = log_softmax(last)
+    if probable:
+        if ignore_index is not None:
+            raise GraphError("ignore_index is for labels that are integers")
+        target = widened(moveaxis(labels, 1, -1))
+        shares = target * (1 - label_smoothing) + label_smoothing / classes
+        weighted = shares * widened(logs)
+        losses = -(weighted if factors is None else weighted * factors).sum(-1)
+        return _reduced(losses, reduction, logits.dtype)
+    losses = _at_labels(logs, labels, ignore_index)
+    if factors is None and ignore_index is None and not label_smoothing:
+        return _reduced(losses if reduction == "mean" else losses[..., 0], reduction, logits.dtype)
+    weights = _weights(labels, factors, ignore_index)
+    total = widened(losses)[..., 0] if weights is None else widened(losses)[..., 0] * weights
+    if label_smoothing:
+        smooth = widened(logs) if factors is None else widened(logs) * factors
+        spread = -smooth.sum(-1) * (label_smoothing / classes)
+        if ignore_index is not None:
+            spread = where(labels == ignore_index, 0, spread)
+        total = total * (1 - label_smoothing) + spread
+    return _reduced(total, reduction, logits.dtype, weights)
 
 
 @builder
-def mse_loss(x: Any, target: Any) -> Node:
+def nll_loss(
+    x: Operand,
+    labels: Operand,
+    weight: Operand | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: Reducing = "mean",
+) -> Node:
+    """Return the mean of -x at the labels, where x has the logarithms of probabilities.
+
+    Shapes, errors and arguments are those of `cross_entropy`.
+    """
+    x, labels = as_node(x), as_node(labels)
+    classes, last = _classes_last(x, labels)
+    losses = widened(_at_labels(last, labels, ignore_index))[..., 0]
+    weights = _weights(labels, _factors(weight, classes), ignore_index)
+    if weights is not None:
+        losses = losses * weights
+    return _reduced(losses, reduction, x.dtype, weights)
+
+
+def _classes_last(logits: Node, labels: Node | None) -> tuple[int, Node]:
+    """Return how many classes there are, and the logits with their axis last."""
+    if kind(logits.dtype) != "f":
+        raise DTypeError(f"logits are floats, not {logits.dtype.name}")
+    if labels is not None:
+        if kind(labels.dtype) not in "iu":
+            raise DTypeError(f"labels are integers, not {labels.dtype.name}")
+        if logits.ndim < 2 or labels.shape != (logits.shape[0], *logits.shape[2:]):
+            wanted = (*logits.shape[:1], *logits.shape[2:])
+            raise ShapeError(f"logits {logits.shape} take labels {wanted}, not {labels.shape}")
+    if logits.ndim < 2 or not logits.shape[1]:
+        raise ShapeError(f"logits are (n, classes, ...), not {logits.shape}")
+    return logits.shape[1], moveaxis(logits, 1, -1)
+
+
+def _at_labels(logs: Node, labels: Node, ignored: int | None) -> Node:
+    """Return -logs [..., classes] at the labels, as [..., 1]; at those ignored, any of them."""
+    inside = labels if ignored is None else where(labels == ignored, 0, labels)
+    chosen = OneHot(logs.shape[-1], BOOL)(inside)
+    # Not a product with one-hot numbers: the log of a class that is ruled out is -inf.
+    losses = -where(chosen, logs, 0).sum(-1, keepdims=True)
+    if ignored is None:
+        return losses
+    return where(reshape(labels == ignored, (*labels.shape, 1)), 0, losses)
+
+
+def _factors(weight: Any, classes: int) -> Node | None:
+    """Return the weights of the classes as floats of at least 32 bits."""
+    if weight is None:
+        return None
+    (weight,) = promote(weight, floating=True)
+    if weight.shape != (classes,):
+        raise ShapeError(f"weight has shape {weight.shape}; {classes} classes take ({classes},)")
+    return stop_gradient(widened(weight))
+
+
+def _weights(labels: Node, factors: Node | None, ignored: int | None) -> Node | None:
+    """Return the weight of each label, None where all count alike."""
+    if ignored is None:
+        return None if factors is None else take(factors, labels, 0)
+    absent = labels == ignored
+    if factors is None:
+        return where(absent, 0.0, 1.0).astype("float32")
+    return where(absent, 0, take(factors, where(absent, 0, labels), 0))
+
+
+def _reduced(losses: Node, reduction: str, dtype: DType, weights: Node | None = None) -> Node:
+    """Return losses, their sum, or their mean: the sum over that of weights, if there are any."""
+    if reduction == "sum":
+        losses = losses.sum()
+    elif reduction == "mean":
+        losses = mean(losses) if weights is None else losses.sum() / weights.sum()
+    return losses.astype(dtype)
+
+
+@builder
+def mse_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Node:
     """Return the mean of (x - target) ** 2; ShapeError if the shapes differ."""
+    distance, dtype = _distance(x, target)
+    return _reduced(distance * distance, reduction, dtype)
+
+
+@builder
+def l1_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Node:
+    """Return the mean of abs(x - target); ShapeError if the shapes differ."""
+    distance, dtype = _distance(x, target)
+    return _reduced(Abs.of(distance), reduction, dtype)
+
+
+@builder
+def smooth_l1_loss(
+    x: Operand, target: Operand, *, reduction: Reducing = "mean", beta: float = 1.0
+) -> Node:
+    """Return the mean of d * d / (2 * beta) where d = abs(x - target) is below beta.
+
+    Elsewhere d - beta / 2 counts (Girshick, 2015).  ShapeError if the shapes differ.
+    """
+    if not beta >= 0:
+        raise GraphError(f"beta is {beta}; it takes a number >= 0")
+    distance, dtype = _distance(x, target)
+    size = Abs.of(distance)
+    if beta:
+        near = distance * distance * (0.5 / beta)
+        size = where(size < beta, near, size - 0.5 * beta)
+    return _reduced(size, reduction, dtype)
+
+
+@builder
+def huber_loss(
+    x: Operand, target: Operand, reduction: Reducing = "mean", delta: float = 1.0
+) -> Node:
+    """Return the mean of d * d / 2 where d = abs(x - target) is below delta, else of its tangent.
+
+    ShapeError if the shapes differ (Huber, 1964).
+    """
+    if not delta > 0:
+        raise GraphError(f"delta is {delta}; it takes a number > 0")
+    distance, dtype = _distance(x, target)
+    size = Abs.of(distance)
+    near = distance * distance * 0.5
+    return _reduced(where(size < delta, near, (size - 0.5 * delta) * delta), reduction, dtype)
+
+
+@builder
+def kl_div(
+    x: Operand,
+    target: Operand,
+    *,
+    reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
+    log_target: bool = False,
+) -> Node:
+    """Return the mean of target * (log(target) - x), where x has logarithms of probabilities.
+
+    reduction   also "batchmean": the sum over the length of the first axis, which is the
+                divergence of Kullback and Leibler
+    log_target  whether the target has logarithms, too
+    """
+    (x, target), dtype = _alike(x, target)
+    if log_target:
+        losses = Exp.of(target) * (target - x)
+    else:
+        # 0 * log(0) is 0, and so is its gradient's part.
+        none = target == 0
+        losses = where(none, 0, target * Log.of(where(none, 1, target))) - target * x
+    if reduction == "batchmean":
+        if not x.ndim:
+            raise ShapeError("a scalar has no first axis")
+        return (losses.sum() / x.shape[0]).astype(dtype)
+    return _reduced(losses, reduction, dtype)
+
+
+@builder
+def binary_cross_entropy_with_logits(
+    x: Operand,
+    target: Operand,
+    weight: Operand | None = None,
+    *,
+    reduction: Reducing = "mean",
+    pos_weight: Operand | None = None,
+) -> Node:
+    """Return the mean of -(target * log(p) + (1 - target) * log(1 - p)), where p = sigmoid(x).
+
+    It does not overflow where p is 0 or 1.  ShapeError if the shapes of x and target differ.
+
+    weight      factors of the losses, which broadcast
+    pos_weight  factors of the first term, which broadcast
+    """
+    (x, target), dtype = _alike(x, target)
+    smooth = softplus(-x)
+    if pos_weight is not None:
+        smooth = smooth * (1 + (_broadcasting("pos_weight", pos_weight, x) - 1) * target)
+    losses = (1 - target) * x + smooth
+    if weight is not None:
+        losses = losses * _broadcasting("weight", weight, x)
+    return _reduced(losses, reduction, dtype)
+
+
+def _alike(x: Any, target: Any) -> tuple[tuple[Node, Node], DType]:
+    """Return two expressions of one shape, in at least float32, and the dtype of their loss."""
     x, target = promote(x, target, floating=True)
     if x.shape != target.shape:
         raise ShapeError(f"x has shape {x.shape}, target {target.shape}")
-    distance = x - target
-    return mean(distance * distance)
+    return (widened(x), widened(target)), x.dtype
+
+
+def _distance(x: Any, target: Any) -> tuple[Node, DType]:
+    (x, target), dtype = _alike(x, target)
+    return x - target, dtype
+
+
+def _broadcasting(name: str, value: Any, x: Node) -> Node:
+    """Return factors in the dtype of x; ShapeError unless they broadcast to its shape."""
+    factors = as_operand(value, x.dtype)
+    try:
+        return broadcast_to(factors, x.shape)
+    except ShapeError:
+        raise ShapeError(f"{name} has shape {factors.shape}; x has {x.shape}") from None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, Node, Op, Spec, as_node
-from minigraph.ops.builder import builder
+from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
 from minigraph.ops.elementwise import broadcast_shapes, promote
 from minigraph.ops.shape import PermuteDims, permute_dims, reshape
 
@@ -45,7 +43,7 @@ def _swap(x: Node) -> Node:
 
 
 @builder
-def matmul(x: Any, y: Any) -> Node:
+def matmul(x: Operand, y: Operand) -> Node:
     """Return the matrix product x @ y by NumPy's rule: vectors, matrices, batches of them.
 
     ShapeError for a scalar and where the rows of x and the columns of y differ in length.
@@ -67,10 +65,14 @@ def matmul(x: Any, y: Any) -> Node:
 
 
 @builder
-def linear(x: Any, w: Any, bias: Any = None) -> Node:
+def linear(x: Operand, w: Operand, bias: Operand | None = None) -> Node:
     """Return x @ w.T + bias for x (..., in), w (out, in) and bias (out,)."""
     w = as_node(w)
     if w.ndim != 2:
         raise ShapeError(f"w has shape {w.shape}; it is (out, in)")
     y = matmul(x, w.T)
-    return y if bias is None else y + bias
+    if bias is None:
+        return y
+    if as_node(bias).shape != w.shape[:1]:
+        raise ShapeError(f"bias has shape {as_node(bias).shape}; it is (out,): {w.shape[:1]}")
+    return y + bias

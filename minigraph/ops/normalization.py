@@ -11,28 +11,24 @@ import math
 import operator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
+from minigraph.arguments import Axis, Count
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Spec, as_node, constant
+from minigraph.graph import Array, Node, Op, Operand, Shape, Sizes, Spec, as_node, builder, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
-from minigraph.ops.builder import builder
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import kind, promote
+from minigraph.ops.elementwise import common_dtype, kind, promote, widened
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.reduction import Max, Sum, mean
-from minigraph.ops.shape import as_shape, broadcast_to, normalize_axis, pad, reshape, stop_gradient
+from minigraph.ops.shape import broadcast_to, normalize_axis, pad, reshape, stop_gradient
 
 
 def _channel(v: Any, x: Any) -> Any:
     """View values of channels, [1, c, 1, ...], so that they broadcast against x."""
     return v.reshape((1, v.shape[0], *(1,) * (x.ndim - 1 - v.ndim), *v.shape[1:]))
-
-
-def _wide(x: Any) -> Any:
-    """x, in float32 where its dtype is too small for statistics."""
-    return x if x.dtype in (np.float32, np.float64) else x.astype("float32")
 
 
 def _outer_axes(x: Node | Array, v: Node | Array) -> tuple[int, ...]:
@@ -71,11 +67,11 @@ class BatchNorm(Op):
 
     def forward(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         axes = _outer_axes(x, weight)
-        wide = _wide(x)
+        wide = widened(x)
         mean = wide.mean(axes)
         var = wide.var(axes)
-        scale = _wide(weight) / np.sqrt(var + self.eps)
-        y = (wide - _channel(mean, x)) * _channel(scale, x) + _channel(_wide(bias), x)
+        scale = widened(weight) / np.sqrt(var + self.eps)
+        y = (wide - _channel(mean, x)) * _channel(scale, x) + _channel(widened(bias), x)
         return y.astype(x.dtype), mean.astype(x.dtype), var.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node) -> tuple[Node, Node, Node]:
@@ -107,7 +103,7 @@ class BatchNorm(Op):
 
 def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
     """Return what BatchNorm computes, but y in at least float32, not yet in the dtype of x."""
-    wide, weight, bias = map(_wide, (x, weight, bias))
+    wide, weight, bias = map(widened, (x, weight, bias))
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
     mean = Sum(axes)(wide) / count
     distance = wide - mean
@@ -131,7 +127,7 @@ class BatchNormBackward(Op):
     ) -> tuple[Array, Array, Array]:
         axes = _outer_axes(x, weight)
         dtype, count = x.dtype, x.size // weight.size
-        dy, x, weight, mean, var = map(_wide, (dy, x, weight, mean, var))
+        dy, x, weight, mean, var = map(widened, (dy, x, weight, mean, var))
         inverse = 1 / np.sqrt(var + self.eps)
         normal = (x - _channel(mean, x)) * _channel(inverse, x)
         dweight, dbias = (dy * normal).sum(axes), dy.sum(axes)
@@ -141,7 +137,7 @@ class BatchNormBackward(Op):
 
     def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
         dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
-        dy, x, weight, mean, var = map(_wide, (dy, x, weight, mean, var))
+        dy, x, weight, mean, var = map(widened, (dy, x, weight, mean, var))
         inverse = Rsqrt.of(_channel(var, x) + self.eps)
         normal = (x - _channel(mean, x)) * inverse
         dweight, dbias = Sum(axes)(dy * normal), Sum(axes)(dy)
@@ -174,7 +170,7 @@ class BatchNormRelu(Op):
 
     def expand(self, x: Node, weight: Node, bias: Node, *residual: Node) -> tuple[Node, ...]:
         y, mean, var = _normalized(x, weight, bias, self.eps)
-        for r in map(_wide, residual):
+        for r in map(widened, residual):
             y = y + r
         return Relu.of(y).astype(x.dtype), mean, var
 
@@ -217,13 +213,15 @@ class BatchNormInference(Op):
         return x
 
     def forward(self, x: Array, weight: Array, bias: Array, mean: Array, var: Array) -> Array:
-        scale = _wide(weight) / np.sqrt(_wide(var) + self.eps)
-        y = (_wide(x) - _channel(_wide(mean), x)) * _channel(scale, x) + _channel(_wide(bias), x)
+        scale = widened(weight) / np.sqrt(widened(var) + self.eps)
+        y = (widened(x) - _channel(widened(mean), x)) * _channel(scale, x) + _channel(
+            widened(bias), x
+        )
         return y.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node, mean: Node, var: Node) -> tuple[Node]:
         dtype = x.dtype
-        x, weight, bias, mean, var = map(_wide, (x, weight, bias, mean, var))
+        x, weight, bias, mean, var = map(widened, (x, weight, bias, mean, var))
         scale = _channel(weight, x) * Rsqrt.of(_channel(var, x) + self.eps)
         return (((x - _channel(mean, x)) * scale + _channel(bias, x)).astype(dtype),)
 
@@ -252,18 +250,20 @@ class LocalResponseNorm(Op):
         return (0, 0), (before, self.size - 1 - before), *((0, 0),) * (ndim - 2)
 
     def forward(self, x: Array) -> Array:
-        wide = _wide(x)
+        wide = widened(x)
         padded = np.pad(wide * wide, self._widths(x.ndim))
         near = np.lib.stride_tricks.sliding_window_view(padded, self.size, 1)
         y = wide / (near.mean(-1) * self.alpha + self.k) ** self.beta
         return y.astype(x.dtype)
 
     def expand(self, x: Node) -> tuple[Node]:
-        squares = pad(x * x, self._widths(x.ndim))
+        wide = widened(x)
+        squares = pad(wide * wide, self._widths(x.ndim))
         total = squares[:, : x.shape[1]]
         for i in range(1, self.size):
             total = total + squares[:, i : i + x.shape[1]]
-        return (x / (total * (self.alpha / self.size) + self.k) ** self.beta,)
+        y = wide / (total * (self.alpha / self.size) + self.k) ** self.beta
+        return (y.astype(x.dtype),)
 
 
 class AlongAxis(Op):
@@ -281,7 +281,7 @@ class Softmax(AlongAxis):
     """exp(x) over its sum along `axis`."""
 
     def forward(self, x: Array) -> Array:
-        wide = _wide(x)
+        wide = widened(x)
         e = np.exp(wide - wide.max(self.axis, keepdims=True))
         return (e / e.sum(self.axis, keepdims=True)).astype(x.dtype)
 
@@ -290,7 +290,7 @@ class Softmax(AlongAxis):
         return (weighted - y * Sum((self.axis,))(weighted),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        wide = _wide(x)
+        wide = widened(x)
         e = Exp.of(wide - stop_gradient(Max((self.axis,))(wide)))
         return ((e / Sum((self.axis,))(e)).astype(x.dtype),)
 
@@ -299,7 +299,7 @@ class LogSoftmax(AlongAxis):
     """x - log(sum(exp(x))) along `axis`."""
 
     def forward(self, x: Array) -> Array:
-        wide = _wide(x)
+        wide = widened(x)
         shifted = wide - wide.max(self.axis, keepdims=True)
         y = shifted - np.log(np.exp(shifted).sum(self.axis, keepdims=True))
         return y.astype(x.dtype)
@@ -308,43 +308,44 @@ class LogSoftmax(AlongAxis):
         return (dy - Exp.of(y) * Sum((self.axis,))(dy),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        wide = _wide(x)
+        wide = widened(x)
         shifted = wide - stop_gradient(Max((self.axis,))(wide))
         return ((shifted - Log.of(Sum((self.axis,))(Exp.of(shifted)))).astype(x.dtype),)
 
 
 @builder
 def batch_norm_with_statistics(
-    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    x: Operand, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
 ) -> tuple[Node, Node, Node]:
     """Return x normalised by its own statistics, its mean and its biased variance per channel."""
     x, weight, bias = _affine(as_node(x), weight, bias)
-    y, mean, var = BatchNorm(float(eps)).results(x, weight, bias)
+    y, mean, var = BatchNorm(eps).results(x, weight, bias)
     return y, mean, var
 
 
 @builder
 def batch_norm(
-    x: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    x: Operand,
+    running_mean: Operand | None,
+    running_var: Operand | None,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Node:
     """Return x (n, c, ...) normalised per channel.
 
-    Training uses the statistics of the batch, evaluation the running ones.  An expression cannot
-    change those, so `momentum` has no effect here: see `nn.BatchNorm2d.updates()`.
+    Training uses the statistics of the batch, evaluation the running ones, which may be None in
+    training.  An expression cannot change those, so `momentum` has no effect here: see
+    `nn.BatchNorm2d.updates()`.
     """
     if training:
         return batch_norm_with_statistics(x, weight, bias, eps)[0]
+    if running_mean is None or running_var is None:
+        raise GraphError("running_mean and running_var are needed unless `training` is True")
     x, weight, bias = _affine(as_node(x), weight, bias)
-    return BatchNormInference(float(eps))(
-        x, weight, bias, as_node(running_mean), as_node(running_var)
-    )
+    return BatchNormInference(eps)(x, weight, bias, as_node(running_mean), as_node(running_var))
 
 
 def _affine(x: Node, weight: Any, bias: Any) -> tuple[Node, Node, Node]:
@@ -359,48 +360,119 @@ def _affine(x: Node, weight: Any, bias: Any) -> tuple[Node, Node, Node]:
 
 @builder
 def layer_norm(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    x: Operand,
+    normalized_shape: Sizes,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
 ) -> Node:
     """Return x normalised over its last axes, which are `normalized_shape` (Ba et al., 2016).
 
     `weight` and `bias` have that shape too, else ShapeError.
     """
     (x,) = promote(x, floating=True)
-    shape = as_shape(normalized_shape)
-    if not shape or x.shape[-len(shape) :] != shape or 0 in shape:
-        raise ShapeError(f"the last axes of {x.shape} are not {normalized_shape}")
-    axes = tuple(range(x.ndim - len(shape), x.ndim))
-    distance = x - mean(x, axes, keepdims=True)
+    shape = normalized_shape
+    axes = _last_axes(x, shape)
+    wide = widened(x)
+    distance = wide - mean(wide, axes, keepdims=True)
     y = distance * Rsqrt.of(mean(distance * distance, axes, keepdims=True) + eps)
-    for name, v in (("weight", weight), ("bias", bias)):
-        if v is not None and as_node(v).shape != shape:
-            raise ShapeError(f"the {name} has shape {as_node(v).shape}, not {shape}")
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    vectors = {"weight": weight, "bias": bias}
+    given = {name: as_node(v) for name, v in vectors.items() if v is not None}
+    for name, v in given.items():
+        if v.shape != shape:
+            raise ShapeError(f"the {name} has shape {v.shape}, not {shape}")
+    if "weight" in given:
+        y = y * widened(given["weight"])
+    if "bias" in given:
+        y = y + widened(given["bias"])
+    return y.astype(common_dtype(x, *given.values()))
+
+
+@builder
+def rms_norm(
+    x: Operand,
+    normalized_shape: Sizes,
+    weight: Operand | None = None,
+    eps: float | None = None,
+) -> Node:
+    """Return x over the root of its mean square over its last axes (Zhang and Sennrich, 2019).
+
+    These are `normalized_shape`, and `weight` has that shape, else ShapeError.  eps is added to
+    the mean square; None: the spacing of x's dtype at 1.
+    """
+    (x,) = promote(x, floating=True)
+    axes = _last_axes(x, normalized_shape)
+    wide = widened(x)
+    if eps is None:
+        eps = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
+    y = wide * Rsqrt.of(mean(wide * wide, axes, keepdims=True) + eps)
+    if weight is None:
+        return y.astype(x.dtype)
+    weight = as_node(weight)
+    if weight.shape != normalized_shape:
+        raise ShapeError(f"the weight has shape {weight.shape}, not {normalized_shape}")
+    return (y * widened(weight)).astype(common_dtype(x, weight))
+
+
+@builder
+def group_norm(
+    x: Operand,
+    num_groups: Count,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
+) -> Node:
+    """Return x (n, c, ...) with each group of channels normalised (Wu and He, 2018).
+
+    `weight` and `bias` are (c,).  ShapeError where the groups do not divide the channels.
+    """
+    (x,) = promote(x, floating=True)
+    if x.ndim < 2 or x.shape[1] % num_groups or not x.size:
+        raise ShapeError(f"x has shape {x.shape}; its channels make no {num_groups} groups")
+    wide = widened(x)
+    groups = reshape(wide, (x.shape[0], num_groups, x.size // x.shape[0] // num_groups))
+    distance = groups - mean(groups, -1, keepdims=True)
+    normal = distance * Rsqrt.of(mean(distance * distance, -1, keepdims=True) + eps)
+    y = reshape(normal, x.shape)
+    vectors = {"weight": weight, "bias": bias}
+    given = {name: as_node(v) for name, v in vectors.items() if v is not None}
+    for name, v in given.items():
+        if v.shape != (x.shape[1],):
+            raise ShapeError(f"the {name} has shape {v.shape}; {x.shape[1]} channels take one each")
+    if "weight" in given:
+        y = y * _channel(widened(given["weight"]), x)
+    if "bias" in given:
+        y = y + _channel(widened(given["bias"]), x)
+    return y.astype(common_dtype(x, *given.values()))
+
+
+def _last_axes(x: Node, shape: Shape) -> tuple[int, ...]:
+    """Return which axes of x have `shape`: the last; ShapeError if they do not, or are empty."""
+    if not shape or x.shape[-len(shape) :] != shape or 0 in shape:
+        raise ShapeError(f"the last axes of {x.shape} are not {shape}")
+    return tuple(range(x.ndim - len(shape), x.ndim))
 
 
 @builder
 def local_response_norm(
-    x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    x: Operand, size: Count, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
     """Return x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
 
     x is (n, c, ...), of floats; as `torch.nn.functional.local_response_norm`.
     """
-    if not isinstance(size, int) or size < 1:
-        raise GraphError(f"size is an int >= 1, not {size!r}")
-    return LocalResponseNorm(size, float(alpha), float(beta), float(k))(as_node(x))
+    return LocalResponseNorm(size, alpha, beta, k)(as_node(x))
 
 
 @builder
-def softmax(x: Any, axis: int = -1) -> Node:
+def softmax(x: Operand, axis: Axis = -1) -> Node:
     """Return exp(x) over its sum along `axis`."""
     (x,) = promote(x, floating=True)
     return Softmax(_axis_with_elements(x, axis))(x)
 
 
 @builder
-def log_softmax(x: Any, axis: int = -1) -> Node:
+def log_softmax(x: Operand, axis: Axis = -1) -> Node:
     """Return log(softmax(x)) along `axis`, accurate where the softmax is small."""
     (x,) = promote(x, floating=True)
     return LogSoftmax(_axis_with_elements(x, axis))(x)

@@ -9,11 +9,21 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_node, constant
-from minigraph.ops.builder import builder
-from minigraph.ops.elementwise import kind
+from minigraph.graph import (
+    Array,
+    DType,
+    Node,
+    Op,
+    Operand,
+    Shape,
+    Spec,
+    as_node,
+    builder,
+    constant,
+)
+from minigraph.ops.elementwise import kind, widened
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.window import Pair, Pairs, as_pair, scatter, steps, windows
+from minigraph.ops.window import Border, Pair, Pairs, Window, scatter, steps, windows
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class Pooling:
         return patches.reshape(*patches.shape[:4], math.prod(self.window))
 
     def scatter(self, patches: Array, shape: Shape) -> Array:
-        return scatter(patches, shape, self.stride, self.padding)
+        return scatter(widened(patches), shape, self.stride, self.padding)
 
 
 class MaxPool2d(Op):
@@ -86,7 +96,7 @@ class MaxPool2dBackward(Op):
     def forward(self, dy: Array, where: Array) -> Array:
         r, s = self.pooling.window
         patches = np.where(np.arange(r * s) == where[..., None], dy[..., None], dy.dtype.type(0))
-        return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape)
+        return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape).astype(dy.dtype)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, where: Node) -> tuple[Node, None]:
         return MaxPool2dTake(self.pooling)(ddx, where), None
@@ -135,8 +145,8 @@ class AvgPool2d(Op):
         return self.pooling.windows(inside).sum((4, 5))
 
     def forward(self, x: Array) -> Array:
-        total = self.pooling.windows(x).sum((4, 5), dtype=x.dtype)
-        return (total / self.counts(x.shape).astype(x.dtype)).astype(x.dtype)
+        total = self.pooling.windows(widened(x)).sum((4, 5))
+        return (total / self.counts(x.shape).astype(total.dtype)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (AvgPool2dBackward(self, x.shape)(dy),)
@@ -152,7 +162,8 @@ class AvgPool2dBackward(Op):
         return Spec(self.shape, dy.dtype)
 
     def forward(self, dy: Array) -> Array:
-        share = dy / self.pool.counts(self.shape).astype(dy.dtype)
+        wide = widened(dy)
+        share = wide / self.pool.counts(self.shape).astype(wide.dtype)
         window = self.pool.pooling.window
         patches = np.broadcast_to(share[..., None, None], (*share.shape, *window))
         return self.pool.pooling.scatter(patches, self.shape).astype(dy.dtype)
@@ -162,7 +173,7 @@ class AvgPool2dBackward(Op):
 
 
 def _pooling(
-    x: Node, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool
+    x: Node, window: Pair, stride: Pair | None, pad: Pair, ceil_mode: bool
 ) -> tuple[Pooling, Pair]:
     """Return where the windows lie, and the padding that was asked for.
 
@@ -171,9 +182,7 @@ def _pooling(
     """
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
-    window = as_pair("kernel_size", kernel_size, 1)
-    stride = window if stride is None else as_pair("stride", stride, 1)
-    pad = as_pair("padding", padding, 0)
+    stride = stride or window
     if any(2 * p > k for p, k in zip(pad, window, strict=True)):
         raise ShapeError(f"padding {pad} is more than half of the window {window}")
     sides = []
@@ -188,7 +197,11 @@ def _pooling(
 
 @builder
 def max_pool2d(
-    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
+    x: Operand,
+    kernel_size: Window,
+    stride: Window | None = None,
+    padding: Border = 0,
+    ceil_mode: bool = False,
 ) -> Node:
     """Return the largest element of each window of images (n, c, h, w).
 
@@ -201,10 +214,10 @@ def max_pool2d(
 
 @builder
 def avg_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    x: Operand,
+    kernel_size: Window,
+    stride: Window | None = None,
+    padding: Border = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Node:
@@ -214,11 +227,11 @@ def avg_pool2d(
     """
     x = _floats(x)
     pooling, pad = _pooling(x, kernel_size, stride, padding, ceil_mode)
-    return AvgPool2d(pooling, pad, bool(count_include_pad) and any(pad))(x)
+    return AvgPool2d(pooling, pad, count_include_pad and any(pad))(x)
 
 
 @builder
-def adaptive_avg_pool2d(x: Any, output_size: Any) -> Node:
+def adaptive_avg_pool2d(x: Operand, output_size: Window) -> Node:
     """Return an image of `output_size`, each pixel the mean of the part of x that it covers.
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
@@ -228,15 +241,15 @@ def adaptive_avg_pool2d(x: Any, output_size: Any) -> Node:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
     if not all(x.shape[2:]):
         raise ShapeError(f"an image of shape {x.shape} has no pixels")
-    size = as_pair("output_size", output_size, 1)
-    if size == x.shape[2:]:
+    rows, columns = output_size
+    if output_size == x.shape[2:]:
         return x
-    if not any(n % m for n, m in zip(x.shape[2:], size, strict=True)):
-        window = (x.shape[2] // size[0], x.shape[3] // size[1])
+    if not (x.shape[2] % rows or x.shape[3] % columns):
+        window = (x.shape[2] // rows, x.shape[3] // columns)
         return AvgPool2d(Pooling(window, window, ((0, 0), (0, 0))), (0, 0), False)(x)
-    rows = constant(_means(x.shape[2], size[0]), x.dtype)
-    columns = constant(_means(x.shape[3], size[1]).T, x.dtype)
-    return Matmul()(Matmul()(rows, x), columns)
+    down = constant(_means(x.shape[2], rows), x.dtype)
+    across = constant(_means(x.shape[3], columns).T, x.dtype)
+    return Matmul()(Matmul()(down, x), across)
 
 
 def _means(size: int, out: int) -> Array:

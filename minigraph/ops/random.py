@@ -13,7 +13,6 @@ Seed and step are inputs of the graph that the compiled function feeds; the stre
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -22,21 +21,22 @@ from minigraph.graph import (
     BFLOAT16,
     Array,
     DType,
+    DTypeLike,
     Graph,
     Node,
+    Operand,
     Shape,
+    Sizes,
     Spec,
-    as_dtype,
     as_node,
+    builder,
     constant,
     flat,
     input,
 )
 from minigraph.ops.arithmetic import Floor
-from minigraph.ops.builder import builder
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, astype, kind
-from minigraph.ops.shape import as_shape
 
 SEED = input("seed", (), "uint64")
 STEP = input("step", (), "uint64")
@@ -162,41 +162,42 @@ def number_streams(graph: Graph) -> Graph:
 _DIGITS = {BFLOAT16: 8, np.dtype(np.float16): 11}  # of the significand, in bits
 
 
-def _draw(op: type[RandomUniform] | type[RandomNormal], shape: Any, dtype: Any) -> Node:
-    dtype, sizes = as_dtype(dtype), as_shape(shape)
+def _draw(op: type[RandomUniform] | type[RandomNormal], shape: Shape, dtype: DType) -> Node:
     if kind(dtype) != "f":
         raise DTypeError(f"random numbers are floats, not {dtype.name}")
-    if any(n < 0 for n in sizes):
-        raise GraphError(f"shape {sizes} has a negative size")
     working = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     with_stream = constant(0, "uint64")
-    return op(sizes, working)(SEED, STEP, with_stream)
+    return op(shape, working)(SEED, STEP, with_stream)
 
 
 @builder
-def random_uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Node:
+def random_uniform(
+    shape: Sizes, low: float = 0.0, high: float = 1.0, dtype: DTypeLike = "float32"
+) -> Node:
     """Return numbers drawn uniformly from [low, high), anew at each call of the function."""
     u = _draw(RandomUniform, shape, dtype)
-    if as_dtype(dtype) in _DIGITS:  # which must not round up to 1
-        steps = 2.0 ** _DIGITS[as_dtype(dtype)]
+    if dtype in _DIGITS:  # which must not round up to 1
+        steps = 2.0 ** _DIGITS[dtype]
         u = Floor.of(u * steps) / steps
     u = astype(u, dtype)
     return u if (low, high) == (0, 1) else u * (high - low) + low
 
 
 @builder
-def random_normal(shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Node:
+def random_normal(
+    shape: Sizes, mean: float = 0.0, std: float = 1.0, dtype: DTypeLike = "float32"
+) -> Node:
     """Return normally distributed numbers, drawn anew at each call of the function."""
     z = astype(_draw(RandomNormal, shape, dtype), dtype)
     return z if (mean, std) == (0, 1) else z * std + mean
 
 
 @builder
-def dropout(x: Any, p: float = 0.5, training: bool = True) -> Node:
+def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Node:
     """Return x with each element 0 with probability p, else x / (1 - p) (Srivastava, 2014)."""
     x = as_node(x)
     if not 0 <= p <= 1:
-        raise GraphError(f"p is a probability, not {p}")
+        raise GraphError(f"p is {p}; it takes a probability")
     if not training or p == 0:
         return x
     if p == 1:

@@ -8,17 +8,33 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from minigraph.arguments import Axis, Integers
 from minigraph.errors import ShapeError
-from minigraph.graph import BFLOAT16, Array, DType, Node, Op, Spec, as_node, flat
-from minigraph.ops.builder import builder, function_of
+from minigraph.graph import (
+    BFLOAT16,
+    Array,
+    DType,
+    Node,
+    Op,
+    Operand,
+    Spec,
+    as_node,
+    builder,
+    flat,
+    function_of,
+)
 from minigraph.ops.comparison import Isfinite, where
-from minigraph.ops.elementwise import kind, promote
+from minigraph.ops.elementwise import kind, promote, widened
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.shape import (
     broadcast_to,
+    concat,
     normalize_axes,
     normalize_axis,
+    pad,
+    permute_dims,
     reshape,
+    split,
     squeeze,
     stop_gradient,
 )
@@ -43,7 +59,7 @@ class Reduction(Op):
     def __init_subclass__(cls, eq: bool = True) -> None:
         super().__init_subclass__(eq)
 
-        def reduce(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+        def reduce(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
             x = as_node(x)
             axes = normalize_axes(axis, x.ndim)
             return _drop(cls(axes)(x), axes, keepdims)
@@ -96,12 +112,33 @@ class Prod(Accumulation):
         return total.astype(self.result(x.dtype))
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        # With one zero only its own factor has a gradient, with two none has.
-        zero = x == 0
-        zeros = Sum(self.axes)(zero.astype(x.dtype))
-        others = Prod(self.axes)(where(zero, 1, x))
-        alone = where((zeros == 1) & zero, others, 0)
-        return (dy * where(zeros == 0, y / where(zero, 1, x), alone),)
+        kept = tuple(a for a in range(x.ndim) if a not in self.axes)
+        order = (*kept, *self.axes)
+        moved = permute_dims(widened(x), order)
+        outer = tuple(x.shape[a] for a in kept)
+        count = math.prod(x.shape[a] for a in self.axes)
+        dx = _times_others(reshape(widened(dy), (*outer, 1)), reshape(moved, (*outer, count)))
+        back = permute_dims(reshape(dx, moved.shape), np.argsort(order).tolist())
+        return (back.astype(x.dtype),)
+
+
+def _times_others(dy: Node, x: Node) -> Node:
+    """Return dy [..., 1] times the product of all others, for each element of x [..., n].
+
+    Products are of two halves, whose factors are each other's gradient: nothing is divided, so
+    zeros and infinities are no exception, and derivatives of every order are right.
+    """
+    if not x.shape[-1]:
+        return dy[..., :0]
+    halves = []
+    while (n := x.shape[-1]) > 1:
+        even = pad(x, (*((0, 0),) * (x.ndim - 1), (0, n % 2)), 1)
+        left, right = split(even, 2, -1)
+        halves.append((left, right, n))
+        x = left * right
+    for left, right, n in reversed(halves):
+        dy = concat([dy * right, dy * left], -1)[..., :n]
+    return dy
 
 
 class Extremum(Reduction):
@@ -163,7 +200,7 @@ def _count(x: Node, axes: tuple[int, ...]) -> int:
 
 
 @builder
-def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Node:
+def argmax(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node:
     """Return the int64 index of the first largest element along `axis`; None: of x flattened."""
     x = as_node(x)
     if axis is None:
@@ -174,48 +211,47 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Node:
 
 
 @builder
-def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+def mean(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return the mean over `axis`; integers give float64.  ShapeError over no elements."""
     x = _floating(x)
     axes = normalize_axes(axis, x.ndim)
     if not _count(x, axes):
         raise ShapeError(f"mean over axes {axes} of shape {x.shape}: no elements")
-    y = Sum(axes)(_wide(x)) / _count(x, axes)
+    y = Sum(axes)(widened(x)) / _count(x, axes)
     return _drop(y.astype(x.dtype), axes, keepdims)
 
 
 @builder
-def var(x: Any, axis: Any = None, correction: float = 0, keepdims: bool = False) -> Node:
+def var(
+    x: Operand, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
+) -> Node:
     """Return the variance over `axis`: squared distances from the mean over n - correction."""
     x = _floating(x)
     axes = normalize_axes(axis, x.ndim)
     count = _count(x, axes) - correction
     if count <= 0:
         raise ShapeError(f"var over axes {axes} of shape {x.shape} with correction {correction}")
-    wide = _wide(x)
+    wide = widened(x)
     distance = wide - mean(wide, axes, keepdims=True)
     y = Sum(axes)(distance * distance) / count
     return _drop(y.astype(x.dtype), axes, keepdims)
 
 
 @builder
-def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+def logsumexp(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return log(sum(exp(x))) over `axis`, without overflow."""
     (x,) = promote(x, floating=True)
     axes = normalize_axes(axis, x.ndim)
-    peak = stop_gradient(Max(axes)(x))
+    wide = widened(x)
+    peak = stop_gradient(Max(axes)(wide))
     peak = where(Isfinite.of(peak), peak, 0)
-    return _drop(Log.of(Sum(axes)(Exp.of(x - peak))) + peak, axes, keepdims)
+    y = Log.of(Sum(axes)(Exp.of(wide - peak))) + peak
+    return _drop(y.astype(x.dtype), axes, keepdims)
 
 
 def _floating(x: Any) -> Node:
     x = as_node(x)
     return x if kind(x.dtype) == "f" else x.astype("float64")
-
-
-def _wide(x: Node) -> Node:
-    """x, in float32 where a sum in its dtype soon overflows."""
-    return x.astype("float32") if x.dtype == np.float16 else x
 
 
 def sum_to(x: Node, shape: tuple[int, ...]) -> Node:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from minigraph.arguments import Axis, Integers, Kind, Scalar, Sections
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Shape, Spec, as_array, as_node, flat
-from minigraph.ops.builder import builder
+from minigraph.graph import (
+    Array,
+    Node,
+    Op,
+    Operand,
+    Shape,
+    Sizes,
+    Spec,
+    as_node,
+    as_sizes,
+    builder,
+    flat,
+)
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, promote
 
 Ints = tuple[int, ...]
@@ -202,78 +213,77 @@ class StopGradient(Op):
     grad = flat
 
 
-def normalize_axis(axis: Any, ndim: int) -> int:
+def matrices(x: Any) -> Node:
+    """Return x (..., rows, columns) as an expression; ShapeError for fewer axes."""
+    x = as_node(x)
+    if x.ndim < 2:
+        raise ShapeError(f"x has shape {x.shape}; it is (..., rows, columns)")
+    return x
+
+
+def normalize_axis(axis: int, ndim: int) -> int:
     """Return `axis` counted from the front; ShapeError if there is no such axis."""
-    try:
-        index = operator.index(axis)
-    except TypeError:
-        raise ShapeError(f"axis {axis!r} is not an integer") from None
-    if not -ndim <= index < ndim:
-        raise ShapeError(f"axis {index} does not exist; there are {ndim} axes")
-    return index % ndim
+    if not -ndim <= axis < ndim:
+        raise ShapeError(f"axis {axis} does not exist; there are {ndim} axes")
+    return axis % ndim
 
 
-def normalize_axes(axis: Any, ndim: int) -> Ints:
-    """Return `axis` (None: all, one, several) as sorted axes; ShapeError if one is named twice."""
-    if axis is None:
+def normalize_axes(axes: Ints | None, ndim: int) -> Ints:
+    """Return `axes` (None: all) counted from the front and sorted; each must be there once."""
+    if axes is None:
         return tuple(range(ndim))
-    given = axis if isinstance(axis, list | tuple) else (axis,)
-    axes = sorted(normalize_axis(a, ndim) for a in given)
-    if len(set(axes)) < len(axes):
-        raise ShapeError(f"axis {axis} names an axis twice")
-    return tuple(axes)
+    counted = sorted(normalize_axis(axis, ndim) for axis in axes)
+    if len(set(counted)) < len(counted):
+        raise ShapeError(f"axis {axes} names an axis twice")
+    return tuple(counted)
 
 
-def as_shape(shape: Any) -> Shape:
-    """Return an int or a sequence of ints as a tuple; ShapeError for anything else."""
-    sizes = shape if isinstance(shape, list | tuple | np.ndarray) else (shape,)
-    try:
-        return tuple(operator.index(n) for n in sizes)
-    except TypeError:
-        raise ShapeError(f"shape {shape!r} is not made of integers") from None
+def _partial_sizes(shape: Any) -> Shape:
+    return as_sizes(shape, -1)
+
+
+PARTIAL = Kind("an integer >= -1 or a sequence of them", _partial_sizes, ShapeError)
 
 
 @builder
-def reshape(x: Any, shape: Any) -> Node:
+def reshape(x: Operand, shape: Annotated[Any, PARTIAL]) -> Node:
     """Return the elements of x in row-major order as `shape`; one size may be -1."""
-    x, sizes = as_node(x), as_shape(shape)
-    if any(n < -1 for n in sizes):
-        raise ShapeError(f"shape {sizes} has a negative size")
-    if -1 in sizes:
-        known = math.prod(n for n in sizes if n != -1)
-        if sizes.count(-1) > 1 or known == 0 or x.size % known:
-            raise ShapeError(f"no size for -1 makes {x.size} elements fit shape {sizes}")
-        sizes = tuple(x.size // known if n == -1 else n for n in sizes)
-    return x if sizes == x.shape else Reshape(sizes)(x)
+    x = as_node(x)
+    if -1 in shape:
+        known = math.prod(n for n in shape if n != -1)
+        if shape.count(-1) > 1 or known == 0 or x.size % known:
+            raise ShapeError(f"no size for -1 makes {x.size} elements fit shape {shape}")
+        shape = tuple(x.size // known if n == -1 else n for n in shape)
+    return x if shape == x.shape else Reshape(shape)(x)
 
 
 @builder
-def permute_dims(x: Any, axes: Any) -> Node:
+def permute_dims(x: Operand, axes: Integers) -> Node:
     """Return x with its axes in the order `axes`."""
     x = as_node(x)
-    order = tuple(normalize_axis(a, x.ndim) for a in as_shape(axes))
+    order = tuple(normalize_axis(axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else PermuteDims(order)(x)
 
 
 @builder
-def broadcast_to(x: Any, shape: Any) -> Node:
+def broadcast_to(x: Operand, shape: Sizes) -> Node:
     """Return x repeated to `shape` by NumPy's rule."""
-    x, sizes = as_node(x), as_shape(shape)
-    return x if sizes == x.shape else BroadcastTo(sizes)(x)
+    x = as_node(x)
+    return x if shape == x.shape else BroadcastTo(shape)(x)
 
 
 @builder
-def expand_dims(x: Any, axis: Any = 0) -> Node:
+def expand_dims(x: Operand, axis: Integers = 0) -> Node:
     """Return x with axes of length 1 inserted, so that they are `axis` of the result."""
     x = as_node(x)
-    count = len(axis) if isinstance(axis, list | tuple) else 1
-    new = normalize_axes(axis, x.ndim + count)
+    ndim = x.ndim + len(axis)
+    new = normalize_axes(axis, ndim)
     sizes = iter(x.shape)
-    return reshape(x, [1 if i in new else next(sizes) for i in range(x.ndim + count)])
+    return reshape(x, [1 if i in new else next(sizes) for i in range(ndim)])
 
 
 @builder
-def squeeze(x: Any, axis: Any = None) -> Node:
+def squeeze(x: Operand, axis: Integers | None = None) -> Node:
     """Return x without the axes `axis`, which have length 1; None: without all such axes."""
     x = as_node(x)
     if axis is None:
@@ -284,60 +294,56 @@ def squeeze(x: Any, axis: Any = None) -> Node:
     return reshape(x, [n for i, n in enumerate(x.shape) if i not in axes])
 
 
-def _operands(xs: Any) -> tuple[Node, ...]:
-    """Return what is to be joined, a sequence or the rows of an array, as nodes of one dtype."""
-    try:
-        items = list(xs)
-    except TypeError:
-        raise GraphError(f"a sequence of arrays is joined, not {type(xs).__name__}") from None
-    if not items:
-        raise GraphError("there is nothing to join; give at least one array")
-    return promote(*items)
+def _joined(xs: Any) -> tuple[Node, ...]:
+    nodes = promote(*xs)
+    if not nodes:
+        raise ValueError
+    return nodes
+
+
+# The rows of an array or an expression are a sequence, too.
+JOINED = Kind("a sequence of one array or more", _joined)
 
 
 @builder
-def concat(xs: Sequence[Any], axis: int | None = 0) -> Node:
+def concat(xs: Annotated[Sequence[Any], JOINED], axis: Axis | None = 0) -> Node:
     """Return the arrays joined along `axis`; with None each is flattened first."""
-    nodes = _operands(xs)
     if axis is None:
-        nodes, axis = tuple(reshape(x, -1) for x in nodes), 0
-    if len({x.ndim for x in nodes}) > 1:
+        xs, axis = tuple(reshape(x, -1) for x in xs), 0
+    if len({x.ndim for x in xs}) > 1:
         raise ShapeError("the arrays have different numbers of axes")
-    return Concat(normalize_axis(axis, nodes[0].ndim))(*nodes)
+    return Concat(normalize_axis(axis, xs[0].ndim))(*xs)
 
 
 @builder
-def stack(xs: Sequence[Any], axis: int = 0) -> Node:
+def stack(xs: Annotated[Sequence[Any], JOINED], axis: Axis = 0) -> Node:
     """Return arrays of one shape joined along a new axis, which is `axis` of the result."""
-    nodes = _operands(xs)
-    if len({x.shape for x in nodes}) > 1:
+    if len({x.shape for x in xs}) > 1:
         raise ShapeError("the arrays have different shapes")
-    return concat([expand_dims(x, axis) for x in nodes], axis)
+    return concat([expand_dims(x, axis) for x in xs], axis)
 
 
 @builder
-def split(x: Any, sections_or_indices: Any, axis: int = 0) -> list[Node]:
+def split(x: Operand, sections_or_indices: Sections, axis: Axis = 0) -> list[Node]:
     """Return pieces of x along `axis`: so many equal ones, or cut before the given indices."""
     x = as_node(x)
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
-    if isinstance(sections_or_indices, list | tuple | np.ndarray):
-        cuts = list(as_shape(sections_or_indices))
-    else:
-        (sections,) = as_shape(sections_or_indices)
-        if sections < 1 or size % sections:
-            raise ShapeError(f"axis {axis} of length {size} has no {sections} equal sections")
-        cuts = [size // sections * i for i in range(1, sections)]
+    cuts = sections_or_indices
+    if isinstance(cuts, int):
+        if cuts < 1 or size % cuts:
+            raise ShapeError(f"axis {axis} of length {size} has no {cuts} equal sections")
+        cuts = range(size // cuts, size, size // cuts)
     before = (builtins.slice(None),) * axis
     pairs = zip([None, *cuts], [*cuts, None], strict=True)
     return [getitem(x, (*before, builtins.slice(a, b))) for a, b in pairs]
 
 
 @builder
-def slice(x: Any, start: Any, stop: Any, step: Any = 1) -> Node:
+def slice(x: Operand, start: Integers, stop: Integers, step: Integers = 1) -> Node:
     """Return x[start:stop:step] along the leading axes; each an int or one int an axis."""
     x = as_node(x)
-    bounds = [as_shape(v) for v in (start, stop, step)]
+    bounds = (start, stop, step)
     count = max(map(len, bounds))
     rows = [b * count if len(b) == 1 else b for b in bounds]
     if any(len(row) != count for row in rows) or count > x.ndim:
@@ -346,38 +352,47 @@ def slice(x: Any, start: Any, stop: Any, step: Any = 1) -> Node:
 
 
 @builder
-def flip(x: Any, axis: Any = None) -> Node:
+def flip(x: Operand, axis: Integers | None = None) -> Node:
     """Return x with the elements along `axis` (None: all axes) in reverse order."""
     x = as_node(x)
     return Flip(normalize_axes(axis, x.ndim))(x)
 
 
+def _widths(value: Any) -> Array:
+    widths = np.asarray(value)
+    if widths.dtype.kind not in "iu" or (widths < 0).any():
+        raise ValueError
+    return widths
+
+
+WIDTHS = Kind("integers >= 0, of each axis (before, after)", _widths, ShapeError)
+
+
 @builder
-def pad(x: Any, widths: Any, constant_values: float = 0) -> Node:
+def pad(x: Operand, widths: Annotated[Any, WIDTHS], constant_values: Scalar = 0) -> Node:
     """Return x with a border, as `numpy.pad` in its constant mode.
 
     widths  one number, one (before, after), or one pair for each axis
     """
     x = as_node(x)
     try:
-        pairs = np.broadcast_to(as_array(widths), (x.ndim, 2))
+        pairs = np.broadcast_to(widths, (x.ndim, 2))
     except ValueError:
-        raise ShapeError(f"widths {widths} are no (before, after) for {x.ndim} axes") from None
-    if pairs.dtype.kind not in "iu" or (pairs < 0).any():
-        raise ShapeError(f"widths {widths} are not integers >= 0")
+        text = f"widths of shape {widths.shape} are no (before, after) for {x.ndim} axes"
+        raise ShapeError(text) from None
     as_operand(constant_values, x.dtype)  # DTypeError if it does not fit
     low, high = (tuple(side) for side in pairs.T.tolist())
     return Pad(low, high, (0,) * x.ndim, constant_values)(x) if pairs.any() else x
 
 
 @builder
-def stop_gradient(x: Any) -> Node:
+def stop_gradient(x: Operand) -> Node:
     """Return x, which `mg.grad` treats as a constant."""
     return StopGradient()(as_node(x))
 
 
 @builder
-def getitem(x: Any, index: Any) -> Node:
+def getitem(x: Operand, index: Any) -> Node:
     """Return x[index] for ints, slices, `...` and None, which are known when the graph is built."""
     x = as_node(x)
     items = index if isinstance(index, tuple) else (index,)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
 import numpy as np
 
+from minigraph.arguments import Kind, one_or_several
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Shape
 
@@ -16,16 +16,35 @@ Pair = tuple[int, int]
 Pairs = tuple[Pair, Pair]
 
 
-def as_pair(name: str, value: Any, minimum: int) -> Pair:
-    """Return an int or a pair of ints as a pair; ShapeError if one is below `minimum`."""
-    items = value if isinstance(value, list | tuple) else (value, value)
-    try:
-        pair = tuple(operator.index(n) for n in items)
-    except TypeError:
-        pair = ()
-    if len(pair) != 2 or min(pair) < minimum:
-        raise ShapeError(f"{name} is an int or a pair of ints >= {minimum}, not {value!r}")
-    return pair[0], pair[1]
+LONGEST = 2**31 - 1  # what oneDNN and cuDNN compute with
+
+
+def sides(least: int) -> Kind:
+    """Return the kind of integers >= `least` and of pairs of them."""
+
+    def parse(value: Any) -> int | Pair:
+        given = one_or_several(value)
+        height, width = (given, given) if isinstance(given, int) else given
+        if min(height, width) < least or max(height, width) > LONGEST:
+            raise ValueError
+        return given if isinstance(given, int) else (height, width)
+
+    return Kind(f"an integer from {least} to {LONGEST}, or a pair of them", parse, ShapeError)
+
+
+def pair(least: int) -> Kind:
+    """Return the kind of what `sides` takes, which a function gets as a pair."""
+    kind = sides(least)
+
+    def parse(value: Any) -> Pair:
+        given: int | Pair = kind.parse(value)
+        return (given, given) if isinstance(given, int) else given
+
+    return replace(kind, parse=parse)
+
+
+Window = Annotated[Any, pair(1)]
+Border = Annotated[Any, pair(0)]
 
 
 def steps(size: int, window: int, stride: int, padding: Pair, dilation: int = 1) -> int:
@@ -47,27 +66,11 @@ def scatter(patches: Array, shape: Shape, stride: Pair, padding: Pairs) -> Array
     """Undo `windows`: add patches [n, c, i, j, r, s] up to an image of `shape`."""
     i, j, r, s = patches.shape[2:]
     out = np.pad(np.zeros(shape, patches.dtype), ((0, 0), (0, 0), *padding))
-    for y, x, pixels in taps(out, (r, s), (i, j), stride):
-        pixels += patches[..., y, x]
-    return inside(out, shape, padding)
-
-
-def taps(
-    x: Array, window: Pair, steps: Pair, stride: Pair, dilation: Pair = (1, 1)
-) -> Iterator[tuple[int, int, Array]]:
-    """Yield each place (r, s) in a window, and a view of padded x: the pixels seen from there.
-
-    steps  how many windows there are along the two axes: the views are [n, c, *steps]
-    """
-    for place in itertools.product(*map(range, window)):
+    for y, x in itertools.product(range(r), range(s)):
         rows, columns = (
-            slice(at * d, at * d + (n - 1) * step + 1, step)
-            for at, n, step, d in zip(place, steps, stride, dilation, strict=True)
+            slice(at, at + (n - 1) * step + 1, step)
+            for at, n, step in zip((y, x), (i, j), stride, strict=True)
         )
-        yield *place, x[:, :, rows, columns]
-
-
-def inside(padded: Array, shape: Shape, padding: Pairs) -> Array:
-    """Return the view of a padded image, whose own shape is `shape`, without the padding."""
+        out[:, :, rows, columns] += patches[..., y, x]
     (top, _), (left, _) = padding
-    return padded[:, :, top : top + shape[2], left : left + shape[3]]
+    return out[:, :, top : top + shape[2], left : left + shape[3]]

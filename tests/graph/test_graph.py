@@ -25,9 +25,9 @@ from minigraph.graph import (
     here,
     toposort,
 )
+from minigraph.graph.builder import builder
 from minigraph.graph.location import layer, source
 from minigraph.ops.arithmetic import Add
-from minigraph.ops.builder import builder
 from minigraph.ops.normalization import BatchNorm
 
 

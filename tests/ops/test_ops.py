@@ -5,9 +5,11 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 import shutil
 import subprocess
 
+import ml_dtypes
 import numpy as np
 import pytest
 from samples import (
@@ -25,17 +27,21 @@ from samples import (
     operands,
     real,
     registered,
+    specials,
 )
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
 from minigraph.devices.cpu import compiler
 from minigraph.graph import BFLOAT16, DTYPES, FLOATS, Graph, Op, Spec, constant
+from minigraph.graph.builder import builder
 from minigraph.jit.c.prelude import vector_math
 from minigraph.jit.expression import c_type, expression, stored, support
-from minigraph.ops.builder import builder
+from minigraph.ops import conv
+from minigraph.ops.arithmetic import Pow
 from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.random import SEED, STEP, number_streams, philox
+from minigraph.ops.reduction import Prod
 from minigraph.ops.shape import StopGradient
 
 F32, F64, U64 = map(np.dtype, ("float32", "float64", "uint64"))
@@ -157,9 +163,9 @@ def test_samples_lie_on_both_sides_of_every_kink():
 
 
 def test_functions_show_their_operands_and_meaning():
-    assert str(inspect.signature(ops.hardswish)) == "(x, /)"
-    assert str(inspect.signature(ops.atan2)) == "(y, x, /)"
-    assert str(inspect.signature(ops.less)) == "(x, y, /)"
+    assert str(inspect.signature(ops.hardswish)) == "(x: 'Operand', /)"
+    assert str(inspect.signature(ops.atan2)) == "(y: 'Operand', x: 'Operand', /)"
+    assert str(inspect.signature(ops.less)) == "(x: 'Operand', y: 'Operand', /)"
     for op in ELEMENTWISE.values():
         if hasattr(ops, op.name):
             assert getattr(ops, op.name).__name__ == op.name
@@ -232,6 +238,26 @@ def test_grad_agrees_over_a_wide_range(op):
 @every_sample
 def test_second_derivative_agrees_with_finite_differences(op, xs):
     assert_differentiates(op, xs, order=2)
+
+
+PLACES_OF_ZEROS = [[], [0], [1, 2], [1, 5], [0, 2, 7], range(12)]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("places", PLACES_OF_ZEROS, ids=str)
+def test_products_with_zeros_have_derivatives_of_every_order(places, axes, order):
+    x = real(3, 4)
+    x.flat[list(places)] = 0
+    assert_differentiates(Prod(axes), [x], order)
+
+
+def test_the_derivative_of_a_product_divides_nothing():
+    x = np.array([np.inf, 2, 3], F32)
+    (dx,) = mg.grad(ops.prod(given := mg.input("x", (3,))), [given])
+    np.testing.assert_array_equal(Graph((given,), (dx,))(x)[0], [6, np.inf, np.inf])
+    x = np.array([1e-30, 1e-30, 2], F32)
+    np.testing.assert_allclose(Graph((given,), (dx,))(x)[0], [2e-30, 2e-30, 0], rtol=1e-6)
 
 
 EXPANDED = [name for name, (op, _) in SAMPLES.items() if type(op).expand is not Op.expand]
@@ -324,6 +350,90 @@ def test_c_agrees_with_forward(name, dtype, c_library):
         pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (got, *xs)]
         c_library(dtype, how)[c_name(name)](ctypes.c_int64(got.size), *pointers)
         assert_same(got, want, any_zero=op.name in ANY_ZERO)
+
+
+# ---------------------------------------------------------------- convolutions
+
+
+def pairs_that_meet(conv, x, w, y):
+    """Yield the indices of pixels, weights and results that meet, one after the other."""
+    (n, _, height, width), (k, c, r, s) = x.shape, w.shape
+    sides = zip(conv.stride, conv.padding, conv.dilation, strict=True)
+    (t, p, d), (u, q, e) = sides
+    for image, out, ch, i, j, a, b in np.ndindex(n, k, c, *y.shape[2:], r, s):
+        row, column = i * t - p + a * d, j * u - q + b * e
+        if 0 <= row < height and 0 <= column < width:
+            channel = ch + out // (k // conv.groups) * c
+            yield (image, channel, row, column), (out, ch, a, b), (image, out, i, j)
+
+
+PADDED = {
+    "same": ((2, 2, 4, 3), (2, 2, 3, 3), conv.Conv2d(padding=(1, 1))),
+    "stride": ((1, 2, 5, 6), (2, 2, 3, 2), conv.Conv2d((2, 3), (1, 1))),
+    "dilation": ((1, 1, 5, 4), (2, 1, 3, 3), conv.Conv2d((1, 2), (2, 2), (2, 2))),
+    "groups": ((1, 4, 3, 4), (4, 2, 2, 3), conv.Conv2d(padding=(1, 2), groups=2)),
+    "padding beyond the window": ((1, 1, 2, 2), (1, 1, 2, 2), conv.Conv2d(padding=(3, 3))),
+    "none": ((2, 2, 4, 3), (2, 2, 3, 3), conv.Conv2d()),
+}
+
+
+@pytest.mark.parametrize("values", ["real", "special"])
+@pytest.mark.parametrize(("x", "w", "op"), PADDED.values(), ids=PADDED)
+def test_padding_takes_no_part_in_a_convolution(x, w, op, values):
+    x, w = real(*x), real(*w, seed=1)
+    dy = real(*op.infer(*specs([x, w])).shape, seed=2)
+    if values == "special":
+        for v in (x, w, dy):
+            v.flat[0], v.flat[-1], v.flat[v.size // 2] = np.inf, np.nan, -np.inf
+    y, dx, dw = np.zeros_like(dy), np.zeros_like(x), np.zeros_like(w)
+    with np.errstate(all="ignore"):
+        for pixel, weight, result in pairs_that_meet(op, x, w, dy):
+            y[result] += x[pixel] * w[weight]
+            dx[pixel] += dy[result] * w[weight]
+            dw[weight] += dy[result] * x[pixel]
+    for way, xs, want in (
+        (op, [x, w], y),
+        (conv.Conv2dBackwardData(op, x.shape), [dy, w], dx),
+        (conv.Conv2dBackwardWeights(op, w.shape), [dy, x], dw),
+    ):
+        np.testing.assert_allclose(*forward(way, xs), want, rtol=1e-12, atol=1e-12)
+
+
+# ---------------------------------------------------------------- powers
+
+EXPONENTS = [*(n / 2 for n in range(-5, 8)), np.inf, -np.inf, np.nan]
+
+
+def powers_one_by_one(x):
+    """x to each of EXPONENTS: NumPy takes a root instead where an array has one exponent."""
+    with np.errstate(all="ignore"):
+        return [np.power(x, np.full_like(x, e)) for e in EXPONENTS]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_power_does_not_depend_on_how_its_exponent_is_repeated(dtype):
+    with np.errstate(over="ignore"):
+        x = specials(F64 if dtype == F64 else F32).astype(dtype)
+    for exponent, want in zip(EXPONENTS, powers_one_by_one(x), strict=True):
+        for y in (np.array(exponent, dtype), np.full(x.shape, exponent, dtype)):
+            (got,) = forward(Pow(), [x, y])
+            wide, near = got.astype(F64), 4 * float(ml_dtypes.finfo(dtype).eps)
+            np.testing.assert_allclose(wide, want.astype(F64), rtol=near)
+            zero = want == 0
+            np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("level", range(4))
+def test_powers_of_special_values_are_the_same_at_every_level(device, level):
+    large = np.abs(specials(F32)) >= np.finfo(F32).tiny  # programs flush denormals to zero
+    x = specials(F32)[large | ~np.isfinite(specials(F32)) | (specials(F32) == 0)]
+    given = mg.input("x", x.shape)
+    ys = [given**exponent for exponent in EXPONENTS]
+    function = mg.comp_graph(device, {"graph_opt_level": level}).compile([given], ys)
+    for got, want in zip(function(x), powers_one_by_one(x), strict=True):
+        kept = (np.abs(want) >= np.finfo(F32).tiny) | (want == 0) | ~np.isfinite(want)
+        assert_same(got[kept], want[kept])
 
 
 # ---------------------------------------------------------------- public functions like NumPy's
@@ -512,6 +622,9 @@ take(x, i % 2, axis=-3)
 take(v, i % 4)
 take(x, i % 24)
 take(x, -1, axis=-1)
+take_along_axis(i8, i % 3, axis=1)
+take_along_axis(i8, -(i % 2) - 1, axis=0)
+take_along_axis(i8, (i % 3)[:, :1], axis=-1)
 take(v, (i % 4).astype("uint64"))
 squeeze(one)
 squeeze(one, axis=0)
@@ -535,6 +648,18 @@ minimum(tie, 2)
 logaddexp(x, v)
 atan2(x, y)
 atan2(0.0, x)
+copysign(x, y - 1)
+copysign(i, -0.5)
+hypot(x, y)
+hypot(i, 2)
+nextafter(x, y)
+signbit(x - 1)
+bitwise_left_shift(i, 3)
+bitwise_left_shift(u8, 1)
+bitwise_right_shift(i8, 2)
+i << 2
+i >> 1
+1 << u8 // 40
 sign(x)
 round(x * 10)
 round(2.5 + i)
@@ -550,6 +675,114 @@ logical_xor(i, b)
 positive(i8)
 square(i8)
 reciprocal(y)
+zeros((2, 3), "float32")
+ones(3, "int8")
+full((2, 3), i8 == 0)
+full((2, 3), 7)
+full(2, 1, dtype="bool")
+zeros_like(i8)
+ones_like(x, dtype="bool")
+full_like(x, v)
+arange(5)
+arange(2, 11, 3)
+arange(5, 1, -2)
+arange(0, 1, 0.25, dtype="float64")
+arange(3, dtype="uint8")
+linspace(-1, 2, 7, dtype="float64")
+linspace(0, 1, 4, endpoint=False, dtype="float64")
+linspace(0, 1, 0, dtype="float64")
+eye(3, dtype="float64")
+eye(2, 4, k=1, dtype="int64")
+eye(4, 2, k=-9, dtype="bool")
+tril(x)
+tril(x, k=-1)
+tril(b)
+triu(x, k=1)
+triu(i8, k=-1)
+tile(x, 2)
+tile(v, (2, 1, 3))
+tile(x, (2, 0))
+tile(s, 3)
+repeat(x, 2)
+repeat(x, 3, axis=1)
+repeat(x, 0, axis=-1)
+roll(x, 2)
+roll(x, -1, axis=1)
+roll(x, (1, -5), axis=(0, 2))
+roll(x, 1, axis=(0, 1))
+roll(e, 1, axis=0)
+moveaxis(x, 0, -1)
+moveaxis(x, (0, 2), (1, 0))
+swapaxes(x, 0, -1)
+matrix_transpose(x)
+unstack(x)
+unstack(x, axis=1)
+unstack(e)
+vecdot(x, v)
+vecdot(x, y, axis=-2)
+outer(v, w)
+outer(w, i[0])
+tensordot(x, a, axes=0)
+tensordot(x, a, axes=((1, 2), (2, 1)))
+tensordot(x, v, axes=1)
+tensordot(x, y, axes=3)
+tensordot(x, w, axes=([1], [0]))
+tensordot(x, w, axes=(1, 0))
+einsum("bij,bjk->bik", x, a)
+einsum("bij,bjk->ki", x, a)
+einsum("bij,bjk", x, a)
+einsum("bij->jb", x)
+einsum("bij->", x)
+einsum("ba", x[0])
+einsum("i,j->ij", v, w)
+einsum("i,i", v, v)
+einsum("bij,bij->b", x, y)
+einsum("bij,j,i->b", x, v, w)
+einsum("...j,j->...", x, v)
+einsum("...ij,...jk", x, a[:1])
+einsum("i...->...", x)
+einsum("b...j, b...j -> b...", x, y)
+einsum("...,...->...", x, v)
+einsum("ij,jk->ik", i, i.T)
+std(x)
+std(x, axis=(0, 2), correction=1, keepdims=True)
+std(i)
+any(x > 1.5, axis=1)
+any(b)
+any(e, axis=0)
+all(x > -1.9, axis=-1, keepdims=True)
+all(i)
+all(e)
+all(tie)
+count_nonzero(i)
+count_nonzero(b, axis=0)
+count_nonzero(x, axis=(0, 1), keepdims=True)
+argmin(x)
+argmin(i8, axis=1)
+argmin(u8, axis=0, keepdims=True)
+argmin(b, axis=1)
+argmin(tie, axis=0)
+diff(x)
+diff(x, axis=0)
+diff(x, axis=1, n=2)
+diff(v, n=9)
+diff(b)
+diff(i8)
+cumsum(x)
+cumsum(x, axis=1)
+cumsum(i8, axis=0)
+cumsum(u8)
+cumsum(b, axis=-1)
+cumsum(x, axis=0, dtype="float32")
+cumsum(e, axis=0)
+cumsum(tie, axis=1)
+cumprod(x, axis=-1)
+cumprod(i8, axis=1)
+cumprod(tie)
+cumulative_sum(v)
+cumulative_sum(x, axis=1, include_initial=True)
+cumulative_prod(x, axis=2)
+cumulative_prod(i, axis=0, include_initial=True)
 exp(i8)
 exp(i)
 sqrt(u8)
@@ -651,6 +884,73 @@ def test_mean_and_variance_of_float16_do_not_overflow():
     x[::2] = -300
     assert evaluate(ops.mean, np.full(4096, 100, np.float16)) == 100
     assert evaluate(ops.var, x) == 40000
+
+
+# Of functions of float16 that need more than its range or precision on the way; an input for each.
+ROW = np.array([[1000, -1000, 3, 5], [300, 280, -310, 200], [1, 2, 3, 4]], np.float16)
+NEAR = (2048 + 2 * np.arange(12).reshape(3, 4)).astype(np.float16)
+WIDE = {
+    "layer_norm": (lambda x: ops.layer_norm(x, (4,)), ROW),
+    "layer_norm with weights": (lambda x: ops.layer_norm(x, (4,), x[2], x[2]), ROW),
+    "layer_norm of near numbers": (lambda x: ops.layer_norm(x, (4,)), NEAR),
+    "var": (lambda x: ops.var(x, 1) / 1000, ROW / 10),
+    "var of near numbers": (lambda x: ops.var(x, 1), NEAR),
+    "logsumexp": (ops.logsumexp, np.zeros(100_000, np.float16)),
+    "softmax": (lambda x: ops.softmax(x, 1), ROW / 8),
+    "log_softmax": (lambda x: ops.log_softmax(x, 1), ROW / 8),
+    "mse_loss": (lambda x: ops.mse_loss(x, x[::-1]) / 1000, ROW / 4),
+    "local_response_norm": (lambda x: ops.local_response_norm(x[None], 2, 0.1, 0.75, 1.0), ROW),
+    "batch_norm": (lambda x: ops.batch_norm_with_statistics(x)[0], ROW / 10),
+    "prod": (lambda x: ops.prod(x, 1), np.array([[300, 300, 1e-3, 1e-2]], np.float16)),
+    "avg_pool2d": (lambda x: ops.avg_pool2d(x, 8, 1), np.full((1, 1, 9, 9), 2000, np.float16)),
+    "max_pool2d": (lambda x: ops.max_pool2d(x, 4, 1), np.eye(7, dtype=np.float16)[None, None]),
+    "take": (lambda x: ops.take(x, np.zeros(5000, int), 0), ROW),
+    "softplus": (ops.softplus, np.linspace(-16, 24, 81, dtype=np.float16)),
+    "sigmoid": (ops.sigmoid, np.linspace(-16, 16, 65, dtype=np.float16)),
+    "silu": (ops.silu, np.linspace(-16, 16, 65, dtype=np.float16)),
+}
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["value", "gradient"])
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16], ids=str)
+@pytest.mark.parametrize("name", WIDE)
+def test_floats_of_16_bits_are_reduced_in_float32(name, dtype, gradient):
+    fn, x = WIDE[name]
+    x = x.astype(dtype)
+
+    def computed(x):
+        y = fn(x)
+        weights = (np.arange(y.size) ** 2 % 11 + 1).reshape(y.shape) / 8
+        return mg.grad(ops.sum(y * weights.astype(x.dtype)), [x])[0] if gradient else y
+
+    with np.errstate(under="ignore"):
+        got, want = evaluate(computed, x), evaluate(computed, x.astype(F64))
+    assert got.dtype == dtype
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    near = 8 * eps * np.abs(want).max()
+    np.testing.assert_allclose(got.astype(F64), want, rtol=8 * eps, atol=near)
+
+
+def normal_tail(x):
+    """Return the normal distribution function, to the last bits of float64."""
+    return np.array([0.5 * math.erfc(-v * math.sqrt(0.5)) for v in x])
+
+
+def sigmoid_tail(x):
+    return 1 / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize(("form", "tail"), [("none", normal_tail), ("tanh", sigmoid_tail)])
+def test_gelu_is_as_accurate_in_its_tail_as_anywhere(form, tail, device, level):
+    x = np.linspace(-8, 8, 1601, dtype=F32)
+    given = mg.input("x", x.shape)
+    function = mg.comp_graph(device, {"graph_opt_level": level}).compile(
+        [given], ops.gelu(given, form)
+    )
+    wide = x.astype(F64)
+    np.testing.assert_allclose(function(x), wide * tail(wide), rtol=3e-5)
 
 
 def test_fma_rounds_once():
@@ -808,16 +1108,47 @@ ERRORS = [
     (ShapeError, "layer_norm", lambda: ops.layer_norm(X, 3, weight=np.ones(2))),
     (ShapeError, "local_response_norm", lambda: ops.local_response_norm(X, 2)),
     (DTypeError, "local_response_norm", lambda: ops.local_response_norm(IMAGE.astype("int8"), 2)),
-    (GraphError, "local_response_norm", lambda: ops.local_response_norm(IMAGE, 0)),
+    (ShapeError, "local_response_norm", lambda: ops.local_response_norm(IMAGE, 0)),
     (ShapeError, "softmax", lambda: ops.softmax(X, 2)),
     (ShapeError, "log_softmax", lambda: ops.log_softmax(X[:, :0])),
     (ShapeError, "cross_entropy", lambda: ops.cross_entropy(X, I)),
     (DTypeError, "cross_entropy", lambda: ops.cross_entropy(X, X[:, 0])),
     (ShapeError, "mse_loss", lambda: ops.mse_loss(X, X[0])),
     (GraphError, "gelu", lambda: ops.gelu(X, "fast")),
+    (ShapeError, "take_along_axis", lambda: ops.take_along_axis(X, I[:1])),
+    (ShapeError, "zeros", lambda: ops.zeros(-1)),
+    (DTypeError, "full", lambda: ops.full(2, "text")),
+    (ShapeError, "arange", lambda: ops.arange(0, 1, 0)),
+    (ShapeError, "arange", lambda: ops.arange(float("inf"))),
+    (ShapeError, "linspace", lambda: ops.linspace(0, 1, -1)),
+    (ShapeError, "eye", lambda: ops.eye(2**40, 2**40)),
+    (ShapeError, "tril", lambda: ops.tril(X[0])),
+    (ShapeError, "tile", lambda: ops.tile(X, -1)),
+    (ShapeError, "repeat", lambda: ops.repeat(X, -1)),
+    (ShapeError, "roll", lambda: ops.roll(X, (1, 2, 3), (0, 1))),
+    (ShapeError, "moveaxis", lambda: ops.moveaxis(X, (0, 1), 0)),
+    (ShapeError, "swapaxes", lambda: ops.swapaxes(X, 0, 2)),
+    (ShapeError, "matrix_transpose", lambda: ops.matrix_transpose(X[0])),
+    (ShapeError, "unstack", lambda: ops.unstack(X, 2)),
+    (ShapeError, "flatten", lambda: ops.flatten(X, 1, 0)),
+    (ShapeError, "vecdot", lambda: ops.vecdot(X, X[0, :2])),
+    (ShapeError, "outer", lambda: ops.outer(X, X)),
+    (ShapeError, "tensordot", lambda: ops.tensordot(X, X, 1)),
+    (ShapeError, "tensordot", lambda: ops.tensordot(X, X, -1)),
+    (GraphError, "einsum", lambda: ops.einsum("ii", X[:, :2])),
+    (GraphError, "einsum", lambda: ops.einsum("ij->k", X)),
+    (GraphError, "einsum", lambda: ops.einsum("i1", X)),
+    (GraphError, "einsum", lambda: ops.einsum("ij,jk", X)),
+    (ShapeError, "einsum", lambda: ops.einsum("ijk", X)),
+    (ShapeError, "einsum", lambda: ops.einsum("ij,ik->jk", X, X.T)),
+    (GraphError, "norm", lambda: ops.norm(X, 3)),
+    (ShapeError, "norm", lambda: ops.norm(X[:0], float("inf"))),
+    (ShapeError, "argmin", lambda: ops.argmin(X[:, :0], 1)),
+    (ShapeError, "cumulative_sum", lambda: ops.cumulative_sum(X)),
+    (ShapeError, "cumsum", lambda: ops.cumsum(X, 2)),
     (GraphError, "dropout", lambda: ops.dropout(X, 1.5)),
     (DTypeError, "random_normal", lambda: ops.random_normal((2,), dtype="int32")),
-    (GraphError, "random_uniform", lambda: ops.random_uniform((-1,))),
+    (ShapeError, "random_uniform", lambda: ops.random_uniform((-1,))),
 ]
 
 
@@ -868,8 +1199,9 @@ PUBLIC = {name: fn for name, fn in vars(ops).items() if callable(fn) and inspect
 
 
 def test_every_public_function_is_a_builder_with_a_docstring():
+    made = builder(lambda: None).__code__
     for name, fn in PUBLIC.items():
-        assert fn.__code__ is builder(len).__code__, f"{name} is no builder"
+        assert fn.__code__ is made, f"{name} is no builder"
         assert fn.__name__ == name
         assert fn.__doc__, f"{name} has no docstring"
 

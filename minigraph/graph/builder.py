@@ -1,4 +1,4 @@
-"""The functions that users build expressions with: their errors, and those that a class makes."""
+"""The functions that users build expressions with: what they take, and what their errors say."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
+from minigraph.arguments import Signature
 from minigraph.errors import GraphError, located
-from minigraph.graph import Node, Op, here
+from minigraph.graph.location import here
+from minigraph.graph.node import Node, Op
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def builder(fn: Callable[P, R]) -> Callable[P, R]:
-    """Make errors of a function that builds nodes say what was being built, of what, and where."""
+    """Return a function that builds nodes, with its arguments checked by its signature.
+
+    Errors say what was being built, of what, and where.
+    """
+    signature = Signature(fn)
 
     @functools.wraps(fn)
     def build(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return fn(*args, **kwargs)
+            positional, named = signature.parse(args, kwargs)
+            return fn(*positional, **named)
         except GraphError as error:
             operands = _nodes((*args, *kwargs.values()))
             raise located(error, fn.__name__, operands, here()) from None
+        except MemoryError as error:
+            text = GraphError(f"the memory does not suffice ({error})")
+            operands = _nodes((*args, *kwargs.values()))
+            raise located(text, fn.__name__, operands, here()) from error
 
     return build
 

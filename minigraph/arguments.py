@@ -1,0 +1,297 @@
+"""What functions take: their annotations say it, and `checked` makes sure of it.
+
+`int`, `float`, `bool`, `str` and `Literal[...]` stand for kinds of arguments, `X | None` for a kind
+or None, and `Annotated[X, kind]` for a kind of its own.  Any other annotation is not checked.
+
+A function gets its arguments parsed: where a `float` is asked for, NumPy's and torch's numbers and
+arrays without axes arrive as Python's float.  A GraphError names the argument that is wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import operator
+import os
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar, Union, cast
+
+from minigraph.errors import GraphError, ShapeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+LONGEST = 80  # characters of a value in a message
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What an argument may be.
+
+    takes  in words: "p is None; it takes a number"
+    parse  returns an argument as functions get it; any ValueError, TypeError or OverflowError means
+           that it is none of the kind, and a GraphError says why
+    error  the class of the error
+    quick  types whose values need no parsing
+    unset  whether None stands for the parameter's default
+    """
+
+    takes: str
+    parse: Callable[[Any], Any]
+    error: type[GraphError] = GraphError
+    quick: frozenset[type] = frozenset()
+    unset: bool = False
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return `value` parsed; an error that names the argument if it is none of the kind."""
+        try:
+            return self.parse(value)
+        except GraphError as error:
+            raise type(error)(f"{name}: {error}") from None
+        except (TypeError, ValueError, OverflowError):
+            raise self.error(f"{name} is {shown(value)}; it takes {self.takes}") from None
+
+
+def shown(value: Any) -> str:
+    """Return a value in one short line, whatever it is."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of a class that we do not know; and an int may have too many digits
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+# ---------------------------------------------------------------- kinds
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's and torch's numbers, and arrays without axes, as Python's."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is int:
+        return float(value)
+    value = _plain(value)
+    if not isinstance(value, numbers.Real):
+        raise TypeError
+    return float(value)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is int:
+        return value
+    return operator.index(_plain(value))
+
+
+def one_or_several(value: Any) -> int | tuple[int, ...]:
+    """Return an integer, or the integers of a sequence or an array as a tuple."""
+    if type(value) not in (tuple, list):  # else it takes less time
+        several = isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1
+        if not several or isinstance(value, str | bytes):
+            return _integer(value)
+    return tuple(map(_integer, value))
+
+
+def integers(value: Any) -> tuple[int, ...]:
+    """Return an integer, or the integers of a sequence or an array, as a tuple."""
+    given = one_or_several(value)
+    return (given,) if isinstance(given, int) else given
+
+
+def _scalar(value: Any) -> int | float:
+    value = _plain(value)
+    return int(value) if isinstance(value, numbers.Integral) else _number(value)
+
+
+def _flag(value: Any) -> bool:
+    value = _plain(value)
+    if not isinstance(value, int) or value not in (0, 1):
+        raise TypeError
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    value.encode()  # what no file and no report can hold is refused here
+    return value
+
+
+def _name(value: Any) -> str:
+    if not value:
+        raise TypeError
+    return _text(value)
+
+
+def _path(value: Any) -> str:
+    path = os.fspath(value)
+    if not isinstance(path, str):
+        raise TypeError
+    return path
+
+
+def at_least(least: int, error: type[GraphError] = GraphError, most: int | None = None) -> Kind:
+    """Return the kind of integers that are not below `least`, nor above `most`."""
+
+    def parse(value: Any) -> int:
+        number = _integer(value)
+        if number < least or (most is not None and number > most):
+            raise ValueError
+        return number
+
+    interval = f">= {least}" if most is None else f"from {least} to {most}"
+    return Kind(f"an integer {interval}", parse, error)
+
+
+def one_of(*options: str) -> Kind:
+    """Return the kind of these texts."""
+
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or value not in options:
+            raise ValueError
+        return value
+
+    return Kind(" or ".join(f'"{option}"' for option in options), parse)
+
+
+def optional(kind: Kind) -> Kind:
+    """Return the kind that is `kind` or None."""
+
+    def parse(value: Any) -> Any:
+        return None if value is None else kind.parse(value)
+
+    return Kind(f"{kind.takes} or None", parse, kind.error, kind.quick | {type(None)})
+
+
+NUMBER = Kind("a number", _number, quick=frozenset({float}))
+PLAIN: dict[Any, Kind] = {
+    int: Kind("an integer", _integer),
+    float: NUMBER,
+    bool: Kind("True or False", _flag, quick=frozenset({bool})),
+    str: Kind("a string", _text),
+}
+
+Axis = Annotated[int, Kind("an integer", _integer, ShapeError, quick=frozenset({int}))]
+Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, ShapeError)]
+Sections = Annotated[Any, Kind("an integer or a sequence of them", one_or_several, ShapeError)]
+Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
+Name = Annotated[str, Kind("a non-empty string", _name)]
+FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
+Size = Annotated[int, at_least(0, ShapeError)]
+Seed = Annotated[int, at_least(0)]
+Count = Annotated[int, at_least(1, ShapeError)]
+
+
+def kind_of(annotation: Any) -> Kind | None:
+    """Return the kind that an annotation stands for, None if it is not checked."""
+    if annotation in PLAIN:
+        return PLAIN[annotation]
+    origin, given = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return next((part for part in given if isinstance(part, Kind)), None)
+    if origin is Literal:
+        return one_of(*given)
+    if origin in (Union, types.UnionType):
+        kinds = [kind_of(part) for part in given if part is not types.NoneType]
+        if len(kinds) == 1 < len(given) and kinds[0]:
+            return optional(kinds[0])
+    return None
+
+
+# ---------------------------------------------------------------- functions
+
+
+class _Anything(frozenset[type]):
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+ANYTHING = _Anything()
+
+
+class Signature:
+    """The kinds of a function's parameters, whose defaults it parses once."""
+
+    def __init__(self, fn: Any) -> None:
+        parameters = inspect.signature(fn).parameters
+        self.kinds = {name: _kind(p, fn.__globals__) for name, p in parameters.items()}
+        if fn.__defaults__:
+            names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+            named = zip(names[-len(fn.__defaults__) :], fn.__defaults__, strict=True)
+            fn.__defaults__ = tuple(self._default(name, value) for name, value in named)
+        if fn.__kwdefaults__:
+            named = fn.__kwdefaults__.items()
+            fn.__kwdefaults__ = {name: self._default(name, value) for name, value in named}
+        self._names = [
+            name
+            for name, p in parameters.items()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        kinds = [self.kinds[name] for name in self._names]
+        self._quick = [ANYTHING if kind is None else kind.quick for kind in kinds]
+
+    def _default(self, name: str, value: Any) -> Any:
+        kind = self.kinds[name]
+        return value if kind is None or value is None else kind.check(name, value)
+
+    def parse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Parsed:
+        """Return the arguments parsed.  How many there are, and their names, Python checks."""
+        for value, quick in zip(args, self._quick):  # noqa: B905 - faster; there may be too many
+            if type(value) not in quick:
+                args = self._positional(args)
+                break
+        if kwargs:
+            kwargs = {name: self._named(name, value) for name, value in kwargs.items()}
+        return args, kwargs
+
+    def _positional(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        named = zip(self._names, args, strict=False)
+        return (*(self._named(*each) for each in named), *args[len(self._names) :])
+
+    def _named(self, name: str, value: Any) -> Any:
+        kind = self.kinds.get(name)
+        return value if kind is None or type(value) in kind.quick else kind.check(name, value)
+
+
+def _kind(parameter: inspect.Parameter, names: dict[str, Any]) -> Kind | None:
+    annotation, default = parameter.annotation, parameter.default
+    kind = kind_of(eval(annotation, names) if isinstance(annotation, str) else annotation)
+    if kind is None or not kind.unset or default is parameter.empty:
+        return kind
+    return replace(kind, parse=lambda value: kind.parse(default if value is None else value))
+
+
+Parsed = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+def checked(fn: F) -> F:
+    """Return a function that checks its arguments; of a class, let `__init__` do so.
+
+    Errors begin with the name of the function, or of the class.
+    """
+    if isinstance(fn, type):
+        fn.__init__ = _checked(fn.__init__, fn.__qualname__)  # type: ignore[misc]
+        return cast(F, fn)
+    return _checked(fn, fn.__qualname__.removesuffix(".__init__"))
+
+
+def _checked(fn: F, what: str) -> F:
+    signature = Signature(fn)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            positional, named = signature.parse(args, kwargs)
+        except GraphError as error:
+            raise type(error)(f"{what}: {error}") from None
+        try:
+            return fn(*positional, **named)
+        except MemoryError as error:
+            raise GraphError(f"{what}: the memory does not suffice ({error})") from error
+
+    return cast(F, call)

@@ -1,0 +1,131 @@
+"""Arrays that are known when the graph is built."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minigraph.arguments import Scalar, Size, shown
+from minigraph.errors import ShapeError
+from minigraph.graph import Array, DTypeLike, Node, Operand, Sizes, as_node, builder, constant
+from minigraph.ops.comparison import where
+from minigraph.ops.elementwise import as_operand
+from minigraph.ops.shape import broadcast_to, matrices
+
+
+@builder
+def full(shape: Sizes, fill_value: Operand, dtype: DTypeLike | None = None) -> Node:
+    """Return `fill_value` broadcast to `shape`; without `dtype` a Python float gives float32."""
+    if dtype is None:
+        dtype = np.dtype(np.float32) if type(fill_value) is float else as_node(fill_value).dtype
+    return broadcast_to(as_operand(fill_value, dtype), shape)
+
+
+@builder
+def zeros(shape: Sizes, dtype: DTypeLike = "float32") -> Node:
+    """Return zeros."""
+    return full(shape, 0, dtype)
+
+
+@builder
+def ones(shape: Sizes, dtype: DTypeLike = "float32") -> Node:
+    """Return ones."""
+    return full(shape, 1, dtype)
+
+
+@builder
+def full_like(x: Operand, fill_value: Operand, dtype: DTypeLike | None = None) -> Node:
+    """Return `fill_value` in the shape of x, and in its dtype if `dtype` is None."""
+    x = as_node(x)
+    return full(x.shape, fill_value, x.dtype if dtype is None else dtype)
+
+
+@builder
+def zeros_like(x: Operand, dtype: DTypeLike | None = None) -> Node:
+    """Return zeros in the shape of x, and in its dtype if `dtype` is None."""
+    return full_like(x, 0, dtype)
+
+
+@builder
+def ones_like(x: Operand, dtype: DTypeLike | None = None) -> Node:
+    """Return ones in the shape of x, and in its dtype if `dtype` is None."""
+    return full_like(x, 1, dtype)
+
+
+@builder
+def arange(
+    start: Scalar, stop: Scalar | None = None, step: Scalar = 1, dtype: DTypeLike | None = None
+) -> Node:
+    """Return the numbers from `start` up to, without, `stop`; of one number, from 0 up to it.
+
+    Without `dtype` integers give int64 and floats float32.
+    """
+    if stop is None:
+        start, stop = 0, start
+    ends = (start, stop, step)
+    if dtype is None:
+        whole = all(isinstance(end, int) for end in ends)
+        dtype = np.dtype(np.int64 if whole else np.float32)
+    try:
+        if step == 0 or not all(map(math.isfinite, ends)):
+            raise ValueError("there is no last number")
+        return _converted(np.arange(*ends), dtype)
+    except (ValueError, OverflowError) as error:
+        raise ShapeError(f"the numbers in steps of {shown(step)}: {error}") from None
+
+
+@builder
+def linspace(
+    start: float,
+    stop: float,
+    num: Size,
+    dtype: DTypeLike = "float32",
+    endpoint: bool = True,
+) -> Node:
+    """Return `num` evenly spaced numbers from `start` to `stop`, or not quite to it."""
+    if not (math.isfinite(start) and math.isfinite(stop)):
+        raise ShapeError(f"no numbers lead from {start} to {stop}")
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _converted(np.linspace(start, stop, num, endpoint), dtype)
+    except (ValueError, OverflowError, IndexError) as error:
+        raise ShapeError(f"num is {num}: {error}") from None
+
+
+@builder
+def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike = "float32") -> Node:
+    """Return zeros (n_rows, n_cols) with ones on the diagonal that is `k` above the main one.
+
+    Without `n_cols` it is square.
+    """
+    columns = n_rows if n_cols is None else n_cols
+    on = _below(n_rows, columns, k) & ~_below(n_rows, columns, k - 1)
+    return constant(on.astype(dtype))
+
+
+@builder
+def tril(x: Operand, k: int = 0) -> Node:
+    """Return matrices x (..., rows, columns) with zeros above diagonal `k`."""
+    x = matrices(x)
+    return where(_below(x.shape[-2], x.shape[-1], k), x, zeros((), x.dtype))
+
+
+@builder
+def triu(x: Operand, k: int = 0) -> Node:
+    """Return matrices x (..., rows, columns) with zeros below diagonal `k`."""
+    x = matrices(x)
+    return where(_below(x.shape[-2], x.shape[-1], k - 1), zeros((), x.dtype), x)
+
+
+def _below(rows: int, columns: int, k: int) -> Array:
+    """Return where a matrix is on or below its diagonal `k`."""
+    if rows * columns > np.iinfo(np.int64).max:
+        raise ShapeError(f"{rows} x {columns} elements are too many")
+    return np.arange(columns) <= np.arange(rows)[:, None] + max(-rows - 1, min(k, columns))
+
+
+def _converted(array: Array, dtype: Any) -> Node:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return constant(array.astype(dtype))

@@ -1,0 +1,212 @@
+"""Functions of all elements along axes, made of simpler ones."""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+import numpy as np
+
+from minigraph.arguments import Axis, Integers, Scalar, Size
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import BOOL, DTypeLike, Node, Operand, as_node, builder
+from minigraph.ops.arithmetic import Abs, Sqrt
+from minigraph.ops.comparison import where
+from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.reduction import Max, Min, Sum, argmax, var
+from minigraph.ops.shape import (
+    normalize_axes,
+    normalize_axis,
+    pad,
+    reshape,
+    squeeze,
+)
+
+
+def _root(x: Node) -> Node:
+    """Return the square root of numbers >= 0, whose gradient is 0 at 0, as PyTorch has it."""
+    is_zero = x == 0
+    return where(is_zero, 0, Sqrt.of(where(is_zero, 1, x)))
+
+
+def _kept(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
+    return y if keepdims else squeeze(y, axes)
+
+
+@builder
+def std(
+    x: Operand, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
+) -> Node:
+    """Return the standard deviation over `axis`: the root of `var`.  Its gradient at 0 is 0."""
+    x = as_node(x)
+    y = _root(var(widened(x), axis, correction, keepdims))
+    return y.astype(x.dtype) if kind(x.dtype) == "f" else y
+
+
+@builder
+def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return the norm of vectors along `axis`; None: of x flattened.
+
+    `ord` is 1, 2, infinity (the largest magnitude), -infinity (the smallest) or 0 (how many are not
+    0).  The gradient of 2 is 0 where the norm is 0.
+    """
+    x = as_node(x)
+    if kind(x.dtype) != "f":
+        x = x.astype("float64")
+    axes = normalize_axes(axis, x.ndim)
+    wide = widened(x)
+    match ord:
+        case 2:
+            y = _root(Sum(axes)(wide * wide))
+        case 1:
+            y = Sum(axes)(Abs.of(wide))
+        case 0:
+            y = Sum(axes)((wide != 0).astype(wide.dtype))
+        case math.inf:
+            y = Max(axes)(Abs.of(wide))
+        case _ if ord == -math.inf:
+            y = Min(axes)(Abs.of(wide))
+        case _:
+            raise GraphError(f"ord is {ord}; it takes 0, 1, 2 or an infinity")
+    return _kept(y.astype(x.dtype), axes, keepdims)
+
+
+def _truth(x: Operand) -> Node:
+    x = as_node(x)
+    return x if x.dtype == BOOL else x != 0
+
+
+@builder
+def any(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return whether an element along `axis` is not 0; False of none."""
+    x = _truth(x)
+    axes = normalize_axes(axis, x.ndim)
+    return _kept(Sum(axes)(x) > 0, axes, keepdims)
+
+
+@builder
+def all(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return whether no element along `axis` is 0; True of none."""
+    x = _truth(x)
+    axes = normalize_axes(axis, x.ndim)
+    return _kept(Sum(axes)(~x) == 0, axes, keepdims)
+
+
+@builder
+def count_nonzero(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return how many elements along `axis` are not 0, as int64."""
+    x = _truth(x)
+    axes = normalize_axes(axis, x.ndim)
+    return _kept(Sum(axes)(x), axes, keepdims)
+
+
+@builder
+def argmin(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node:
+    """Return the int64 index of the first smallest element along `axis`; None: of x flattened.
+
+    A NaN counts as smallest.
+    """
+    x = as_node(x)
+    if not (x.size if axis is None else x.shape[normalize_axis(axis, x.ndim)]):
+        raise ShapeError(f"argmin over axis {axis} of shape {x.shape}: no elements")
+    return argmax(-x if kind(x.dtype) == "f" else ~x, axis, keepdims)
+
+
+@builder
+def diff(x: Operand, axis: Axis = -1, n: Size = 1) -> Node:
+    """Return each element along `axis` less the one before it, `n` times.
+
+    Of bool, whether the two differ.
+    """
+    x = as_node(x)
+    axis = normalize_axis(axis, x.ndim)
+    for _ in range(min(n, x.shape[axis])):
+        last, first = _after(x, axis, 1), _before(x, axis, 1)
+        x = last != first if x.dtype == BOOL else last - first
+    return x
+
+
+def _after(x: Node, axis: int, count: int) -> Node:
+    """Return x without the first `count` elements along `axis`."""
+    return x[(builtins.slice(None),) * axis + (builtins.slice(count, None),)]
+
+
+def _before(x: Node, axis: int, count: int) -> Node:
+    """Return x without the last `count` elements along `axis`."""
+    stop = max(x.shape[axis] - count, 0)
+    return x[(builtins.slice(None),) * axis + (builtins.slice(0, stop),)]
+
+
+def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
+    """Return what each element and all before it make, along `axis` (None: of x flattened).
+
+    Each of log2(n) steps doubles how many elements are in each result, so rounding errors do not
+    grow with n as they do in a loop.
+    """
+    x = as_node(x)
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    axis = normalize_axis(axis, x.ndim)
+    result = Sum((axis,)).result(x.dtype) if dtype is None else np.dtype(dtype)
+    y = widened(x.astype(result))
+    distance = 1
+    while distance < x.shape[axis]:
+        widths = tuple((distance * (a == axis), 0) for a in range(x.ndim))
+        before = pad(_before(y, axis, distance), widths, int(product))
+        y = y * before if product else y + before
+        distance *= 2
+    return y.astype(result)
+
+
+@builder
+def cumsum(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
+    """Return the sums of each element and all before it along `axis`; None: of x flattened."""
+    return _accumulated(x, axis, dtype, product=False)
+
+
+@builder
+def cumprod(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
+    """Return the products of each element and all before it along `axis`; None: of x flattened."""
+    return _accumulated(x, axis, dtype, product=True)
+
+
+@builder
+def cumulative_sum(
+    x: Operand,
+    axis: Axis | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Node:
+    """Return the sums of each element and all before it along `axis`, which only a vector may omit.
+
+    With `include_initial` a 0 comes first.
+    """
+    return _with_initial(x, axis, dtype, include_initial, product=False)
+
+
+@builder
+def cumulative_prod(
+    x: Operand,
+    axis: Axis | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Node:
+    """Return the products of each element and all before it along `axis`, as `cumulative_sum`.
+
+    With `include_initial` a 1 comes first.
+    """
+    return _with_initial(x, axis, dtype, include_initial, product=True)
+
+
+def _with_initial(
+    x: Operand, axis: Axis | None, dtype: DTypeLike | None, include_initial: bool, product: bool
+) -> Node:
+    x = as_node(x)
+    if axis is None and x.ndim != 1:
+        raise ShapeError(f"axis is None; shape {x.shape} needs one")
+    y = _accumulated(x, axis, dtype, product)
+    if not include_initial:
+        return y
+    at = normalize_axis(axis or 0, y.ndim)
+    widths = tuple((int(a == at), 0) for a in range(y.ndim))
+    return pad(y, widths, int(product))

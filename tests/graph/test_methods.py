@@ -1,0 +1,78 @@
+"""Methods of expressions, and what is said of those that only arrays with values have."""
+
+import copy
+
+import numpy as np
+import pytest
+from samples import real
+
+import minigraph as mg
+from minigraph import GraphError, ops
+from minigraph.graph import Graph, Node
+
+X = mg.input("x", (2, 3, 4), "float64")
+VALUE = real(2, 3, 4, low=0.5)
+
+SAME = {
+    "exp": (X.exp(), np.exp(VALUE)),
+    "abs": ((-X).abs(), VALUE),
+    "var": (X.var(axis=1, correction=1), VALUE.var(1, ddof=1)),
+    "std": (X.std(1, keepdims=True), VALUE.std(1, keepdims=True)),
+    "argmin": (X.argmin(-1), VALUE.argmin(-1)),
+    "flatten": (X.flatten(1), VALUE.reshape(2, 12)),
+    "squeeze": (X[:1].squeeze(0), VALUE[0]),
+    "unsqueeze": (X.unsqueeze(-1), VALUE[..., None]),
+    "view": (X.view(4, -1), VALUE.reshape(4, 6)),
+    "permute": (X.permute(2, 0, 1), VALUE.transpose(2, 0, 1)),
+    "permute-tuple": (X.permute((2, 0, 1)), VALUE.transpose(2, 0, 1)),
+    "cumsum": (X.cumsum(0), VALUE.cumsum(0)),
+    "clip": (X.clip(max=1), VALUE.clip(max=1)),
+    "detach": (X.detach(), VALUE),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_methods_are_the_functions_of_ops(name):
+    node, want = SAME[name]
+    np.testing.assert_allclose(Graph((X,), (node,))(VALUE)[0], want, rtol=1e-13, strict=True)
+
+
+def test_every_method_names_a_function_of_ops():
+    for name in ("exp", "log_softmax", "triu", "take", "relu"):
+        assert getattr(Node, name).__name__ in vars(ops)
+
+
+def test_a_detached_expression_passes_no_gradient():
+    (dx,) = mg.grad((X.detach() * X).sum(), [X])
+    np.testing.assert_array_equal(Graph((X,), (dx,))(VALUE)[0], VALUE)
+
+
+@pytest.mark.parametrize(
+    ("eager", "instead"),
+    [
+        (lambda x: x.item(), "compile"),
+        (lambda x: x.numpy(), "compile"),
+        (lambda x: x.backward(), "mg.grad"),
+        (lambda x: x.to("cuda"), "mg.comp_graph\\(device="),
+        (lambda x: x.cpu(), "mg.comp_graph\\(device="),
+        (lambda x: x.float(), "astype"),
+        (lambda x: x.dim(), "ndim"),
+        (lambda x: x.nonsense, "no attribute 'nonsense'"),
+    ],
+)
+def test_what_only_values_have_says_what_to_do_instead(eager, instead):
+    with pytest.raises(AttributeError, match=instead) as caught:
+        eager(X)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("convert", [float, int, complex])
+def test_an_expression_is_no_number(convert):
+    with pytest.raises(GraphError, match="compile"):
+        convert(X.sum())
+
+
+def test_a_parameter_still_has_its_value_and_can_be_copied():
+    w = mg.Parameter(np.ones(2))
+    np.testing.assert_array_equal(copy.deepcopy(w).numpy(), np.ones(2))
+    assert not hasattr(X, "item")
