@@ -1,19 +1,55 @@
 """Layers, with the arguments, initialisation and state names of `torch.nn`."""
 
 from minigraph.nn import init
-from minigraph.nn.conv import Conv2d, Linear
+from minigraph.nn.activation import (
+    ELU,
+    GELU,
+    Hardswish,
+    LeakyReLU,
+    LogSoftmax,
+    PReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Tanh,
+)
+from minigraph.nn.attention import MultiheadAttention, TransformerEncoderLayer
+from minigraph.nn.conv import Conv1d, Conv2d, ConvTranspose2d, Linear
+from minigraph.nn.embedding import Embedding
 from minigraph.nn.init import manual_seed
+from minigraph.nn.loss import (
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
 from minigraph.nn.module import Module, ModuleState, Sequential
-from minigraph.nn.normalization import BatchNorm2d, LayerNorm, LocalResponseNorm
+from minigraph.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    GroupNorm,
+    InstanceNorm2d,
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+)
 from minigraph.nn.stateless import (
     AdaptiveAvgPool2d,
     AvgPool2d,
     Dropout,
+    Dropout2d,
     Flatten,
-    Hardswish,
     Identity,
     MaxPool2d,
-    ReLU,
+    PixelShuffle,
+    UpsamplingNearest2d,
 )
 
 Buffer = ModuleState  # as torch calls it

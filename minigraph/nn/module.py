@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
+from minigraph.arguments import Name, checked
 from minigraph.errors import GraphError, located
 from minigraph.graph import Array, Node, Parameter, here
 from minigraph.graph.location import layer
 from minigraph.serialization import Incompatible, restore
 
 T = TypeVar("T")
+
+DEEPEST = 100  # modules in one another; calls of them and copies recurse
 
 _clock = itertools.count(1)
 
@@ -86,6 +89,8 @@ class Module:
         if isinstance(value, Parameter) and value.name == "parameter":
             value.rename(name)
         elif isinstance(value, Module):
+            if any(module is self for module in value.modules()):
+                raise GraphError(f"{type(self).__name__}: {name} would contain itself")
             value._name = name
             for path, parameter in value._state():
                 if parameter.name == path:  # else the user named it, or another parent did
@@ -93,6 +98,7 @@ class Module:
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
+        self._check_depth()
         # A copy takes part in no graph, and copying one would recurse as deep as it is.
         return {name: value for name, value in vars(self).items() if name != "_calls"}
 
@@ -129,10 +135,17 @@ class Module:
     def _children(self) -> list[tuple[str, Module]]:
         return [(name, part) for name, part in vars(self).items() if isinstance(part, Module)]
 
-    def _tree(self, path: str = "") -> Iterator[tuple[str, Module]]:
+    def _tree(self, path: str = "", depth: int = 0) -> Iterator[tuple[str, Module]]:
+        if depth > DEEPEST:
+            raise GraphError(f"{type(self).__name__}: modules are nested more than {DEEPEST} deep")
         yield path, self
         for name, child in self._children():
-            yield from child._tree(f"{path}.{name}" if path else name)
+            yield from child._tree(f"{path}.{name}" if path else name, depth + 1)
+
+    def _check_depth(self) -> None:
+        """Raise GraphError where a recursion through the modules would not end, or too deep."""
+        for _ in self._tree():
+            pass
 
     def _state(self) -> Iterator[tuple[str, Parameter]]:
         """Iterate over parameters and buffers in torch's order."""
@@ -145,6 +158,7 @@ class Module:
         """Return copies of the values of parameters and buffers, by torch's names."""
         return {name: p.numpy() for name, p in self._state()}
 
+    @checked
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Incompatible:
         """Set parameters and buffers from arrays, torch tensors or anything with `__array__`.
 
@@ -154,8 +168,37 @@ class Module:
         what = f"{type(self).__name__}.load_state_dict"
         return restore(what, dict(self._state()), state, strict)
 
+    @checked
+    def get_submodule(self, target: str) -> Module:
+        """Return the module at a path, such as "layer1.0", or GraphError; "" is this one."""
+        for path, module in self._tree():
+            if path == target:
+                return module
+        raise GraphError(f"{type(self).__name__} has no module at {target!r}")
+
+    @checked
+    def register_buffer(self, name: Name, value: Any) -> None:
+        """Set the attribute `name` to state that is not learnt, with this value; None: to None."""
+        state = value if value is None or isinstance(value, ModuleState) else ModuleState(value)
+        setattr(self, name, state)
+
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` on each module below this one, then on this one, which is returned."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
     # Training.
 
+    @checked
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Let optimizers take the parameters here and below, or not take them."""
+        for parameter in self.parameters():
+            parameter.trainable = requires_grad
+        return self
+
+    @checked
     def train(self, mode: bool = True) -> Self:
         """Let later calls build what training computes; with False, what evaluation does."""
         for module in self.modules():
@@ -206,6 +249,7 @@ class Module:
         return self.shown.format(**vars(self))
 
     def __repr__(self) -> str:
+        self._check_depth()
         extra = self.extra_repr()
         lines = [f"({name}): {child!r}" for name, child in self._children()]
         if not lines:

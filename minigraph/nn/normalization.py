@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from minigraph import ops
+from minigraph.arguments import Count, Size, checked
 from minigraph.errors import ShapeError
-from minigraph.graph import Node, Parameter, as_node
+from minigraph.graph import DType, Node, Parameter, Shape, Sizes, as_node
 from minigraph.nn import init
+from minigraph.nn.init import Weights
 from minigraph.nn.module import Module, ModuleState
-from minigraph.ops.shape import as_shape
 
 
-class BatchNorm2d(Module):
-    """Normalise images (n, num_features, h, w) per channel.
+class BatchNorm(Module):
+    """Normalise x (n, num_features, ...) per channel.
 
     In training by the statistics of the batch, which `updates()` mixes into the running ones; in
     evaluation by the running ones, as they are when the compiled function is called.
@@ -26,35 +25,39 @@ class BatchNorm2d(Module):
     track_running_stats  whether to have running statistics; else the batch's serve always
     """
 
+    ndims: ClassVar[tuple[int, ...]]
+    layout: ClassVar[str]
+
     running_mean: ModuleState | None
     running_var: ModuleState | None
     num_batches_tracked: ModuleState | None
 
     def __init__(
         self,
-        num_features: int,
+        num_features: Size,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         *,
         bias: bool = True,
-        dtype: Any = "float32",
+        dtype: Weights = "float32",
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        self.weight, self.bias = _weight_and_bias(self, (num_features,), affine, bias, dtype)
+        self.weight, self.bias = _weight_and_bias((num_features,), affine, bias, dtype)
         self.running_mean = self.running_var = self.num_batches_tracked = None
         if track_running_stats:
-            self.running_mean = ModuleState(np.zeros(num_features), dtype=dtype)
-            self.running_var = ModuleState(np.ones(num_features), dtype=dtype)
+            self.running_mean = ModuleState(init.full((num_features,), 0, dtype))
+            self.running_var = ModuleState(init.full((num_features,), 1, dtype))
             self.num_batches_tracked = ModuleState(0)
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
-        if x.ndim != 4:
-            raise ShapeError(f"the input is (n, {self.num_features}, h, w), not {x.shape}")
+        if x.ndim not in self.ndims:
+            layout = self.layout.format(self.num_features)
+            raise ShapeError(f"the input is {layout}, not {x.shape}")
         mean, var, batches = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or var is None or batches is None:
             return ops.batch_norm_with_statistics(x, self.weight, self.bias, self.eps)[0]
@@ -77,21 +80,121 @@ class BatchNorm2d(Module):
         )
 
 
+@checked
+class BatchNorm1d(BatchNorm):
+    """A `BatchNorm` of vectors (n, num_features) or sequences (n, num_features, length)."""
+
+    ndims, layout = (2, 3), "(n, {0}) or (n, {0}, length)"
+
+
+@checked
+class BatchNorm2d(BatchNorm):
+    """A `BatchNorm` of images (n, num_features, h, w)."""
+
+    ndims, layout = (4,), "(n, {}, h, w)"
+
+
+class GroupNorm(Module):
+    """Normalise each of `num_groups` groups of the channels of x (n, num_channels, ...)."""
+
+    @checked
+    def __init__(
+        self,
+        num_groups: Count,
+        num_channels: Size,
+        eps: float = 1e-5,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        dtype: Weights = "float32",
+    ) -> None:
+        if num_channels % num_groups:
+            raise ShapeError(f"GroupNorm: {num_groups} groups cannot hold {num_channels} channels")
+        super().__init__()
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps, self.affine = eps, affine
+        self.weight, self.bias = _weight_and_bias((num_channels,), affine, bias, dtype)
+
+    def forward(self, x: Any) -> Node:
+        x = as_node(x)
+        if x.shape[1:2] != (self.num_channels,):
+            raise ShapeError(f"the input is (n, {self.num_channels}, ...), not {x.shape}")
+        return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        affine = f"affine={self.affine}, bias={self.bias is not None}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, {affine}"
+
+
+class InstanceNorm2d(Module):
+    """Normalise each channel of each image (n, num_features, h, w) by its own statistics."""
+
+    @checked
+    def __init__(
+        self,
+        num_features: Size,
+        eps: float = 1e-5,
+        *,
+        affine: bool = False,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.affine = num_features, eps, affine
+        self.weight, self.bias = _weight_and_bias((num_features,), affine, True, dtype)
+
+    def forward(self, x: Any) -> Node:
+        x = as_node(x)
+        if x.ndim != 4 or x.shape[1] != self.num_features:
+            raise ShapeError(f"the input is (n, {self.num_features}, h, w), not {x.shape}")
+        return ops.group_norm(x, max(self.num_features, 1), self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
+
+
+class RMSNorm(Module):
+    """Divide by the root of the mean square over the last axes, which are `normalized_shape`.
+
+    eps  is added to the mean square; None: the spacing of x's dtype at 1
+    """
+
+    @checked
+    def __init__(
+        self,
+        normalized_shape: Sizes,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.elementwise_affine = elementwise_affine
+        self.weight, _ = _weight_and_bias(normalized_shape, elementwise_affine, False, dtype)
+
+    def forward(self, x: Any) -> Node:
+        return ops.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        affine = f"elementwise_affine={self.elementwise_affine}"
+        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
+
+
 class LayerNorm(Module):
     """Normalise over the last axes, which are `normalized_shape`, an int or ints."""
 
+    @checked
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: Sizes,
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        dtype: Any = "float32",
+        dtype: Weights = "float32",
     ) -> None:
         super().__init__()
-        shape = as_shape(normalized_shape)
-        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
-        self.weight, self.bias = _weight_and_bias(self, shape, elementwise_affine, bias, dtype)
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.elementwise_affine = elementwise_affine
+        self.weight, self.bias = _weight_and_bias(normalized_shape, elementwise_affine, bias, dtype)
 
     def forward(self, x: Any) -> Node:
         return ops.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -101,11 +204,12 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
+@checked
 @dataclass(eq=False, repr=False)
 class LocalResponseNorm(Module):
     """x over a power of the mean square of `size` neighbouring channels."""
 
-    size: int
+    size: Count
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 1.0
@@ -117,9 +221,8 @@ class LocalResponseNorm(Module):
 
 
 def _weight_and_bias(
-    module: Module, shape: tuple[int, ...], affine: bool, bias: bool, dtype: Any
+    shape: Shape, affine: bool, bias: bool, dtype: DType
 ) -> tuple[Parameter | None, Parameter | None]:
     """Return ones and zeros, None for what is not wanted."""
-    zeros = init.zeros(type(module).__name__, shape, dtype)
-    ones = Parameter(np.ones(shape), dtype=dtype) if affine else None
-    return ones, zeros if affine and bias else None
+    ones = Parameter(init.full(shape, 1, dtype)) if affine else None
+    return ones, Parameter(init.full(shape, 0, dtype)) if affine and bias else None

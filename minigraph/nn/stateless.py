@@ -1,4 +1,4 @@
-"""Layers without parameters: activations, dropout, pooling of images (n, c, h, w), shapes.
+"""Layers without parameters: dropout, pooling of images (n, c, h, w), shapes.
 
 As in `torch.nn`.  `inplace` is there for its arguments and changes nothing: where results lie in
 memory is the compiler's work.
@@ -6,40 +6,20 @@ memory is the compiler's work.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
 
 from minigraph import ops
+from minigraph.arguments import Axis, Count, Kind, at_least, checked, optional
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import Node, as_node
+from minigraph.graph import Node, as_node, constant
 from minigraph.nn.module import Module
-from minigraph.ops.shape import normalize_axis
+from minigraph.ops.window import sides
 
 
-@dataclass(eq=False, repr=False)
-class ReLU(Module):
-    """0 where x is negative, else x."""
-
-    inplace: bool = False
-
-    def forward(self, x: Any) -> Node:
-        return ops.relu(x)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
-
-
-@dataclass(eq=False, repr=False)
-class Hardswish(Module):
-    """0 below -3, x above 3, x * (x + 3) / 6 in between."""
-
-    inplace: bool = False
-
-    def forward(self, x: Any) -> Node:
-        return ops.hardswish(x)
-
-
+@checked
 @dataclass(eq=False, repr=False)
 class Dropout(Module):
     """In training each element 0 with probability p, else x / (1 - p), as in `torch.nn`.
@@ -54,12 +34,26 @@ class Dropout(Module):
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
-            raise GraphError(f"Dropout: p is a probability, not {self.p!r}")
+            raise GraphError(f"{type(self).__name__}: p is {self.p}; it takes a probability")
 
     def forward(self, x: Any) -> Node:
         return ops.dropout(x, self.p, self.training)
 
 
+class Dropout2d(Dropout):
+    """In training each channel of (n, c, ...) 0 with probability p, else x / (1 - p)."""
+
+    def forward(self, x: Any) -> Node:
+        x = as_node(x)
+        if x.ndim < 3:
+            raise ShapeError(f"the input is (n, c, ...) with at least 3 axes, not {x.shape}")
+        if not self.training or not self.p:
+            return x
+        ones = np.ones((*x.shape[:2], *(1,) * (x.ndim - 2)))
+        return x * ops.dropout(constant(ones, x.dtype), self.p)
+
+
+@checked
 @dataclass(eq=False, repr=False)
 class MaxPool2d(Module):
     """The largest element of each window; stride None is the kernel size.
@@ -67,10 +61,10 @@ class MaxPool2d(Module):
     dilation, return_indices  are there for torch's order of arguments; only 1 and False work
     """
 
-    kernel_size: Any
-    stride: Any = None
-    padding: Any = 0
-    dilation: Any = 1
+    kernel_size: Annotated[Any, sides(1)]
+    stride: Annotated[Any, sides(1)] | None = None
+    padding: Annotated[Any, sides(0)] = 0
+    dilation: Annotated[Any, sides(1)] = 1
     return_indices: bool = False
     ceil_mode: bool = False
 
@@ -80,7 +74,7 @@ class MaxPool2d(Module):
     )
 
     def __post_init__(self) -> None:
-        if self.dilation not in (1, (1, 1), [1, 1]) or self.return_indices:
+        if self.dilation not in (1, (1, 1)) or self.return_indices:
             raise GraphError(
                 "MaxPool2d: dilation other than 1 and return_indices are not supported"
             )
@@ -91,13 +85,14 @@ class MaxPool2d(Module):
         return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
 
 
+@checked
 @dataclass(eq=False, repr=False)
 class AvgPool2d(Module):
     """The mean of each window; stride None is the kernel size."""
 
-    kernel_size: Any
-    stride: Any = None
-    padding: Any = 0
+    kernel_size: Annotated[Any, sides(1)]
+    stride: Annotated[Any, sides(1)] | None = None
+    padding: Annotated[Any, sides(0)] = 0
     ceil_mode: bool = False
     count_include_pad: bool = True
 
@@ -113,6 +108,18 @@ class AvgPool2d(Module):
         )
 
 
+def _output(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        height, width = map(OUTPUT_SIDE.parse, value)
+        return height, width
+    return OUTPUT_SIDE.parse(value)
+
+
+OUTPUT_SIDE = optional(at_least(1, ShapeError))
+OUTPUT = Kind("an integer >= 1 or None, or a pair of them", _output, ShapeError)
+
+
+@checked
 @dataclass(eq=False, repr=False)
 class AdaptiveAvgPool2d(Module):
     """An image of `output_size`, each pixel the mean of its part of the input.
@@ -120,7 +127,7 @@ class AdaptiveAvgPool2d(Module):
     output_size  an int or a pair; None keeps the input's size
     """
 
-    output_size: Any
+    output_size: Annotated[Any, OUTPUT]
 
     shown = "output_size={output_size}"
 
@@ -132,22 +139,18 @@ class AdaptiveAvgPool2d(Module):
         return ops.adaptive_avg_pool2d(x, sizes)
 
 
+@checked
 @dataclass(eq=False, repr=False)
 class Flatten(Module):
     """The axes from start_dim to end_dim as one, as in `torch.nn`."""
 
-    start_dim: int = 1
-    end_dim: int = -1
+    start_dim: Axis = 1
+    end_dim: Axis = -1
 
     shown = "start_dim={start_dim}, end_dim={end_dim}"
 
     def forward(self, x: Any) -> Node:
-        x = as_node(x)
-        start, end = (normalize_axis(axis, x.ndim) for axis in (self.start_dim, self.end_dim))
-        if start > end:
-            raise ShapeError(f"start_dim {start} comes after end_dim {end}")
-        size = math.prod(x.shape[start : end + 1])  # not -1, which an empty batch leaves open
-        return ops.reshape(x, (*x.shape[:start], size, *x.shape[end + 1 :]))
+        return ops.flatten(x, self.start_dim, self.end_dim)
 
 
 class Identity(Module):
@@ -158,3 +161,42 @@ class Identity(Module):
 
     def forward(self, x: Any) -> Any:
         return x
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class PixelShuffle(Module):
+    """Images (n, c * r * r, h, w) as (n, c, h * r, w * r), where r is `upscale_factor`."""
+
+    upscale_factor: Count
+
+    shown = "upscale_factor={upscale_factor}"
+
+    def forward(self, x: Any) -> Node:
+        x, r = as_node(x), self.upscale_factor
+        if x.ndim != 4 or x.shape[1] % (r * r):
+            raise ShapeError(f"the input is (n, c * {r * r}, h, w), not {x.shape}")
+        n, channels, h, w = x.shape
+        c = channels // (r * r)
+        parts = ops.permute_dims(ops.reshape(x, (n, c, r, r, h, w)), (0, 1, 4, 2, 5, 3))
+        return ops.reshape(parts, (n, c, h * r, w * r))
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class UpsamplingNearest2d(Module):
+    """Images (n, c, h, w) with each pixel `scale_factor` times, an integer or a pair (h, w)."""
+
+    scale_factor: Annotated[Any, sides(1)]
+
+    shown = "scale_factor={scale_factor}"
+
+    def forward(self, x: Any) -> Node:
+        x, factor = as_node(x), self.scale_factor
+        if x.ndim != 4:
+            raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
+        n, c, h, w = x.shape
+        rows, columns = factor if isinstance(factor, tuple) else (factor, factor)
+        pixels = ops.reshape(x, (n, c, h, 1, w, 1))
+        repeated = ops.broadcast_to(pixels, (n, c, h, rows, w, columns))
+        return ops.reshape(repeated, (n, c, h * rows, w * columns))

@@ -2,12 +2,13 @@
 
 import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph import nn, ops
+from minigraph import nn, ops, optim
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 IMAGES = np.random.default_rng(0).standard_normal((4, 4, 9, 10), np.float32)
@@ -179,7 +180,7 @@ def test_kaiming_normal_scales_by_the_fan_that_was_asked_for():
     for mode, fan in (("fan_in", 20 * 25), ("fan_out", 40 * 25)):
         nn.init.kaiming_normal_(p, mode=mode, nonlinearity="relu")
         assert p.numpy().std() == pytest.approx(math.sqrt(2 / fan), rel=0.03)
-    with pytest.raises(GraphError, match="mode is 'out', not fan_in or fan_out"):
+    with pytest.raises(GraphError, match='mode is \'out\'; it takes "fan_in" or "fan_out"'):
         nn.init.kaiming_normal_(p, mode="out")
     with pytest.raises(ShapeError, match="weights are"):
         nn.init.kaiming_normal_(nn.Linear(2, 2).bias)
@@ -466,14 +467,14 @@ def test_errors_of_layers_themselves_name_the_path_and_the_operands():
     ("make", "text"),
     [
         (lambda: nn.Conv2d(4, 6, 3, groups=4), "4 input and 6 output channels"),
-        (lambda: nn.Conv2d(4, 6, 0), "Conv2d: kernel_size is an int or a pair of ints >= 1"),
-        (lambda: nn.Linear(-1, 2), r"Linear: sizes are integers >= 0, not \(2, -1\)"),
-        (lambda: nn.Linear(2.5, 2), "Linear: sizes are integers"),
-        (lambda: nn.BatchNorm2d(-1), "BatchNorm2d: sizes are integers"),
-        (lambda: nn.Dropout(1.5), "p is a probability, not 1.5"),
+        (lambda: nn.Conv2d(4, 6, 0), "Conv2d: kernel_size is 0; it takes an integer from 1"),
+        (lambda: nn.Linear(-1, 2), "Linear: in_features is -1; it takes an integer >= 0"),
+        (lambda: nn.Linear(2.5, 2), r"Linear: in_features is 2\.5"),
+        (lambda: nn.BatchNorm2d(-1), "BatchNorm2d: num_features is -1"),
+        (lambda: nn.Dropout(1.5), r"Dropout: p is 1\.5; it takes a probability"),
         (lambda: nn.MaxPool2d(2, dilation=2), "dilation other than 1"),
         (lambda: nn.Linear(2, 2, dtype="int32"), "weights are floats, not int32"),
-        (lambda: nn.manual_seed(-1), "integer >= 0, not -1"),
+        (lambda: nn.manual_seed(-1), "manual_seed: seed is -1; it takes an integer >= 0"),
         (lambda: nn.Flatten(2, 1)(mg.input("x", (1, 2, 3))), "comes after"),
     ],
 )
@@ -488,3 +489,91 @@ def test_a_module_without_forward_says_so():
 
     with pytest.raises(NotImplementedError, match="Empty defines no forward"):
         Empty()(mg.input("x", ()))
+
+
+# Modules in modules
+
+
+def test_a_module_that_would_contain_itself_is_refused():
+    inner = nn.Sequential(nn.ReLU())
+    outer = nn.Sequential(inner)
+    for module in (inner, outer):
+        with pytest.raises(GraphError, match="Sequential: again would contain itself"):
+            inner.again = module
+    assert [type(m) for m in outer.modules()] == [nn.Sequential, nn.Sequential, nn.ReLU]
+
+
+def nested_from_above(depth):
+    top = last = nn.Sequential()
+    for _ in range(depth):
+        last.inner = nn.Sequential()
+        last = last.inner
+    return top
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        repr,
+        copy.deepcopy,
+        pickle.dumps,
+        lambda net: net(mg.input("x", (2,))),
+        lambda net: net.train(),
+        lambda net: net.state_dict(),
+        lambda net: nn.Sequential(net),
+        lambda net: list(net.parameters()),
+    ],
+)
+def test_modules_that_are_nested_too_deep_are_one_error(use):
+    use(nested_from_above(90))
+    for depth in (101, 5000):
+        with pytest.raises(GraphError, match="nested more than 100 deep"):
+            use(nested_from_above(depth))
+
+
+def test_modules_wrapped_too_often_are_one_error():
+    net = nn.ReLU()
+    with pytest.raises(GraphError, match="nested more than 100 deep"):
+        for _ in range(5000):
+            net = nn.Sequential(net)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("inputs, outputs", [(3, 0), (0, 3)])
+def test_layers_without_inputs_or_outputs_compute_and_train(inputs, outputs, level):
+    cg = mg.comp_graph(options={"graph_opt_level": level})
+    for net, shape in (
+        (nn.Linear(inputs, outputs), (2, inputs)),
+        (nn.Conv2d(inputs, outputs, 3, padding=1), (2, inputs, 4, 4)),
+    ):
+        for fill in (nn.init.kaiming_normal_, nn.init.normal_, nn.init.uniform_):
+            fill(net.weight)
+        x = mg.input("x", shape)
+        y = net(x)
+        sgd = optim.SGD(net.parameters(), lr=0.5)
+        step = cg.compile([x], y, updates=sgd.minimize(y.sum()))
+        bias = net.bias.numpy()
+        result = step(np.ones(shape, "float32"))
+        assert result.shape == (2, outputs, *shape[2:])
+        if not inputs:  # the sum of nothing
+            assert np.array_equal(
+                result, np.broadcast_to(bias.reshape(-1, *[1] * (len(shape) - 2)), result.shape)
+            )
+        assert np.allclose(net.bias.numpy(), bias - 0.5 * 2 * np.prod(shape[2:]))
+
+
+def test_modules_are_found_applied_to_frozen_and_given_buffers_as_in_torch():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 1)))
+    assert net.get_submodule("1.1") is net[1][1]
+    assert net.get_submodule("") is net
+    with pytest.raises(GraphError, match="Sequential has no module at"):
+        net.get_submodule("1.2")
+    seen = []
+    assert net.apply(seen.append) is net
+    assert seen == [net[0], net[1][0], net[1][1], net[1], net]
+    assert net[1].requires_grad_(False) is net[1]
+    assert [p.trainable for p in net.parameters()] == [True, True, False, False]
+    net.register_buffer("mean", np.ones(2, "float32"))
+    net.register_buffer("absent", None)
+    assert dict(net.named_buffers()) == {"mean": net.mean}
+    assert net.absent is None

@@ -1,0 +1,184 @@
+"""Attention with weights, and the layer of a transformer's encoder, as in `torch.nn`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from minigraph import ops
+from minigraph.arguments import Count, checked
+from minigraph.errors import ShapeError
+from minigraph.graph import Node, Parameter, as_node
+from minigraph.nn import init
+from minigraph.nn.conv import Linear
+from minigraph.nn.init import Weights
+from minigraph.nn.module import Module
+from minigraph.nn.normalization import LayerNorm
+from minigraph.nn.stateless import Dropout
+from minigraph.ops.attention import attention_weights
+from minigraph.ops.elementwise import kind
+
+
+class MultiheadAttention(Module):
+    """Attention in `num_heads` parts of `embed_dim` numbers each (Vaswani et al., 2017).
+
+    dropout      share of the attention's weights that is dropped in training
+    batch_first  whether expressions are (n, length, embed_dim), not (length, n, embed_dim)
+    """
+
+    in_proj_bias: Parameter | None
+
+    @checked
+    def __init__(
+        self,
+        embed_dim: Count,
+        num_heads: Count,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        batch_first: bool = False,
+        dtype: Weights = "float32",
+    ) -> None:
+        if embed_dim % num_heads:
+            raise ShapeError(
+                f"MultiheadAttention: embed_dim {embed_dim} is no multiple of num_heads {num_heads}"
+            )
+        super().__init__()
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.dropout, self.batch_first = dropout, batch_first
+        self.in_proj_weight = Parameter(init.full((3 * embed_dim, embed_dim), 0, dtype))
+        bound = math.sqrt(6 / (4 * embed_dim))  # Glorot and Bengio, 2010
+        init.uniform_(self.in_proj_weight, -bound, bound)
+        self.in_proj_bias = Parameter(init.full((3 * embed_dim,), 0, dtype)) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype)
+        if self.out_proj.bias is not None:
+            self.out_proj.bias.assign(np.zeros(embed_dim, self.out_proj.bias.dtype))
+
+    def forward(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Node, Node | None]:
+        """Return the result, like the query, and the weights (n, l, s), None unless needed.
+
+        key_padding_mask      (n, s): True where a key takes no part, or floats to be added
+        attn_mask             (l, s) or (n * num_heads, l, s), likewise
+        average_attn_weights  whether weights are those of all heads' mean; else (n, heads, l, s)
+        is_causal             whether each query sees no keys after its own place
+        """
+        width, xs = self.embed_dim, [as_node(x) for x in (query, key, value)]
+        heads = []
+        for i, x in enumerate(xs):
+            if x.ndim != 3 or x.shape[2] != width:
+                layout = "(n, length, {})" if self.batch_first else "(length, n, {})"
+                raise ShapeError(f"the inputs are {layout.format(width)}, not {x.shape}")
+            rows = slice(i * width, (i + 1) * width)
+            bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+            y = ops.linear(x, self.in_proj_weight[rows], bias)
+            y = y if self.batch_first else y.transpose(1, 0, 2)
+            y = y.reshape(*y.shape[:2], self.num_heads, width // self.num_heads)
+            heads.append(y.transpose(0, 2, 1, 3))  # (n, heads, length, width of a head)
+        q, k, v = heads
+        mask = self._mask(q, k, key_padding_mask, attn_mask)
+        weights = attention_weights(q, k, mask, is_causal)
+        weights = ops.dropout(weights, self.dropout, self.training)
+        joined = ops.matmul(weights, v).transpose(0, 2, 1, 3)
+        y = self.out_proj(joined.reshape(*joined.shape[:2], width))
+        y = y if self.batch_first else y.transpose(1, 0, 2)
+        if not need_weights:
+            return y, None
+        return y, weights.mean(1) if average_attn_weights else weights
+
+    def _mask(self, q: Node, k: Node, padding: Any, attention: Any) -> Node | None:
+        """Return what is to be added to the products of queries and keys."""
+        n, length, keys = q.shape[0], q.shape[2], k.shape[2]
+        mask = None
+        if padding is not None:
+            padding = as_node(padding)
+            if padding.shape != (n, keys):
+                raise ShapeError(f"key_padding_mask is {(n, keys)}, not {padding.shape}")
+            mask = _added(padding.reshape(n, 1, 1, keys), q)
+        if attention is not None:
+            attention = as_node(attention)
+            each = (n * self.num_heads, length, keys)
+            if attention.shape not in (each, each[1:]):
+                raise ShapeError(f"attn_mask is {each[1:]} or {each}, not {attention.shape}")
+            if attention.ndim == 3:
+                attention = attention.reshape(n, self.num_heads, length, keys)
+            added = _added(attention, q)
+            mask = added if mask is None else mask + added
+        return mask
+
+
+def _added(mask: Node, x: Node) -> Node:
+    """Return a mask that is True for what takes no part as floats to be added."""
+    if kind(mask.dtype) == "b":
+        mask = ops.where(mask, -np.inf, 0.0)
+    return mask.astype(x.dtype)
+
+
+class TransformerEncoderLayer(Module):
+    """Attention of a sequence to itself, then two linear layers, each added to what it is given.
+
+    norm_first  whether the norms come before what is added, not after the sum
+    """
+
+    @checked
+    def __init__(
+        self,
+        d_model: Count,
+        nhead: Count,
+        dim_feedforward: Count = 2048,
+        dropout: float = 0.1,
+        activation: Literal["relu", "gelu"] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self.activation, self.norm_first = activation, norm_first
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype
+        )
+        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.dropout1 = Dropout(dropout)
+        self.dropout2 = Dropout(dropout)
+
+    def forward(
+        self,
+        src: Any,
+        src_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        is_causal: bool = False,
+    ) -> Node:
+        """Return an expression like src; masks are those of `MultiheadAttention`."""
+
+        def attended(x: Node) -> Node:
+            masks = {"attn_mask": src_mask, "key_padding_mask": src_key_padding_mask}
+            y, _ = self.self_attn(x, x, x, need_weights=False, is_causal=is_causal, **masks)
+            return self.dropout1(y)
+
+        def fed_forward(x: Node) -> Node:
+            activation = ops.relu if self.activation == "relu" else ops.gelu
+            return self.dropout2(self.linear2(self.dropout(activation(self.linear1(x)))))
+
+        x = as_node(src)
+        if self.norm_first:
+            x = x + attended(self.norm1(x))
+            return x + fed_forward(self.norm2(x))
+        x = self.norm1(x + attended(x))
+        return self.norm2(x + fed_forward(x))

@@ -1,0 +1,11 @@
+"""Optimizers: from a loss to the updates that a compiled step applies, as in `torch.optim`."""
+
+from minigraph.optim import schedules
+from minigraph.optim.accumulation import Accumulation
+from minigraph.optim.adagrad import Adagrad
+from minigraph.optim.adam import Adam, AdamW
+from minigraph.optim.average import EMA
+from minigraph.optim.lion import Lion
+from minigraph.optim.optimizer import Optimizer
+from minigraph.optim.rmsprop import RMSprop
+from minigraph.optim.sgd import SGD

@@ -1,0 +1,89 @@
+"""Adam, and AdamW, whose weight decay leaves the gradient alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minigraph.arguments import checked
+from minigraph.graph import Node
+from minigraph.ops import rsqrt, sqrt
+from minigraph.optim.optimizer import (
+    Betas,
+    Optimizer,
+    Options,
+    Parameters,
+    Updates,
+    in_dtypes,
+)
+
+
+@checked
+@dataclass(frozen=True)
+class AdamOptions(Options):
+    betas: Betas
+    eps: float
+    weight_decay: float
+
+
+class Adam(Optimizer[AdamOptions]):
+    """Adam (Kingma and Ba, 2015), as in `torch.optim`: `weight_decay` is added to the gradient."""
+
+    decoupled = False  # whether weight decay leaves the gradient alone
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr, AdamOptions(betas, eps, weight_decay))
+        self._step = self._make("step", np.int64(0))
+        self._means = self._make_each("exp_avg")
+        self._squares = self._make_each("exp_avg_sq")
+
+    def _begin(self) -> Updates:
+        return {self._step: self._step + 1}
+
+    def _descend(self, lr: Node, options: AdamOptions, grads: Updates, updates: Updates) -> None:
+        beta1, beta2 = options.betas
+        times = updates[self._step].astype("float64")
+        descent = -lr / (1 - beta1**times)
+        scale = rsqrt(1 - beta2**times)
+        decay = 1 - lr * options.weight_decay if self.decoupled else options.weight_decay
+        numbers = in_dtypes(
+            grads, descent, scale, beta1, 1 - beta1, beta2, 1 - beta2, options.eps, decay
+        )
+        for p, g in grads.items():
+            descent, scale, keep1, new1, keep2, new2, eps, decay = numbers[p.dtype]
+            start: Node = p
+            if options.weight_decay and self.decoupled:
+                start = p * decay
+            elif options.weight_decay:
+                g = p * decay + g
+            mean = self._means[p] * keep1 + g * new1
+            square = self._squares[p] * keep2 + g * g * new2
+            updates[self._means[p]] = mean
+            updates[self._squares[p]] = square
+            updates[p] = mean / (sqrt(square) * scale + eps) * descent + start
+
+
+class AdamW(Adam):
+    """Adam with weight decay of its own (Loshchilov and Hutter, 2019), as in `torch.optim`."""
+
+    decoupled = True
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay)

@@ -1,0 +1,67 @@
+"""Moving averages of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from minigraph.arguments import checked
+from minigraph.graph import Array, Node, Parameter
+from minigraph.ops.elementwise import as_operand
+from minigraph.optim.optimizer import Parameters, Updates, listed, within
+from minigraph.serialization import restore
+
+
+class EMA:
+    """Exponential moving averages of parameters (B. Polyak and A. Juditsky, 1992).
+
+    decay  the share of the old average in the new one
+
+    >>> updates = adam.minimize(loss)  # doctest: +SKIP
+    >>> step = cg.compile([x], loss, {**updates, **ema.updates(updates)})  # doctest: +SKIP
+    >>> with ema.applied():  # doctest: +SKIP
+    ...     evaluate(net)
+    """
+
+    @checked
+    def __init__(self, parameters: Parameters, decay: float = 0.999) -> None:
+        self.decay = within("decay", decay, high=1)
+        self._averages: dict[Parameter, Parameter] = {}
+        self._state: dict[str, Parameter] = {}
+        for i, p in enumerate(listed("EMA", parameters)):
+            name = f"ema.{p.name}"
+            name += f"#{i}" * (name in self._state)
+            self._averages[p] = self._state[name] = Parameter(p.numpy(), name, trainable=False)
+
+    def updates(self, updates: Mapping[Parameter, Node] | None = None) -> Updates:
+        """Return the updates of the averages.
+
+        updates  what the same function gives the parameters: their new values are averaged, else
+                 those that they have when a call begins
+        """
+        new: Updates = {}
+        for p, average in self._averages.items():
+            keep, share = (as_operand(x, p.dtype) for x in (self.decay, 1 - self.decay))
+            new[average] = average * keep + (updates or {}).get(p, p) * share
+        return new
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Give the parameters their averages for a block, in which nothing may train them."""
+        before = {p: p.numpy() for p in self._averages}
+        try:
+            for p, average in self._averages.items():
+                p.assign(average.numpy())
+            yield
+        finally:
+            for p, value in before.items():
+                p.assign(value)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return copies of the averages, by name."""
+        return {name: p.numpy() for name, p in self._state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set what `state_dict()` gave; a GraphError says what does not fit, and sets nothing."""
+        restore("EMA.load_state_dict", self._state, state)

@@ -1,0 +1,54 @@
+"""Lion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minigraph.arguments import checked
+from minigraph.graph import Node
+from minigraph.ops import sign
+from minigraph.optim.optimizer import (
+    Betas,
+    Optimizer,
+    Options,
+    Parameters,
+    Updates,
+    in_dtypes,
+)
+
+
+@checked
+@dataclass(frozen=True)
+class LionOptions(Options):
+    betas: Betas
+    weight_decay: float
+
+
+class Lion(Optimizer[LionOptions]):
+    """Lion (X. Chen et al., 2023, Symbolic Discovery of Optimization Algorithms).
+
+    Each element of a parameter moves by the learning rate; the weight decay is AdamW's.
+    """
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-4,
+        betas: Betas = (0.9, 0.99),
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr, LionOptions(betas, weight_decay))
+        self._means = self._make_each("exp_avg")
+
+    def _descend(self, lr: Node, options: LionOptions, grads: Updates, updates: Updates) -> None:
+        beta1, beta2 = options.betas
+        numbers = in_dtypes(
+            grads, -lr, 1 - lr * options.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2
+        )
+        for p, g in grads.items():
+            descent, decay, keep1, new1, keep2, new2 = numbers[p.dtype]
+            mean = self._means[p]
+            start = p * decay if options.weight_decay else p
+            updates[p] = sign(mean * keep1 + g * new1) * descent + start
+            updates[mean] = mean * keep2 + g * new2

@@ -1,0 +1,277 @@
+"""What optimizers have in common: groups of parameters, state, clipped gradients.
+
+An optimizer's state is parameters that nothing trains, so a step updates it with everything else.
+Numbers that change between steps are computed once a step, in float64 like torch's Python floats.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from minigraph.arguments import NUMBER, Kind, checked
+from minigraph.autodiff import grad
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, DType, Expression, Graph, Node, Parameter, as_node
+from minigraph.ops import astype, clip, minimum, sqrt, square
+from minigraph.ops.elementwise import as_operand, kind
+from minigraph.serialization import restore
+
+Updates = dict[Parameter, Node]
+
+
+def _several(value: Any) -> list[Any]:
+    if isinstance(value, Node | Mapping):
+        raise TypeError
+    return list(value)
+
+
+Parameters = Annotated[
+    Iterable[Parameter] | Iterable[Mapping[str, Any]],
+    Kind("a list of parameters, or of dicts with a list of them as `params`", _several),
+]
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    first, second = map(NUMBER.parse, value)
+    return first, second
+
+
+Betas = Annotated[tuple[float, float], Kind("a pair of numbers", _pair)]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a group of parameters is trained with, besides the learning rate.
+
+    Numbers are 0 or above, those of a pair below 1 too; only `signed` ones may be negative.
+    """
+
+    signed: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, tuple):
+                for i, number in enumerate(value):
+                    within(f"{name}[{i}]", number, high=1)
+            else:
+                within(name, value, low=-math.inf if name in self.signed else 0)
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+class Group(NamedTuple, Generic[OptionsT]):
+    """Parameters that are trained alike.
+
+    rate  their learning rate, as a multiple of the optimizer's
+    """
+
+    parameters: Sequence[Parameter]
+    rate: float
+    options: OptionsT
+
+
+class Optimizer(ABC, Generic[OptionsT]):
+    """The base of optimizers.
+
+    parameters  those to train, of float dtypes; those that are not `trainable` are left out.  Or
+                groups of them as in torch: `[{"params": net.body.parameters(), "lr": 1e-4}, …]`;
+                what a dict does not say is as the other arguments say
+    lr          the learning rate.  `optimizer.lr = 3e-4` takes effect at the next call of the
+                compiled functions, and compiles nothing.  The rates of groups that have their own
+                change in proportion
+
+    All graphs share the optimizer's state: a function compiled for one loss goes on from where a
+    function for another loss stopped.
+    """
+
+    def __init__(self, parameters: Iterable[Any], lr: float, options: OptionsT) -> None:
+        self._name = type(self).__name__.lower()
+        self._state: dict[str, Parameter] = {}
+        self.groups = _groups(type(self).__name__, list(parameters), within("lr", lr), options)
+        self.parameters = [p for group in self.groups for p in group.parameters]
+        self._lr = self._make("lr", np.float64(lr))
+
+    @property
+    def lr(self) -> float:
+        return float(self._lr.numpy())
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr.assign(within("lr", NUMBER.check("lr", value)))
+
+    @checked
+    def minimize(
+        self,
+        loss: Expression | None = None,
+        grads: Mapping[Parameter, Node] | None = None,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+    ) -> Updates:
+        """Return the updates, of parameters and of the optimizer's state, that lower a scalar loss.
+
+        grads       instead of the loss's own gradients, for some parameters or for all; then the
+                    loss is not needed
+        clip_norm   scales all gradients so that their norm together is at most this, as
+                    `torch.nn.utils.clip_grad_norm_` does
+        clip_value  brings each element of a gradient, before that, into [-clip_value, clip_value]
+
+        As in torch, a parameter that the loss does not depend on stays as it is.  GraphError if the
+        loss depends on none, ShapeError for a gradient of another shape than its parameter's.
+        """
+        found = self._gradients(loss) if grads is None else self._given(grads)
+        if clip_value is not None:
+            bound = within("minimize: clip_value", clip_value)
+            found = {p: clip(g, -bound, bound) for p, g in found.items()}
+        if clip_norm is not None:
+            found = _clipped(found, within("minimize: clip_norm", clip_norm))
+        updates = self._begin()
+        for group in self.groups:
+            of_group = {p: found[p] for p in group.parameters if p in found}
+            if of_group:
+                lr = self._lr if group.rate == 1 else self._lr * group.rate
+                self._descend(lr, group.options, of_group, updates)
+        return updates
+
+    def _gradients(self, loss: Any) -> Updates:
+        """Return the gradients of a loss, for the parameters that it depends on."""
+        if loss is None:
+            raise GraphError(f"{type(self).__name__}.minimize takes a loss, or `grads`")
+        trained = [p for p in self.parameters if p.trainable]
+        grads = dict(zip(trained, grad(loss, trained), strict=True))
+        read = set(Graph((), (loss,)).parameters)
+        found = {p: g for p, g in grads.items() if p in read}
+        if not found:
+            raise GraphError(
+                f"{type(self).__name__}.minimize: the loss (made {loss.source}) depends on no "
+                "trainable parameter of this optimizer"
+            )
+        return found
+
+    def _given(self, grads: Mapping[Parameter, Any]) -> Updates:
+        """Return gradients that the user gave, in the dtypes of their parameters."""
+        found: Updates = {}
+        trained = {p for p in self.parameters if p.trainable}
+        for p, g in grads.items():
+            what = f"{type(self).__name__}.minimize: the gradient of {getattr(p, 'name', p)!s:.40}"
+            if p not in trained:
+                raise GraphError(f"{what} is of no parameter that this optimizer trains")
+            node = as_node(g)
+            if node.shape != p.shape:
+                raise ShapeError(f"{what} has shape {node.shape}, not {p.shape}")
+            found[p] = astype(node, p.dtype)
+        return found
+
+    def _begin(self) -> Updates:
+        """Return the updates of what all groups share, such as the count of steps."""
+        return {}
+
+    @abstractmethod
+    def _descend(self, lr: Node, options: OptionsT, grads: Updates, updates: Updates) -> None:
+        """Add the new values of the parameters, which have gradients, and of their state.
+
+        updates  begins with what all groups share
+        """
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return copies of the state, learning rate and step count included, by name."""
+        return {name: p.numpy() for name, p in self._state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set what `state_dict()` gave, exactly, for the same parameter names.
+
+        Raises GraphError (ShapeError, DTypeError) with all that does not fit, and sets nothing.
+        """
+        restore(f"{type(self).__name__}.load_state_dict", self._state, state)
+
+    def _make(self, name: str, value: Any) -> Parameter:
+        name = f"{self._name}.{name}"
+        self._state[name] = Parameter(value, name, trainable=False)
+        return self._state[name]
+
+    def _make_each(self, name: str, value: float = 0.0) -> dict[Parameter, Parameter]:
+        """Return a state for each parameter, named after it (and its place, if that is taken)."""
+        made: dict[Parameter, Parameter] = {}
+        for i, p in enumerate(self.parameters):
+            taken = f"{self._name}.{name}.{p.name}" in self._state
+            start = np.full(p.shape, value, p.dtype)
+            made[p] = self._make(f"{name}.{p.name}" + f"#{i}" * taken, start)
+        return made
+
+
+def _groups(what: str, given: list[Any], lr: float, options: OptionsT) -> list[Group[OptionsT]]:
+    """Return the groups that a user gave, with the parameters that are trainable."""
+    dicts = given if given and isinstance(given[0], Mapping) else [{"params": given}]
+    groups: list[Group[OptionsT]] = []
+    seen: dict[Parameter, None] = {}
+    for i, one in enumerate(dicts):
+        if not isinstance(one, Mapping) or "params" not in one:
+            raise GraphError(f"{what}: group {i} is no dict with a list of parameters as `params`")
+        others = {name: value for name, value in one.items() if name not in ("params", "lr")}
+        try:
+            own = replace(options, **others)
+        except TypeError:
+            known = ", ".join(["lr", *options.__dataclass_fields__])
+            raise GraphError(f"{what}: group {i} takes params, {known}, not {[*others]}") from None
+        rate = within("lr", NUMBER.check("lr", one.get("lr", lr)))
+        if rate != lr and not lr:
+            raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
+        trained = _trainable(what, _several(one["params"]), seen)
+        groups.append(Group(trained, rate / lr if rate != lr else 1.0, own))
+    if not any(group.parameters for group in groups):
+        raise GraphError(f"{what}: none of {len(seen)} parameters is trainable")
+    return groups
+
+
+def _trainable(what: str, parameters: list[Any], seen: dict[Parameter, None]) -> list[Parameter]:
+    """Return the parameters that are trainable; none may be among those `seen` before."""
+    for p in listed(what, parameters):
+        if p in seen:
+            raise GraphError(f"{what}: parameter {p.name} is there twice")
+        if p.trainable and kind(p.dtype) != "f":
+            raise DTypeError(f"{what}: parameter {p.name} is {p.dtype.name}, which has no gradient")
+        seen[p] = None
+    return [p for p in parameters if p.trainable]
+
+
+def listed(what: str, parameters: Iterable[Any]) -> list[Parameter]:
+    """Return parameters as a list; a GraphError that begins with `what` if one is none."""
+    found = list(parameters)
+    for p in found:
+        if not isinstance(p, Parameter):
+            raise GraphError(f"{what}: parameters are mg.Parameters, not {type(p).__name__}")
+    return found
+
+
+def _clipped(grads: Updates, most: float) -> Updates:
+    """Return gradients whose norm together is at most `most`."""
+    squares = [square(astype(g, wide(g.dtype))).sum() for g in grads.values()]
+    total = squares[0]
+    for each in squares[1:]:
+        total = total + each
+    factor = minimum(most / (sqrt(total) + 1e-6), 1.0)
+    return {p: g * astype(factor, g.dtype) for p, g in grads.items()}
+
+
+def wide(dtype: DType) -> DType:
+    """Return the dtype in which sums of a dtype's numbers are taken: at least float32."""
+    return np.promote_types(dtype, np.float32)
+
+
+def within(what: str, number: float, low: float = 0, high: float = math.inf) -> float:
+    """Return `number`; a GraphError that names `what` if it is not in [low, high)."""
+    if not low <= number < high:
+        raise GraphError(f"{what} is {number!r}; it takes a number in [{low:g}, {high:g})")
+    return number
+
+
+def in_dtypes(parameters: Iterable[Parameter], *numbers: Node | float) -> dict[DType, list[Node]]:
+    """Return the numbers in each dtype that the parameters have."""
+    dtypes = dict.fromkeys(p.dtype for p in parameters)
+    return {dtype: [as_operand(x, dtype) for x in numbers] for dtype in dtypes}

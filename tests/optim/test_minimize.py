@@ -1,0 +1,196 @@
+"""Groups of parameters, clipped, given and accumulated gradients, averages: `minigraph.optim`."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops, optim
+from minigraph.errors import GraphError, ShapeError
+
+STARTS = [np.linspace(-1, 1, 6).reshape(2, 3), np.linspace(0.2, 2, 3)]
+X = np.random.default_rng(0).standard_normal((5, 4, 2))
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch")
+
+
+def made(dtype="float64"):
+    """Two parameters, an input, and a loss."""
+    w, b = (mg.Parameter(v.astype(dtype), name) for v, name in zip(STARTS, "wb", strict=True))
+    x = mg.input("x", X.shape[1:], dtype)
+    return w, b, x, ops.square(ops.tanh(x @ w) * b - 0.3).sum()
+
+
+def trained(x, loss, updates):
+    step = mg.comp_graph(options={"graph_opt_level": 0}).compile([x], loss, updates)
+    for batch in X:
+        step(batch)
+
+
+def torch_made(torch):
+    w, b = (torch.nn.Parameter(torch.tensor(v)) for v in STARTS)
+    return w, b, lambda x: ((torch.tanh(torch.tensor(x) @ w) * b - 0.3) ** 2).sum()
+
+
+def torch_trained(torch, optimizer, loss, before=lambda: None):
+    for batch in X:
+        optimizer.zero_grad()
+        loss(batch).backward()
+        before()
+        optimizer.step()
+
+
+def assert_equal(parameters, expected):
+    for p, q in zip(parameters, expected, strict=True):
+        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind, arguments, first, second",
+    [
+        ("SGD", {"lr": 0.1, "momentum": 0.5}, {"lr": 0.01}, {"momentum": 0.0}),
+        ("SGD", {"lr": 0.1}, {"momentum": 0.9, "nesterov": True}, {"weight_decay": 0.1}),
+        ("Adam", {"lr": 0.1}, {"betas": (0.5, 0.9)}, {"lr": 0.02, "weight_decay": 0.1}),
+        ("AdamW", {"lr": 0.1}, {"weight_decay": 0.0}, {"weight_decay": 0.5}),
+        ("RMSprop", {"lr": 0.1}, {"centered": True}, {"momentum": 0.9, "lr": 0.01}),
+        ("Adagrad", {"lr": 0.1}, {"lr_decay": 0.1}, {"lr": 0.3}),
+    ],
+)
+def test_groups_are_trained_as_torch_trains_them(torch, kind, arguments, first, second):
+    w, b, x, loss = made()
+    p, q, torch_loss = torch_made(torch)
+    optimizer = getattr(optim, kind)(
+        [{"params": [w], **first}, {"params": [b], **second}], **arguments
+    )
+    groups = [{"params": [p], **first}, {"params": [q], **second}]
+    trained(x, loss, optimizer.minimize(loss))
+    torch_trained(torch, getattr(torch.optim, kind)(groups, **arguments), torch_loss)
+    assert_equal([w, b], [p, q])
+
+
+def test_the_rates_of_groups_change_in_proportion():
+    w, b, *_ = made()
+    optimizer = optim.SGD([{"params": [w]}, {"params": [b], "lr": 0.01}], lr=0.1)
+    grads = {w: ops.square(w) * 0 + 1, b: ops.square(b) * 0 + 1}
+    step = mg.comp_graph().compile([], [], optimizer.minimize(grads=grads))
+    optimizer.lr = 1.0
+    step()
+    np.testing.assert_allclose(w.numpy(), STARTS[0] - 1)
+    np.testing.assert_allclose(b.numpy(), STARTS[1] - 0.1)
+
+
+@pytest.mark.parametrize("most", [0.01, 1.0, 1e6])
+def test_gradients_are_clipped_by_norm_as_torch_clips_them(torch, most):
+    w, b, x, loss = made()
+    p, q, torch_loss = torch_made(torch)
+    trained(x, loss, optim.SGD([w, b], lr=0.1).minimize(loss, clip_norm=most))
+    clip = lambda: torch.nn.utils.clip_grad_norm_([p, q], most)  # noqa: E731
+    torch_trained(torch, torch.optim.SGD([p, q], lr=0.1), torch_loss, clip)
+    assert_equal([w, b], [p, q])
+
+
+def test_gradients_are_clipped_by_value_as_torch_clips_them(torch):
+    w, b, x, loss = made()
+    p, q, torch_loss = torch_made(torch)
+    trained(x, loss, optim.SGD([w, b], lr=0.1).minimize(loss, clip_value=0.2))
+    clip = lambda: torch.nn.utils.clip_grad_value_([p, q], 0.2)  # noqa: E731
+    torch_trained(torch, torch.optim.SGD([p, q], lr=0.1), torch_loss, clip)
+    assert_equal([w, b], [p, q])
+
+
+def test_the_norm_of_16_bit_gradients_does_not_overflow():
+    w = mg.Parameter(np.zeros(100, "float16"), "w")
+    grads = {w: mg.input("g", (100,), "float16")}
+    updates = optim.SGD([w], lr=1.0).minimize(grads=grads, clip_norm=1.0)
+    mg.comp_graph().compile([grads[w]], [], updates)(np.full(100, 300, "float16"))
+    np.testing.assert_allclose(w.numpy(), -0.1, rtol=2e-3)
+
+
+def test_lion_follows_its_paper():
+    w, _, x, loss = made()
+    gradient = mg.comp_graph().compile([x], mg.grad(loss, [w])[0])
+    updates = optim.Lion([w], lr=0.01, betas=(0.8, 0.95), weight_decay=0.1).minimize(loss)
+    step = mg.comp_graph().compile([x], loss, updates)
+    mean = 0.0
+    for batch in X:
+        g, expected = gradient(batch), w.numpy()
+        expected = expected * (1 - 0.01 * 0.1) - 0.01 * np.sign(0.8 * mean + 0.2 * g)
+        mean = 0.95 * mean + 0.05 * g
+        step(batch)
+        np.testing.assert_allclose(w.numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
+def test_every_optimizer_lowers_a_loss_at_every_level(kind):
+    for level in range(4):
+        w, b, x, loss = made("float32")
+        updates = getattr(optim, kind)([w, b], lr=0.01).minimize(loss)
+        step = mg.comp_graph(options={"graph_opt_level": level}).compile([x], loss, updates)
+        losses = [step(X[0].astype("float32")) for _ in range(20)]
+        assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (lambda w, b, loss: optim.Adam([{"lr": 1}]), GraphError, "group 0 is no dict"),
+        (lambda w, b, loss: optim.Adam([{"params": [w], "beta": 1}]), GraphError, "group 0 takes"),
+        (lambda w, b, loss: optim.Adam([{"params": [w]}, {"params": [w]}]), GraphError, "twice"),
+        (lambda w, b, loss: optim.Adam([w], lr=0).minimize(), GraphError, "takes a loss"),
+        (lambda w, b, loss: optim.Adam([w]).minimize(grads={b: b}), GraphError, "of b is of no"),
+        (lambda w, b, loss: optim.Adam([w]).minimize(grads={w: b}), ShapeError, r"shape \(3,\)"),
+        (lambda w, b, loss: optim.Adam([w]).minimize(loss, clip_norm=-1), GraphError, "clip_norm"),
+        (lambda w, b, loss: optim.RMSprop([w], alpha=None), GraphError, "alpha"),
+        (lambda w, b, loss: optim.EMA([w], decay=1), GraphError, "decay"),
+        (lambda w, b, loss: optim.EMA([3]), GraphError, "EMA: parameters are mg.Parameters"),
+        (lambda w, b, loss: optim.Accumulation(["w"]), GraphError, "mg.Parameters, not str"),
+        (lambda w, b, loss: optim.schedules.step(w, 3), GraphError, "it takes an optimizer"),
+    ],
+)
+def test_mistakes_name_the_argument(call, error, text):
+    w, b, _, loss = made()
+    with pytest.raises(error, match=text):
+        call(w, b, loss)
+
+
+# ---------------------------------------------------------------- sums and averages
+
+
+def test_four_parts_of_a_batch_are_a_step_on_the_whole():
+    w, b, x, loss = made()
+    whole = mg.input("whole", (16, 2), "float64")
+    v, c = mg.Parameter(STARTS[0]), mg.Parameter(STARTS[1])
+    of_whole = ops.square(ops.tanh(whole @ v) * c - 0.3).sum() / 4
+    cg = mg.comp_graph()
+    sums = optim.Accumulation([w, b])
+    add = cg.compile([x], loss, sums.add(loss))
+    apply = cg.compile([], [], {**optim.Adam([w, b]).minimize(grads=sums.mean), **sums.clear()})
+    step = cg.compile([whole], of_whole, optim.Adam([v, c]).minimize(of_whole))
+    for _ in range(3):
+        for batch in X[:4]:
+            add(batch)
+        apply()
+        step(X[:4].reshape(16, 2))
+    for p, q in ((w, v), (b, c)):
+        np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-12)
+
+
+def test_an_average_is_of_the_new_values():
+    w, b, x, loss = made()
+    ema = optim.EMA([w, b], decay=0.9)
+    updates = optim.SGD([w, b], lr=0.1).minimize(loss)
+    step = mg.comp_graph().compile([x], loss, {**updates, **ema.updates(updates)})
+    expected = STARTS[0]
+    for batch in X:
+        step(batch)
+        expected = 0.9 * expected + 0.1 * w.numpy()
+    np.testing.assert_allclose(ema.state_dict()["ema.w"], expected, rtol=1e-12)
+    now = w.numpy()
+    with ema.applied():
+        np.testing.assert_allclose(w.numpy(), expected, rtol=1e-12)
+    np.testing.assert_array_equal(w.numpy(), now)
+    other = optim.EMA([w, b])
+    other.load_state_dict(ema.state_dict())
+    np.testing.assert_array_equal(other.state_dict()["ema.w"], ema.state_dict()["ema.w"])
