@@ -194,6 +194,11 @@ for op, dtype in itertools.product(
 ):
     for axis in (0, 1):
         case("reduction", f"{op.name} {dtype} {axis}", op((axis,)), array(6, 67, dtype=dtype))
+any_byte = np.random.default_rng(0).choice(np.array([0, 1, 2, 255], np.uint8), (6, 67)).view(bool)
+case("memory", "any byte of bools", Add(), any_byte, any_byte[::-1].copy())
+case("memory", "any byte of bools cast", Astype(F32), any_byte)
+for op, axis in itertools.product((Sum, Max, Min), (0, 1)):
+    case("reduction", f"{op.name} of bools of any byte {axis}", op((axis,)), any_byte)
 LONG = [
     *[((200_001,), (0,)), ((2, 90_001), (1,)), ((40_000, 3), (0,)), ((30_000, 7, 2), (0, 2))],
     *[((9, 9001), (0,)), ((5000, 130), (0,)), ((1000, 33), (1,)), ((3, 64, 1024), (0, 2))],

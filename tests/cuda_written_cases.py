@@ -17,6 +17,7 @@ from minigraph.ops.reduction import Argmax
 
 F16, F32, F64 = map(np.dtype, ("float16", "float32", "float64"))
 TOLERANCE = {F64: 1e-13, F32: 2e-6, F16: 1e-3, BFLOAT16: 8e-3}  # relative, and absolute
+ANY_BYTE = np.array([0, 0, 0, 1, 2, 128, 255], np.uint8)  # of bools that a view made
 RNG = np.random.default_rng(0)
 
 
@@ -74,6 +75,9 @@ def cases():
             y = y.astype(dtype)
             yield f"argmax-rows-{n}-{dtype}", Argmax((1,)), [y]
             yield f"argmax-columns-{n}-{dtype}", Argmax((0,)), [np.ascontiguousarray(y.T)]
+    for name, axis in (("rows", 1), ("columns", 0)):
+        bytes_ = RNG.choice(ANY_BYTE, (9, 40)).view(bool)
+        yield f"argmax-{name}-any-byte", Argmax((axis,)), [bytes_]
     many = RNG.integers(-5, 5, 700)
     yield "take-many", Take(1), [RNG.normal(size=(2, 5, 300)).astype(F32), many]
     dy = RNG.integers(-9, 9, (2, 700, 300)).astype(F32)

@@ -109,6 +109,9 @@ INTEGERS = [
     "{i} | 0",
     "{i} & {i}",
     "{i} ^ {j}",
+    "{i} << {j}",
+    "{i} >> {j}",
+    "{i} >> 2",
     "{i} // {j}",
     "{i} % {j}",
     "-(-{i})",
@@ -230,10 +233,11 @@ RARE_NUMBERS = ["-0.0", "np.inf", "-np.inf", "np.nan", "1e-20", "1e20"]
 class RandomGraph:
     """The random graph number `seed`.
 
+    dtype                             of its floats, else float32 in most graphs
     inputs, outputs, updates, arrays  as `compile` and the compiled function take them
     """
 
-    def __init__(self, seed):
+    def __init__(self, seed, dtype=None):
         self.seed = seed
         self.random = random.Random(seed)
         self.lines = []
@@ -245,7 +249,8 @@ class RandomGraph:
         )
         lengths = (1, 2, 3, 4, 7, 33) if self.random.random() < 0.95 else (0, 1, 2)
         self.lengths = self.random.choices(self.random.sample(lengths, 2), k=3)
-        self.float = self.random.choices(("float32", "float64", "float16"), (44, 4, 1))[0]
+        drawn = self.random.choices(("float32", "float64", "float16"), (44, 4, 1))[0]
+        self.float = dtype or drawn
         self.grow()
         self.finish()
 

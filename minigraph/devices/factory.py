@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from minigraph import options
+from minigraph.arguments import shown
 from minigraph.autotune.policy import Policy
 from minigraph.devices.cpu import CpuBackend
 from minigraph.devices.reference import ReferenceBackend
@@ -24,9 +25,9 @@ def check_device(device: str) -> str:
             _cuda().opened(number)
         except DeviceError as error:
             raise DeviceError(f"device {device!r} cannot be opened: {error}") from None
-    elif device not in ("cpu", "reference"):
+    elif not isinstance(device, str) or device not in ("cpu", "reference"):
         raise DeviceError(
-            f'there is no device {device!r}; use "cpu", "cuda", "cuda:1" or "reference"'
+            f'there is no device {shown(device)}; use "cpu", "cuda", "cuda:1" or "reference"'
         )
     return device
 

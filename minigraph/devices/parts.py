@@ -45,6 +45,12 @@ class KernelParts:
     fill: str = ""
 
 
+def can_be_generated(op: Op) -> bool:
+    """Whether kernels of an op are generated, for some shapes."""
+    made = (Elementwise, Copy, Reduction, Fused, Together, Pad, Concat, Reshape)
+    return isinstance(op, made) or op.composed
+
+
 def kernel_parts(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
     """Return the kernels for `node`, whose inputs have these strides; None if there are none."""
     match node.op:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
-from minigraph.autotune.measurement import Measurement
-from minigraph.errors import GraphError
-from minigraph.graph import Array, Node, Op, Shape, Spec, input
+from minigraph.autotune.measurement import Recipe
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.elementwise import Elementwise
@@ -57,6 +56,9 @@ class Arrangement(NamedTuple):
     node: Node
     strides: Sequence[Shape]
     layouts: Layouts
+
+
+Arrangements = Mapping[Layouts, Callable[[], Arrangement]]
 
 
 def product_of(node: Node) -> Product | None:
@@ -172,7 +174,7 @@ class ProblemMaker(ABC):
         """Return what else the measurements of a node depend on, in words."""
         return ""
 
-    remake: Callable[[Arrangement, Measurement], Runner] | None = None
+    remake: Callable[[Arrangement, Recipe], Runner] | None = None
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         """Return the problem that `node` is, or None if there is nothing to choose for it.
@@ -186,19 +188,18 @@ class ProblemMaker(ABC):
             return None
         op, lanes, activation = product
         xs, y = plain_shapes(node, lanes)
-        arrangements: Callable[[], Iterable[Arrangement]]
         if isinstance(op, Matmul):
             operands = zip(node.inputs, strides, strict=True)
             orders = [order(x.shape, s, x.dtype.itemsize) for x, s in operands]
-            layouts: Layouts = (*orders, MATRIX)
-            if not all(layouts):
+            if not all(orders):
                 return None
+            layouts: Layouts = (*orders, MATRIX)
             about = f"{op} of {' and '.join(orders)}"
-            arrangements = partial(_as_it_lies, node, layouts)
+            arrangements: Arrangements = {layouts: partial(_as_it_lies, node, layouts)}
         else:
             about = str(op)
             layouts = _layouts(op, lanes, xs, y)
-            arrangements = partial(self._convolutions, product, xs, y, node)
+            arrangements = self._convolutions(product, xs, y, node)
         about += f" and {activation.name}" if activation else ""
         meaning = partial(_meaning, op, activation)
         return Tunable(self._problem(node, about, xs, y, meaning, arrangements), layouts)
@@ -210,7 +211,7 @@ class ProblemMaker(ABC):
         xs: Sequence[Shape],
         y: Shape,
         meaning: Callable[..., tuple[Array, ...]],
-        arrangements: Callable[[], Iterable[Arrangement]],
+        arrangements: Arrangements,
     ) -> Problem:
         operands = " ".join(f"{node.dtype}{list(x)}" for x in xs)
         return Problem(
@@ -220,6 +221,7 @@ class ProblemMaker(ABC):
             results=(Spec(y, node.dtype),),
             meaning=meaning,
             arrange=arranged,
+            layouts=arrangements.keys(),
             candidates=partial(self._candidates, arrangements),
             work=operations(node),
             workbench=self.workbench,
@@ -227,37 +229,29 @@ class ProblemMaker(ABC):
         )
 
     def _candidates(
-        self, arrangements: Callable[[], Iterable[Arrangement]], layouts: Layouts | None
+        self, arrangements: Arrangements, layouts: Layouts | None
     ) -> Iterator[Candidate]:
         """Yield the candidates in these layouts, or in all."""
-        for arrangement in arrangements():
-            if layouts in (None, arrangement.layouts):
-                yield from self.candidates(arrangement)
+        for own, arrangement in arrangements.items():
+            if layouts in (None, own):
+                yield from self.candidates(arrangement())
 
-    def _remade(
-        self, arrangements: Callable[[], Iterable[Arrangement]], measurement: Measurement
-    ) -> Runner:
-        """Return the kernel that was measured; GraphError where the library has it no longer."""
+    def _remade(self, arrangements: Arrangements, layouts: Layouts, recipe: Recipe) -> Runner:
+        """Return the kernel of a recipe; GraphError where the library has it no longer."""
         assert self.remake is not None
-        for arrangement in arrangements():
-            if arrangement.layouts == measurement.layouts:
-                return self.remake(arrangement, measurement)
-        raise GraphError(f"{measurement.name} was measured in layouts that are no longer tried")
+        return self.remake(arrangements[layouts](), recipe)
 
     def _convolutions(
         self, product: Product, xs: Sequence[Shape], y: Shape, node: Node
-    ) -> Iterator[Arrangement]:
-        """Yield a convolution with its images in each layout, that of the node itself included."""
-        op, own, activation = product
+    ) -> Arrangements:
+        """Return a convolution with its images in each layout, that of the node itself included."""
+        op, own, _ = product
         channels = [shape[1] for shape in (*xs[:2], y)]
-        for lanes in dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), own]):
-            ins = (*lanes[:2], *(1 for _ in xs[2:]))
-            laid = op if max(lanes) == 1 else LaidOut(op, ins, lanes[2:])
-            shapes = [packed(x, n) if n > 1 else x for x, n in zip(xs, ins, strict=True)]
-            operands = [input(f"x{i}", s, node.dtype) for i, s in enumerate(shapes)]
-            whole = Activated(laid, activation) if activation else laid
-            strides = [x.spec.strides for x in operands]
-            yield Arrangement(whole(*operands), strides, _layouts(op, lanes, xs, y))
+        tried = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), own])
+        return {
+            _layouts(op, lanes, xs, y): partial(_convolution, product, lanes, xs, y, node.dtype)
+            for lanes in tried
+        }
 
     def _reorder(self, node: Node) -> Tunable | None:
         """Return the problem of moving images between any two layouts."""
@@ -265,7 +259,7 @@ class ProblemMaker(ABC):
         lanes = self.reorder_lanes(Spec(shape, node.dtype)) if node.size else []
         if not lanes:
             return None
-        arrangements = partial(_reorders, Spec(shape, node.dtype), lanes)
+        arrangements = _reorders(Spec(shape, node.dtype), lanes)
         problem = self._problem(node, node.op.name, [shape], shape, _unchanged, arrangements)
         return Tunable(problem, ())
 
@@ -279,18 +273,39 @@ def _layouts(op: Op, lanes: Lanes, xs: Sequence[Shape], y: Shape) -> Layouts:
     return first, second, *(BIAS for _ in xs[2:]), result
 
 
-def _as_it_lies(node: Node, layouts: Layouts) -> Iterator[Arrangement]:
-    """Yield a product itself, with the strides that its layouts stand for."""
+def _as_it_lies(node: Node, layouts: Layouts) -> Arrangement:
+    """Return a product itself, with the strides that its layouts stand for."""
     operands = zip(node.inputs, layouts, strict=False)
-    yield Arrangement(node, [strides_in(layout, x.spec) for x, layout in operands], layouts)
+    return Arrangement(node, [strides_in(layout, x.spec) for x, layout in operands], layouts)
 
 
-def _reorders(spec: Spec, lanes: Sequence[int]) -> Iterator[Arrangement]:
+def _convolution(
+    product: Product, lanes: Lanes, xs: Sequence[Shape], y: Shape, dtype: DType
+) -> Arrangement:
+    """Return a convolution whose images have these lanes, as a node of its own."""
+    op, _, activation = product
+    ins = (*lanes[:2], *(1 for _ in xs[2:]))
+    laid = op if max(lanes) == 1 else LaidOut(op, ins, lanes[2:])
+    shapes = [packed(x, n) if n > 1 else x for x, n in zip(xs, ins, strict=True)]
+    operands = [input(f"x{i}", s, dtype) for i, s in enumerate(shapes)]
+    whole = Activated(laid, activation) if activation else laid
+    strides = [x.spec.strides for x in operands]
+    return Arrangement(whole(*operands), strides, _layouts(op, lanes, xs, y))
+
+
+def _reorders(spec: Spec, lanes: Sequence[int]) -> Arrangements:
+    """Return the reorders of images between any two of these lanes."""
     channels = spec.shape[1]
+    found: dict[Layouts, Callable[[], Arrangement]] = {}
     for source, target in itertools.permutations(dict.fromkeys(lanes), 2):
-        node = Reorder(target)(input("x", packed(spec.shape, source), spec.dtype))
         names = layout_name(source, channels), layout_name(target, channels)
-        yield Arrangement(node, [node.inputs[0].spec.strides], names)
+        found[names] = partial(_reorder, spec, source, target, names)
+    return found
+
+
+def _reorder(spec: Spec, source: int, target: int, names: Layouts) -> Arrangement:
+    node = Reorder(target)(input("x", packed(spec.shape, source), spec.dtype))
+    return Arrangement(node, [node.inputs[0].spec.strides], names)
 
 
 def _meaning(op: Op, activation: Op | None, *xs: Array) -> tuple[Array]:

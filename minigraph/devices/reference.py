@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from minigraph.cache import Entry
-from minigraph.devices.host import HostBackend
+from minigraph.devices.host import HostBackend, together
 from minigraph.graph import Array, Node, Shape, compute
-from minigraph.program import Choice, Kernel, KernelFailed, Memory, Program, Step, Timing
+from minigraph.program import Choice, Done, Kernel, KernelFailed, Memory, Program, Step, Timing
 
 
 class NumpyKernel(Kernel):
@@ -19,8 +19,9 @@ class NumpyKernel(Kernel):
     maker = "numpy"
     refuses = True
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, why: str = "") -> None:
         self.node = node
+        self.why_numpy = why
         self.strided = (True,) * len(node.inputs)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
@@ -56,10 +57,14 @@ class Interpreter:
         self.memory = memory
         self.failures: dict[Step, str] = {}
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        self.profile(inputs, outputs)
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+    ) -> None:
+        self.profile(inputs, outputs, commit)
 
-    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Timing]:
+    def profile(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+    ) -> list[Timing]:
         memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
         timings = []
         for step in self.program.steps:
@@ -70,6 +75,7 @@ class Interpreter:
                 self.failures[step] = str(error)
                 run_step(step, NumpyKernel(step.node), memory)
             timings.append(Timing(step, start, time.perf_counter() - start))
+        together(commit)
         return timings
 
 

@@ -10,6 +10,7 @@ What the text leaves open stands in the argument block:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,8 +28,8 @@ from minigraph.ops.reduction import Reduction
 MAX_RANK = 16  # axes of a collapsed iteration space
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
-FEW = 8  # units that threads may share unevenly
-FEW_BLOCKS = 4  # the same of units that are whole blocks of channels
+PART = 32768  # elements of a unit for which threads wait for each other several times
+SHARE = 64  # elements, pixels or rows, of which a split has a multiple
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
 MOST_ROWS = 4  # that a unit keeps, on the stack
 
@@ -42,18 +43,28 @@ class SpecialisedKernel:
     constants: tuple[int, ...]  # as the argument block has them
     inplace: tuple[Ints, ...]  # for each input the outputs that may overwrite it
 
+    @property
+    def units(self) -> int:
+        """How many units threads share."""
+        if self.pattern.form != "column":
+            return self.layout.count
+        width = self.layout.units[-1][0]
+        return self.layout.count // width * -(-width // COLUMNS)
+
     def splits(self, threads: int) -> int:
-        """Into how many parts to split the loops of a unit, so that all threads have work."""
-        units = self.layout.count
+        """Into how many parts to split the loops of a unit, so that all threads have work.
+
+        Units that are split run over the loops together, so a unit is no longer in the cache when
+        it runs over them again: many units are not.
+        """
         if not self.pattern.reductions:
             return threads
-        if self.pattern.form == "column":
-            width = self.layout.units[-1][0]
-            units = units // width * -(-width // COLUMNS)
-        if threads == 1 or units >= 2 * threads or self.pattern.stages > 1:
+        units, least = self.units, STRETCH if self.pattern.stages == 1 else PART
+        if units >= 2 * threads or not self.pattern.divisible:
             return 1
-        length = self.layout.length * self.pattern.lanes
-        return max(1, min(-(-2 * threads // units), length // STRETCH))
+        evenly = threads // math.gcd(units, threads)
+        size = self.layout.count * self.layout.length * self.pattern.lanes // units
+        return max(1, min(evenly, size // least, self.layout.length // SHARE))
 
     def scratch(self, threads: int) -> int:
         """Return the bytes that partial results need."""
@@ -70,7 +81,9 @@ class SpecialisedKernel:
     ) -> list[int]:
         """Return the argument block; `places` gives slot and offset of each operand."""
         axes = (*self.layout.units, *self.layout.loops)
-        head = [threads, len(self.layout.units), len(self.layout.loops), self.splits(threads)]
+        splits = self.splits(threads)
+        busy = min(threads, self.units * splits)
+        head = [busy, len(self.layout.units), len(self.layout.loops), splits]
         values = [*head, int(stream), *scratch, *(n for n, _ in axes)]
         for k, place in enumerate(places):
             values += [*place, *(strides[k] for _, strides in axes)]
@@ -230,11 +243,5 @@ def _worth_keeping(pattern: KernelPattern, layout: LoopNest) -> Iterator[KeptVal
 
 def check_speed(kernel: SpecialisedKernel) -> None:
     """Raise Unfit, with the reason, if several kernels are faster than this one."""
-    pattern, layout = kernel.pattern, kernel.layout
-    if pattern.stages == 1:
-        return
-    if pattern.form == "column":
+    if kernel.pattern.stages > 1 and kernel.pattern.form == "column":
         raise Unfit("it would have to run along the outer axis more than once")
-    few = FEW_BLOCKS if pattern.form == "lane" else FEW
-    if layout.count < few and layout.length * pattern.lanes > STRETCH:
-        raise Unfit("it has too few rows to share among threads")

@@ -101,6 +101,11 @@ class KernelPattern:
     def reductions(self) -> list[int]:
         return [v for v, value in enumerate(self.values) if value.reduces]
 
+    @property
+    def divisible(self) -> bool:
+        """Whether threads may share a unit: what it keeps in an array is one thread's."""
+        return bool(self.reductions) and all(kept.operand >= 0 for kept in self.kept)
+
     @functools.cached_property
     def once(self) -> list[int]:
         """The values that are computed once a unit."""

@@ -19,7 +19,7 @@ static double NAME_fold7(float *lane, double total) {
   return part + total;
 }
 
-static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
+static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run) {
   const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
   const int64_t pitch = units + loops + 2;
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
@@ -28,9 +28,9 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   int64_t place[4], at[4], index[MG_MAX_RANK], length = 1;
   for (int64_t d = 0; d < loops; d++) length *= extent[d];
   const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
-  const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
+  const int64_t from = share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
-  (void)partial; (void)constants;
+  (void)partial; (void)constants; (void)run;
   const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
   mg_place(a, 4, unit, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
@@ -39,7 +39,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   char *const base2 = slots[operand[2 * pitch]] + place[2];
   const float *p2 = (const float *)(base2);
   char *const base3 = slots[operand[3 * pitch]] + place[3];
-  const int fetch = 4 * length <= 131072;
+  const int fetch = splits == 1 && 4 * length <= 131072;
   int64_t next[4];
   mg_place(a, 4, unit + 1, next);
   const char *const next0 = slots[operand[0 * pitch]] + next[0];
@@ -50,7 +50,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const float v8 = *(const float *)(constants + 1);
   const float v10 = *(const float *)(constants + 2);
   const float v14 = *p2;
-  {
+  if (splits == 1 || run == 0) {
     float lane2[32];
     for (int k = 0; k < 32; k++) lane2[k] = 0;
     int64_t filled = 0;
@@ -85,9 +85,18 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     }
     total2 = NAME_fold2(lane2, total2);
   }
+  if (splits > 1) {
+    if (run == 0) {
+      *(double *)(partial + 8 * ((unit * splits + split) * 2 + 0)) = total2;
+      return;
+    }
+    for (int64_t s = 0; s < splits; s++) {
+      total2 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 0)) + total2;
+    }
+  }
   const float v2 = total2;
   const float v4 = v2 / v3;
-  {
+  if (splits == 1 || run == 1) {
     float lane7[32];
     for (int k = 0; k < 32; k++) lane7[k] = 0;
     int64_t filled = 0;
@@ -127,12 +136,21 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     }
     total7 = NAME_fold7(lane7, total7);
   }
+  if (splits > 1) {
+    if (run == 1) {
+      *(double *)(partial + 8 * ((unit * splits + split) * 2 + 1)) = total7;
+      return;
+    }
+    for (int64_t s = 0; s < splits; s++) {
+      total7 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 1)) + total7;
+    }
+  }
   const float v7 = total7;
   const float v9 = v7 / v8;
   const float v11 = v9 + v10;
   const float v12 = 1 / sqrtf(v11);
   const float v13 = v0 * v12;
-  {
+  if (splits == 1 || run == 2) {
     int64_t begin = from, col = from - first_row * inner;
     mg_start(a, 4, loops - 1, first_row, at, index);
     while (begin < to) {
@@ -167,14 +185,14 @@ int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = units;
+  const int64_t count = units, runs = splits > 1 ? 3 : 1;
   if (a[0] <= 1) {
-    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, 0);
   } else {
-    #pragma omp parallel for num_threads(a[0]) schedule(static)
-    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+    for (int64_t run = 0; run < runs; run++) {
+      #pragma omp parallel for num_threads(a[0]) schedule(static)
+      for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits, run);
+    }
   }
-  if (splits > 1)
-    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, -1);
   return 0;
 }

@@ -1,5 +1,5 @@
 
-static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
+static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run) {
   const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
   const int64_t pitch = units + loops + 2;
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
@@ -8,9 +8,9 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   int64_t place[2], at[2], index[MG_MAX_RANK], length = 1;
   for (int64_t d = 0; d < loops; d++) length *= extent[d];
   const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
-  const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
+  const int64_t from = share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
-  (void)partial; (void)constants;
+  (void)partial; (void)constants; (void)run;
   const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
   mg_place(a, 2, unit, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
@@ -52,12 +52,14 @@ int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = units;
+  const int64_t count = units, runs = 1;
   if (a[0] <= 1) {
-    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, 0);
   } else {
-    #pragma omp parallel for num_threads(a[0]) schedule(static)
-    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+    for (int64_t run = 0; run < runs; run++) {
+      #pragma omp parallel for num_threads(a[0]) schedule(static)
+      for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits, run);
+    }
   }
   return 0;
 }

@@ -12,7 +12,7 @@ from minigraph.graph import Graph
 from minigraph.jit.c.source import c_source
 from minigraph.jit.domain import Unfit, analyse
 from minigraph.jit.fused import Fused
-from minigraph.jit.kernel import FEW, STRETCH, check_speed, specialise
+from minigraph.jit.kernel import check_speed, specialise
 
 X, Y = mg.input("x", (4, 6)), mg.input("y", (4, 6))
 ROW, COLUMN = mg.input("row", (6,)), mg.input("column", (4, 1))
@@ -79,10 +79,6 @@ UNFIT = {
     "columns twice": (
         lambda: X - X.sum(0, keepdims=True),
         "it would have to run along the outer axis more than once",
-    ),
-    "few long rows twice": (
-        lambda: (lambda x: x - x.sum(1, keepdims=True))(mg.input("z", (FEW - 1, STRETCH + 1))),
-        "it has too few rows to share among threads",
     ),
     "an array of constants": (lambda: X + np.ones(6, "float32") * ROW, "array of constants"),
     "random numbers out of order": (

@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from samples import ELEMENTWISE, accepts
 
 import minigraph as mg
 from minigraph import ops
 from minigraph.devices.cpu import compiler, kernels
-from minigraph.graph import Graph, Spec
+from minigraph.graph import BOOL, Graph, Spec
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.kernel import specialise
 from minigraph.jit.loops import collapse
@@ -74,6 +75,34 @@ def test_views_are_read_in_place(view, dtype):
     x = array(4, 6, 8, dtype=dtype)
     expected = view(x) != 0
     np.testing.assert_array_equal(on_cpu(lambda a: view(a) != 0, x), expected)
+
+
+READS_BOOLS = {
+    "elementwise": lambda p, q: [
+        op(*(p, q)[: len(op.operands)])
+        for op in ELEMENTWISE.values()
+        if accepts(op, BOOL) and len(op.operands) < 3
+    ],
+    "choice": lambda p, q: [ops.where(p, 2.0, 3.0), ops.where(p, q, ~q)],
+    "reduction": lambda p, q: [
+        *(reduce(p, axis) for reduce in (ops.sum, ops.prod, ops.max, ops.min) for axis in (0, 1)),
+        *(ops.argmax(p, axis) for axis in (0, 1)),
+        ops.mean(p.astype("float32")),
+    ],
+}
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("build", READS_BOOLS.values(), ids=READS_BOOLS)
+def test_any_byte_but_0_of_a_bool_is_true(build, level):
+    rng = np.random.default_rng(0)
+    xs = [rng.choice([0, 0, 1, 2, 128, 255], (5, 67)).astype(np.uint8) for _ in range(2)]
+    inputs = [mg.input(name, (5, 67), "bool") for name in "pq"]
+    outputs = build(*inputs)
+    function = mg.comp_graph("cpu", {"graph_opt_level": level}).compile(inputs, outputs)
+    wanted = function(*(x != 0 for x in xs))
+    for got, want in zip(function(*(x.view(bool) for x in xs)), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -177,7 +206,7 @@ def test_long_reductions_are_shared_among_threads(shape, axes, threads):
 @pytest.mark.parametrize(
     ("form", "shape", "axes"),
     [
-        ("row", (2, 60_000), (1,)),
+        ("row", (3, 60_000), (1,)),
         ("column", (40_000, 3), (0,)),
         ("lane", (3, 50, 51, 16), (0, 1, 2)),
     ],
@@ -253,3 +282,20 @@ def test_padding_may_be_infinite():
     x = array(2, 3)
     y = on_cpu(lambda a: ops.pad(a, 1, -np.inf), x)
     np.testing.assert_array_equal(y, np.pad(x, 1, constant_values=-np.inf))
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_error_of_a_softmax_does_not_grow_with_its_length(axis, level):
+    x = np.full((1 << 20, 2) if axis == 0 else (2, 1 << 20), -0.3, np.float32)
+    x[0, 0] = x[-1, -1] = 0  # the peak, beside which the others are no ones
+    logs = x.astype(np.float64)
+    total = np.log(np.exp(logs).sum(axis, keepdims=True))
+    found = on_cpu(
+        lambda v: [fn(v, axis) for fn in (ops.softmax, ops.log_softmax, ops.logsumexp)],
+        x,
+        graph_opt_level=level,
+    )
+    wanted = [np.exp(logs - total), logs - total, total.squeeze(axis)]
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)

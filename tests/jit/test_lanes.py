@@ -1,5 +1,7 @@
 """Kernels over arrays whose innermost axis is a short block of channels."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,8 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.devices.cpu import compiler, kernels
 from minigraph.graph import Graph, Input, toposort
-from minigraph.jit.domain import Unfit
 from minigraph.jit.fused import Fused
-from minigraph.jit.kernel import FEW_BLOCKS, ROW_LENGTH, STRETCH, check_speed, specialise
+from minigraph.jit.kernel import ROW_LENGTH, specialise
 from minigraph.ops.reduction import Max, Min, Sum
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
@@ -59,12 +60,12 @@ def check(build, *xs, threads=2, tolerance=2e-5, form="lane"):
     return found
 
 
-def normalized(x, weight, bias):
+def normalized(x, weight, bias, axes=OUTER):
     """A batch norm with a relu: (y, mean, variance)."""
     count = x.size // weight.size
-    mean = Sum(OUTER)(x) / count
+    mean = Sum(axes)(x) / count
     distance = x - mean
-    variance = Sum(OUTER)(distance * distance) / count
+    variance = Sum(axes)(distance * distance) / count
     y = distance * (weight * ops.rsqrt(variance + 1e-5)) + bias
     return ops.relu(y), mean, variance
 
@@ -74,13 +75,13 @@ def added(x, weight, bias, residual):
     return ops.relu(y + residual), mean, variance
 
 
-def backward(dy, y, x, weight, mean, variance):
+def backward(dy, y, x, weight, mean, variance, axes=OUTER):
     """What of a batch norm with a relu goes back: (dx, dweight, dbias, dy before the relu)."""
     count = x.size // weight.size
     dz = ops.where(y <= 0, 0, dy)
     inverse = ops.rsqrt(variance + 1e-5)
     normal = (x - mean) * inverse
-    dweight, dbias = Sum(OUTER)(dz * normal), Sum(OUTER)(dz)
+    dweight, dbias = Sum(axes)(dz * normal), Sum(axes)(dz)
     rest = dz - dbias / count - normal * (dweight / count)
     return rest * (weight * inverse), dweight, dbias, dz
 
@@ -153,19 +154,47 @@ def test_nan_and_infinity_stay_in_their_lane():
     check(lambda x: (Max(OUTER)(x), Min(OUTER)(x), Sum(OUTER)(x)), x)
 
 
-def test_too_few_blocks_for_the_threads_are_no_kernel_of_several_stages():
-    def images(blocks, pixels):
-        return mg.input("x", (2, blocks, 1, pixels, 16))
+SPLIT = {  # the axes that are reduced, and arrays of few long units
+    "lane": (OUTER, (3, 1, 40, 41, 16)),
+    "row": ((0, 2, 3), (20, 3, 60, 61)),
+    "column": ((0,), (30_000, 3)),
+}
 
-    long = STRETCH // 32 + 1  # so that 2 images have more elements for each block than a stretch
-    few = images(FEW_BLOCKS - 1, long)
-    for x in (images(FEW_BLOCKS, long), images(FEW_BLOCKS - 1, long - 1)):
-        made = kernel(x - Sum(OUTER)(x))
-        check_speed(made)
-        assert made.pattern.stages == 2
-    with pytest.raises(Unfit, match="too few"):
-        check_speed(kernel(few - Sum(OUTER)(few)))
-    assert kernel(Sum(OUTER)(few)).pattern.form == "lane"
+
+@pytest.mark.parametrize("threads", [2, 4, 5])
+@pytest.mark.parametrize("form", SPLIT)
+def test_few_units_are_split_among_threads_in_every_run(form, threads):
+    axes, shape = SPLIT[form]
+    v = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    x, dy = array(*shape, dtype="float64"), array(*shape, dtype="float64", seed=1)
+    w, b = array(*v, dtype="float64", seed=2), array(*v, dtype="float64", seed=3)
+
+    def forward(x, w, b, r):
+        y, mean, variance = normalized(x, w, b, axes)
+        e = ops.exp(y - Max(axes)(y))
+        return ops.relu(y + r), mean, variance, e / Sum(axes)(e)
+
+    given = [mg.input(f"x{i}", a.shape, "float64") for i, a in enumerate((x, w, b, dy))]
+    made = kernel(*forward(*given))
+    assert made.splits(threads) > 1 and made.splits(1) == 1 and made.pattern.stages > 3
+    first = check(forward, x, w, b, dy, threads=threads, tolerance=1e-12, form=form)
+    for _ in range(3):
+        again = check(forward, x, w, b, dy, threads=threads, tolerance=1e-12, form=form)
+        assert [y.tobytes() for y in again] == [y.tobytes() for y in first]
+    y, mean, variance, _ = first
+    back = functools.partial(backward, axes=axes)
+    check(back, dy, y, x, w, mean, variance, threads=threads, tolerance=1e-12, form=form)
+
+
+@pytest.mark.parametrize(
+    ("units", "threads", "splits"),
+    [(1, 1, 1), (1, 2, 2), (1, 16, 16), (3, 2, 2), (2, 2, 1), (4, 2, 1), (6, 4, 2), (9, 4, 1)],
+)
+def test_units_are_split_no_more_than_threads_have_alike_to_do(units, threads, splits):
+    x = mg.input("x", (8, units, 64, 64, 16))
+    assert kernel(x - Sum(OUTER)(x)).splits(threads) == splits
+    short = mg.input("x", (2, units, 4, 4, 16))
+    assert kernel(short - Sum(OUTER)(short)).splits(threads) == 1
 
 
 # ---------------------------------------------------------------- one run
@@ -180,8 +209,8 @@ def test_reductions_of_every_type(dtype, lanes):
     check(op((0,)), x[:, :, :1, :1].copy()[:, 0, 0, 0], tolerance=0)
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("threads", [2, 5])
+@pytest.mark.parametrize("blocks", [1, 3])
 def test_few_blocks_are_split_among_threads(blocks, threads):
     x = array(3, blocks, 50, 51, 16, dtype="float64")
     inputs = mg.input("x", x.shape, "float64")

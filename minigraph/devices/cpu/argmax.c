@@ -2,7 +2,8 @@
 
    The argument block: threads, elements before the axis, along it and after it, then the operands.
 
-   T  type of an element */
+   T  type of an element
+   V  what it is compared as: of a bool _Bool, because any byte but 0 is true */
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], inner = a[3];
   const T *x = (const T *)(slots[a[4]] + a[5]);
@@ -12,7 +13,7 @@ int NAME(const int64_t *a, char **slots) {
     const T *p = x + u / inner * n * inner + u % inner;
     int64_t at = 0;
     for (int64_t j = 1; j < n; j++) {
-      const T v = p[j * inner], best = p[at * inner];
+      const V v = (V)p[j * inner], best = (V)p[at * inner];
       if (v > best || (v != v && best == best)) at = j;
     }
     y[u] = at;

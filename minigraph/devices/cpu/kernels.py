@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from minigraph.devices.cpu import argmax, cross_entropy, local_response_norm, one_hot, pooling
+from minigraph.devices.cpu import (
+    argmax,
+    cross_entropy,
+    local_response_norm,
+    one_hot,
+    pooling,
+    take,
+)
 from minigraph.devices.cpu.kernel import (
     KernelCall,
     NativeKernel,
@@ -15,7 +22,7 @@ from minigraph.devices.cpu.kernel import (
     cache_bytes,
     threads_for,
 )
-from minigraph.devices.parts import KernelPart, kernel_parts
+from minigraph.devices.parts import KernelPart, can_be_generated, kernel_parts
 from minigraph.graph import Node, Op, Shape
 from minigraph.jit.c.source import c_source
 from minigraph.jit.expression import c_type
@@ -23,6 +30,7 @@ from minigraph.jit.fused import Together
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
+from minigraph.ops.indexing import OneHot, Take
 
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     **argmax.KERNELS,
@@ -30,7 +38,9 @@ WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     **local_response_norm.KERNELS,
     **one_hot.KERNELS,
     **pooling.KERNELS,
+    **take.KERNELS,
 }
+OF_ANY_TYPE = (OneHot, Take)  # which compute nothing
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
@@ -40,7 +50,8 @@ def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
     if not all(s.size for s in specs):
         return None
     most = threads_for(max(s.size for s in specs), threads)
-    if type(node.op) in WRITTEN and SMALL_FLOATS.isdisjoint(s.dtype for s in specs):
+    small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
+    if type(node.op) in WRITTEN and (not small or isinstance(node.op, OF_ANY_TYPE)):
         return WRITTEN[type(node.op)](node.op, node, most)
     made = kernel_parts(node, strides)
     if made is None:
@@ -54,6 +65,11 @@ def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
         calls.insert(0, _fill(node, made.fill, most))
     scratch = max(part.kernel.scratch(most) for part in made.parts)
     return NativeKernel(node, calls, scratch, (True,) * len(strides), made.inplace)
+
+
+def has_kernels(op: Op) -> bool:
+    """Whether there are kernels of an op, for some shapes and types."""
+    return type(op) in WRITTEN or can_be_generated(op)
 
 
 def _call(part: KernelPart, node: Node, threads: int) -> KernelCall:

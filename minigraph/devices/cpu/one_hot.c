@@ -2,8 +2,9 @@
 
    The argument block: labels, elements of a vector, then the operands.
 
-   T  type of a label
-   R  type of an element */
+   T    type of a label
+   R    type of an element
+   ONE  its 1 */
 int NAME(const int64_t *a, char **slots) {
   const int64_t count = a[0], size = a[1];
   const T *label = (const T *)(slots[a[2]] + a[3]);
@@ -11,6 +12,6 @@ int NAME(const int64_t *a, char **slots) {
   for (int64_t i = 0; i < count; i++)
     if (label[i] < 0 || (uint64_t)label[i] >= (uint64_t)size) return 1;
   memset(y, 0, count * size * sizeof(R));
-  for (int64_t i = 0; i < count; i++) y[i * size + (int64_t)label[i]] = 1;
+  for (int64_t i = 0; i < count; i++) y[i * size + (int64_t)label[i]] = ONE;
   return 0;
 }

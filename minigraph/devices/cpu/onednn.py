@@ -173,7 +173,12 @@ def any_layout(shape: Shape, dtype: DType) -> MemoryDescriptor:
 
 
 def blocked(shape: Shape, dtype: DType, lanes: int) -> MemoryDescriptor:
-    """Return the layout of images [n, c, h, w] in which 8 or 16 channels lie side by side."""
+    """Return the layout of images [n, c, h, w] in which 8 or 16 channels lie side by side.
+
+    Unimplemented for other numbers of lanes.
+    """
+    if lanes not in _FORMAT_BLOCKED:
+        raise Unimplemented(f"oneDNN has no layout of blocks of {lanes} channels")
     return _tagged(shape, dtype, _FORMAT_BLOCKED[lanes])
 
 
@@ -250,6 +255,7 @@ def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
 def omp_threads(count: int) -> Iterator[None]:
     """Let OpenMP use so many threads inside; oneDNN makes primitives for the number it finds."""
     gomp = loaded().gomp
+    openmp.start(count)
     before = gomp.omp_get_max_threads()
     gomp.omp_set_num_threads(count)
     try:

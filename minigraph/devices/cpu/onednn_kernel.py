@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_void_p
 from typing import Any, NamedTuple
 
-from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, Place
+from minigraph.devices.cpu.kernel import CpuKernel, KernelCall, Linker, NativeCall, Operands, Place
 from minigraph.devices.cpu.onednn import (
     DST,
     QUERIES,
@@ -69,12 +69,14 @@ class Implementation(NamedTuple):
 
     strided  which inputs may be views that are not contiguous; none if it is empty
     suffix   of its name: what it does besides
+    then     a call that follows and changes the results
     """
 
     descriptor: Descriptor
     arguments: Sequence[Argument]
     strided: Sequence[bool] = ()
     suffix: str = ""
+    then: KernelCall | None = None
 
     @property
     def name(self) -> str:
@@ -142,13 +144,13 @@ class OneDnnKernel(CpuKernel):
     """
 
     maker = "onednn"
-    texts = (EXECUTE,)
 
     def __init__(self, implementation: Implementation, threads: int) -> None:
         descriptor = implementation.descriptor
         self.algorithm = implementation.name
         self.strided = implementation.strided
         self.threads = threads
+        self.then = implementation.then
         before: list[PrimitiveCall] = []
         after: list[PrimitiveCall] = []
         inner = []
@@ -168,6 +170,10 @@ class OneDnnKernel(CpuKernel):
             inner.append((SCRATCHPAD, pad, self._reserve(pad.nbytes)))
         self.primitives = [*before, PrimitiveCall(descriptor, inner), *after]
 
+    @property
+    def texts(self) -> Sequence[KernelSource]:
+        return (EXECUTE, self.then.source) if self.then else (EXECUTE,)
+
     def _reserve(self, nbytes: int) -> Operand:
         """Return a place in the scratch memory, which grows by it."""
         place = Operand("scratch", self.scratch)
@@ -175,9 +181,14 @@ class OneDnnKernel(CpuKernel):
         return place
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        return [linker.call(EXECUTE, p.block(operands, self.threads)) for p in self.primitives]
+        calls = [linker.call(EXECUTE, p.block(operands, self.threads)) for p in self.primitives]
+        if self.then:  # on as many threads: EXECUTE has set them
+            calls.append(linker.call(self.then.source, self.then.block(*operands)))
+        return calls
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        if self.then:
+            raise KernelFailed(f"{self.then.source.name} could not be compiled")
         ins, outs = ([(x.ctypes.data, 0) for x in arrays] for arrays in (inputs, outputs))
         operands = Operands(ins, outs, (scratch.ctypes.data if self.scratch else 0, 0))
         try:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import onednn
+from minigraph.devices.cpu import compiler, onednn, zero_padding
 from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, MemoryDescriptor, dims
 from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
 from minigraph.devices.problem import ROLES, Arrangement, operations
@@ -149,6 +149,9 @@ def convolution(op: Any, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
         dims(conv.padding),
         dims(_padding_behind(conv, unpacked(x), w, unpacked(y))),
     ]
+    put_right = None
+    if any(conv.padding) and not isinstance(op, Conv2dBackwardData):
+        put_right = zero_padding.repair(op, xs, ys[0])
     for suffix, (x_layout, y_layout) in pairs:
         weights = onednn.any_layout(grouped, F32)
         added = bias[0][1] if bias else None
@@ -158,8 +161,12 @@ def convolution(op: Any, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
                     (n, lie[role]) for n, role in zip(names, roles, strict=True) if role != "w"
                 ]
                 unmoved = all(descriptor.layout(n) == layout for n, layout in images)
-                if not (suffix and unmoved):
+                if suffix and unmoved:
+                    continue
+                if put_right is None or "gemm" not in descriptor.name:
                     yield Implementation(descriptor, arguments, suffix=suffix)
+                elif compiler.compiler():
+                    yield Implementation(descriptor, arguments, suffix=suffix, then=put_right)
         except onednn.Unimplemented:
             continue
 
@@ -294,6 +301,7 @@ PRIMITIVES: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[Implementati
     BatchNormBackward: batch_norm_backward,
     Reorder: reorder,
 }
+OPS = frozenset((Matmul, *PRIMITIVES))  # of which oneDNN computes some shapes
 
 
 def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:

@@ -6,7 +6,9 @@
    NV     blocks of outputs whose sums it keeps
    SIDE   TILE + 2, the pixels that a tile is made of, on each side
    POINTS SIDE * SIDE
-   TAPS   of the weights: 9 */
+   TAPS   of the weights: 9
+   RANGE  how many times the sum of squares of a tile's pixels may be that of the pixels that one of
+          its results is made of */
 #ifndef MG_FAST
 /* Products may be fused with sums here, as they are in any library's convolution. */
 #if defined(__clang__)
@@ -21,6 +23,7 @@
 #endif
 #pragma clang fp contract(fast)
 typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
+typedef double NAME_wide __attribute__((vector_size(L * 8)));
 typedef struct { /* [n, blocks, h, w, L], and how far outside the first tile begins */
   vec *at;
   int64_t blocks, h, w, top, left;
@@ -28,6 +31,44 @@ typedef struct { /* [n, blocks, h, w, L], and how far outside the first tile beg
 typedef struct { /* of an image; room: for how many there is memory at once */
   int64_t down, across, room;
 } NAME_tiles;
+/* Of the windows of a tile that is made of the pixels from (top, left) on: how they differ.
+
+   Bits of windows whose pixels are all 0, as i * TILE + j; MG_MIXED where another one has much smaller
+   pixels than the tile.  There are `down` by `across` windows of `high` by `wide` pixels. */
+#ifndef MG_MIXED
+#define MG_MIXED (1 << 30)
+#endif
+MG_FAST int32_t NAME_range(const NAME_images *q, int64_t image, int64_t top, int64_t left,
+                           int64_t down, int64_t across, int64_t high, int64_t wide) {
+  NAME_wide squares[SIDE * SIDE] = {{0}}; /* in double the square of no float is 0 or infinite */
+  double square[SIDE * SIDE] = {0}, total = 0;
+  for (int64_t b = 0; b < q->blocks; b++) {
+    const vec *x = q->at + (image * q->blocks + b) * q->h * q->w;
+    for (int64_t i = 0; i < SIDE; i++)
+      for (int64_t j = 0; j < SIDE; j++) {
+        const int64_t row = top + i, column = left + j;
+        if (row < 0 || row >= q->h || column < 0 || column >= q->w) continue;
+        const NAME_wide v = __builtin_convertvector(x[row * q->w + column], NAME_wide);
+        squares[i * SIDE + j] += v * v;
+      }
+  }
+  for (int64_t p = 0; p < SIDE * SIDE; p++) {
+    for (int l = 0; l < L; l++) square[p] += squares[p][l];
+    total += square[p];
+  }
+  int32_t zeros = 0;
+  for (int64_t i = 0; i < down; i++)
+    for (int64_t j = 0; j < across; j++) {
+      double sum = 0;
+      if (top + i + high <= 0 || top + i >= q->h || left + j + wide <= 0 || left + j >= q->w)
+        continue; /* nothing but padding */
+      for (int64_t r = 0; r < high; r++)
+        for (int64_t s = 0; s < wide; s++) sum += square[(i + r) * SIDE + j + s];
+      if (sum == 0) zeros |= 1 << (i * TILE + j);
+      else if (sum * RANGE < total) return MG_MIXED;
+    }
+  return zeros;
+}
 MG_FAST int NAME_finite(vec zeros) { /* which zero times a number is, if it is finite */
   float total = 0;
   for (int l = 0; l < L; l++) total += zeros[l];

@@ -8,8 +8,12 @@ the weights is the transposed algorithm: the products are over the tiles.
 Tiles of 2 x 2 round as a direct convolution does.  For tiles of 4 x 4 the points are 0, 2/3, -2/3,
 3/2, -3/2 and infinity: the error is four times that of a direct convolution, where it would be
 eight times with Lavin and Gray's 1, -1, 2, -2 (root mean squares, 512 channels).  Errors are
-relative to the largest pixels of a tile.  Where a result is NaN or infinite its tile is computed
-again without the algorithm, which would spread that over the whole of it; many of those are slow.
+relative to the pixels of a whole tile.  Where their sum of squares is more than RANGE times that of
+the pixels that one result is made of, the tile is computed without the algorithm.  So errors stay
+below about 4 sqrt(RANGE) = 64 roundings of the norm of a result's own pixels times that of its
+weights, and a result of zeros alone is zero.  Where a result is NaN or infinite its tile is
+computed again without the algorithm too, which would spread that over the whole of it; many of
+those are slow.
 
 Strides and dilations are 1, and images are in blocks of channels, see `minigraph.ops.layout`.
 """
@@ -51,6 +55,10 @@ ROWS = {8: (6, 2), 16: (12, 4)}
 # bytes, so that not every thread reads all of them, or where there are too few tiles.
 OWN, SHARED = 48, 96
 LARGE = 4 << 20
+# How many times as large the sum of squares of a tile's pixels may be as that of the pixels of one
+# of its results; and, by tile, the side of a cell of pixels of which every window has a whole one.
+RANGE = 256
+CELLS = {2: 1, 4: 2}
 
 # ---------------------------------------------------------------- the texts
 
@@ -63,6 +71,7 @@ HEAD, SPREAD, TO_IMAGES, TO_WEIGHTS = (
 def _text(tile: int, lanes: int, vectors: int, rows: int, parts: Sequence[str]) -> KernelSource:
     """Return parts of a text with what they have in common."""
     fixed = {"SIDE": "(TILE + 2)", "POINTS": "(SIDE * SIDE)", "TAPS": WINDOW**2, "vec": "NAME_vec"}
+    fixed["RANGE"] = RANGE
     whole = "\n".join([HEAD, *parts])
     return KernelSource(with_macros(whole, L=lanes, TILE=tile, R=rows, NV=vectors, **fixed))
 
@@ -76,8 +85,9 @@ def _transform(name: str, matrix: Matrix) -> str:
     return function(head, statements(matrix))
 
 
-def _spread(name: str, patch: str) -> str:
-    return with_macros(SPREAD, SPREAD=f"NAME_spread_{name}", TRANSFORM=f"NAME_{name}", PATCH=patch)
+def _spread(name: str, patch: str, cell: int = 0) -> str:
+    names = {"SPREAD": f"NAME_spread_{name}", "TRANSFORM": f"NAME_{name}"}
+    return with_macros(SPREAD, **names, PATCH=patch, CELL=cell)
 
 
 def _sums(rows: int, vectors: int) -> list[tuple[int, int]]:
@@ -143,7 +153,7 @@ def _image_text(tile: int, lanes: int, vectors: int) -> KernelSource:
         _transform("input", bt),
         _transform("output", at),
         _transform("kernel", g),
-        _spread("input", "SIDE"),
+        _spread("input", "SIDE", CELLS[tile]),
         _image_products("rows", rows, vectors),
         _image_products("tail", tail, vectors),
         with_macros(TO_IMAGES, TAIL=tail),
@@ -160,7 +170,7 @@ def _weight_text(tile: int, lanes: int, vectors: int) -> KernelSource:
         _transform("input", bt),
         _transform("result", transposed(at)),
         _transform("kernel", transposed(g)),
-        _spread("input", "SIDE"),
+        _spread("input", "SIDE", CELLS[tile]),
         _spread("result", "TILE"),
         _weight_products(rows, vectors),
         TO_WEIGHTS,
@@ -233,7 +243,7 @@ def _to_images(
         return [*values, *(v for place in places for v in place)]
 
     source = _image_text(work.tile, work.lanes, work.vectors)
-    vectors = work.weights + work.teams * work.space
+    vectors = work.weights + work.teams * (work.space + work.strip_marks)
     return _kernel(node, algorithm, KernelCall(source, block), vectors * work.lanes)
 
 
@@ -246,7 +256,7 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
         return [*values, *(v for place in (*ins, *outs, scratch) for v in place)]
 
     source = _weight_text(work.tile, work.lanes, work.vectors)
-    vectors = work.teams * (work.weights + work.space)
+    vectors = work.marks + work.teams * (work.weights + work.space)
     return _kernel(node, algorithm, KernelCall(source, block), vectors * work.lanes)
 
 
@@ -270,6 +280,7 @@ class _Work:
     vectors  blocks of outputs that are done at once
     weights  vectors that transformed weights take
     space    vectors that the points of a strip take
+    marks    vectors that a mark of each tile takes; strip_marks: of each tile of a strip
     sizes    how an argument block begins: threads, whether they share strips, room; images, blocks
              of x and y; the sides of both
     """
@@ -286,5 +297,7 @@ class _Work:
         _, tail = ROWS[self.lanes]
         self.room = OWN if own else min(SHARED, math.ceil(tiles / tail) * tail)
         self.space = points * ((x[1] + y[1]) * self.room + 2)
+        self.marks = math.ceil(tiles / self.lanes)
+        self.strip_marks = math.ceil(self.room / self.lanes)
         shared = int(self.teams == 1)
         self.sizes = [threads, shared, self.room, x[0], x[1], y[1], *x[2:4], *y[2:4]]

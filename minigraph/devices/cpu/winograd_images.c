@@ -40,8 +40,17 @@ MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t 
       }
   }
 }
+/* Transform the pixels of a tile; return its mark, see NAME_range. */
+MG_FAST int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap) {
+  if (!NAME_spread_input(&q->x, &q->z, tile, v, gap)) return 0;
+  const int64_t image = tile / (q->z.down * q->z.across);
+  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
+  const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
+  const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
+  return NAME_range(&q->x, image, top - q->x.top, left - q->x.left, high, wide, 3, 3);
+}
 /* From points to pixels. */
-MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, const vec *m, int64_t gap) {
+MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, const vec *m, int64_t gap) {
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
@@ -51,9 +60,12 @@ MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, const vec *m, int64_t 
     for (int64_t j = 0; j < SIDE; j++) NAME_output(m + j * gap, SIDE * gap, half + j, SIDE);
     for (int64_t i = 0; i < TILE; i++) NAME_output(half + i * SIDE, 1, pixels + i * TILE, 1);
     for (int64_t p = 0; p < TILE * TILE; p++) odd += pixels[p] * 0;
-    if (!NAME_finite(odd)) {
+    if (mark == MG_MIXED || !NAME_finite(odd)) {
       memset(pixels, 0, sizeof pixels);
       NAME_direct(q, image, top, left, k, pixels);
+    } else if (mark) {
+      for (int64_t p = 0; p < TILE * TILE; p++)
+        if (mark >> p & 1) pixels[p] = (vec){0};
     }
     const vec bias = q->bias ? ((const vec *)q->bias)[k] : (vec){0};
     vec *y = q->y.at + ((image * q->y.blocks + k) * q->y.h + top) * q->y.w + left;
@@ -67,9 +79,11 @@ MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v,
   const int64_t in = q->x.blocks, panels = q->y.blocks / NV, room = q->z.room;
   const int64_t v_gap = in * room + 1, m_gap = q->y.blocks * room + 1;
   const int64_t u_gap = in * L * q->y.blocks + 1;
+  int32_t *marks = (int32_t *)v; /* of the tiles of the strip */
+  v += (room + L - 1) / L;
   vec *m = v + POINTS * v_gap;
   for (MG_SHARE(t, count))
-    NAME_spread_input(&q->x, &q->z, begin + t, v + t, v_gap);
+    marks[t] = NAME_begin(q, begin + t, v + t, v_gap);
   MG_WAIT
   for (MG_SHARE(i, POINTS * panels)) {
     const int64_t p = i / panels, k = i % panels;
@@ -82,7 +96,7 @@ MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v,
   }
   MG_WAIT
   for (MG_SHARE(t, count))
-    NAME_gather(q, begin + t, m + t, m_gap);
+    NAME_gather(q, begin + t, marks[t], m + t, m_gap);
 }
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
@@ -111,7 +125,7 @@ int NAME(const int64_t *a, char **slots) {
       for (int64_t b = 0; b < tiles; b += room)
         NAME_strip(&q, b, tiles - b < room ? tiles - b : room, memory, me, omp_get_num_threads());
     } else {
-      vec *own = memory + me * POINTS * ((in + out) * room + 2);
+      vec *own = memory + me * (POINTS * ((in + out) * room + 2) + (room + L - 1) / L);
       #pragma omp for schedule(dynamic)
       for (int64_t b = 0; b < tiles; b += room)
         NAME_strip(&q, b, tiles - b < room ? tiles - b : room, own, 0, 1);

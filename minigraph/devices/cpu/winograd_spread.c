@@ -2,13 +2,19 @@
 
    SPREAD     the name of this function
    TRANSFORM  the function that transforms pixels in a line
-   PATCH      how many pixels there are on each side */
-MG_FAST void SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v, int64_t gap) {
+   PATCH      how many pixels there are on each side
+   CELL       on each side of a cell, of which every window of the tile has a whole one; or 0
+
+   Returns whether the squares of a cell are so small beside the tile's that NAME_range has to see. */
+MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v, int64_t gap) {
   const int64_t image = tile / (z->down * z->across);
   const int64_t top = tile / z->across % z->down * TILE - q->top;
   const int64_t left = tile % z->across * TILE - q->left;
   const int inside = top >= 0 && left >= 0 && top + PATCH <= q->h && left + PATCH <= q->w;
   const vec *x = q->at + image * q->blocks * q->h * q->w;
+#if CELL
+  vec cells[PATCH / CELL * (PATCH / CELL)] MG_ALIGNED = {{0}};
+#endif
   for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->room) {
     vec pixels[PATCH * PATCH] MG_ALIGNED, half[SIDE * PATCH] MG_ALIGNED;
     if (!inside)
@@ -20,8 +26,25 @@ MG_FAST void SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec
         }
     const vec *from = inside ? x + top * q->w + left : pixels;
     const int64_t step = inside ? q->w : PATCH;
+#if CELL
+    for (int64_t i = 0; i < PATCH; i++)
+      for (int64_t j = 0; j < PATCH; j++)
+        cells[i / CELL * (PATCH / CELL) + j / CELL] += from[i * step + j] * from[i * step + j];
+#endif
     for (int64_t j = 0; j < PATCH; j++) TRANSFORM(from + j, step, half + j, PATCH);
     for (int64_t i = 0; i < SIDE; i++)
       TRANSFORM(half + i * PATCH, 1, v + i * SIDE * gap, gap);
   }
+#if CELL
+  float total = 0, least = INFINITY;
+  for (int64_t p = 0; p < PATCH / CELL * (PATCH / CELL); p++) {
+    float sum = 0;
+    for (int l = 0; l < L; l++) sum += cells[p][l];
+    total += sum;
+    least = sum < least ? sum : least;
+  }
+  return !(least * RANGE >= total && total < INFINITY);
+#else
+  return 0;
+#endif
 }

@@ -5,24 +5,44 @@ typedef struct {
   NAME_images x, dy;
   NAME_tiles z;
   float *w;
+  int32_t *marks; /* of all tiles */
 } NAME_job;
-/* The gradient of a block of outputs at one input without the algorithm. */
-MG_FAST void NAME_direct(const NAME_job *q, int64_t n, int64_t k, int64_t c, vec *taps) {
-  for (int64_t image = 0; image < n; image++) {
-    const vec *x = q->x.at + (image * q->x.blocks + c / L) * q->x.h * q->x.w;
-    const vec *dy = q->dy.at + (image * q->dy.blocks + k) * q->dy.h * q->dy.w;
-    for (int64_t p = 0; p < q->dy.h * q->dy.w; p++)
-      for (int64_t i = 0; i < TAPS; i++) {
-        const int64_t row = p / q->dy.w + i / 3 - q->x.top;
-        const int64_t column = p % q->dy.w + i % 3 - q->x.left;
-        if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
-          taps[i] += x[row * q->x.w + column][c % L] * dy[p];
-      }
+/* Add a tile's gradient of a block of outputs at one input, without the algorithm. */
+MG_FAST void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, vec *taps) {
+  const int64_t image = tile / (q->z.down * q->z.across);
+  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
+  const vec *x = q->x.at + (image * q->x.blocks + c / L) * q->x.h * q->x.w;
+  const vec *dy = q->dy.at + (image * q->dy.blocks + k) * q->dy.h * q->dy.w;
+  for (int64_t p = 0; p < TILE * TILE; p++) {
+    const int64_t down = top + p / TILE, across = left + p % TILE;
+    if (down >= q->dy.h || across >= q->dy.w) continue;
+    for (int64_t i = 0; i < TAPS; i++) {
+      const int64_t row = down + i / 3 - q->x.top, column = across + i % 3 - q->x.left;
+      if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
+        taps[i] += x[row * q->x.w + column][c % L] * dy[down * q->dy.w + across];
+    }
   }
 }
+/* Transform the pixels of a tile; return whether its gradient has to be added without the algorithm. */
+MG_FAST int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, vec *d, int64_t d_gap) {
+  const int narrow = !NAME_spread_input(&q->x, &q->z, tile, v, v_gap);
+  NAME_spread_result(&q->dy, &q->z, tile, d, d_gap);
+  q->marks[tile] = 0;
+  if (narrow) return 0;
+  const int64_t image = tile / (q->z.down * q->z.across);
+  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
+  const int64_t high = q->dy.h - top < TILE ? q->dy.h - top : TILE;
+  const int64_t wide = q->dy.w - left < TILE ? q->dy.w - left : TILE;
+  /* At each tap the pixels that meet dy. */
+  if (!NAME_range(&q->x, image, top - q->x.top, left - q->x.left, 3, 3, high, wide)) return 0;
+  for (int64_t p = 0; p < POINTS; p++)
+    for (int64_t k = 0; k < q->dy.blocks; k++) d[p * d_gap + k * q->z.room] = (vec){0};
+  q->marks[tile] = 1;
+  return 1;
+}
 /* From points, summed over those who have a sum, to the taps of a block of outputs at one input. */
-MG_FAST void NAME_taps(const NAME_job *q, int64_t n, int64_t k, int64_t c, const vec *g, int64_t gap,
-                   int64_t sums) {
+MG_FAST void NAME_taps(const NAME_job *q, int64_t tiles, int mixed, int64_t k, int64_t c, const vec *g,
+                       int64_t gap, int64_t sums) {
   vec points[POINTS] MG_ALIGNED, half[3 * SIDE] MG_ALIGNED, taps[TAPS] MG_ALIGNED, odd = {0};
   for (int64_t p = 0; p < POINTS; p++) {
     points[p] = g[p * gap];
@@ -31,24 +51,25 @@ MG_FAST void NAME_taps(const NAME_job *q, int64_t n, int64_t k, int64_t c, const
   for (int64_t j = 0; j < SIDE; j++) NAME_kernel(points + j, SIDE, half + j, SIDE);
   for (int64_t i = 0; i < 3; i++) NAME_kernel(half + i * SIDE, 1, taps + 3 * i, 1);
   for (int64_t i = 0; i < TAPS; i++) odd += taps[i] * 0;
-  if (!NAME_finite(odd)) {
-    memset(taps, 0, sizeof taps);
-    NAME_direct(q, n, k, c, taps);
-  }
+  const int finite = NAME_finite(odd);
+  if (!finite) memset(taps, 0, sizeof taps);
+  if (!finite || mixed)
+    for (int64_t t = 0; t < tiles; t++)
+      if (!finite || q->marks[t]) NAME_direct(q, t, k, c, taps);
   for (int64_t l = 0; l < L; l++)
     for (int64_t i = 0; i < TAPS; i++)
       q->w[((k * L + l) * q->x.blocks * L + c) * TAPS + i] = taps[i][l];
 }
-/* Add some tiles to the sums g, as one of `team` threads, each of which comes for the same ones. */
-MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
-                    int64_t me, int64_t team) {
+/* Add some tiles to the sums g, as one of `team` threads, each of which comes for the same ones.
+
+   Returns how many of this thread's tiles are marked. */
+MG_FAST int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
+                       int64_t me, int64_t team) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
   const int64_t v_gap = in * room + 1, d_gap = out * room + 1, g_gap = in * L * out + 1;
   vec *d = v + POINTS * v_gap;
-  for (MG_SHARE(t, count)) {
-    NAME_spread_input(&q->x, &q->z, begin + t, v + t, v_gap);
-    NAME_spread_result(&q->dy, &q->z, begin + t, d + t, d_gap);
-  }
+  int mixed = 0;
+  for (MG_SHARE(t, count)) mixed += NAME_begin(q, begin + t, v + t, v_gap, d + t, d_gap);
   MG_WAIT
   for (MG_SHARE(i, POINTS * in)) {
     const int64_t p = i / in, b = i % in;
@@ -58,6 +79,7 @@ MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v,
                       d + p * d_gap + k * room, g + p * g_gap + (b * L + r) * out + k, out, begun);
   }
   MG_WAIT
+  return mixed;
 }
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
@@ -68,10 +90,12 @@ int NAME(const int64_t *a, char **slots) {
     {(vec *)(slots[place[0]] + place[1]), out, a[8], a[9], 0, 0},
     {down, across, room},
     (float *)(slots[place[4]] + place[5]),
+    (int32_t *)(slots[place[6]] + place[7]),
   };
-  vec *sums = (vec *)(slots[place[6]] + place[7]);
   const int64_t tiles = n * down * across, g_gap = in * L * out + 1;
   const int64_t strips = (tiles + room - 1) / room;
+  vec *sums = (vec *)q.marks + (tiles + L - 1) / L;
+  int mixed = 0;
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
@@ -85,12 +109,16 @@ int NAME(const int64_t *a, char **slots) {
     vec *g = sums + (shared ? 0 : me) * POINTS * g_gap;
     for (int64_t s = first; s < last; s++) {
       const int64_t count = tiles - s * room < room ? tiles - s * room : room;
-      NAME_strip(&q, s * room, count, memory, g, s > first, shared ? me : 0, shared ? all : 1);
+      const int64_t one = shared ? me : 0, team = shared ? all : 1;
+      if (NAME_strip(&q, s * room, count, memory, g, s > first, one, team)) {
+        #pragma omp atomic write
+        mixed = 1;
+      }
     }
     #pragma omp barrier
     #pragma omp for schedule(static)
     for (int64_t i = 0; i < in * L * out; i++)
-      NAME_taps(&q, n, i % out, i / out, sums + i, g_gap, shared ? 1 : all);
+      NAME_taps(&q, tiles, mixed, i % out, i / out, sums + i, g_gap, shared ? 1 : all);
   }
   return 0;
 }

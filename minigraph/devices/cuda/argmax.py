@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     Kernels,
@@ -13,7 +11,7 @@ from minigraph.devices.cuda.template import (
     element,
     warps_for,
 )
-from minigraph.graph import Node
+from minigraph.graph import Node, around
 from minigraph.ops.reduction import Argmax
 
 # The first of the largest of n elements, where a NaN is larger than all.
@@ -74,8 +72,7 @@ APART = """
 
 def argmax(op: Argmax, node: Node) -> Written:
     x = node.inputs[0]
-    (axis,) = op.axes
-    outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    outer, n, inner = around(x.shape, *op.axes)
     fill = {**element(x.dtype)}
     # Threads that share a row of few elements would have nothing to do.
     if inner == 1 and n > FEW:

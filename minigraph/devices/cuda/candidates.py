@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Runner, Workbench
-from minigraph.autotune.measurement import Measurement
+from minigraph.autotune.measurement import Recipe
 from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.problem import FEW_CHANNELS, Arrangement, Lanes, ProblemMaker, Product
@@ -78,9 +78,8 @@ class CudaProblems(ProblemMaker):
         with self.current():
             return candidate.make()
 
-    def remake(self, arrangement: Arrangement, measurement: Measurement) -> Runner:
+    def remake(self, arrangement: Arrangement, recipe: Recipe) -> Runner:
         with self.current():
-            recipe = measurement.recipe or {}
             return cudnn_kernel.remade(arrangement, recipe, self.handle, self.tf32)
 
 

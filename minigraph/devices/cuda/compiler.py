@@ -52,14 +52,11 @@ class NvrtcKernels(KernelCache):
             return CompiledUnit(unit, error=str(error))
         finally:
             _keep_source(text)
-        return CompiledUnit(unit, cubin, self._load(cubin, unit.kernels))
+        return CompiledUnit(unit, cubin, self.load(cubin, unit.kernels))
 
-    def load_file(self, path: Path, kernels: Sequence[str]) -> list[int]:
-        return self._load(path.read_bytes(), kernels)
-
-    def _load(self, cubin: bytes, kernels: Sequence[str]) -> list[int]:
+    def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
         with self.driver.current():
-            return self.driver.load(cubin, kernels)
+            return self.driver.load(binary, kernels)
 
     def refuse(self, error: str) -> None:
         raise CompileError(error)

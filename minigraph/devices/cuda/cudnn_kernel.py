@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,9 @@ import cudnn
 import cupy
 import numpy as np
 
+from minigraph import forks
 from minigraph.autotune.candidate import Candidate
+from minigraph.autotune.measurement import Recipe
 from minigraph.devices.cuda.cudnn_graph import (
     FLOATS,
     ITEMSIZE,
@@ -51,7 +52,7 @@ from minigraph.program import Kernel
 
 # All functions of a device share a handle, which works on the stream that was set last: between
 # that and the plan nobody else may come.
-_handle_in_use = threading.Lock()
+_handle_in_use = forks.lock()
 VECTOR = 16  # bytes that a pixel's channels have to fill for the widest loads
 BITS: dict[int, DType] = {2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 KINDS: dict[type[Op], str] = {
@@ -231,7 +232,7 @@ def candidates(arrangement: Arrangement, handle: Any, tf32: bool) -> Iterator[Ca
                 functools.partial(_made, way, plan, handle),
                 plan.deterministic,
                 plan.precision,
-                recipe={"way": way.label, "engine": plan.engine, "knobs": plan.knobs},
+                recipe=Recipe(way.label, plan.engine, plan.knobs),
             )
 
 
@@ -239,16 +240,13 @@ def _made(way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
     return CudnnKernel(way, plan.build(), handle)
 
 
-def remade(
-    arrangement: Arrangement, recipe: Mapping[str, Any], handle: Any, tf32: bool
-) -> CudnnKernel:
+def remade(arrangement: Arrangement, recipe: Recipe, handle: Any, tf32: bool) -> CudnnKernel:
     """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
     for way in ways(arrangement.node, arrangement.strides, tf32):
-        if way.label == recipe.get("way"):
-            plan = replay(way.problem, handle, recipe.get("engine", -1), recipe.get("knobs", {}))
+        if way.label == recipe.way:
+            plan = replay(way.problem, handle, recipe.engine, recipe.knobs)
             return CudnnKernel(way, plan, handle)
-    name = arrangement.node.op.name
-    raise GraphError(f"cuDNN has no way {recipe.get('way')!r} to compute {name}")
+    raise GraphError(f"cuDNN has no way {recipe.way!r} to compute {arrangement.node.op.name}")
 
 
 class CudnnKernel(Kernel):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import cudnn
 import cupy
 
-from minigraph import options
+from minigraph import forks, options
 from minigraph.autotune.candidate import Run, Runner
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.cache import Entry
@@ -37,7 +36,7 @@ from minigraph.version import __version__
 GATHERING = Gathering(operand=8 << 20, waiting=512 << 20)
 
 
-_opening = threading.Lock()
+_opening = forks.lock()
 
 
 def opened(ordinal: int) -> tuple[Driver, Any]:

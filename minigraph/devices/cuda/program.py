@@ -31,7 +31,9 @@ from minigraph.devices.cuda.staging import Staging
 from minigraph.devices.cuda.step import Places, interpret, launches_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
 from minigraph.graph import Array, Constant, Parameter
-from minigraph.program import Buffer, Home, Program, Step, Timing, View
+from minigraph.program import Buffer, Done, Home, Program, Step, Timing, View, nothing
+from minigraph.program.memory import demand
+from minigraph.signals import held
 
 
 class GraphSegment(NamedTuple):
@@ -143,8 +145,8 @@ class CudaProgram:
 
     # ------------------------------------------------------------ a call
 
-    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        with self._run(inputs) as run:
+    def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
+        with self._run(inputs, done) as run:
             if self.bulk and self._warm and not self._graphs:
                 self._capture(run.bound)
             graphs = iter(self._graphs)
@@ -158,14 +160,16 @@ class CudaProgram:
             self._warm = True
         return run.outputs
 
-    def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Timing]]:
+    def profile(
+        self, inputs: Sequence[Array], done: Done = nothing
+    ) -> tuple[list[Array], list[Timing]]:
         driver, compute = self.driver, self.driver.compute
         with driver.current(), contextlib.ExitStack() as stack:
             events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
             stack.callback(driver.forget, [], events)
             begin, *rest = events
             pairs = [*zip(rest[::2], rest[1::2], strict=True)]
-            with self._run(inputs) as run:
+            with self._run(inputs, done) as run:
                 driver.synchronize(compute)
                 start = time.perf_counter()
                 driver.record(begin, compute)
@@ -182,8 +186,10 @@ class CudaProgram:
         return run.outputs, timings
 
     @contextlib.contextmanager
-    def _run(self, inputs: Sequence[Array]) -> Iterator[RunningCall]:
+    def _run(self, inputs: Sequence[Array], done: Done) -> Iterator[RunningCall]:
         """Take the inputs, give what runs the steps on `compute`, and make its results the call's.
+
+        Where parameters change no signal's handler cuts that in two.
 
         The caller's stream waits for all that, also where it fails.  So arrays may be read and
         written where they are: memory that the caller lets go of goes back to the pool for its
@@ -192,7 +198,8 @@ class CudaProgram:
         As with CuPy's own kernels, an array of yet another stream is the caller's to keep.
         """
         driver, compute = self.driver, self.driver.compute
-        with driver.current():
+        whole = held() if self.program.changed else contextlib.nullcontext()
+        with driver.current(), whole:
             caller = driver.current_stream()
             outputs = [driver.array(view.spec) for view in self.program.outputs]
             driver.record(self._begun, caller)
@@ -209,6 +216,7 @@ class CudaProgram:
                 run = RunningCall(outputs, self._take(inputs, outputs))
                 yield run
                 self._finish(run)
+                done()
             finally:
                 driver.record(self._done, compute)
                 driver.wait(caller, self._done)
@@ -321,11 +329,7 @@ def _allocate_arena(program: Program, driver: Driver) -> tuple[DeviceMemory, dic
     try:
         memory = driver.allocate(program.arena_bytes)
     except DeviceError as error:
-        others = sum({b.node: b.nbytes for b in program.buffers if b.node is not None}.values())
-        raise DeviceError(
-            f"{error}; the step has {program.arena_bytes >> 20} MiB of intermediate results "
-            f"besides {others >> 20} MiB of parameters, inputs and constants"
-        ) from None
+        raise DeviceError(f"{error}; {demand(program)}") from None
     arena = [b for b in program.buffers if b.home is Home.ARENA]
     return memory, {b: memory.address + b.offset for b in arena}
 

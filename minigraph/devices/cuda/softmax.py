@@ -6,8 +6,6 @@ added up in double, so the error does not grow with the length.
 
 from __future__ import annotations
 
-import math
-
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     Kernels,
@@ -18,7 +16,7 @@ from minigraph.devices.cuda.template import (
     element,
     warps_for,
 )
-from minigraph.graph import Node
+from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
 from minigraph.ops.elementwise import kind
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
@@ -151,8 +149,7 @@ CROSS_ENTROPY_BACKWARD = (
 def softmax(op: Softmax | LogSoftmax, node: Node) -> Written | None:
     if kind(node.dtype) != "f":
         return None
-    outer, n = math.prod(node.shape[: op.axis]), node.shape[op.axis]
-    inner = math.prod(node.shape[op.axis + 1 :])
+    outer, n, inner = around(node.shape, op.axis)
     fill = {**element(node.dtype), "log": int(isinstance(op, LogSoftmax))}
     if inner == 1:
         return Written(each_row(node, SOFTMAX, outer, warps_for(n), (n,), (node.dtype,), **fill))

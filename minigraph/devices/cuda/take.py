@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     WHOLE_BLOCK,
@@ -14,7 +12,7 @@ from minigraph.devices.cuda.template import (
     each_row,
     element,
 )
-from minigraph.graph import Node, Shape
+from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
 from minigraph.ops.indexing import Take, TakeBackward
 
@@ -73,7 +71,7 @@ BACKWARD = (
 
 def take(op: Take, node: Node) -> Written:
     x, indices = node.inputs
-    _, n, columns = _split(x.shape, op.axis)
+    _, n, columns = around(x.shape, op.axis)
     # What is chosen is moved, whatever it is.
     fill = {"T": f"uint{8 * x.dtype.itemsize}_t", "L": c_type(indices.dtype)}
     sizes = (n, indices.size, columns)
@@ -83,16 +81,11 @@ def take(op: Take, node: Node) -> Written:
 
 def take_backward(op: TakeBackward, node: Node) -> Written:
     dy, indices = node.inputs
-    outer, n, columns = _split(op.shape, op.axis)
+    outer, n, columns = around(op.shape, op.axis)
     fill = {**element(dy.dtype), "L": c_type(indices.dtype)}
     sizes = (columns, n, indices.size)
     launch = each_row(node, BACKWARD, outer * n, WHOLE_BLOCK, sizes, (dy.dtype,), **fill)
     return Written(launch, range=Range(1, -n, n))
-
-
-def _split(shape: Shape, axis: int) -> tuple[int, int, int]:
-    """Return the sizes before, along and after an axis."""
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 KERNELS: Kernels = {Take: take, TakeBackward: take_backward}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minigraph.devices.cuda.launch import Launch
-from minigraph.graph import DType, Node, Op
+from minigraph.graph import BOOL, DType, Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.jit.source import KernelSource
@@ -129,11 +129,12 @@ def element(dtype: DType) -> dict[str, str]:
     """Return what texts call an element: T, W that it is computed in, and how to load and store."""
     wide = working(dtype)
     small = dtype in SMALL_FLOATS
+    load = "(bool)" if dtype == BOOL else ""  # any byte but 0 is true
     return {
         "T": c_type(dtype),
         "W": c_type(wide),
         "f": "f" if wide.itemsize == 4 else "",
-        "load": conversion(dtype, wide)[0] if small else "",
+        "load": conversion(dtype, wide)[0] if small else load,
         "store": conversion(wide, dtype)[0] if small else "",
     }
 

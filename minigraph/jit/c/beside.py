@@ -85,16 +85,16 @@ class SideBySide:
         write = self.taken([], [pattern.source(k) for k in stores])
         write += [f"{element(pattern, k, self.index)} = v{pattern.source(k)};" for k in stores]
         # Where splits share a unit, an input that this overwrites may still be read.
-        return [*body, *block("if (splits == 1 || split < 0)", *self.each(write))]
+        return [*body, *block(f"if (splits == 1 || run == {pattern.stages})", *self.each(write))]
 
-    def splits(self) -> list[str]:
-        """Return statements that keep a split's results, or combine those of all."""
+    def splits(self, stage: int) -> list[str]:
+        """Return statements that keep a split's results of a run, or combine those of all."""
         keep, join = [], []
-        for r, v in enumerate(self.pattern.reductions):
-            value = self.pattern.values[v]
+        for v in self.pattern.reduced(stage):
+            r, value = self.pattern.reductions.index(v), self.pattern.values[v]
             _, long = accumulators(self.pattern, value)
             at = f"*({long} *)(partial + 8 * ({self.cell}))"
             keep.append(f"{at.format(s='split', r=r)} = total{v}[k];")
             new = combine(value, at.format(s="s", r=r), f"total{v}[k]")
             join.append(f"total{v}[k] = {new};")
-        return split_or_join(self.each(keep), self.each(join))
+        return split_or_join(stage, self.each(keep), self.each(join)) if keep else []

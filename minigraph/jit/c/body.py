@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.graph import DType
+from minigraph.graph import BOOL, DType
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, stored, takes_index
+from minigraph.jit.kernel import SHARE
 from minigraph.jit.pattern import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import kind
@@ -16,8 +17,7 @@ from minigraph.ops.reduction import Reduction
 
 PIECE = 1024  # elements that are computed before they are streamed
 
-# What every function that computes a unit begins with.  Without reductions or with several stages
-# `partial` is not used.
+# What every function that computes a unit begins with.  `partial` is used by splits alone.
 HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
 const int64_t pitch = units + loops + 2;
 const int64_t *extent = a + 7 + units, *operand = extent + loops;
@@ -25,22 +25,24 @@ const int64_t *constants = operand + {count} * pitch;
 char *const partial = slots[a[5]] + a[6];
 int64_t place[{count}], at[{count}], index[MG_MAX_RANK], length = 1;
 for (int64_t d = 0; d < loops; d++) length *= extent[d];
-const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
-const int64_t from = split < 0 ? length : share * split < length ? share * split : length;
+const int64_t share = ((length + splits - 1) / splits + {most}) / {share} * {share};
+const int64_t from = share * split < length ? share * split : length;
 const int64_t to = from + share < length ? from + share : length;
-(void)partial; (void)constants;"""
+(void)partial; (void)constants; (void)run;"""
 
 _ENTRY = """
 int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = COUNT;
+  const int64_t count = COUNT, runs = RUNS;
   if (a[0] <= 1) {
-    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, 0);
   } else {
-    #pragma omp parallel for num_threads(a[0]) schedule(static)
-    for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits);
+    for (int64_t run = 0; run < runs; run++) {
+      #pragma omp parallel for num_threads(a[0]) schedule(static)
+      for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits, run);
+    }
   }JOIN
   return 0;
 }
@@ -48,21 +50,36 @@ int NAME(const int64_t *a, char **slots) {
 
 
 def unit_function(pattern: KernelPattern, place: Sequence[str], body: Sequence[str]) -> str:
-    """Return the function that computes one unit, a split of it, or (split -1) what splits make.
+    """Return the function that computes one unit, or of a split one what `run` says.
+
+    Of a unit that is split, `run` is one of the runs over the loops, of which a split has its share
+    of the elements, or the number of runs: then what is made once a unit is written.
 
     place  statements that say where the operands of the unit begin
     """
-    head = "static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split)"
-    opening = HEAD.format(count=len(pattern.dtypes))
+    arguments = "const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run"
+    head = f"static void NAME_unit({arguments})"
+    opening = HEAD.format(count=len(pattern.dtypes), share=SHARE, most=SHARE - 1)
     return "\n" + function(head, [opening, *place, *body])
 
 
-def entry(reduces: bool, count: str) -> str:
+def entry(pattern: KernelPattern, count: str) -> str:
     """Return the function that shares the units among threads; `count` says how many there are."""
-    join = """
+    join = f"""
   if (splits > 1)
-    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, -1);"""
-    return _ENTRY.replace("COUNT", count).replace("JOIN", join if reduces else "")
+    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, {pattern.stages});"""
+    writes = pattern.divisible and any(store.per_unit for store in pattern.stores)
+    again = pattern.divisible and pattern.stages > 1
+    runs = f"splits > 1 ? {pattern.stages} : 1" if again else "1"
+    text = _ENTRY.replace("COUNT", count).replace("RUNS", runs)
+    return text.replace("JOIN", join if writes else "")
+
+
+def in_run(pattern: KernelPattern, stage: int, body: Sequence[str]) -> list[str]:
+    """Return statements that do `body`, the run `stage` over the loops, where it is to be done."""
+    if not pattern.divisible:
+        return block("", *body)
+    return block(f"if (splits == 1 || run == {stage})", *body)
 
 
 def bases(pattern: KernelPattern, last: str) -> list[str]:
@@ -80,11 +97,11 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
     return made
 
 
-def split_or_join(keep: Sequence[str], join: Sequence[str]) -> list[str]:
-    """Return statements that keep a split's results, or (split -1) combine those of all."""
+def split_or_join(stage: int, keep: Sequence[str], join: Sequence[str]) -> list[str]:
+    """Return statements that keep a split's results of a run, or later combine those of all."""
     return block(
         "if (splits > 1)",
-        *block("if (split >= 0)", *keep, "return;"),
+        *block(f"if (run == {stage})", *keep, "return;"),
         *block("for (int64_t s = 0; s < splits; s++)", *join),
     )
 
@@ -123,6 +140,10 @@ def declare(pattern: KernelPattern, v: int, index: str) -> str:
         right = f"*(const {c_type(value.dtype)} *)(constants + {value.constant})"
     elif value.op is None:
         right = element(pattern, value.operand, index)
+        if value.dtype == BOOL:
+            # A view may have made it of any byte.  gcc vectorises this minimum ten times as well
+            # as `!= 0`.
+            right = f"{right} > 1 ? 1 : {right}"
     else:
         operands = [pattern.values[a].dtype for a in value.args]
         right = expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])

@@ -23,6 +23,7 @@ from minigraph.jit.c.body import (
     element,
     entry,
     identity,
+    in_run,
     pointer,
     unit_function,
     widened,
@@ -55,11 +56,9 @@ def column_text(pattern: KernelPattern) -> str:
     body += columns.totals() + columns.once(0)
     for stage in range(pattern.stages):
         body += _run_down(columns, stage)
-        if pattern.stages == 1:
-            body += columns.splits()
-        body += columns.once(stage + 1)
+        body += columns.splits(stage) + columns.once(stage + 1)
     unit = unit_function(pattern, place, [*body, "(void)stream;"])
-    return unit + entry(True, f"units / a[6 + a[1]] * ({_BLOCKS})")
+    return unit + entry(pattern, f"units / a[6 + a[1]] * ({_BLOCKS})")
 
 
 def _run_down(columns: SideBySide, stage: int) -> list[str]:
@@ -85,8 +84,7 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
         body.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
         flush.append(f"{total} = {combine(value, lane, total)};")
     count = len(pattern.dtypes)
-    return block(
-        "",
+    body = [
         *lanes,
         f"mg_start(a, {count}, loops, from, at, index);",
         *block(
@@ -101,4 +99,5 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
             ),
             *(columns.each(flush) if reduced else []),
         ),
-    )
+    ]
+    return in_run(pattern, stage, body)

@@ -31,6 +31,7 @@ from minigraph.jit.c.body import (
     element,
     entry,
     identity,
+    in_run,
     pointer,
     unit_function,
     widened,
@@ -56,11 +57,9 @@ def lane_text(pattern: KernelPattern) -> str:
     body = bases(pattern, "pitch - 1") + lanes.totals() + lanes.once(0)
     for stage in range(pattern.stages):
         body += _run_over_pixels(lanes, stage)
-        if pattern.reductions and pattern.stages == 1:
-            body += lanes.splits()
-        body += lanes.once(stage + 1)
+        body += lanes.splits(stage) + lanes.once(stage + 1)
     unit = unit_function(pattern, place, [*body, "(void)stream;"])
-    return unit + "\n" + entry(bool(pattern.reductions), "units")
+    return unit + "\n" + entry(pattern, "units")
 
 
 def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
@@ -87,8 +86,7 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
         limit = [f"if (stream && n > {pixels}) n = {pixels};"] if streams else []
         row += _mapped(lanes, stage, taken, each, streams)
     count = len(pattern.dtypes)
-    return block(
-        "",
+    body = [
         *before,
         "int64_t begin = from, col = from - first_row * inner;",
         f"mg_start(a, {count}, loops - 1, first_row, at, index);",
@@ -106,7 +104,8 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
             *after,
         ),
         *(["if (stream) mg_fence();"] if streams else []),
-    )
+    ]
+    return in_run(pattern, stage, body)
 
 
 def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list[str]]:

@@ -15,10 +15,10 @@ _VECTOR_MATH = {
     (2, 22): ("sin", "cos", "exp", "log"),
     (2, 35): (
         *("tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-        *("expm1", "log1p", "log2", "log10", "erf"),
+        *("expm1", "log1p", "log2", "log10", "erf", "erfc"),
     ),
 }
-_VECTOR_MATH_2 = {(2, 22): ("pow",), (2, 35): ("atan2",)}
+_VECTOR_MATH_2 = {(2, 22): ("pow",), (2, 35): ("atan2", "hypot")}
 
 
 def vector_math() -> str:

@@ -12,9 +12,11 @@ The text of softmax, exp(x - max(x)) / sum, in outline:
     }
 
 Floats are combined in their own type in 32 or 64 lanes over short stretches.  The lanes are then
-combined in double, so the error does not grow with the length.  Where there are fewer units than
-threads the loops are split, the partial results are kept, and one thread combines them in order:
-the same bits for the same number of threads.
+combined in double, so the error does not grow with the length.
+
+Where there are too few units for the threads the loops are split: all threads do the first run over
+the loops and keep the partial results, then all do the second, and so on.  Whoever needs the result
+of an earlier run combines its parts in order: the same bits for the same number of threads.
 
 While a short unit's second run computes, it has memory bring what the next unit reads first.
 
@@ -34,6 +36,7 @@ from minigraph.jit.c.body import (
     element,
     entry,
     identity,
+    in_run,
     pointer,
     split_or_join,
     unit_function,
@@ -54,7 +57,7 @@ def row_text(pattern: KernelPattern) -> str:
     """Return the functions of a "map" or "row" kernel, called NAME."""
     reductions = pattern.reductions
     parts = [_fold(pattern, v) for v in reductions]
-    return "\n".join([*parts, _unit(pattern, reductions), entry(bool(reductions), "units")])
+    return "\n".join([*parts, _unit(pattern, reductions), entry(pattern, "units")])
 
 
 def _lanes(pattern: KernelPattern, stage: int) -> int:
@@ -100,10 +103,7 @@ def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
     ]
     body += _once(pattern, 0)
     for stage in range(pattern.stages):
-        body += _stage(pattern, stage)
-        if reductions and pattern.stages == 1:
-            body += _splits(pattern, reductions)
-        body += _once(pattern, stage + 1)
+        body += _stage(pattern, stage) + _splits(pattern, stage) + _once(pattern, stage + 1)
     body.append("(void)stream; (void)inner; (void)index; (void)at; (void)to;")
     return unit_function(pattern, place, body)
 
@@ -118,7 +118,8 @@ def _once(pattern: KernelPattern, stage: int) -> list[str]:
     for k, store in enumerate(pattern.stores, pattern.inputs):
         if store.per_unit and pattern.values[store.value].stage == stage:
             # Where splits share a unit, an input that this overwrites may still be read.
-            made.append(f"if (splits == 1 || split < 0) *p{k} = v{store.value};")
+            when = f"splits == 1 || run == {pattern.stages}"
+            made.append(f"if ({when}) *p{k} = v{store.value};")
     return made
 
 
@@ -140,7 +141,7 @@ def _next_unit(pattern: KernelPattern) -> list[str]:
         return []
     size = sum(pattern.dtypes[k].itemsize for k in inputs)
     return [
-        f"const int fetch = {size} * length <= {AHEAD};",
+        f"const int fetch = splits == 1 && {size} * length <= {AHEAD};",
         f"int64_t next[{count}];",
         f"mg_place(a, {count}, unit + 1, next);",  # after the last one: the first
         *(f"const char *const next{k} = slots[operand[{k} * pitch]] + next[{k}];" for k in inputs),
@@ -181,8 +182,7 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
         row += _combined(pattern, stage, each, folds)
     else:
         row += _mapped(pattern, stage, each, streams)
-    return block(
-        "",
+    body = [
         *lanes,
         "int64_t begin = from, col = from - first_row * inner;",
         f"mg_start(a, {len(pattern.dtypes)}, loops - 1, first_row, at, index);",
@@ -196,7 +196,8 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
         ),
         *folds,
         *(["if (stream) mg_fence();"] if streams else []),
-    )
+    ]
+    return in_run(pattern, stage, body)
 
 
 def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list[str]) -> list[str]:
@@ -254,14 +255,15 @@ def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list
     )
 
 
-def _splits(pattern: KernelPattern, reductions: list[int]) -> list[str]:
-    """Statements that keep a split's results, or combine those of all."""
+def _splits(pattern: KernelPattern, stage: int) -> list[str]:
+    """Statements that keep a split's results of a run, or combine those of all."""
+    reductions = pattern.reductions
     cell = f"((unit * splits + %s) * {len(reductions)} + {{r}})"
     keep, join = [], []
-    for r, v in enumerate(reductions):
-        value = pattern.values[v]
+    for v in pattern.reduced(stage) if pattern.divisible else ():
+        r, value = reductions.index(v), pattern.values[v]
         _, long = accumulators(pattern, value)
         at = f"*({long} *)(partial + 8 * {cell.format(r=r)})"
         keep.append(f"{at % 'split'} = total{v};")
         join.append(f"total{v} = {combine(value, at % 's', f'total{v}')};")
-    return split_or_join(keep, join)
+    return split_or_join(stage, keep, join) if keep else []

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from minigraph.graph import Node
 from minigraph.jit.domain import Loops, Unfit, connections
 from minigraph.jit.expression import is_number, takes_index
-from minigraph.jit.kernel import FEW, FEW_BLOCKS, STRETCH
 from minigraph.jit.loops import BLOCKS
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
@@ -178,13 +177,8 @@ class Group:
         if free and [self.extents[i] for i in free] != extents:
             raise Unfit("the kernel runs over other axes")
         again = bool(free) and any(user in self.looped for user in users)
-        units, few = math.prod(self.extents[i] for i in axes), FEW
-        if kept_inside(node) in BLOCKS:
-            units, few = units // kept_inside(node), FEW_BLOCKS
         if again and reduces_down(node):
             raise Unfit("the kernel would have to read whole columns twice")
-        if again and units < few and math.prod(extents) > STRETCH:
-            raise Unfit("the kernel would have too few rows to share among threads")
 
     def _reduce(self, node: Node, loops: Loops) -> None:
         """Let the kernel run over the axes that a reduction reduces."""

@@ -11,8 +11,12 @@ from heavy_nodes import CONVOLUTIONS, assert_agrees, real
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import onednn, primitives
-from minigraph.graph import Graph
+from minigraph.devices.cpu import compiler, onednn, primitives
+from minigraph.devices.cpu.candidates import CpuProblems
+from minigraph.devices.cpu.onednn import F32
+from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.devices.problem import arranged
+from minigraph.graph import Graph, Spec, aligned_empty
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
@@ -237,6 +241,51 @@ def test_kernel_agrees_with_any_number_of_threads(name, threads):
     inputs = [mg.input(f"x{i}", x.shape) for i, x in enumerate(xs)]
     cg = mg.comp_graph("cpu", {"num_threads": threads})
     assert_agrees([cg.compile(inputs, op(*inputs))(*xs)], meaning(op, *xs))
+
+
+# ---------------------------------------------------------------- padding
+
+PADDED = [name for name, (*_, fields) in CONVOLUTIONS.items() if "padding" in fields]
+
+
+def with_odd_values(x, seed):
+    """x with a few infinities and NaN, some of them where the padding is near."""
+    x = x.copy()
+    places = [0, -1, *np.random.default_rng(seed).integers(0, x.size, 2)]
+    x.flat[places] = [np.inf, -np.inf, np.nan, np.inf]
+    return x
+
+
+@pytest.mark.skipif(compiler.compiler() is None, reason="without one there are fewer candidates")
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("case", PADDED)
+@pytest.mark.parametrize("way", ["conv2d", "conv2d_backward_data", "conv2d_backward_weights"])
+def test_no_candidate_multiplies_padding(way, case, odd):
+    op, xs = SAMPLES[f"{way}-{case}"]
+    xs = [with_odd_values(x, seed=4) if i == odd else x for i, x in enumerate(xs)]
+    inputs = [mg.input(f"x{i}", x.shape) for i, x in enumerate(xs)]
+    (wanted,) = meaning(op, *xs)
+    problem = CpuProblems(2, on_disk=True).tunable(op(*inputs), [x.strides for x in xs]).problem
+    names = []
+    for candidate in problem.candidates(None):
+        kernel = candidate.make()
+        lying = [arranged(x, layout) for x, layout in zip(xs, candidate.layouts, strict=False)]
+        result = arranged(wanted, candidate.layouts[-1])
+        y, scratch = (
+            aligned_empty(Spec(shape, dtype))
+            for shape, dtype in ((result.shape, F32), ((kernel.scratch,), np.dtype(np.uint8)))
+        )
+        KernelRunner(kernel, on_disk=True)(lying, [y], scratch)
+        assert_agrees([y], [result], tolerance=1e-4)
+        names.append(candidate.name)
+    assert any("gemm" in name for name in names)
+
+
+def test_without_a_compiler_onednn_multiplies_no_padding(monkeypatch):
+    monkeypatch.setattr(compiler, "compiler", lambda: None)
+    op, xs = SAMPLES["conv2d-padding-beyond-the-window"]
+    w = with_odd_values(xs[1], seed=4)
+    assert_agrees(compiled(op, xs[0], w)(xs[0], w), meaning(op, xs[0], w))
 
 
 # ---------------------------------------------------------------- views as operands of a product

@@ -211,3 +211,10 @@ def test_reordered_images_give_what_the_plain_op_gives():
     function = mg.comp_graph("cpu").compile([x], list(graph.outputs))
     for got, want in zip(function(args), plain.forward(args), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_blocks_that_onednn_has_no_layout_of_are_reordered_by_numpy():
+    x = real(2, 6, 3, 4).astype("float32")
+    given = mg.input("x", x.shape)
+    y = mg.comp_graph("cpu").compile([given], Reorder(2)(given))(x)
+    np.testing.assert_array_equal(y, pack(x, 2), strict=True)

@@ -1,11 +1,11 @@
 """Winograd's algorithm on the CPU: right to the last tile, thread and NaN, and chosen by tuning."""
 
-import dataclasses
 import itertools
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from msgspec import structs
 from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
@@ -375,6 +375,83 @@ def test_points_that_overflow_spoil_no_result(way, name):
     assert_near(computed(node, name, xs), want, name)
 
 
+# ---------------------------------------------------------------- pixels of very different size
+
+
+def norms(node, xs):
+    """For each result the norm of the pixels that it is made of, times that of weights or dy."""
+    op = node.op.plain
+    xs = [unpack(x) if x.ndim == 5 else x for x in (x.astype("float64") ** 2 for x in xs)]
+    found = np.zeros(unpacked(node.shape))
+    if isinstance(op, Conv2dBackwardWeights):
+        for (i, j), there, here in taps(xs[1], xs[0], op.conv.padding):
+            found[:, :, i, j] = here.sum((0, 2, 3))[:, None] * there.sum((0, 2, 3))
+        return np.sqrt(found)
+    x, w, *bias = xs
+    padding = op.padding if isinstance(op, Conv2d) else [2 - p for p in op.conv.padding]
+    for _, there, here in taps(x, found, padding):
+        here += there.sum(1, keepdims=True)
+    axis = 0 if isinstance(op, Conv2dBackwardData) else 1
+    found *= w.sum((axis, 2, 3))[:, None, None]
+    for vector in bias:
+        found += vector[:, None, None]
+    return pack(np.sqrt(found), onednn.block())
+
+
+def one_pixel(x, size):
+    x[0, 0, 4, 4, 3] = size
+
+
+def a_corner(x, size):
+    x[0, 0, 0, 0, 3] = size
+
+
+def one_half(x, size):
+    x[:, :, :, : x.shape[3] // 2] *= size
+
+
+def one_channel(x, size):
+    x[..., 3] *= size
+
+
+def zeros_but_two(x, size):
+    x[...] = 0
+    x[0, 0, 1, 1], x[0, 0, 4, 4, 3] = 1, size
+
+
+def all_sizes(x, size):
+    x *= (size ** np.random.default_rng(1).random(x.shape[2:4])).astype("f")[..., None]
+
+
+SIZES = [30, 300, 1e4, 1e6, 1e12, 1e25]  # some of which are let through, and some of which not
+MOST = 64  # roundings
+
+
+@every_algorithm
+@every_way
+@pytest.mark.parametrize(
+    "change", [one_pixel, a_corner, one_half, one_channel, zeros_but_two, all_sizes]
+)
+def test_the_error_of_a_result_is_relative_to_what_it_is_made_of(change, way, name):
+    node = in_blocks(way, Case(1, 1, 2, (11, 9)))
+    for size in SIZES:
+        xs = drawn(node)
+        change(xs[way == "to the weights"], np.float32(size))
+        error = np.abs(computed(node, name, xs, 2) - meaning(node, xs))
+        assert (error <= MOST * 2.0**-24 * norms(node, xs)).all(), size
+
+
+@every_algorithm
+@pytest.mark.parametrize("way", ["forward", "to the images"])
+def test_results_of_zeros_alone_are_zero(way, name):
+    node = in_blocks(way, Case(1, 1, 1, (12, 12)))
+    xs = drawn(node)
+    xs[0][:] = 0
+    xs[0][0, 0, 5, 6, 3] = 1e6
+    want = meaning(node, xs)
+    np.testing.assert_array_equal(computed(node, name, xs) == 0, want == 0)
+
+
 # ---------------------------------------------------------------- for which nodes
 
 
@@ -492,10 +569,10 @@ def prefer(monkeypatch):
         def choose(measurements, policy):
             found = [m for m in measurements if m.name == name and not m.error]
             if found:
-                return dataclasses.replace(found[0], seconds=1e-9)
+                return structs.replace(found[0], seconds=1e-9)
             chosen = real(measurements, policy)
             slow = chosen is not None and WEIGHTS in chosen.layouts
-            return dataclasses.replace(chosen, seconds=1.0) if slow else chosen
+            return structs.replace(chosen, seconds=1.0) if slow else chosen
 
         monkeypatch.setattr(choices, "choose", choose)
 

@@ -7,12 +7,13 @@ import contextlib
 import ctypes
 import dataclasses
 import itertools
-import json
 from functools import partial
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec import structs
 
 pytest.importorskip("cudnn")
 pytest.importorskip("cupy")
@@ -21,6 +22,7 @@ import cudnn
 from heavy_nodes import convolution, laid_out, product, strides
 
 from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.measurement import Measurement
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.autotune.tuner import measure
 from minigraph.devices import problem as problem_module
@@ -339,13 +341,12 @@ def test_a_measured_kernel_is_made_again_of_its_recipe(host):
     node, steps = product("rows", "columns", bias=True)
     problem, _ = problems().tunable(node, steps)
     for measured in measure(problem, None).measurements:
-        kept = json.loads(json.dumps(vars(measured)))
-        again = problem.maker(dataclasses.replace(measured, recipe=kept["recipe"]))()
+        again = problem.maker(msgspec.convert(msgspec.to_builtins(measured), Measurement))()
         assert again.name == f"cudnn {measured.name}"
     host(Engine(3))
     lost = next(m for m in measure(problem, None).measurements if "engine 3" in m.name)
-    gone = dataclasses.replace(lost, recipe={**lost.recipe, "engine": 7})
-    odd = dataclasses.replace(lost, recipe={"way": "another"})
+    gone = structs.replace(lost, recipe=structs.replace(lost.recipe, engine=7))
+    odd = structs.replace(lost, recipe=structs.replace(lost.recipe, way="another"))
     for measured in (gone, odd):
         with pytest.raises(GraphError, match=r"^cuDNN has no "):
             problem.maker(measured)()

@@ -1,0 +1,52 @@
+/* y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD) zeros like x
+   with dy added there.  Negative indices count from the end; those out of range are refused (1)
+   before anything is written.
+
+   The argument block: threads, outer, n, columns, count, columns that one thread adds (BACKWARD),
+   then the operands: x or dy, the indices, the result.
+
+   Each element of a gradient is added up by one thread in the order of the indices: the bits are
+   the same for any number of threads.
+
+   T  type of an element
+   L  type of an index */
+static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
+  return index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
+}
+int NAME(const int64_t *a, char **slots) {
+  const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
+  const T *x = (const T *)(slots[a[6]] + a[7]);
+  const L *index = (const L *)(slots[a[8]] + a[9]);
+  T *y = (T *)(slots[a[10]] + a[11]);
+  (void)threads;
+  for (int64_t i = 0; i < count; i++)
+    if ((uint64_t)NAME_at(index, i, n) >= (uint64_t)n) return 1;
+#if BACKWARD
+  const int64_t block = a[5], blocks = (columns + block - 1) / block;
+  #pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    #pragma omp for schedule(static)
+    for (int64_t e = 0; e < outer * n * columns; e++) y[e] = 0;
+    #pragma omp for schedule(static)
+    for (int64_t w = 0; w < outer * blocks; w++) {
+      const int64_t o = w / blocks, first = w % blocks * block;
+      const int64_t wide = columns - first < block ? columns - first : block;
+      for (int64_t i = 0; i < count; i++) {
+        const T *p = x + (o * count + i) * columns + first;
+        T *q = y + (o * n + NAME_at(index, i, n)) * columns + first;
+        #pragma omp simd
+        for (int64_t j = 0; j < wide; j++) q[j] += p[j];
+      }
+    }
+  }
+#else
+  #pragma omp parallel for collapse(2) num_threads(threads) if (threads > 1) schedule(static)
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t i = 0; i < count; i++) {
+      const T *p = x + (o * n + NAME_at(index, i, n)) * columns;
+      T *q = y + (o * count + i) * columns;
+      for (int64_t j = 0; j < columns; j++) q[j] = p[j];
+    }
+#endif
+  return 0;
+}

@@ -1,0 +1,67 @@
+"""What says that NumPy computes something that native kernels could."""
+
+import warnings
+
+import pytest
+
+import minigraph as mg
+from minigraph import errors, ops
+from minigraph.devices.cpu import compiler, onednn
+
+pytestmark = [
+    pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler"),
+    pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed"),
+]
+
+
+def product(n, dtype, device="cpu"):
+    x = mg.input("x", (n, n), dtype)
+    return mg.comp_graph(device).compile([x], ops.relu(x @ x))
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch):
+    monkeypatch.setattr(errors, "_warned", set())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_a_large_product_that_numpy_computes_warns_once(dtype):
+    with pytest.warns(mg.MinigraphWarning, match=f"no matmul of {dtype}: NumPy computes") as said:
+        product(200, dtype)
+        product(201, dtype)
+    assert len(said) == 1
+
+
+def test_small_work_and_other_devices_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        product(20, "float64")
+        product(200, "float64", "reference")
+        product(200, "float32")
+
+
+def test_the_report_says_which_steps_numpy_computes_and_why():
+    report = product(20, "float64").report()
+    (line,) = report.numpy
+    assert line.startswith("matmul+relu: float64[20,20] (oneDNN has no matmul of float64), made at")
+    assert f"in NumPy   {line}" in str(report)
+    assert product(20, "float32").report().numpy == []
+    assert product(20, "float64", "reference").report().numpy == []
+
+
+def test_an_op_that_has_no_kernel_at_all_is_named_and_does_not_warn():
+    x = mg.input("x", (2, 8, 512, 512))
+    y = mg.grad(mg.grad(ops.square(ops.max_pool2d(x, 2)).sum(), [x])[0].sum(), [x])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = mg.comp_graph("cpu").compile([x], y).report()
+    assert any("there is no kernel of" in line for line in report.numpy)
+
+
+def test_without_oneDNN_the_report_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(onednn, "library", lambda: None)
+    x = mg.input("x", (300, 300))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = mg.comp_graph("cpu").compile([x], x @ x).report()
+    assert ["oneDNN or the C compiler is missing" in line for line in report.numpy] == [True]

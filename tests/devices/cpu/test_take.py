@@ -1,0 +1,103 @@
+"""The kernels of take and of its gradient."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.devices.cpu import compiler
+
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+
+SHAPES = {  # of x, the axis, and how many indices
+    "rows": ((50, 33), 0, (4, 7)),
+    "a vector": ((70,), 0, (200,)),
+    "columns": ((6, 50), 1, (3,)),
+    "in between": ((3, 20, 5), 1, (2, 9)),
+    "one index": ((4, 5), 0, ()),
+    "one row": ((1, 5), 0, (6,)),
+    "for several threads": ((300, 128), 0, (40, 10)),
+    "many before the axis": ((700, 60, 1), 1, (30,)),
+}
+
+
+def both(build, *arrays, threads=2):
+    """Return what a native kernel computes, and what the op means."""
+    given = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(arrays)]
+    y = build(*given)
+    found = []
+    for device in ("cpu", "reference"):
+        cg = mg.comp_graph(device, {"num_threads": threads})
+        function = cg.compile(given, y)
+        made = [made for op, made, _ in function.report().steps if op.startswith("take")]
+        assert made == ["c" if device == "cpu" else "numpy"]
+        found.append(function(*arrays))
+    return found
+
+
+def bits(x):
+    return x.shape, x.dtype, x.tobytes()
+
+
+def values(shape, dtype, seed=0):
+    return (np.random.default_rng(seed).normal(size=shape) * 9).astype(np.dtype(dtype))
+
+
+def indices(n, shape, dtype="int64"):
+    low = -n if np.dtype(dtype).kind == "i" else 0
+    return np.random.default_rng(1).integers(low, n, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("shape", "axis", "count"), SHAPES.values(), ids=SHAPES)
+def test_elements_and_gradients_have_the_bits_of_numpy(shape, axis, count, threads):
+    x, at = values(shape, "float32"), indices(shape[axis], count)
+    dy = values((*shape[:axis], *count, *shape[axis + 1 :]), "float32", seed=2)
+    found, wanted = both(lambda x, at: ops.take(x, at, axis), x, at, threads=threads)
+    assert bits(found) == bits(wanted)
+
+    def gradient(dy, at):
+        x = mg.Parameter(np.zeros(shape, "float32"))
+        return mg.grad((ops.take(x, at, axis) * dy).sum(), [x])[0]
+
+    found, wanted = both(gradient, dy, at, threads=threads)
+    assert bits(found) == bits(wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "bool", "int64"])
+def test_elements_of_any_type_are_moved(dtype):
+    x, at = values((9, 4), dtype), indices(9, (5,))
+    found, wanted = both(lambda x, at: ops.take(x, at, 0), x, at)
+    assert bits(found) == bits(wanted)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64"])
+def test_indices_may_be_any_integers(dtype):
+    x, at = values((100, 3), "float32"), indices(100, (50,), dtype)
+    found, wanted = both(lambda x, at: ops.take(x, at, 0), x, at)
+    assert bits(found) == bits(wanted)
+
+
+@pytest.mark.parametrize("bad", [10, -11, 2**62])
+@pytest.mark.parametrize("what", ["take", "gradient"])
+def test_an_index_out_of_range_is_refused_before_a_parameter_changes(what, bad):
+    w = mg.Parameter(np.ones((10, 3), "float32"))
+    at = mg.input("at", (4,), "int64")
+    y = ops.take(w, at, 0)
+    new = w - (mg.grad(y.sum(), [w])[0] if what == "gradient" else y[:1])
+    step = mg.comp_graph("cpu").compile([at], y.sum(), updates={w: new})
+    with pytest.raises(mg.GraphError, match=rf"{bad} at \(2,\) is not in -10 \.\.\. 9"):
+        step(np.array([0, 9, bad, -10]))
+    np.testing.assert_array_equal(w.numpy(), np.ones((10, 3)))
+
+
+def test_gradients_of_nan_and_infinity_stay_where_they_belong():
+    dy = np.array([[np.nan, 1], [np.inf, 2], [-np.inf, 3]], "float32")
+    x = mg.Parameter(np.zeros((4, 2), "float32"))
+
+    def gradient(dy, at):
+        return mg.grad((ops.take(x, at, 0) * dy).sum(), [x])[0]
+
+    found, wanted = both(gradient, dy, np.array([3, 1, 1]))
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found[:, 0], [0, np.nan, 0, np.nan])  # infinity less infinity

@@ -1,0 +1,101 @@
+"""Floats of 16 bits in kernels of float32."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.devices.cpu import compiler, onednn
+
+pytestmark = [
+    pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler"),
+    pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed"),
+]
+
+SMALL = ["float16", "bfloat16"]
+
+
+def label_loss(x, labels):
+    loss = ops.cross_entropy(x, labels)
+    return loss, mg.grad(loss, [x])[0]
+
+
+# What is computed, and the shapes of what it is made of; integers are in int64.
+PROGRAMS = {
+    "matmul": (lambda x, y: x @ y, [(3, 9, 7), (7, 5)]),
+    "matmul of views": (lambda x, y: x.T @ y[::2], [(9, 4), (18, 5)]),
+    "matmul and relu": (lambda x, y, b: ops.relu(ops.linear(x, y, b)), [(6, 7), (5, 7), (5,)]),
+    "conv2d": (lambda x, w: ops.conv2d(x, w, padding=1), [(2, 3, 9, 9), (4, 3, 3, 3)]),
+    "gradients of conv2d": (
+        lambda x, w: mg.grad(ops.square(ops.conv2d(x, w)).sum(), [x, w]),
+        [(2, 3, 9, 9), (4, 3, 3, 3)],
+    ),
+    "max_pool2d": (lambda x: ops.max_pool2d(x, 2), [(2, 3, 8, 8)]),
+    "its gradient": (
+        lambda x: mg.grad((ops.max_pool2d(x, 3, 1) * 2).sum(), [x]),
+        [(2, 3, 8, 8)],
+    ),
+    "avg_pool2d": (lambda x: ops.avg_pool2d(x, 2), [(2, 3, 8, 8)]),
+    "argmax": (lambda x: ops.argmax(x, 1), [(5, 9)]),
+    "local_response_norm": (lambda x: ops.local_response_norm(x, 3), [(2, 6, 4, 4)]),
+    "cross entropy": (label_loss, [(9, 5), (9, "labels")]),
+    "gradient of take": (
+        lambda x, at: mg.grad((ops.take(x, at, 0) * 1.5).sum(), [x]),
+        [(5, 3), (40, "labels")],
+    ),
+}
+
+
+def arrays(shapes, dtype):
+    rng = np.random.default_rng(0)
+    return [
+        rng.integers(0, 5, shape[:-1])
+        if shape[-1] == "labels"
+        else rng.normal(size=shape).astype(np.dtype(dtype))
+        for shape in shapes
+    ]
+
+
+def both(build, xs, **options):
+    given = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
+    ys = build(*given)
+    ys = list(ys) if isinstance(ys, list | tuple) else [ys]
+    functions = [mg.comp_graph(d, options).compile(given, ys) for d in ("cpu", "reference")]
+    return functions[0].report(), functions[0](*xs), functions[1](*xs)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("dtype", SMALL)
+@pytest.mark.parametrize(("build", "shapes"), PROGRAMS.values(), ids=PROGRAMS)
+def test_ops_in_16_bits_have_native_kernels(build, shapes, dtype, level):
+    report, found, wanted = both(build, arrays(shapes, dtype), graph_opt_level=level)
+    assert "numpy" not in report.makers and report.numpy == []
+    for got, want in zip(found, wanted, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        near = 0.02 if dtype == "bfloat16" else 0.004
+        np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), near, near)
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_nan_and_infinity_pass_through(dtype):
+    x = np.array([[np.nan, 1, 2], [np.inf, 1, -1], [-np.inf, 0, 3]]).astype(np.dtype(dtype))
+    _, found, wanted = both(lambda x: [x @ x, ops.argmax(x, 1)], [x])
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(got.astype("float64"), want.astype("float64"))
+
+
+def test_a_label_out_of_range_is_refused_before_a_parameter_changes():
+    w = mg.Parameter(np.ones((4, 5), "float16"))
+    labels = mg.input("labels", (4,), "int64")
+    loss = ops.cross_entropy(w, labels)
+    step = mg.comp_graph("cpu").compile([labels], loss, updates={w: w - mg.grad(loss, [w])[0]})
+    assert step.report().numpy == []
+    with pytest.raises(mg.GraphError, match="5 at"):
+        step(np.array([0, 1, 5, 2]))
+    np.testing.assert_array_equal(w.numpy(), np.ones((4, 5)))
+
+
+def test_the_report_names_what_it_runs_in():
+    report, _, _ = both(lambda x: x @ x, arrays([(4, 4)], "bfloat16"))
+    ((op, made, _),) = report.steps
+    assert op == "matmul" and made.startswith("onednn") and made.endswith("in float32")

@@ -1,0 +1,21 @@
+"""A small share of the shapes of `level_sweep.py`: what computes them."""
+
+import pytest
+from level_sweep import PROGRAMS, program
+
+import minigraph as mg
+from minigraph.devices.cpu import compiler
+
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+
+FEW = [name for name in PROGRAMS if "over" not in name or name.split()[-1] == "images"]
+
+
+@pytest.mark.parametrize("level", [pytest.param(0, marks=pytest.mark.long), 3])
+def test_no_step_is_numpys(level):
+    """All programs are one function, so that its kernels are compiled side by side."""
+    for shape in ((5, 3, 4, 7), (1, 16, 4, 4)):
+        x = mg.input("x", shape)
+        ys = [y for name in FEW for y in program(name, x)]
+        report = mg.comp_graph("cpu", {"graph_opt_level": level}).compile([x], ys).report()
+        assert report.numpy == [] and "numpy" not in report.makers
