@@ -59,7 +59,7 @@ class Scale:
              expression of four arrays; fewer bytes might stay in a cache
     matrix   rows, and columns, of the matrices that the probe multiplies
     speed    operations a second, roughly, from which the progress bar predicts times
-    starts   seconds until a side is ready, roughly, and until one that PyTorch compiles is
+    starts   seconds until a side of a small case is ready, and until one that PyTorch compiles is
     """
 
     floats: int
@@ -89,7 +89,7 @@ SCALES = {
         copied=1 << 25,
         matrix=1536,
         speed=1e11,
-        starts=(4, 20),
+        starts=(2, 20),
     ),
     # Each step of the probe takes at least a millisecond on a GPU with 4 TB/s and 800 TFLOP/s.
     # Casting the operands to 16 bits then takes at most a tenth of that.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib.util import find_spec
@@ -19,6 +21,7 @@ from minigraph.bench.measure import measure_cases
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.plan import PEERS, Plan
 from minigraph.bench.results import FILE, LEVELS, Results
+from minigraph.bench.schedule import Clock
 from minigraph.errors import OptionError
 from minigraph.options import num_threads
 
@@ -26,20 +29,18 @@ PAGE = "README.md"  # web sites of repositories show it with its folder
 PLOTS = ("levels.svg", "roofline.svg", "kernels.svg")
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 QUICK_PEERS = ("torch", "jax")
-# On two cores it takes two minutes where no peer is installed.
+# What says most comes first: on a slow machine two minutes end before the last cases.
 QUICK: dict[str, Any] = {
     "repeats": 5,
-    "warmup": 2,
-    "limit": 3.0,
+    "minutes": 2,
     "budget": 3.0,
     "twice": False,
-    "models": ("abc", "abplusc", "mlp", "alexnet", "resnet18"),
+    "models": ("resnet18", "alexnet", "mlp", "abc", "abplusc"),
     "peers": QUICK_PEERS,
 }
 FULL: dict[str, Any] = {
     "repeats": 11,
-    "warmup": 6,
-    "limit": 600.0,
+    "minutes": None,
     "budget": 120.0,
     "twice": True,
     "models": NAMES,
@@ -50,7 +51,7 @@ FULL: dict[str, Any] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of the command; where they stand for a Plan's fields, its names."""
     add = parser.add_argument
-    add("--quick", action="store_true", help="small images, few turns: about two minutes")
+    add("--quick", action="store_true", help="small images, few turns: two minutes")
     add("--device", choices=("cpu", "cuda"), help="default: $MINIGRAPH_DEVICE, else cpu")
     add("--models", type=_names(NAMES), metavar="A,B", help=f"of {', '.join(NAMES)}")
     add("--levels", type=_levels, default=LEVELS, metavar="0,3", help="default: 0,1,2,3")
@@ -63,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     peers = f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)})"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
-    add("--repeats", type=_count, metavar="N", help="turns of each side")
+    add("--repeats", type=_count, metavar="N", help="turns of each side, at most")
+    minutes = "end after so many minutes, with less measured on a slow machine (with --quick: 2)"
+    add("--minutes", type=_count, metavar="N", help=minutes)
     add("--out", type=Path, metavar="DIR", help="write the results, a page and plots to DIR")
     add(
         "--render",
@@ -102,11 +105,13 @@ def _levels(text: str) -> tuple[int, ...]:
 
 def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     """Do what was asked for: return the results as data, as lines, and the exit status."""
-    if asked.render:
+    plan = None if asked.render else planned(asked)
+    if (asked.render or asked.out) and not find_spec("matplotlib"):
+        _say("matplotlib is not installed, so there will be no plots; minigraph[bench] has it")
+    if plan is None:
         results = Results.read(asked.render)
         names = render(results, asked.render)
         return results.data(), [f"{asked.render / name} is written" for name in names], 0
-    plan = planned(asked)
     if asked.out:
         asked.out.mkdir(parents=True, exist_ok=True)  # a failure here costs no minutes
     results = _measured(plan, asked.out)
@@ -144,22 +149,59 @@ def _measured(plan: Plan, folder: Path | None) -> Results:
         "tuning, s": plan.budget,
         "quick": plan.quick,
     }
-    form = "{l_bar}{bar}| {elapsed}, about {remaining} left"
-    with tqdm(total=plan.seconds(), bar_format=form, leave=False) as bar:
-        running = 0.0
 
-        def progress(what: str, seconds: float) -> None:
-            nonlocal running
-            bar.set_description_str(what, refresh=False)
-            bar.update(running)  # it is done when the next begins
-            bar.refresh()
-            running = seconds
+    def keep(results: Results) -> None:
+        if folder:
+            results.write(folder)
 
-        def keep(results: Results) -> None:
-            if folder:
-                results.write(folder)
+    with Bar(plan.promised) as bar:
+        return measure_cases(plan, options, bar.begin, keep)
 
-        return measure_cases(plan, options, progress, keep)
+
+class Bar:
+    """A bar in a terminal, which shows each second what is done now and how much time is left."""
+
+    def __init__(self, promised: float, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+        self._end = self._start + promised
+        # `None` disables it where there is no terminal.
+        self._bar = tqdm(total=promised, bar_format="{desc}", leave=False, disable=None)
+        self._stopped = threading.Event()
+        self._ticking = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> Bar:
+        self._ticking.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopped.set()
+        self._ticking.join()
+        self._bar.close()
+
+    def begin(self, what: str, left: float) -> None:
+        """Show what is done from now on, and the seconds until the run ends."""
+        self._end = self._clock() + left
+        self._bar.set_description_str(what, refresh=False)
+        self.show()
+
+    def show(self) -> None:
+        """Draw the bar anew; a longer part would leave it as it is for a minute."""
+        now = self._clock()
+        elapsed, left = now - self._start, max(0.0, self._end - now)
+        words = f"{tqdm.format_interval(elapsed)}, about {tqdm.format_interval(left)} left"
+        self._bar.n, self._bar.total = elapsed, max(elapsed + left, 1.0)
+        self._bar.bar_format = f"{{desc}} {{percentage:3.0f}}%|{{bar}}| {words}"
+        self._bar.refresh()
+
+    def _tick(self) -> None:
+        while not self._stopped.wait(1.0):
+            self.show()
+
+
+def _say(what: str) -> None:
+    """Print a line at once: the warnings of a command are printed when it has ended."""
+    print(f"minigraph: {what}", file=sys.stderr, flush=True)
 
 
 def render(results: Results, folder: Path) -> list[str]:
@@ -168,7 +210,11 @@ def render(results: Results, folder: Path) -> list[str]:
     if find_spec("matplotlib"):
         for name in PLOTS:
             (folder / name).unlink(missing_ok=True)
-        subprocess.run([sys.executable, "-m", "minigraph.bench.plot", str(folder)], check=True)
+        program = [sys.executable, "-m", "minigraph.bench.plot", str(folder)]
+        drawn = subprocess.run(program, capture_output=True, text=True)
+        if drawn.returncode:
+            why = drawn.stderr.strip().rpartition("\n")[2]
+            _say(f"the plots cannot be drawn: {why}")
         plots = [name for name in PLOTS if (folder / name).exists()]
     (folder / PAGE).write_text(markdown_page(results, plots))
     return [PAGE, *plots]

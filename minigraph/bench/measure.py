@@ -4,46 +4,64 @@ The machine's speed drifts, so times are compared within one run only, and each 
 side one turn.  Separate processes keep the threads, allocators and libraries of the sides apart.
 Threads of some libraries look for more work after a turn, which slows the next side down: every
 other round is in reverse, so that it is not always the same side.
+
+A run ends when it was promised to end.  On a machine that is slower than planned there are fewer
+turns, then fewer sides, then fewer cases; the results name what was left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from minigraph.bench.cases import scale
-from minigraph.bench.plan import MACHINE, Plan
+from minigraph.bench.plan import MACHINE, WARMUP, Plan, by_worth
 from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
+from minigraph.bench.schedule import Clock, Progress, Schedule
 from minigraph.bench.worker import Failure, Worker
 
-SETTLED = 0.05  # a time has settled when two turns differ by less than this share
-LEAST = 3  # turns of a side, however long they take
-
-Progress = Callable[[str, float], None]  # what is done now, and the seconds planned for it
+SETTLED = 0.05  # a time has settled when a turn is not faster than the last by more than this
+LEAST = 3  # turns of a side, if the run may take so long; else one
+PAIR = 2  # sides without which a case says nothing
+TIME_UP = "the time was up"
 
 
 def measure_cases(
-    plan: Plan, options: dict[str, Any], progress: Progress, keep: Callable[[Results], None]
+    plan: Plan,
+    options: dict[str, Any],
+    progress: Progress,
+    keep: Callable[[Results], None],
+    clock: Clock = time.monotonic,
 ) -> Results:
-    """Measure all cases; Ctrl-C ends that early and loses nothing.
+    """Measure the cases, in the time that the plan promises; Ctrl-C ends that and loses nothing.
 
     keep  is called with the results after each case, so that a later failure loses none of them
     """
+    schedule = Schedule(plan.seconds(), plan.promised, progress, clock)
     results = Results.begin(options)
     results.missing = plan.missing()
     try:
         caches = tempfile.TemporaryDirectory(prefix="minigraph-bench-", ignore_cleanup_errors=True)
         with caches as folder:
             for model in plan.models:
-                run = CaseRun(plan, model, progress)
-                results.cases[model] = run.result
-                run.measure(plan.sides(model), Path(folder, model))
+                run = CaseRun(plan, model, schedule)
+                with schedule.case(plan.case_seconds(model)):
+                    commands = plan.sides(model)
+                    if results.cases and not schedule.fits(run.least(commands)):
+                        results.left_out[run.result.title] = []
+                        continue
+                    results.cases[model] = run.result
+                    run.measure(commands, Path(folder, model))
+                if run.left_out:
+                    results.left_out[run.result.title] = run.left_out
                 keep(results)
     except KeyboardInterrupt:
         results.interrupted = True
@@ -53,12 +71,13 @@ def measure_cases(
 class CaseRun:
     """The measurement of one case.
 
-    result   what it gave so far
-    sides    the same by side, the probe included
-    workers  of the sides that have not failed
+    result    what it gave so far
+    sides     the same by side, the probe included
+    workers   of the sides that have not failed
+    left_out  the sides for which there was no time
     """
 
-    def __init__(self, plan: Plan, model: str, progress: Progress) -> None:
+    def __init__(self, plan: Plan, model: str, schedule: Schedule) -> None:
         self.plan = plan
         self.model = model
         self.subject = subject = plan.task(model).subject
@@ -71,25 +90,25 @@ class CaseRun:
         )
         self.sides: dict[str, SideResult] = {}
         self.workers: dict[str, Worker] = {}
-        self._progress = progress
+        self.left_out: list[str] = []
+        self._schedule = schedule
+        self._turn = plan.turn_seconds(subject)
+
+    def least(self, names: Collection[str]) -> float:
+        """Return the seconds that are planned for the sides that it needs, with a turn of each."""
+        return sum(map(self._start_seconds, by_worth(names)[:PAIR])) + PAIR * self._turn
 
     def measure(self, commands: Mapping[str, Sequence[str]], folder: Path) -> None:
         """Fill in what the sides give; a side that fails keeps its error and leaves the others."""
-        self.sides = {name: SideResult() for name in commands}
-        self.result.sides |= {name: side for name, side in self.sides.items() if name != MACHINE}
         try:
-            for name, command in commands.items():
-                self._say(name, self.plan.start_seconds(name))
-                # The probe is the same for all cases, and so are its caches.
-                caches = folder.parent if name == MACHINE else folder
-                # Inductor passes the folder to a compiler unquoted, so the name has no spaces.
-                environment = _environment(self.plan, caches / re.sub(r"\W+", "-", name))
-                with self._failing(name):
-                    self._start(name, command, environment)
+            self._begin(commands, folder)
             self._rounds()
             for name, worker in list(self.workers.items()):
-                with self._failing(name):
-                    details = worker.ask("details")
+                planned = self.plan.details_seconds(name, self.subject)
+                if not self._schedule.fits(planned):
+                    continue
+                with self._failing(name), self._part(name, planned):
+                    details = worker.ask("details", self._schedule.patience(planned))
                     self.sides[name].peak = details["peak"]
                     self.sides[name].kernels = details.get("kernels", {})
             self._losses(self.plan.compared(self.model, self.workers))
@@ -99,39 +118,72 @@ class CaseRun:
             for worker in self.workers.values():
                 worker.kill()
 
+    def _begin(self, commands: Mapping[str, Sequence[str]], folder: Path) -> None:
+        """Start the sides, except those for which there is no time."""
+        self.sides = {name: SideResult() for name in commands}
+        self.result.sides |= {name: side for name, side in self.sides.items() if name != MACHINE}
+        worth = by_worth(commands)
+        for name in worth:
+            if name not in worth[:PAIR] and not self._fits(name):
+                self.left_out.append(name)
+                self.result.sides.pop(name, None)
+                continue
+            # The probe is the same for all cases, and so are its caches.
+            caches = folder.parent if name == MACHINE else folder
+            # Inductor passes the folder to a compiler unquoted, so the name has no spaces.
+            environment = _environment(self.plan, caches / re.sub(r"\W+", "-", name))
+            with self._failing(name), self._part(name, self._start_seconds(name)):
+                self._start(name, commands[name], environment)
+        self.workers = {name: self.workers[name] for name in commands if name in self.workers}
+
+    def _fits(self, name: str) -> bool:
+        """Return whether there is time to start one more side and to give each a few turns."""
+        names = [*self.workers, name]
+        turns = LEAST * self._turn * len(names)
+        ending = self.plan.ending_seconds(self.model, names)
+        seconds = self._schedule.pace * (self._start_seconds(name) + turns + ending)
+        return self._schedule.now + seconds <= self._schedule.until
+
+    def _start_seconds(self, name: str) -> float:
+        return self.plan.start_seconds(name, self.subject)
+
     def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a worker, after another one if both first calls are to be measured."""
-        worker = Worker(command, environment)
+        patience = self._schedule.patience(self._start_seconds(name))
+        worker = Worker(command, environment, patience)
         self.sides[name].cold = worker.first
         if self.plan.twice and name != MACHINE:
             worker.kill()
-            worker = Worker(command, environment)
+            worker = Worker(command, environment, patience)
             self.sides[name].warm = worker.first
         self.workers[name] = worker
 
     def _rounds(self) -> None:
-        plan, workers = self.plan, self.workers
+        """Give each side its turns: those that warm up, then those that count."""
+        schedule, workers = self._schedule, self.workers
+        begin = schedule.now
+        until = schedule.until - schedule.pace * self.plan.ending_seconds(self.model, workers)
         warming = {name: list[float]() for name in workers}
-        cost = plan.turn_seconds(self.subject)
-        start = time.monotonic()
-        for i in range(plan.warmup + plan.repeats):
-            warm = i < plan.warmup and not all(_settled(warming[name]) for name in workers)
-            late = time.monotonic() - start > plan.limit
-            if i < plan.warmup and (not warm or late):
-                self._say("warm", cost * len(workers))
-                continue
-            if late and i - plan.warmup >= LEAST:
-                self._say("done", cost * len(workers))
-                continue
+        expected = schedule.pace * self._turn * len(workers)  # seconds of a round
+        warm, count = True, 0
+        for i in itertools.count():
+            start = schedule.now
+            if warm:
+                settled = all(_settled(warming[name]) for name in workers)
+                warm = not settled and start + expected <= begin + WARMUP * (until - begin)
+            late = start + expected > (until if count >= LEAST else schedule.end)
+            if not workers or count == self.plan.repeats or (count and late):
+                break
             for name, worker in list(workers.items())[:: -1 if i % 2 else 1]:
-                self._say(name, cost)
-                with self._failing(name):
-                    took = worker.ask("turn")
+                with self._failing(name), self._part(name, self._turn):
+                    took = worker.ask("turn", schedule.patience(self._turn))
                     if warm:
                         warming[name].append(sum(took.values()))
                         self.sides[name].warmup += 1
                     else:
                         self._count(name, took)
+            count += not warm
+            expected = schedule.now - start
 
     def _count(self, name: str, took: Mapping[str, float]) -> None:
         if name != MACHINE:
@@ -144,20 +196,26 @@ class CaseRun:
 
     def _losses(self, names: Sequence[str]) -> None:
         """Fill in the first losses; a side that fails here keeps its times."""
+        schedule = self._schedule
         for name in self.workers.keys() - names:
             self.workers.pop(name).kill()  # the others may need its memory
         for name in names:
-            self._say(f"losses of {name}", self.plan.losses_seconds(self.subject))
+            planned = self.plan.losses_seconds(self.subject)
             worker = self.workers.pop(name)
             try:
-                self.sides[name].losses = worker.ask("losses")["losses"]
+                if not schedule.fits(planned):
+                    raise Failure(TIME_UP)
+                with self._part(f"losses of {name}", planned):
+                    answer = worker.ask("losses", schedule.patience(planned))
+                    self.sides[name].losses = answer["losses"]
             except Failure as failure:
                 self.sides[name].lost = str(failure)
             finally:
                 worker.kill()
 
-    def _say(self, what: str, seconds: float) -> None:
-        self._progress(f"{self.result.title}: {what}", seconds)
+    def _part(self, what: str, planned: float) -> AbstractContextManager[None]:
+        name, _, _ = self.result.title.partition(", ")  # a terminal has room for no more
+        return self._schedule.part(f"{name}: {what}", planned)
 
     @contextmanager
     def _failing(self, name: str) -> Iterator[None]:
@@ -171,10 +229,8 @@ class CaseRun:
 
 
 def _settled(seconds: Sequence[float]) -> bool:
-    if len(seconds) < 2:
-        return False
-    before, last = seconds[-2:]
-    return abs(last - before) <= SETTLED * before
+    """Return whether a side no longer becomes faster: on a noisy machine some turns are slower."""
+    return any(after >= (1 - SETTLED) * before for before, after in pairwise(seconds))
 
 
 def _environment(plan: Plan, folder: Path) -> dict[str, str]:

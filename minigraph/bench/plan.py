@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from typing import Any
 
 from minigraph.bench.cases import LOSSES, NETWORKS, PRECISIONS, Case, scale
 from minigraph.bench.results import CHANNELS_LAST, EAGER, EAGER_LAST, LEVELS, UNTUNED
 from minigraph.bench.worker import Task
+from minigraph.records import encode
 
 MACHINE = "machine"  # the name of the probe, which is no side
 TUNED = 2  # the lowest level that measures algorithms
 TURN = 0.2  # seconds of a turn besides its step
+WARMUP = 1 / 3  # the share of the time for turns in which they may warm up
+STARTING = 2  # steps that the first call of a network takes longer, roughly
+TUNING = 15  # steps that tuning a network takes as long as, roughly
+PROFILED = 5  # turns that the profile of a level takes as long as
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,8 @@ class Plan:
 
     budget   seconds of tuning per compile
     untuned  also run the levels that measure algorithms without measuring
-    repeats  turns of each side
-    warmup   turns before them, at most
-    limit    seconds of a case's turns, after which no new round begins
+    repeats  turns of each side, where the time allows them
+    minutes  after which the run has to end; None: as long as it takes where nothing else runs
     twice    start each side in two processes: with empty caches, then with those of the first
     """
 
@@ -72,8 +75,7 @@ class Plan:
     budget: float
     untuned: bool
     repeats: int
-    warmup: int
-    limit: float
+    minutes: int | None
     twice: bool
 
     def task(self, model: str, setting: str = "") -> Task:
@@ -96,7 +98,7 @@ class Plan:
         """Return the command of each side of a case, by name, that of the probe first."""
 
         def command(program: str, setting: str) -> list[str]:
-            task = json.dumps(asdict(self.task(model, setting)))
+            task = encode(self.task(model, setting))
             return [sys.executable, "-m", f"minigraph.bench.{program}", task]
 
         settings = [str(level) for level in self.levels]
@@ -120,28 +122,58 @@ class Plan:
             return []
         return [levels[-1], EAGER, *([EAGER_LAST] if EAGER_LAST in names else [])]
 
-    # The progress bar has to know before anything runs how many seconds it takes, roughly.
+    # How many seconds it takes, roughly, where nothing else runs.
 
     def turn_seconds(self, subject: Case) -> float:
         """Return the seconds of a turn."""
         return TURN + subject.flops / scale(self.device).speed
 
-    def start_seconds(self, name: str) -> float:
+    def start_seconds(self, name: str, subject: Case) -> float:
         """Return the seconds until a side is ready."""
         usual, compiled = scale(self.device).starts
-        return (compiled if name.startswith("torch.compile") else usual) * (1 + self.twice)
+        step = subject.flops / scale(self.device).speed
+        seconds = compiled if name.startswith("torch.compile") else usual + STARTING * step
+        if name in [f"level {level}" for level in self.levels if level >= TUNED]:
+            return seconds * (1 + self.twice) + min(self.budget, TUNING * step)
+        return seconds * (1 + self.twice)
+
+    def details_seconds(self, name: str, subject: Case) -> float:
+        """Return the seconds in which a side says what it knows besides its times."""
+        return PROFILED * self.turn_seconds(subject) if name.startswith("level ") else 0.0
 
     def losses_seconds(self, subject: Case) -> float:
         """Return the seconds of a side's first losses."""
         usual, _ = scale(self.device).starts
         return usual + LOSSES * subject.flops / scale(self.device).speed
 
+    def ending_seconds(self, model: str, names: Collection[str]) -> float:
+        """Return the seconds of what these sides of a case do after their turns."""
+        subject = self.task(model).subject
+        losses = len(self.compared(model, names)) * self.losses_seconds(subject)
+        return losses + sum(self.details_seconds(name, subject) for name in names)
+
+    def case_seconds(self, model: str) -> float:
+        """Return the seconds of a case."""
+        subject, names = self.task(model).subject, self.sides(model)
+        turns = self.repeats / (1 - WARMUP) * self.turn_seconds(subject)
+        starts = (self.start_seconds(name, subject) for name in names)
+        return sum(starts) + turns * len(names) + self.ending_seconds(model, names)
+
     def seconds(self) -> float:
-        """Return the seconds of all that `measure` does."""
-        total = 0.0
-        for model in self.models:
-            subject, names = self.task(model).subject, self.sides(model)
-            turns = (self.warmup + self.repeats) * self.turn_seconds(subject)
-            total += sum(self.start_seconds(name) + turns for name in names)
-            total += len(self.compared(model, names)) * self.losses_seconds(subject)
-        return total
+        """Return the seconds of the whole run."""
+        return sum(map(self.case_seconds, self.models))
+
+    @property
+    def promised(self) -> float:
+        """The seconds after which the run has to end."""
+        return 60.0 * self.minutes if self.minutes else self.seconds()
+
+
+def by_worth(names: Collection[str]) -> list[str]:
+    """Return sides in the order in which they are started: if time runs out, the last are missing.
+
+    First the highest level and the peer that is usually the fastest, which make a comparison.
+    """
+    levels = [name for level in LEVELS if (name := f"level {level}") in names]
+    first = [*levels[-1:], EAGER_LAST, EAGER, *levels[:1], MACHINE]
+    return list(dict.fromkeys(name for name in (*first, *names) if name in names))

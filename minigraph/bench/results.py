@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import statistics
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.json import Decoder
 
 from minigraph.bench.cases import PRODUCT
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
 from minigraph.options import cpus
+from minigraph.records import decode, encode
 from minigraph.version import __version__
 
 FILE = "results.json"
@@ -33,9 +34,11 @@ CHANNELS_LAST = "channels last"
 EAGER = "torch"  # the side whose losses are compared with minigraph's
 EAGER_LAST = f"{EAGER}, {CHANNELS_LAST}"  # the same library, to show how far equal losses differ
 
+Seconds = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=0)]
 
-@dataclass
-class SideResult:
+
+class SideResult(Struct, forbid_unknown_fields=True):
     """What one side of a case gave.
 
     seconds  of a step, one for each turn
@@ -49,11 +52,11 @@ class SideResult:
     lost     why a side that was asked for losses gave none, else empty
     """
 
-    seconds: list[float] = field(default_factory=list)
-    warmup: int = 0
-    cold: float | None = None
-    warm: float | None = None
-    peak: int | None = None
+    seconds: list[Seconds] = field(default_factory=list)
+    warmup: Count = 0
+    cold: Seconds | None = None
+    warm: Seconds | None = None
+    peak: Count | None = None
     kernels: dict[str, float] = field(default_factory=dict)
     error: str = ""
     losses: list[float] = field(default_factory=list)
@@ -83,8 +86,7 @@ class SideResult:
         return abs(self.median - other.median) > max(self.scatter, other.scatter)
 
 
-@dataclass
-class ProbeResult:
+class ProbeResult(Struct, forbid_unknown_fields=True):
     """What one step of the probe gave.
 
     bytes    that it moves
@@ -92,9 +94,9 @@ class ProbeResult:
     seconds  of a step, one for each turn
     """
 
-    bytes: int
-    flops: int
-    seconds: list[float] = field(default_factory=list)
+    bytes: Count
+    flops: Count
+    seconds: list[Seconds] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -128,8 +130,7 @@ class Bound:
         return f"{self.flops / GIGA:,.4g} GFLOP at {self.peak / GIGA:,.0f} GFLOP/s"
 
 
-@dataclass
-class CaseResult:
+class CaseResult(Struct, forbid_unknown_fields=True):
     """What one case gave.
 
     images     in a step; 0 for an expression
@@ -139,9 +140,9 @@ class CaseResult:
     """
 
     title: str
-    images: int
-    bytes: int
-    flops: int
+    images: Count
+    bytes: Count
+    flops: Count
     published: dict[str, float] = field(default_factory=dict)
     sides: dict[str, SideResult] = field(default_factory=dict)
     machine: dict[str, ProbeResult] = field(default_factory=dict)
@@ -178,12 +179,12 @@ class CaseResult:
         return Bound(max(copies), peak, self.bytes, self.flops)
 
 
-@dataclass
-class Results:
+class Results(Struct, forbid_unknown_fields=True):
     """One run of the benchmark.
 
-    options  as asked for on the command line
-    missing  libraries that were asked for and not measured, each with the reason
+    options   as asked for on the command line
+    missing   libraries that were asked for and not measured, each with the reason
+    left_out  the sides for which there was no time, by the title of their case; of none: all
     """
 
     date: str
@@ -191,6 +192,7 @@ class Results:
     versions: dict[str, str]
     options: dict[str, Any]
     missing: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
     interrupted: bool = False
     cases: dict[str, CaseResult] = field(default_factory=dict)
 
@@ -218,15 +220,13 @@ class Results:
         """Return the results in a folder; GraphError if it has none that can be read."""
         path = folder / FILE
         try:
-            data = json.loads(path.read_text())
-            data["cases"] = {name: _case(values) for name, values in data["cases"].items()}
-            return Results(**data)
+            return decode(RESULTS, path.read_bytes())
         except FileNotFoundError:
             raise GraphError(
                 f"{path} is missing; minigraph bench --out {folder} makes it"
             ) from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise GraphError(f"{path} holds no results of minigraph bench ({error})") from None
+        except (OSError, ValueError) as error:
+            raise GraphError(f"{path} holds no results of minigraph bench: it {error}") from None
 
     @property
     def spread(self) -> float:
@@ -240,14 +240,11 @@ class Results:
 
     def data(self) -> dict[str, Any]:
         """Return the results as JSON's types."""
-        return asdict(self)
+        return to_builtins(self)
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(json.dumps(self.data(), indent=1) + "\n")
+        (folder / FILE).write_text(encode(self, indent=1) + "\n")
 
 
-def _case(data: Mapping[str, Any]) -> CaseResult:
-    sides = {name: SideResult(**side) for name, side in data["sides"].items()}
-    machine = {name: ProbeResult(**step) for name, step in data["machine"].items()}
-    return CaseResult(**{**data, "sides": sides, "machine": machine})
+RESULTS = Decoder(Results)

@@ -29,6 +29,8 @@ UNCLEAR = f'"{SAME}": two times differ by less than the distance between their q
 WITHIN = "~"  # stands before a ratio of times that do not differ
 COMPILED = "torch.compile"
 WIDTH = 100  # of a sentence in a terminal
+INDENT = "  "
+LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}  # by the beginning of the names of their sides
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,32 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
 
-    def text(self) -> list[str]:
-        """Return lines for a terminal, with aligned columns."""
-        columns = zip(self.header, *self.rows, strict=True)
-        rule = ["-" * max(map(len, column)) for column in columns]
-        about = textwrap.wrap(self.about, WIDTH)
-        rows = align_columns([self.header, rule, *self.rows])
-        return [self.title, "", *about, "", *rows, *self.notes]
+    def text(self, columns: int) -> list[str]:
+        """Return lines for a terminal with so many columns.
+
+        Columns without a figure are left out.  Where a row is too long, its first cell gets a line.
+        """
+        cells = [
+            column
+            for column in zip(self.header, *self.rows, strict=True)
+            if not {*column[1:]} <= {NOTHING, ""}
+        ]
+        rows = _ruled(cells)
+        if max(map(len, rows)) > columns:
+            header, rule, *below = _ruled(cells[1:])
+            rows = [INDENT + header, INDENT + rule]
+            for title, row in zip(cells[0][1:], below, strict=True):
+                rows += [title] * bool(title) + [INDENT + row]
+        about = textwrap.wrap(self.about, min(WIDTH, columns))
+        notes = [line for note in self.notes for line in textwrap.wrap(note, columns)]
+        return [self.title, "", *about, "", *rows, *notes]
 
     def markdown(self) -> list[str]:
         """Return the rows and the notes as Markdown."""
         cells = [self.header, ["---"] * len(self.header), *self.rows]
-        lines = ["| " + " | ".join(map(_escaped, row)) + " |" for row in cells]
+        lines = ["| " + " | ".join(map(escaped, row)) + " |" for row in cells]
         for note in self.notes:
-            lines += ["", _escaped(note)]
+            lines += ["", escaped(note)]
         return lines
 
 
@@ -68,7 +82,13 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def _escaped(cell: str) -> str:
+def _ruled(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of columns, with a rule below their first cells."""
+    ruled = [[column[0], "-" * max(map(len, column)), *column[1:]] for column in columns]
+    return align_columns(list(zip(*ruled, strict=True)))
+
+
+def escaped(cell: str) -> str:
     """Return a cell that Markdown shows as it is: `a * b * c` would be in italics."""
     return cell if set(cell) == {"-"} else cell.replace("*", r"\*").replace("|", r"\|")
 
@@ -96,19 +116,64 @@ def _ratio(theirs: SideResult, ours: SideResult) -> str:
     return f"{theirs.median / ours.median:.2f}"
 
 
+def conclusion(results: Results) -> str:
+    """Return in one sentence how fast the highest level is; empty if there is no comparison.
+
+    It is compared with the fastest peer of each case; where no case has one, with level 0.
+    """
+    cases = [case for case in results.cases.values() if case.highest]
+    pairs = [(case, case.best_peer[1]) for case in cases if case.best_peer]
+    sides = dict.fromkeys(name for case, _ in pairs for name in case.measured)
+    libraries = [
+        shown for name, shown in LIBRARIES.items() if any(s.startswith(name) for s in sides)
+    ]
+    other = f"{libraries[0]}'s best" if len(libraries) == 1 else "the best of " + listed(libraries)
+    if not pairs:
+        other = "level 0"
+        pairs = [(case, case.levels()[0]) for case in cases if {0} < case.levels().keys()]
+    clear: list[str] = []
+    unclear: list[str] = []
+    level = 0
+    for case, theirs in pairs:
+        assert case.highest is not None
+        level, ours = case.highest
+        name = case.title.partition(", ")[0]
+        if ours.differs(theirs):
+            times = theirs.median / ours.median
+            first = "" if clear else f" as fast as {other}"
+            clear.append(f"{times:.{1 if times >= 1 else 2}f} times{first} on {name}")
+        else:
+            unclear.append(name)
+    if not clear:
+        same = f"There is no clear difference between level {level} and {other} on "
+        return f"{same}{listed(unclear)}." if unclear else ""
+    rest = f"; on {listed(unclear)} there is no clear difference" if unclear else ""
+    where = "On this noisy machine level" if results.noisy else "Level"
+    return f"{where} {level} is {listed(clear)}{rest}."
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words with commas and a last "and"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
 def _levels(results: Results) -> Table:
     measured = sorted({level for case in results.cases.values() for level in case.levels()})
     rows = []
     for case in results.cases.values():
+        if not case.levels().keys() - {0} or 0 not in case.levels():
+            continue  # there is nothing to compare
         row = [case.title]
         for level in measured:
             published = case.published.get(str(level))
             bracket = f" ({published:.0%})" if published else ""
             row.append(_percent(case.levels(), level) + bracket)
         rows.append(row)
+    brackets = any("(" in cell for row in rows for cell in row[1:])
     about = (
-        "Speed of each level in percent of level 0, whose time is given. In brackets: the speed "
-        f"that MegBrain published for its level. {UNCLEAR}"
+        "Speed of each level in percent of level 0, whose time is given. "
+        + "In brackets: the speed that MegBrain published for its level. " * brackets
+        + UNCLEAR
     )
     return Table("Levels", about, ["", *(f"level {level}" for level in measured)], rows)
 
@@ -126,16 +191,12 @@ def _percent(levels: dict[int, SideResult], level: int) -> str:
 def _peers(results: Results) -> Table:
     rows = []
     for case in results.cases.values():
-        if not case.highest or results.options.get("peers") == []:
+        if not case.highest or not case.best_peer:
             continue
-        level, ours = case.highest
-        row = [case.title, f"{milliseconds(ours.median)} (level {level})"]
-        if case.best_peer:
-            name, peer = case.best_peer
-            ratio = _ratio(peer, ours) if ours.differs(peer) else f"{SAME} ({_ratio(peer, ours)})"
-            rows.append([*row, name, milliseconds(peer.median), ratio])
-        else:
-            rows.append([*row, NOTHING, NOTHING, NOTHING])
+        (level, ours), (name, peer) = case.highest, case.best_peer
+        ratio = _ratio(peer, ours) if ours.differs(peer) else f"{SAME} ({_ratio(peer, ours)})"
+        mine = f"{milliseconds(ours.median)} (level {level})"
+        rows.append([case.title, mine, name, milliseconds(peer.median), ratio])
     about = (
         "How many times as fast the highest level is as the fastest other library. On expressions, "
         "the others allocate a new result in each call; minigraph reuses results that the caller "
@@ -155,10 +216,8 @@ def _peers(results: Results) -> Table:
 def _bounds(results: Results) -> Table:
     rows = []
     for case in results.cases.values():
-        if case.highest:
-            level, ours = case.highest
-            cells = _bound(case.bound, level, ours) if case.bound else [NOTHING] * 4
-            rows.append([case.title, *cells])
+        if case.highest and case.bound:
+            rows.append([case.title, *_bound(case.bound, *case.highest)])
     about = (
         "The bound is the least time of a step: the time to move its bytes at the speed of the "
         "fastest copy, or to compute its convolutions and matrix products at the speed of a matrix "

@@ -8,8 +8,8 @@ steps, and to `losses` the losses of the first steps of training.  An error is a
 
 from __future__ import annotations
 
-import json
 import os
+import select
 import signal
 import statistics
 import subprocess
@@ -22,7 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.json import Decoder
+
 from minigraph.bench.cases import Case, case
+from minigraph.records import decode, encode
 
 PAUSE = 0.02  # seconds before a turn
 LONG = 0.1  # seconds: shorter steps are run several times in a turn
@@ -50,6 +53,9 @@ class Task:
         return case(self.case, self.batch_size, self.quick, self.device, self.precision)
 
 
+TASK, ANSWER = Decoder(Task), Decoder(dict[str, Any])
+
+
 @dataclass(frozen=True)
 class Side:
     """What a worker runs.
@@ -73,10 +79,10 @@ def serve(make: Callable[[Task], Side]) -> None:
     os.dup2(2, 1)  # what a library prints is no answer
 
     def say(answer: Any) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
+        print(encode(answer), file=answers, flush=True)
 
     try:
-        task = Task(**json.loads(sys.argv[1]))
+        task = decode(TASK, sys.argv[1])
         if hasattr(os, "sched_setaffinity"):  # not every library takes a number of threads
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task.threads])
         start = time.perf_counter()
@@ -129,9 +135,14 @@ class Failure(Exception):
 
 
 class Worker:
-    """A process that runs one side of one case; `first` is the seconds of its first call."""
+    """A process that runs one side of one case; `first` is the seconds of its first call.
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    patience  seconds to wait for an answer; later ones are failures
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], patience: float
+    ) -> None:
         self._printed = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
@@ -143,24 +154,30 @@ class Worker:
             start_new_session=True,  # Ctrl-C reaches only the parent, which ends the worker
         )
         try:
-            self.first: float = self._answer()["first"]
+            self.first: float = self._answer(patience)["first"]
         except BaseException:
             self.kill()
             raise
 
-    def ask(self, request: str) -> dict[str, Any]:
+    def ask(self, request: str, patience: float) -> dict[str, Any]:
         """Return the answer to a request; raises Failure if the worker cannot go on."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # _answer says why
             print(request, file=self._process.stdin, flush=True)
-        return self._answer()
+        return self._answer(patience)
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, patience: float) -> dict[str, Any]:
         assert self._process.stdout is not None
+        # An answer is a line, and there is one to each request, so nothing waits in the buffer.
+        if not select.select([self._process.stdout], [], [], patience)[0]:
+            raise Failure(f"gave no answer within {patience:.0f} s, the time that was left for it")
         line = self._process.stdout.readline()
         if not line:
             raise Failure(self._last_words(self._process.wait()))
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = decode(ANSWER, line)
+        except ValueError as error:
+            raise Failure(f"gave an answer that {error}") from None
         if "error" in answer:
             raise Failure(answer["error"])
         return answer

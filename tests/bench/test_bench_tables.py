@@ -1,10 +1,14 @@
 """The tables and pages that `minigraph bench` makes of its results."""
 
+import functools
+import json
+
 import pytest
 
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
-from minigraph.bench.tables import SAME, runs, tables
+from minigraph.bench.tables import SAME, conclusion, runs, tables
+from minigraph.errors import GraphError
 
 # ---------------------------------------------------------------- the tables
 
@@ -31,19 +35,23 @@ def test_levels_stand_beside_the_figures_that_were_published():
     assert table.markdown()[-1] == rf"| a \* b \* c | 1000.0 ms | {SAME} | 200% (150%) |"
 
 
+def test_brackets_are_explained_where_there_are_some():
+    samples = {"level 0": QUIET, "level 3": scaled(QUIET, 0.5)}
+    assert "In brackets" not in tables(results(samples))["levels"].about
+    assert "In brackets" in tables(results(samples, published={"3": 1.5}))["levels"].about
+
+
 def test_a_level_that_failed_leaves_the_others():
     found = results({"level 0": [], "level 3": QUIET})
     found.cases["abc"].sides["level 0"].error = "ended with status 1: why"
     made = tables(found)
-    assert made["levels"].rows == [["a * b * c", "-"]]
+    assert made["levels"].rows == []
     assert [row[2] for row in made["sides"].rows] == ["failed", "1000.0 ms"]
     assert made["sides"].notes == ["a * b * c, level 0: ended with status 1: why"]
 
 
-def test_where_no_peers_are_asked_for_there_is_no_table_of_them():
+def test_where_no_peer_was_measured_there_is_no_table_of_them():
     found = results({"level 3": QUIET})
-    assert tables(found)["peers"].rows == [["a * b * c", "1000.0 ms (level 3)", "-", "-", "-"]]
-    found.options["peers"] = []
     assert tables(found)["peers"].rows == []
     assert "Peers" not in "\n".join(terminal_lines(found))
 
@@ -53,6 +61,73 @@ def test_the_fastest_peer_counts():
     samples |= {"torch": scaled(QUIET, 3), "torch, channels last": QUIET, "jax": scaled(QUIET, 2)}
     (row,) = tables(results(samples))["peers"].rows
     assert row[1:] == ["500.0 ms (level 3)", "torch, channels last", "1000.0 ms", "2.00"]
+
+
+def titled(**cases):
+    """Return results of cases with these titles' samples."""
+    found = Results.begin({})
+    for title, samples in cases.items():
+        sides = {name: SideResult(seconds) for name, seconds in samples.items()}
+        found.cases[title] = CaseResult(f"{title}, batch 8", 8, 1, 1, {}, sides)
+    return found
+
+
+def test_one_sentence_at_the_end_says_how_fast_the_highest_level_is():
+    sides = {"level 0": scaled(QUIET, 3), "level 3": QUIET}
+    peers = {"torch": scaled(QUIET, 9), "torch, channels last": scaled(QUIET, 1.9)}
+    last = "Level 3 is 1.9 times as fast as PyTorch's best on AlexNet."
+    found = titled(AlexNet=sides | peers)
+    assert conclusion(found) == terminal_lines(found)[-1] == last
+    assert last in markdown_page(found, [])
+    found = titled(AlexNet=sides | peers, MLP=sides | {"jax": scaled(QUIET, 0.5)}, A=sides)
+    words = "Level 3 is 1.9 times as fast as the best of PyTorch and JAX on AlexNet"
+    assert conclusion(found) == f"{words} and 0.50 times on MLP."
+    found = titled(AlexNet=sides | peers, B=sides | {"torch": QUIET}, C=sides | {"torch": LOUD})
+    words = "Level 3 is 1.9 times as fast as PyTorch's best on AlexNet"
+    assert conclusion(found) == f"{words}; on B and C there is no clear difference."
+    found = titled(B=sides | {"torch": QUIET})
+    words = "There is no clear difference between level 3 and PyTorch's best"
+    assert conclusion(found) == f"{words} on B."
+
+
+def test_the_last_sentence_about_a_noisy_machine_says_so():
+    found = titled(AlexNet={"level 3": LOUD, "torch": scaled(LOUD, 9)})
+    words = "On this noisy machine level 3 is 9.0 times as fast as PyTorch's best on AlexNet."
+    assert conclusion(found) == words
+
+
+def test_without_peers_the_last_sentence_compares_with_level_0():
+    found = titled(AlexNet={"level 0": scaled(QUIET, 3), "level 2": QUIET})
+    assert conclusion(found) == "Level 2 is 3.0 times as fast as level 0 on AlexNet."
+    assert conclusion(titled(AlexNet={"level 3": QUIET})) == ""
+    assert conclusion(Results.begin({})) == ""
+
+
+def test_columns_without_a_figure_are_not_printed():
+    found = results({"level 3": QUIET})
+    header = tables(found)["sides"].text(100)[-3]
+    assert header.split() == ["side", "a", "step", "spread", "turns"]
+    assert [line for line in terminal_lines(found) if line in ("Levels", "Peers", "Bounds")] == []
+
+
+def test_lines_fit_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    sides = {"level 0": scaled(QUIET, 3), "level 3": QUIET, "torch, channels last": LOUD}
+    found = titled(**{"A network with a very long name": sides})
+    found.cases["A network with a very long name"].sides["jax"] = SideResult(error="why " * 40)
+    lines = terminal_lines(found)
+    assert max(map(len, lines)) <= 80
+    assert "A network with a very long name, batch 8" in lines
+
+
+def test_a_pipe_gets_a_row_for_each_side(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("sys.__stdout__", None)
+    sides = {"level 0": scaled(QUIET, 3), "level 3": QUIET, "torch, channels last": LOUD}
+    name = "A network with a name that is longer than most of the lines of a wide terminal"
+    lines = terminal_lines(titled(**{name: sides}))
+    assert any(line.startswith(name) and "level 0" in line for line in lines)
+    assert name not in lines
 
 
 @pytest.mark.parametrize("slower", [1.1, 1.3])
@@ -91,7 +166,7 @@ def test_the_bound_is_the_slower_of_moving_and_computing():
 def test_without_the_machine_there_is_no_bound():
     found = results({"level 3": QUIET})
     assert found.cases["abc"].bound is None
-    assert tables(found)["bound"].rows == [["a * b * c", *"----"]]
+    assert tables(found)["bound"].rows == []
 
 
 def test_results_are_read_back_as_they_were_written(tmp_path):
@@ -104,6 +179,38 @@ def test_results_are_read_back_as_they_were_written(tmp_path):
     assert markdown_page(Results.read(tmp_path), ["levels.svg"]) == markdown_page(
         found, ["levels.svg"]
     )
+
+
+ODD = {
+    "date": [None, 3],
+    "cases": [None, [], {"abc": 3}, {"abc": {}}],
+    "cases.abc.images": [-1, "2", 1.5],
+    "cases.abc.sides": [[], {"level 0": []}, {"level 0": {"more": 1}}],
+    "cases.abc.sides.level 0.seconds": ["1", [0], [-1.0], [None], [float("nan")], [float("inf")]],
+    "cases.abc.sides.level 0.peak": ["1", -1, 0.5],
+    "interrupted": [None, 1],
+    "more": [1],
+}
+
+
+@pytest.mark.parametrize(("where", "value"), [(where, v) for where in ODD for v in ODD[where]])
+def test_results_with_an_odd_part_are_an_error_of_one_line(tmp_path, where, value):
+    results({"level 0": QUIET}).write(tmp_path)
+    path = tmp_path / "results.json"
+    whole = json.loads(path.read_text())
+    *parts, last = where.split(".")
+    functools.reduce(dict.__getitem__, parts, whole)[last] = value
+    path.write_text(json.dumps(whole))
+    with pytest.raises(GraphError, match="holds no results of minigraph bench: it is ") as raised:
+        Results.read(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff", b"[" * 100_000, b'{"cases": ' * 100_000])
+def test_a_file_of_anything_else_is_an_error_of_one_line(tmp_path, text):
+    (tmp_path / "results.json").write_bytes(text)
+    with pytest.raises(GraphError, match="holds no results of minigraph bench: it is "):
+        Results.read(tmp_path)
 
 
 def test_a_library_that_is_not_compared_with_is_named():
