@@ -199,8 +199,7 @@ def _export(asked: argparse.Namespace) -> Answer:
 
 
 def _import(asked: argparse.Namespace) -> Answer:
-    folder, kinds, why = _folder(), _kinds(asked), file.unsafe(asked.file)
-    contents = file.read(asked.file)
+    folder, kinds, contents = _folder(), _kinds(asked), file.read(asked.file)
     rejected = list(contents.rejected)
     entries = [entry for entry in contents.entries if entry.kind in kinds]
     kernels = [entry for entry in entries if entry.kind == "jit"]
@@ -209,7 +208,8 @@ def _import(asked: argparse.Namespace) -> Answer:
         rejected += [(entry.subject, "could not be written") for entry in measured]
     store = Binaries(folder)
     for entry in kernels:
-        refused = f"is machine code in a file that {why}" if why else store.add(entry)
+        why = contents.unsafe
+        refused = f"is machine code that others may change: {why}" if why else store.add(entry)
         if refused:
             rejected.append((entry.subject, refused))
     accepted = len(entries) + len(contents.rejected) - len(rejected)

@@ -6,29 +6,36 @@ no checksum: `save` adds one to the file's metadata, which other readers pass ov
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import uuid
 import zlib
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
 import safetensors.numpy
+from msgspec import Struct
+from msgspec.json import Decoder
 
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph import regular_file
+from minigraph.arguments import FilePath, checked
+from minigraph.errors import DTypeError, GraphError, ShapeError, reason
 from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, Node, Parameter, as_array
-
-PathLike = str | os.PathLike[str]
+from minigraph.records import decode
 
 # The format's names: F32, I64, ...
 NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
     f"{d.kind.upper()}{8 * d.itemsize}": d for d in DTYPES if d.kind in "fiu"
 }
 CHECKSUM = "minigraph.crc32"
+
+
+class _Header(Struct, rename={"metadata": "__metadata__"}):
+    """The part of a safetensors header that the library does not return; the format allows null."""
+
+    metadata: dict[str, str] | None = None
+
+
+HEADER = Decoder(_Header)
 
 
 class Incompatible(NamedTuple):
@@ -38,7 +45,8 @@ class Incompatible(NamedTuple):
     unexpected_keys: list[str]
 
 
-def save(path: PathLike, state: Any) -> None:
+@checked
+def save(path: FilePath, state: Any) -> None:
     """Write a module's or an optimizer's state, or a mapping of names to arrays, to `path`.
 
     Values are NumPy arrays, parameters, torch tensors, numbers.  The file appears whole or not at
@@ -52,49 +60,48 @@ def save(path: PathLike, state: Any) -> None:
         raise GraphError("save: safetensors keeps the name __metadata__ for itself; use another")
     try:
         data = safetensors.numpy.save(arrays, {CHECKSUM: str(_checksum(arrays))})
-        # A link stays one: the file that it leads to is replaced.
-        _replace(Path(os.path.realpath(path)), data)
+        regular_file.replace(path, data)
     except (OSError, ValueError) as error:
-        raise GraphError(f"save: {path} cannot be written ({_reason(error)})") from error
+        raise GraphError(f"save: {path} cannot be written ({reason(error)})") from error
 
 
-def _replace(target: Path, data: bytes) -> None:
-    """Write a file beside `target`, wait until it is on disk, and rename it."""
-    temporary = target.parent / f".{uuid.uuid4().hex}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        with contextlib.suppress(OSError):  # it is gone if the rename succeeded
-            temporary.unlink()
-
-
-def load(path: PathLike) -> dict[str, Array]:
+@checked
+def load(path: FilePath) -> dict[str, Array]:
     """Return the arrays of a safetensors file by name, new and writable.
 
-    GraphError if the file is missing, damaged, of another kind, or holds dtypes that are not ours.
+    GraphError if the file is missing, damaged, of another kind, or holds what no array of ours is.
     """
     try:
-        data = Path(path).read_bytes()
+        data = regular_file.read(path)
     except (OSError, ValueError) as error:
-        raise GraphError(f"load: {path} cannot be read ({_reason(error)})") from error
+        raise GraphError(f"load: {path} cannot be read ({reason(error)})") from error
     try:
         entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise GraphError(f"load: {path} is no safetensors file, or damaged ({error})") from error
     arrays: dict[str, Array] = {}
     for name, entry in entries:
-        if entry["dtype"] not in NAMES:
-            raise GraphError(f"load: {path} holds {name} as {entry['dtype']}, no dtype of ours")
-        flat = np.frombuffer(entry["data"], NAMES[entry["dtype"]])
-        arrays[name] = flat.reshape(entry["shape"]).copy()
+        try:
+            arrays[name] = _array(**entry)
+        except ValueError as error:
+            raise GraphError(f"load: {path} holds {name!r} as {error}") from error
     expected = _metadata(data).get(CHECKSUM)
     if expected is not None and expected != str(_checksum(arrays)):
         raise GraphError(f"load: {path} is damaged: its checksum is not that of its contents")
     return arrays
+
+
+def _array(dtype: str, shape: Sequence[int], data: bytes) -> Array:
+    """Return an array of a file, new and writable; ValueError if there can be none."""
+    if dtype not in NAMES:
+        raise ValueError(f"{dtype}, no dtype of ours")
+    flat = np.frombuffer(data, NAMES[dtype])
+    if NAMES[dtype] == BOOL and (flat.view(np.uint8) > 1).any():
+        raise ValueError("BOOL with a byte that is neither 0 nor 1")
+    try:
+        return flat.reshape(shape).copy()
+    except (ValueError, OverflowError) as error:  # too many axes, or too long beside an empty one
+        raise ValueError(f"{dtype} of shape {tuple(shape)} ({error})") from None
 
 
 def restore(
@@ -173,9 +180,4 @@ def _checksum(arrays: Mapping[str, Array]) -> int:
 
 def _metadata(data: bytes) -> dict[str, str]:
     """Return the metadata of a valid safetensors file: 8 bytes for its length, then JSON."""
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return header.get("__metadata__", {})
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return decode(HEADER, data[8 : 8 + int.from_bytes(data[:8], "little")]).metadata or {}

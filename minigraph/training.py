@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import os
 import re
@@ -15,18 +14,22 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
+from msgspec import Meta, Struct, to_builtins
+from msgspec.json import Decoder
 from tqdm import tqdm
 
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
 from minigraph.errors import GraphError
+from minigraph.graph import Array
 from minigraph.optim import Optimizer
+from minigraph.records import Record, decode, encode
 
 DATA = "digits, cifar10:DIR, folder:DIR, synthetic"
 
@@ -132,14 +135,37 @@ def data_sets(data: str, size: int) -> tuple[Dataset, Dataset]:
 # ---------------------------------------------------------------- training
 
 
-@dataclass
-class Progress:
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z", max_length=200)]
+
+
+class Progress(Struct, forbid_unknown_fields=True):
     """Where a training is: in an epoch, which is done when `batch` is the number of batches."""
 
-    epoch: int = 0
-    batch: int = 0
+    epoch: Count = 0
+    batch: Count = 0
     loss: float = 0.0  # the sum over the epoch's batches
-    right: int = 0  # how many of the epoch's images were classified right
+    right: Count = 0  # how many of the epoch's images were classified right
+
+
+class About(Record, frozen=True, rename={"batch_size": "batch size"}):
+    """What a checkpoint must have in common with the run that goes on from it."""
+
+    model: Line
+    data: Line
+    batch_size: int
+    seed: int
+
+
+class Position(Record, frozen=True):
+    """What a checkpoint says besides the arrays: the run, how far it got, its learning rate."""
+
+    about: About
+    at: Progress
+    lr: Annotated[float, Meta(ge=0)]
+
+
+POSITION = Decoder(Position)
 
 
 class Training:
@@ -148,7 +174,7 @@ class Training:
     def __init__(
         self,
         net: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer[Any],
         sets: tuple[Dataset, Dataset],
         recipe: Recipe,
         args: argparse.Namespace,
@@ -165,19 +191,19 @@ class Training:
         self.test_batches = DataLoader(test_set, size, workers=args.workers)
         self.shape = train_set.shape
         shape = "x".join(map(str, self.shape))
-        self.about = {  # what a checkpoint must have in common with the run that goes on from it
-            "model": args.model,
-            "data": f"{args.data.partition(':')[0]} ({len(train_set)} images to train, "
+        self.about = About(
+            model=args.model,
+            data=f"{args.data.partition(':')[0]} ({len(train_set)} images to train, "
             f"{len(test_set)} to test, {shape}, {len(train_set.classes)} classes)",
-            "batch size": size,
-            "seed": args.seed,
-        }
+            batch_size=size,
+            seed=args.seed,
+        )
 
     def describe(self) -> str:
         """Return what is trained on what."""
         parameters = sum(p.size for p in self.net.parameters())
         batches, size = len(self.train_batches), self.recipe.batch_size
-        text = f"{self.about['model']} with {parameters:,} parameters, {self.about['data']}\n"
+        text = f"{self.about.model} with {parameters:,} parameters, {self.about.data}\n"
         text += f"{batches} batches of {size} an epoch"
         rest = len(self.train_batches.dataset) - batches * size
         return text + f"; {rest} images, others each epoch, fill no batch" * bool(rest)
@@ -249,7 +275,7 @@ class Training:
 
     def save(self, path: str) -> None:
         """Write all that a resumed training needs: the weights, the optimizer, the position."""
-        text = json.dumps({"about": self.about, "at": asdict(self.progress), "lr": self.lr})
+        text = encode(Position(self.about, self.progress, self.lr))
         arrays = {"training": np.frombuffer(text.encode(), np.uint8)}
         for part in (self.net, self.optimizer):
             start = _prefix(part)
@@ -262,18 +288,8 @@ class Training:
         Raises GraphError if it is of another training.
         """
         arrays = mg.load(path)
-        try:
-            saved = json.loads(arrays["training"].tobytes())
-            about, at, saved_lr = saved["about"], Progress(**saved["at"]), float(saved["lr"])
-            pairs = [(name, about[name], mine) for name, mine in self.about.items()]
-        except (KeyError, ValueError, TypeError) as error:
-            text = f"--resume {path}: the file is no checkpoint of a training"
-            raise GraphError(text) from error
-        differences = [
-            f"{name} {theirs}, not {mine}" for name, theirs, mine in pairs if theirs != mine
-        ]
-        if differences:
-            raise GraphError(f"--resume {path}: the checkpoint is of {'; '.join(differences)}")
+        saved = self._saved(path, arrays)
+        at = saved.at
         if at.epoch >= self.recipe.epochs:
             raise GraphError(
                 f"--resume {path}: the checkpoint is of epoch {at.epoch + 1}, "
@@ -284,12 +300,32 @@ class Training:
             names = [name for name in arrays if name.startswith(start)]
             part.load_state_dict({name.removeprefix(start): arrays[name] for name in names})
         self.progress = at
-        self.lr = saved_lr if lr is None else lr
+        self.lr = saved.lr if lr is None else lr
+
+    def _saved(self, path: str, arrays: Mapping[str, Array]) -> Position:
+        """Return what a checkpoint says; GraphError if it is none, or of another training."""
+        none = f"--resume {path}: the file is no checkpoint of a training"
+        if "training" not in arrays:
+            raise GraphError(none)
+        try:
+            saved = decode(POSITION, arrays["training"].tobytes())
+        except ValueError as error:
+            raise GraphError(f"{none}: its text {error}") from None
+        theirs, ours = map(to_builtins, (saved.about, self.about))
+        differences = [f"{n} {theirs[n]}, not {ours[n]}" for n in ours if theirs[n] != ours[n]]
+        if differences:
+            raise GraphError(f"--resume {path}: the checkpoint is of {'; '.join(differences)}")
+        at, batches = saved.at, len(self.train_batches)
+        if at.batch > batches or at.right > at.batch * self.recipe.batch_size:
+            raise GraphError(
+                f"{none}: its text is wrong at at: batch {at.batch} of {batches}, right {at.right}"
+            )
+        return saved
 
 
 def fit(
     net: nn.Module,
-    optimizer: Optimizer,
+    optimizer: Optimizer[Any],
     sets: tuple[Dataset, Dataset],
     recipe: Recipe,
     args: argparse.Namespace,
@@ -356,7 +392,7 @@ def held_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
-def _prefix(part: nn.Module | Optimizer) -> str:
+def _prefix(part: nn.Module | Optimizer[Any]) -> str:
     return "net." if isinstance(part, nn.Module) else "optimizer."
 
 

@@ -1,13 +1,20 @@
 """Files of arrays: everything comes back, nothing half-written is seen, damage is noticed."""
 
+import fcntl
+import json
 import os
+import re
 import stat
+import struct
+import time
 
 import numpy as np
 import pytest
+from new_process import start
+from other_user import OTHER, as_root
 
 import minigraph as mg
-from minigraph import nn, optim
+from minigraph import nn, optim, regular_file
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import DTYPES
 from minigraph.serialization import load, save
@@ -145,6 +152,87 @@ def test_a_link_stays_a_link_and_files_have_the_usual_rights(path, tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
+WRITER = """
+import sys, numpy, minigraph.serialization
+state = {"a": numpy.full(1 << 20, int(sys.argv[2]), numpy.uint8)}
+while True:
+    minigraph.serialization.save(sys.argv[1], state)
+"""
+
+
+def test_a_writer_that_does_not_end_is_not_waited_for_without_limit(path, monkeypatch):
+    monkeypatch.setattr(regular_file, "PATIENCE", 0.1)
+    with open(path.with_name(f".{path.name}.tmp"), "xb") as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX)
+        with pytest.raises(GraphError, match="another process holds it"):
+            mg.save(path, {"x": np.ones(2)})
+    mg.save(path, {"x": np.ones(2)})
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_writers_of_a_file_take_turns_and_what_they_leave_when_killed_goes(path):
+    in_progress = path.parent / ".model.safetensors.tmp"
+    writers = [start("-c", WRITER, path, value) for value in (1, 2)]
+    seen = set()
+    deadline = time.monotonic() + 60
+    try:
+        while len(seen) < 2 or not in_progress.exists():
+            assert time.monotonic() < deadline
+            assert [writer.poll() for writer in writers] == [None, None]
+            if path.exists():
+                values = load(path)["a"]
+                assert values.min() == values.max()
+                seen.add(values[0].item())
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    left = set(os.listdir(path.parent)) - {path.name}
+    assert left <= {in_progress.name}
+    in_progress.touch()  # also if the writer was killed just after the end of a write
+    save(path, {"a": np.ones(3)})
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_what_is_in_the_way_of_a_temporary_file_is_replaced(path, kind, promptly):
+    in_the_way = path.parent / ".model.safetensors.tmp"
+    if kind == "pipe":
+        os.mkfifo(in_the_way)
+    else:
+        in_the_way.write_bytes(b"left")
+    save(path, {"a": np.ones(3)})
+    assert load(path)["a"].tolist() == [1, 1, 1]
+    assert os.listdir(path.parent) == [path.name]
+
+
+@as_root
+def test_a_link_of_another_user_is_not_saved_through(path):
+    """In a folder where all may make files it could lead to any file of ours."""
+    mine = path.parent / "mine"
+    mine.write_text("precious")
+    path.symlink_to(mine)
+    os.lchown(path, OTHER, OTHER)
+    with pytest.raises(mg.GraphError, match="is a link of another user"):
+        save(path, {"a": np.ones(1)})
+    assert mine.read_text() == "precious"
+
+
+def test_a_link_in_the_way_of_a_temporary_file_is_not_followed(path):
+    other = path.parent / "other"
+    other.write_bytes(b"keep")
+    (path.parent / ".model.safetensors.tmp").symlink_to(other)
+    with pytest.raises(GraphError, match="cannot be written"):
+        save(path, {"a": np.ones(3)})
+    assert other.read_bytes() == b"keep"
+
+
+def test_the_longest_name_of_a_file_can_be_saved(tmp_path):
+    path = tmp_path / ("ä" * 127)
+    save(path, {"a": np.ones(3)})
+    assert os.listdir(tmp_path) == [path.name]
+
+
 @pytest.mark.parametrize("name", ["absent/model", ".", "file/model", "a\0b"])
 def test_a_place_that_cannot_be_written_is_an_error_that_names_it(tmp_path, name):
     (tmp_path / "file").touch()
@@ -223,7 +311,7 @@ def test_dtypes_that_are_not_ours_are_named(path):
     torch = pytest.importorskip("torch")
     safetensors_torch = pytest.importorskip("safetensors.torch")
     safetensors_torch.save_file({"small": torch.zeros(2).to(torch.float8_e4m3fn)}, path)
-    with pytest.raises(GraphError, match="holds small as F8_E4M3"):
+    with pytest.raises(GraphError, match="holds 'small' as F8_E4M3"):
         load(path)
 
 
@@ -233,3 +321,99 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path, name):
     with pytest.raises(GraphError, match="cannot be read") as caught:
         load(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_pipe_and_a_device_are_refused_and_not_waited_for(tmp_path, promptly):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for path in (tmp_path / "pipe", tmp_path / "link", "/dev/zero", "/dev/null"):
+        with pytest.raises(GraphError, match=r"cannot be read .*no regular file") as caught:
+            load(path)
+        assert str(path) in str(caught.value)
+
+
+def test_a_file_that_grows_is_read_to_the_size_it_had(path, monkeypatch):
+    save(path, {"a": np.ones(3)})
+    fstat = os.fstat
+
+    def grow(descriptor):
+        status = fstat(descriptor)
+        with open(path, "ab") as file:
+            file.write(b"more")
+        return status
+
+    monkeypatch.setattr(os, "fstat", grow)
+    assert load(path)["a"].tolist() == [1, 1, 1]
+
+
+def test_a_file_that_does_not_fit_into_memory_is_an_error_that_names_it(path, monkeypatch):
+    save(path, {"a": np.ones(3)})
+    status = list(os.stat(path))
+    status[stat.ST_SIZE] = 1 << 62
+    monkeypatch.setattr(os, "fstat", lambda descriptor: os.stat_result(status))
+    with pytest.raises(GraphError, match=r"model\.safetensors cannot be read .*memory"):
+        load(path)
+
+
+def packed(header, data=b""):
+    """A safetensors file with this header, a text or what JSON makes one of."""
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(dtype, shape, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "reason"),
+    [
+        ({"a": entry("F32", [1] * 65, 4)}, b"1234", "65"),
+        ({"a": entry("F32", [0, 2**63], 0)}, b"", str(2**63)),
+        ({"a": entry("F32", [0, 2**40, 2**40], 0)}, b"", str(2**40)),
+        ({"a": entry("BOOL", [2], 2)}, b"\1\2", "neither 0 nor 1"),
+        ({"__metadata__": [1], "a": entry("U8", [0], 0)}, b"", "damaged"),
+        ({"__metadata__": {"minigraph.crc32": 1}, "a": entry("U8", [0], 0)}, b"", "damaged"),
+        ({"a": entry("U8", [-1], 0)}, b"", "damaged"),
+        ({"a": entry("U8", 3, 3)}, b"abc", "damaged"),
+        ({"a": entry("U8", [2.5], 2)}, b"ab", "damaged"),
+        ({"a": entry("F4", [2], 1)}, b"a", "F4"),
+        ({"a": None}, b"", "damaged"),
+        ('{"__metadata__":' + "[" * 10**5, b"", "damaged"),
+        ('{"\\ud800":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}', b"", "damaged"),
+    ],
+)
+def test_a_header_that_no_array_can_have_is_an_error_with_its_reason(path, header, data, reason):
+    path.write_bytes(packed(header, data))
+    with pytest.raises(GraphError, match=rf"model\.safetensors .*({reason})") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_header_may_have_null_for_metadata(path):
+    path.write_bytes(packed({"__metadata__": None, "a": entry("U8", [2], 2)}, b"ab"))
+    assert load(path)["a"].tolist() == [97, 98]
+
+
+VALUES = [
+    b"null", b"0", b"-1", b"1e400", b"18446744073709551616", b"[]", b"[[]]", b"{}", b"\"F32\"",
+    b"\"\\ud800\"", b"\xff", b"[0,18446744073709551615]", b"[9223372036854775807]", b"true",
+]  # fmt: skip
+
+
+def test_any_value_in_any_place_of_a_header_loads_or_is_one_error(path):
+    header = json.dumps(
+        {"__metadata__": {"k": "v"}, "a": entry("F32", [1, 2], 8), "b": entry("U8", [0, 3], 8)}
+    ).encode()
+    places = [m.span() for m in re.finditer(rb'"[^"]*"(?!:)|\[[^[]*?\]|\b\d+\b|\{[^{]*?\}', header)]
+    refused = 0
+    for begin, end in places:
+        for value in VALUES:
+            changed = header[:begin] + value + header[end:]
+            path.write_bytes(struct.pack("<Q", len(changed)) + changed + bytes(8))
+            try:
+                load(path)
+            except GraphError as error:
+                assert "model.safetensors" in str(error) and "\n" not in str(error)
+                refused += 1
+    assert refused > 100

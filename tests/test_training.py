@@ -5,7 +5,10 @@ that a training is interrupted at the very same image in each run of the tests.
 """
 
 import contextlib
+import functools
 import io
+import json
+import math
 import os
 import re
 import signal
@@ -328,13 +331,13 @@ def rejected(folder, *args):
         ("--data folder:data", "found no image in data/train/cat; it takes .jpg, .jpeg, .png"),
         ("--data cifar10:absent", r"cannot read absent/data_batch_1.bin \(No such file"),
         ("--data cifar10:absent --image-size 64", "CIFAR-10 have 32 pixels a side, not 64"),
-        ("--image-size 4", "Digits' size is 4; it takes an integer >= 8"),
+        ("--image-size 4", "Digits: size is 4; it takes an integer from 8"),
         ("--batch-size 0", "batch_size is 0; it takes an integer >= 1"),
         ("--batch-size 2000", "no batch to give: .* length is 1437, batch_size=2000"),
         ("--epochs 0", "--epochs is 0; it takes an integer >= 1"),
         ("--epochs many", "argument --epochs: invalid int value: 'many'; --help lists"),
         ("--lr -1", r"lr is -1.0; it takes a number in \[0, inf\)"),
-        ("--seed -1", "a seed is an integer >= 0, not -1"),
+        ("--seed -1", "seed is -1; it takes an integer >= 0"),
         ("--opt-level 4", "graph_opt_level does not take 4; allowed: -3, -2, -1, 0, 1, 2, 3"),
         ("--device tpu", "there is no device 'tpu'"),
         ("--threads 0", "num_threads does not take 0"),
@@ -395,3 +398,95 @@ def test_a_checkpoint_that_is_damaged_or_something_else_is_refused(checkpoint, t
         ("foreign", "foreign: the file is no checkpoint of a training"),
     ):
         assert text in rejected(tmp_path, "--data", "synthetic", "--resume", name)
+
+
+@pytest.fixture(scope="module")
+def resumed(checkpoint, tmp_path_factory):
+    """What resumes a training from the checkpoint, whose text was changed before."""
+    names = {"__name__": "program"}
+    exec(PROGRAM, names)
+    recipe = names["RECIPES"]["synthetic"]
+    args = Namespace(workers=0, seed=0, model="net", data="synthetic")
+    sets = (Synthetic((3, 8, 8), 10), Synthetic((3, 8, 8), 10, 256, seed=1))
+    net = names["Net"]((3, 8, 8), 10)
+    adam = optim.Adam(net.parameters(), 1e-3)
+    arrays = mg.load(checkpoint)
+    path = tmp_path_factory.mktemp("resumed") / "odd"
+
+    def resume(change):
+        text = change(arrays["training"].tobytes())
+        mg.save(path, {**arrays, "training": np.frombuffer(text, np.uint8)})
+        made = training.Training(net, adam, sets, recipe, args)
+        made.resume(str(path), None)
+        return made
+
+    return resume
+
+
+def setting(where, value):
+    """Return what puts a value into the text of a checkpoint, or takes it out if it is ..."""
+
+    def change(text):
+        whole = json.loads(text)
+        *parts, last = where.split(".")
+        part = functools.reduce(dict.__getitem__, parts, whole)
+        part[last] = value
+        if value is ...:
+            del part[last]
+        return json.dumps(whole).encode()
+
+    return change
+
+
+ODD = {
+    "about": [None, 1, "net", [], {}, {"model": "net"}, ...],
+    "about.model": [None, 1, ["net"], "a\nb", "\x1b[2J", "n" * 201, ...],
+    "about.data": [None, 1, {}, ...],
+    "about.batch size": [None, "100", 100.5, True, ...],
+    "about.seed": [None, "0", 0.5, False, ...],
+    "about.more": [1],
+    "at": [None, 1, [], [1, 2, 0.5, 3], "at"],
+    "at.epoch": [None, -1, 0.5, "1", True, 10**30, 10**400, [1]],
+    "at.batch": [None, -1, 0.5, "1", True, 11, 10**30, {}],
+    "at.loss": [None, "0.5", True, float("nan"), float("inf"), [0.5]],
+    "at.right": [None, -1, 0.5, "1", 10**30, 1001],
+    "at.more": [1],
+    "lr": [None, -1e-3, "1e-3", True, float("nan"), float("inf"), [1e-3], ...],
+    "more": [1],
+}
+
+
+@pytest.mark.parametrize(("where", "value"), [(w, v) for w in ODD for v in ODD[w]])
+def test_an_odd_part_of_a_checkpoint_is_one_error_that_names_it(resumed, where, value):
+    with pytest.raises(mg.GraphError) as raised:
+        resumed(setting(where, value))
+    message = str(raised.value)
+    assert message.startswith("--resume ")
+    assert "\n" not in message
+    no_number = isinstance(value, float) and not math.isfinite(value)
+    assert where.split(".")[-1] in message or (no_number and "no JSON" in message)
+
+
+TEXTS = {
+    "nested": b"[" * 100_000,
+    "nested in a part": b'{"about": ' * 100_000,
+    "nested in a part that is unknown": b'{"more": ' + b"[" * 100_000,
+    "no text": b"\xff\xfe",
+    "nothing": b"",
+    "a number": b"7",
+    "a list": b"[]",
+    "a surrogate": b'{"about": {"model": "\\ud800"}}',
+    "a huge number": b'{"lr": ' + b"9" * 10_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_text_that_is_none_of_a_checkpoint_is_one_error(resumed, text):
+    with pytest.raises(mg.GraphError, match=r"^--resume .*: the file is no checkpoint") as raised:
+        resumed(lambda _: text)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_right_is_resumed(resumed):
+    made = resumed(setting("lr", 1))
+    assert (made.lr, made.progress.epoch, made.progress.batch) == (1.0, 1, 10)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from os import PathLike
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from minigraph import regular_file
+from minigraph.arguments import FilePath, checked
 from minigraph.data.dataset import Images, InMemory, Labels, normalise
-from minigraph.errors import GraphError
+from minigraph.errors import GraphError, reason
 
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = ("test_batch.bin",)
@@ -48,9 +49,8 @@ class CIFAR10(InMemory):
     Source: A. Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images.
     """
 
-    def __init__(
-        self, directory: str | PathLike[str], train: bool = True, augment: bool = False
-    ) -> None:
+    @checked
+    def __init__(self, directory: FilePath, train: bool = True, augment: bool = False) -> None:
         folder = Path(directory)
         if (folder / SUBFOLDER).is_dir():
             folder = folder / SUBFOLDER
@@ -77,10 +77,10 @@ class CIFAR10(InMemory):
 def _records(path: Path) -> npt.NDArray[np.uint8]:
     """Return the records [n, 3073] of a file: a byte for the label, then three planes."""
     try:
-        data = np.fromfile(path, np.uint8)
-    except OSError as error:
+        data = np.frombuffer(regular_file.read(path), np.uint8)
+    except (OSError, ValueError) as error:
         raise GraphError(
-            f"CIFAR10 cannot read {path} ({error.strerror}); the directory must hold "
+            f"CIFAR10 cannot read {path} ({reason(error)}); the directory must hold "
             "the binary version's files, or their folder cifar-10-batches-bin"
         ) from error
     if not data.size or data.size % RECORD:

@@ -12,7 +12,6 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,17 +71,6 @@ class InMemory(Dataset):
     def example(self, index: int, rng: np.random.Generator) -> Example:
         images, labels = self.batch([self.position(index)], [rng])
         return images[0], int(labels[0])
-
-
-def integer(what: str, value: Any, least: int) -> int:
-    """Return `value` as an int; a GraphError that names `what` if it is none or below `least`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise GraphError(f"{what} is {value!r}; it takes an integer >= {least}")
-    return number
 
 
 def normalise(pixels: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> Images:

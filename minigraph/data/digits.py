@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import numpy as np
 
-from minigraph.data.dataset import Images, InMemory, Labels, integer, library
+from minigraph.arguments import Count, at_least, checked
+from minigraph.data.dataset import Images, InMemory, Labels, library
 
 SIDE = 8
+LARGEST = 1024
 
 
 class Digits(InMemory):
@@ -22,9 +25,13 @@ class Digits(InMemory):
     Learning Repository, https://doi.org/10.24432/C50P49 (its test part).
     """
 
-    def __init__(self, train: bool = True, size: int = SIDE, channels: int = 1) -> None:
-        size = integer("Digits' size", size, SIDE)
-        channels = integer("Digits' channels", channels, 1)
+    @checked
+    def __init__(
+        self,
+        train: bool = True,
+        size: Annotated[int, at_least(SIDE, most=LARGEST)] = SIDE,
+        channels: Count = 1,
+    ) -> None:
         source = library("sklearn.datasets", "Digits").load_digits()
         images = enlarge(source.images.astype(np.float32), size)
         labels = source.target.astype(np.int64)

@@ -6,14 +6,18 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.data.dataset import Dataset, Example, integer, library, normalise
-from minigraph.errors import GraphError, ShapeError
+from minigraph import regular_file
+from minigraph.arguments import NUMBER, Count, FilePath, Kind, checked
+from minigraph.data.dataset import Dataset, Example, library, normalise
+from minigraph.errors import GraphError, reason
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
+# Pillow knows a file by its contents, whatever its name: for PostScript it would run Ghostscript.
+FORMATS = ("JPEG", "PNG")
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
@@ -25,6 +29,14 @@ RATIO = (3 / 4, 4 / 3)
 Box = tuple[float, float, float, float]
 
 
+def _channels(value: Any) -> tuple[float, float, float]:
+    red, green, blue = map(NUMBER.parse, value)
+    return red, green, blue
+
+
+Channels = Annotated[Sequence[float], Kind("a number for each of 3 channels", _channels)]
+
+
 class ImageFolder(Dataset):
     """The JPEG and PNG files in `directory`'s folders; a folder's name is its class.
 
@@ -33,24 +45,22 @@ class ImageFolder(Dataset):
     C. Szegedy et al. (2015), Going Deeper with Convolutions.  Cropping and scaling are one
     bilinear step.  Colours are RGB whatever the file has, upright as its EXIF data say, scaled by
     `mean` and `std`.  Classes and files are sorted by name; folders inside a class folder and
-    files of other kinds are not part of the set.
+    files of other kinds are not part of the set.  An image of more than
+    `PIL.Image.MAX_IMAGE_PIXELS` pixels is an error.
     """
 
+    @checked
     def __init__(
         self,
-        directory: str | os.PathLike[str],
-        size: int = 224,
+        directory: FilePath,
+        size: Count = 224,
         augment: bool = False,
-        mean: Sequence[float] = MEAN,
-        std: Sequence[float] = STD,
+        mean: Channels = MEAN,
+        std: Channels = STD,
     ) -> None:
-        self.size = integer("ImageFolder's size", size, 1)
-        for what, values in (("mean", mean), ("std", std)):
-            if len(values) != 3:
-                raise ShapeError(f"ImageFolder's {what} is {values}; it takes a number a channel")
         if min(std) <= 0:
-            raise GraphError(f"ImageFolder's std is {tuple(std)}; it takes positive numbers")
-        self.mean, self.std = tuple(mean), tuple(std)
+            raise GraphError(f"ImageFolder: std is {std}; it takes positive numbers")
+        self.size, self.mean, self.std = size, mean, std
         self.augment = augment
         self.shape = (3, self.size, self.size)
         self._pillow = library("PIL.Image", "ImageFolder")
@@ -64,9 +74,12 @@ class ImageFolder(Dataset):
                 for label, name in enumerate(self.classes)
                 for file in _images(root / name)
             ]
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            if isinstance(error, GraphError):
+                raise
+            where = getattr(error, "filename", root)
             raise GraphError(
-                f"ImageFolder cannot read {error.filename} ({error.strerror}); "
+                f"ImageFolder cannot read {where} ({reason(error)}); "
                 "it takes a directory with a folder of images for each class"
             ) from error
         if not self.classes:
@@ -101,7 +114,9 @@ class ImageFolder(Dataset):
 
     def _rgb(self, path: Path) -> Any:
         """Return the file's image, upright, in RGB."""
-        with self._pillow.open(path) as file:
+        opened, _ = regular_file.open_to_read(path)
+        with opened, self._pillow.open(opened, formats=FORMATS) as file:
+            self._check_size(*file.size)
             image = self._upright(file)
             if image.mode.startswith("I;16"):
                 # Pillow would clip 16 bits to 8 instead of scaling them.
@@ -110,6 +125,14 @@ class ImageFolder(Dataset):
                 # From a palette with transparent entries straight to RGB, Pillow warns.
                 image = image.convert("RGBA")
             return image.convert("RGB")
+
+    def _check_size(self, width: int, height: int) -> None:
+        """Raise an error for more pixels than Pillow warns of, before they are decoded."""
+        limit = self._pillow.MAX_IMAGE_PIXELS
+        if limit is not None and width * height > limit:
+            raise ValueError(
+                f"{width} x {height} pixels are more than PIL.Image.MAX_IMAGE_PIXELS, {limit}"
+            )
 
 
 def _images(folder: Path) -> list[str]:

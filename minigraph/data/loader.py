@@ -7,15 +7,18 @@ let other threads run.
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 import numpy as np
 
-from minigraph.data.dataset import Dataset, Images, InMemory, Labels, integer
+from minigraph import forks
+from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked
+from minigraph.data.dataset import Dataset, Images, InMemory, Labels
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 
@@ -24,6 +27,17 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
+
+
+def _examples(value: Any) -> Examples:
+    if isinstance(value, type) or not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
+        raise TypeError
+    len(value)
+    return cast(Examples, value)
+
+
+EXAMPLES = Kind("a data set, or a sequence of (image, label)", _examples)
+EPOCH = at_least(0)
 
 
 class DataLoader:
@@ -43,23 +57,24 @@ class DataLoader:
                 ...
     """
 
+    @checked
     def __init__(
         self,
-        dataset: Examples,
-        batch_size: int = 32,
+        dataset: Annotated[Examples, EXAMPLES],
+        batch_size: Count = 32,
         shuffle: bool = False,
         drop_last: bool = False,
-        workers: int = 0,
-        prefetch: int = 2,
-        seed: int = 0,
+        workers: Size = 0,
+        prefetch: Size = 2,
+        seed: Seed = 0,
     ) -> None:
         self.dataset = dataset
-        self.batch_size = integer("DataLoader's batch_size", batch_size, 1)
+        self.batch_size = batch_size
         self.shuffle = shuffle
         self.drop_last = drop_last
-        self.workers = integer("DataLoader's workers", workers, 0)
-        self.prefetch = integer("DataLoader's prefetch", prefetch, 0)
-        self.seed = integer("DataLoader's seed", seed, 0)
+        self.workers = workers
+        self.prefetch = prefetch
+        self.seed = seed
         self.epoch = 0
         if not len(self):
             raise GraphError(
@@ -73,7 +88,7 @@ class DataLoader:
         return whole + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[tuple[Images, Labels]]:
-        return self._run(integer("DataLoader's epoch", self.epoch, 0))
+        return self._run(EPOCH.check("DataLoader: epoch", self.epoch))
 
     def _run(self, epoch: int) -> Iterator[tuple[Images, Labels]]:
         yield from self._threaded(epoch) if self.workers else self._inline(epoch)
@@ -97,17 +112,21 @@ class DataLoader:
         left = threading.Event()
         pending: deque[tuple[_Batch, list[Future[None]]]] = deque()
         threads = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
+        process = os.getpid()
         try:
             for batch in self._batches(epoch):
                 parts = batch.parts(self.workers)
                 pending.append((batch, [threads.submit(batch.fill, *p, left) for p in parts]))
                 if len(pending) > self.prefetch:
                     yield _finished(*pending.popleft())
+                    _check_process(process)
             while pending:
                 yield _finished(*pending.popleft())
+                _check_process(process)
         finally:
-            left.set()
-            threads.shutdown(cancel_futures=True)
+            if os.getpid() == process:
+                left.set()
+                threads.shutdown(cancel_futures=True)
 
 
 class _Batch:
@@ -121,7 +140,7 @@ class _Batch:
         self.images: Images | None = None
         self.labels = np.empty(len(indexes), np.int64)
         self.shapes: list[tuple[int, ...]] = [()] * len(indexes)
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
 
     def parts(self, count: int) -> list[tuple[int, int]]:
         """Return ranges of positions, at most `count`, to be filled side by side."""
@@ -182,6 +201,15 @@ class _Batch:
         self.labels[position] = label
         if image.shape == self.images.shape[1:]:
             self.images[position] = image
+
+
+def _check_process(process: int) -> None:
+    """Raise GraphError in a forked child, which has not the threads that prepare the batches."""
+    if os.getpid() != process:
+        raise GraphError(
+            "DataLoader: a forked child cannot go on with an epoch that its parent has begun; "
+            "iterate over the loader anew"
+        )
 
 
 def _finished(batch: _Batch, parts: list[Future[None]]) -> tuple[Images, Labels]:

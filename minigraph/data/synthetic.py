@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.data.dataset import Dataset, Example, integer
+from minigraph.arguments import Count, Kind, Seed, at_least, checked, integers
+from minigraph.data.dataset import Dataset, Example
 from minigraph.errors import ShapeError
 
 GRID = 4
+MOST_CLASSES = 1 << 20
+
+
+def _image(value: Any) -> tuple[int, ...]:
+    sizes = integers(value)
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise ValueError
+    return sizes
+
+
+IMAGE = Kind("(c, h, w), of integers >= 1", _image, ShapeError)
 
 
 class Synthetic(Dataset):
@@ -19,16 +32,18 @@ class Synthetic(Dataset):
     depend on `shape` and `classes` alone, so another seed gives a test set of the same task.
     """
 
+    @checked
     def __init__(
-        self, shape: Sequence[int], classes: int, length: int = 1024, seed: int = 0
+        self,
+        shape: Annotated[Sequence[int], IMAGE],
+        classes: Annotated[int, at_least(1, most=MOST_CLASSES)],
+        length: Count = 1024,
+        seed: Seed = 0,
     ) -> None:
-        if len(shape) != 3:
-            raise ShapeError(f"Synthetic's shape is {tuple(shape)}; it takes (c, h, w)")
-        channels, height, width = (integer("a size in Synthetic's shape", n, 1) for n in shape)
-        self.shape = (channels, height, width)
-        self.classes = tuple(map(str, range(integer("Synthetic's classes", classes, 1))))
-        self.seed = integer("Synthetic's seed", seed, 0)
-        self._length = integer("Synthetic's length", length, 1)
+        channels, height, width = self.shape = shape[0], shape[1], shape[2]
+        self.classes = tuple(map(str, range(classes)))
+        self.seed = seed
+        self._length = length
         size = (len(self.classes), channels, GRID, GRID)
         self._patterns = np.random.default_rng(0).standard_normal(size, np.float32)
         self._rows = (np.arange(height) * GRID // height)[:, None]

@@ -1,9 +1,11 @@
 """Data sets and the loader: what comes out, in which order, and what goes wrong how."""
 
+import os
 import signal
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -303,7 +305,7 @@ def test_indexes_count_from_the_end_and_outside_of_the_set_are_index_errors():
 def test_synthetic_refuses_what_is_no_shape():
     with pytest.raises(ShapeError, match=r"\(2, 2\)"):
         Synthetic((2, 2), 2)
-    with pytest.raises(GraphError, match="size in Synthetic's shape is 0"):
+    with pytest.raises(GraphError, match=r"Synthetic: shape is \(0, 2, 2\)"):
         Synthetic((0, 2, 2), 2)
     with pytest.raises(GraphError, match="classes is 0"):
         Synthetic((1, 2, 2), 0)
@@ -476,6 +478,18 @@ def test_a_label_out_of_range_in_cifar_names_file_and_record(cifar):
         CIFAR10(cifar)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_cifar_file_that_is_no_regular_file_is_not_waited_for(cifar, kind, promptly):
+    path = cifar / TEST[0]
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(GraphError, match=f"{TEST[0]} .*no regular file"):
+        CIFAR10(cifar, train=False)
+
+
 # ImageFolder
 
 
@@ -601,6 +615,57 @@ def test_an_image_that_does_not_decode_is_an_error_that_names_it(folder, damage,
     for workers in (0, 2):
         with pytest.raises(GraphError, match=f"cannot decode .*{path.name}"):
             list(DataLoader(ImageFolder(folder, size=8), 2, workers=workers))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_an_image_that_is_no_regular_file_is_not_waited_for(folder, kind, promptly):
+    path = folder / "dog" / "b.jpg"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(GraphError, match=r"cannot decode .*b\.jpg .*no regular file"):
+        ImageFolder(folder, size=8)[2]
+
+
+POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 8 8
+%%EndComments
+(evil) print
+"""
+
+
+@pytest.mark.parametrize("kind", ["PostScript", "GIF", "BMP", "TIFF", "WEBP"])
+def test_only_jpeg_and_png_are_decoded_whatever_a_file_is_called(pillow, folder, kind, monkeypatch):
+    path = folder / "dog" / "b.jpg"
+    if kind == "PostScript":
+        path.write_bytes(POSTSCRIPT)
+        plugin = pytest.importorskip("PIL.EpsImagePlugin")
+        monkeypatch.setattr(plugin, "Ghostscript", lambda *args: pytest.fail("ran Ghostscript"))
+    else:
+        pillow.new("RGB", (8, 8)).save(path, format=kind)
+    with pytest.raises(GraphError, match=r"cannot decode .*b\.jpg"):
+        ImageFolder(folder, size=8)[2]
+
+
+def test_a_jpeg_called_png_is_decoded(pillow, folder):
+    pillow.new("RGB", (8, 8), (255, 255, 255)).save(folder / "cat" / "c.PNG", format="JPEG")
+    image, _ = ImageFolder(folder, size=4, **PLAIN)[0]
+    assert image.min() > 0.99
+
+
+def test_an_image_with_too_many_pixels_is_not_decoded(pillow, folder, monkeypatch):
+    images = ImageFolder(folder, size=8)
+    monkeypatch.setattr(pillow, "MAX_IMAGE_PIXELS", 20 * 30)
+    assert images[0][0].shape == (3, 8, 8)
+    monkeypatch.setattr(pillow.Image, "load", lambda self: pytest.fail("decoded"))
+    for limit in (20 * 30 - 1, 20 * 15 - 1):
+        monkeypatch.setattr(pillow, "MAX_IMAGE_PIXELS", limit)
+        for action in ("error", "ignore"):
+            with warnings.catch_warnings(), pytest.raises(GraphError, match=r"c\.PNG .*pixels"):
+                warnings.simplefilter(action)
+                images[0]
 
 
 def test_a_folder_without_images_or_classes_is_an_error_that_names_it(pillow, folder):
