@@ -7,6 +7,7 @@ What lies between `<!-- table: NAME -->` and `<!-- end -->` becomes one of these
 parts    the parts of the package, in the order of tests/layers.py
 options  the options, from minigraph/options.py
 tour     the files that are headings of the document, with their numbers of lines
+attacks  what `tests/long.py --json docs/long-run.json` counted, with its machine, seed and commit
 
 What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
 results in DIR/RUN.  Only the table `runs` takes several runs.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import runpy
 import sys
@@ -29,7 +31,13 @@ from minigraph.errors import GraphError
 from minigraph.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
-FILES = ("README.md", "docs/architecture.md", "docs/performance.md", "docs/tour.md")
+FILES = (
+    "README.md",
+    "docs/architecture.md",
+    "docs/performance.md",
+    "docs/reliability.md",
+    "docs/tour.md",
+)
 MARKED = re.compile(
     r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
 )
@@ -79,7 +87,9 @@ def _of_code(name: str, document: str) -> list[str]:
         return _markdown(["option", "default", "meaning"], rows)
     if name == "tour":
         return _markdown(["", "file", "lines"], _tour(document))
-    raise GraphError(f"there is no table {name!r}; use parts, options, tour")
+    if name == "attacks":
+        return _attacks()
+    raise GraphError(f"there is no table {name!r}; use parts, options, tour, attacks")
 
 
 def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]) -> list[str]:
@@ -111,6 +121,18 @@ def _tour(document: str) -> Iterator[list[str]]:
     for number, (path, lines) in enumerate(files.items(), 1):
         yield [str(number), f"[`{path}`](../{path})", str(lines)]
     yield ["", "together", f"{sum(files.values()):,}"]
+
+
+def _attacks() -> list[str]:
+    run = json.loads((ROOT / "docs" / "long-run.json").read_text())
+    about = f"{run['date']}, commit {run['commit']}, {run['minutes']:.0f} minutes from seed "
+    rows = []
+    for name, part in run["parts"].items():
+        counts = (f"{count:,} {what}" for what, count in sorted(part["counts"].items()) if count)
+        failed = str(len(part["failures"]))
+        rows.append([f"`{name}`", f"{part['attempts']:,}", failed, ", ".join(counts)])
+    table = _markdown(["part", "attempts", "failed", "what they did"], rows)
+    return [f"{about}{run['seed']}, on {run['machine']}:", "", *table]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -34,8 +34,28 @@ def cache_folder(tmp_path_factory, worker_id):
 
 
 @pytest.fixture
+def no_private_group(monkeypatch):
+    """Take the group of whoever runs the tests for one that others are in."""
+    monkeypatch.setattr("minigraph.cache.trust._private_group", lambda group, user: False)
+
+
+@pytest.fixture
 def ctrl_c():
     """Let SIGINT raise KeyboardInterrupt; the shell of a run in the background has it ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def promptly():
+    """End what waits: a pipe without a writer, a device without an end."""
+
+    def stop(number, frame):
+        raise AssertionError("this took longer than 5 seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(5)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

@@ -6,7 +6,8 @@ imports with this order; the table of parts in docs/architecture.md is made from
 
 LAYERS = {
     "minigraph": [
-        ["errors", "version"],
+        ["errors", "forks", "records", "regular_file", "signals", "version"],
+        ["arguments"],
         ["options"],
         ["graph"],
         ["ops"],
@@ -26,11 +27,14 @@ LAYERS = {
         ["dtypes", "location"],
         ["spec"],
         ["node", "state"],
+        ["builder"],
         ["leaves"],
         ["graph"],
     ],
     "minigraph.cache": [
-        ["counters", "entry", "folder", "machine"],
+        ["counters", "entry", "machine", "trust"],
+        ["temporary"],
+        ["folder"],
         ["binaries", "measurements", "file"],
     ],
     "minigraph.jit": [
@@ -65,6 +69,10 @@ LAYERS = {
         ["reference"],
         ["cpu", "cuda"],
         ["factory"],
+    ],
+    "minigraph.optim": [
+        ["optimizer"],
+        ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
         ["report", "profile", "drawing", "fingerprint", "noise", "cache_file"],

@@ -179,7 +179,7 @@ def test_what_was_exported_and_cleared_is_there_again_after_import(folder, tmp_p
     run("cache", "clear")
     assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 3
     assert answer("cache", "list") == before
-    assert Binaries(folder).find("mg_two", KEY).read_bytes() == UNIT
+    assert [unit for unit, _ in Binaries(folder).find({"mg_two": KEY})] == [UNIT]
     assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 3  # twice is no harm
     assert answer("cache", "list") == before
 
@@ -201,7 +201,8 @@ def test_machine_code_from_a_file_that_others_can_change_is_refused(folder, tmp_
     ((name, why),) = (rejected.values() for rejected in found["rejected"])
     assert found["accepted"] == 2
     assert name.startswith("unit ")
-    assert why == "is machine code in a file that can be written by other users"
+    assert why.startswith("is machine code that others may change: ")
+    assert "can be written by other users" in why
     assert Binaries(folder).entries() == []
 
 

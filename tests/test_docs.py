@@ -10,6 +10,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from attacks.table import ATTACKS
 
 import minigraph
 from minigraph import nn, ops, optim
@@ -109,6 +110,21 @@ def test_the_readme_has_one_command_that_measures_and_one_that_tests():
     assert [c.split("/")[-1] for c in commands] == ["minigraph bench --quick", "pytest"]
 
 
+def test_the_tests_that_hold_promises_exist():
+    text = (ROOT / "docs" / "reliability.md").read_text()
+    defined = {
+        name
+        for path in ROOT.glob("tests/**/test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    }
+    rows = [line for line in text.splitlines() if line.startswith("| **")]
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named and defined.issuperset(named), row
+    parts = {part for row in rows for part in re.findall(r"`(\w+)`", row.split("|")[3])}
+    assert parts == set(ATTACKS)
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -142,7 +158,7 @@ def test_tables_of_a_document_come_from_the_results(document, capsys):
 
 def test_tables_of_a_document_come_from_the_code(document):
     heading = "## 1. `minigraph/version.py`"
-    names = "options", "parts", "tour"
+    names = "options", "parts", "tour", "attacks"
     marks = "\n".join(f"<!-- table: {name} -->\n<!-- end -->" for name in names)
     document.write_text(f"{marks}\n{heading}\n")
     assert make_tables(document) == 0
@@ -151,6 +167,7 @@ def test_tables_of_a_document_come_from_the_code(document):
         "| `bulk` | True | ",
         "| 1 | `errors.py` | ",
         "/version.py) | 3 |\n|  | together | 3",
+        "| `races` | ",
     ):
         assert row in text
 

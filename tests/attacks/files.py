@@ -1,0 +1,203 @@
+"""Files of every kind, given to everything that reads files: an answer in one line, and soon."""
+
+import argparse
+import contextlib
+import io
+import os
+import random
+import resource
+import signal
+import socket
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import minigraph as mg
+from minigraph import cli, nn, optim, training
+from minigraph.data import CIFAR10, ImageFolder, Synthetic
+
+SECONDS = 20  # within which a reader has to answer; none takes a tenth of one
+MEMORY = 3 << 30  # bytes that it may take beside what the process has
+
+# ---------------------------------------------------------------- files
+
+
+def link_to(target):
+    return lambda path, whole, draw: path.symlink_to(target)
+
+
+def holding(change):
+    return lambda path, whole, draw: path.write_bytes(change(whole, draw))
+
+
+def flipped(whole, draw):
+    at = draw.randrange(len(whole))
+    return whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]
+
+
+def sparse(path, whole, draw):
+    path.write_bytes(whole[: draw.randrange(len(whole))])
+    os.truncate(path, draw.choice((5 << 30, 1 << 40)))
+
+
+def unreadable(path, whole, draw):
+    path.write_bytes(whole)
+    path.chmod(0)
+
+
+def bound(path, whole, draw):
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+        made.bind(path.name)  # a path of a socket is short
+
+
+KINDS = {
+    "missing": lambda path, whole, draw: None,
+    "a pipe": lambda path, whole, draw: os.mkfifo(path),
+    "a socket": bound,
+    "endless": link_to("/dev/zero"),
+    "random": link_to("/dev/urandom"),
+    "nothing": link_to("/dev/null"),
+    "full": link_to("/dev/full"),
+    "a folder": lambda path, whole, draw: path.mkdir(),
+    "a link to itself": lambda path, whole, draw: path.symlink_to(path.name),
+    "a link to nothing": link_to("/nowhere/at/all"),
+    "a file of the kernel": link_to("/proc/self/status"),
+    "the memory": link_to("/proc/self/mem"),
+    "empty": holding(lambda whole, draw: b""),
+    "one byte": holding(lambda whole, draw: draw.randbytes(1)),
+    "bytes": holding(lambda whole, draw: draw.randbytes(draw.randrange(1, 20_000))),
+    "text": holding(lambda whole, draw: b"{[<" * draw.randrange(1, 50_000)),
+    "cut off": holding(lambda whole, draw: whole[: draw.randrange(len(whole))]),
+    "flipped": holding(flipped),
+    "twice": holding(lambda whole, draw: whole * 2),
+    "huge": sparse,
+    "unreadable": unreadable,
+}
+
+# ---------------------------------------------------------------- readers
+
+
+def new_training():
+    """Return a training that could go on from a checkpoint."""
+    recipe = training.Recipe(image_size=4, batch_size=2, epochs=2, lr=1e-3, lr_epochs=1)
+    data = Synthetic((1, 4, 4), classes=2, length=4)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    args = argparse.Namespace(workers=0, seed=0, model="net", data="synthetic")
+    return training.Training(net, optim.SGD(net.parameters(), 0.1), (data, data), recipe, args)
+
+
+def load(path):
+    return "" if mg.load(path) else "nothing"
+
+
+def load_cache(path):
+    loaded = mg.comp_graph("cpu").load_cache(path)
+    return "; ".join(f"{name}: {why}" for name, why in loaded.rejected)
+
+
+def import_cache(path):
+    printed, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+        cli.main(["cache", "import", str(path)])
+    said = (errors.getvalue() or printed.getvalue()).splitlines()
+    return "" if said[0].endswith(" 0 rejected") else "; ".join(said)
+
+
+def resume(path):
+    new_training().resume(str(path), None)
+    return ""
+
+
+def cifar(path):
+    return "" if len(CIFAR10(path.parent, train=False)) else "nothing"
+
+
+def picture(path):
+    images = ImageFolder(path.parent.parent, 8)
+    return "" if images[0] else "nothing"
+
+
+def written(path, what):
+    """Write a file as it should be, and return its bytes."""
+    if what in (load, resume):
+        new_training().save(str(path))
+    elif what in (load_cache, import_cache):
+        x = mg.input("x", (4,))
+        mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], x * 2 + 1).save_cache(path)
+    elif what is cifar:
+        path.write_bytes(np.random.default_rng(0).integers(0, 9, 3 * 3073, np.uint8).tobytes())
+    else:
+        Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(path)
+    return path.read_bytes()
+
+
+# The name of the file that each is given.
+READERS = {
+    load: "a.safetensors",
+    load_cache: "a.cache",
+    import_cache: "b.cache",
+    resume: "checkpoint",
+    cifar: "test_batch.bin",
+    picture: "photo.png",
+}
+
+
+class Hanging(BaseException):
+    """A reader did not answer in time."""
+
+
+@contextlib.contextmanager
+def within_limits():
+    """Raise Hanging after SECONDS, and MemoryError where MEMORY does not suffice."""
+
+    def hang(number, frame):
+        raise Hanging(f"no answer within {SECONDS} seconds")
+
+    before = signal.signal(signal.SIGALRM, hang)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def odd_files(seed, folder):
+    """Give a file of each kind to each reader; each has to read it, or say in a line why not."""
+    draw, counts = random.Random(seed), Counter()
+    for reader, name in READERS.items():
+        path = folder / reader.__name__ / "good" / "class" / name
+        path.parent.mkdir(parents=True)
+        whole = written(path, reader)
+        assert reader(path) == ""
+        for kind, make in KINDS.items():
+            path = folder / reader.__name__ / kind / "class" / name
+            path.parent.mkdir(parents=True)
+            make(path, whole, draw)
+            what = f"{reader.__name__} of a file that is {kind!r}"
+            start = time.monotonic()
+            try:
+                with within_limits(), warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    said = reader(path)
+            except mg.GraphError as error:
+                said = str(error)
+                assert said, f"{what}: an empty message"
+            except BaseException as error:
+                raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+            assert "\n" not in said and len(said) < 3000, f"{what}: {said!r}"
+            taken = time.monotonic() - start
+            assert taken < SECONDS / 4, f"{what}: took {taken:.1f} seconds"
+            if path.is_file() and not path.is_symlink():
+                path.chmod(0o600)
+            counts["files read" if not said else "files refused in a line"] += 1
+    return counts

@@ -1,0 +1,93 @@
+"""Ancestors of the cache folder: every owner, group, mode and link, several of them at once."""
+
+import os
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from other_user import ME, OTHER, done_by
+
+from minigraph.cache import trust
+
+OWNERS = (0, ME, ME, OTHER)
+GROUPS = (ME, OTHER)
+MODES = (0o700, 0o755, 0o755, 0o775, 0o757, 0o777, 0o1777, 0o1770)
+LINKS = (None, None, None, 0, ME, OTHER)
+
+
+class Part(NamedTuple):
+    """A folder of a path, as somebody made it, and who made the link that leads there, if any."""
+
+    owner: int
+    group: int
+    mode: int
+    link: int | None
+
+
+def drawn(draw):
+    """Return a random part, rather a good one."""
+    if draw.random() < 0.6:
+        return Part(draw.choice((0, ME)), ME, 0o755, draw.choice((None, 0, ME)))
+    return Part(*map(draw.choice, (OWNERS, GROUPS, MODES, LINKS)))
+
+
+def made(parts, place):
+    """Make the folders of a path below a folder of root's, and return the path."""
+    path = place
+    for name, part in zip("abcde", parts, strict=False):
+        real = path / name
+        real.mkdir()
+        os.chown(real, part.owner, part.group)
+        real.chmod(part.mode)
+        path = real
+        if part.link is not None:
+            path = real.with_name(f"to-{name}")
+            path.symlink_to(name)
+            os.lchown(path, part.link, part.link)
+    return path
+
+
+def is_safe(parts):
+    """Whether only ME and root can change what a path leads to, and ME comes there."""
+    for i, part in enumerate(parts):
+        last = i == len(parts) - 1
+        if OTHER in (part.owner, part.link):
+            return False
+        if part.mode & 0o022 and (last or not part.mode & 0o1000):
+            return False  # the groups have no name, so anyone may be in them
+        searched = part.mode & (0o100 if part.owner == ME else 0o010 if part.group == ME else 0o001)
+        if not last and not searched:
+            return False
+    return True
+
+
+def refused(path):
+    """Return whether this user does not come to a folder, or does not trust it."""
+    try:
+        os.close(trust.open_folder(path))
+    except OSError:
+        return True
+    return False
+
+
+def ancestors(seed, count=150):
+    """Ask whether random folders are trusted, as a user who is not root."""
+    if os.geteuid() != 0:
+        return Counter({"left out, because this is not root": 1})
+    draw = random.Random(seed)
+    chains = [[drawn(draw) for _ in range(draw.randint(1, 5))] for _ in range(count)]
+    with tempfile.TemporaryDirectory(dir="/tmp") as above:
+        os.chmod(above, 0o755)
+        paths = []
+        for i, parts in enumerate(chains):
+            place = Path(above, str(i))
+            place.mkdir(mode=0o755)
+            paths.append(made(parts, place))
+        found = done_by(ME, lambda: [refused(path) for path in paths])
+    counts = Counter()
+    for parts, was_refused in zip(chains, found, strict=True):
+        assert was_refused == (not is_safe(parts)), (was_refused, *parts)
+        counts["folders refused" if was_refused else "folders trusted"] += 1
+    return counts
