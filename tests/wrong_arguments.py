@@ -429,6 +429,8 @@ def others():
         {"parameter": parameter, "a": 0.0, "mode": "fan_in", "nonlinearity": "relu"},
     )
     yield nn.Sequential, {0: nn.ReLU(), 1: nn.ReLU()}
+    yield nn.ModuleList, {"modules": [nn.ReLU()]}
+    yield nn.ModuleDict, {"modules": {"a": nn.ReLU()}}
     linear = nn.Linear(3, 2)
     yield method("train", lambda: linear), {"mode": True}
     yield method("load_state_dict", lambda: linear), {"state": linear.state_dict(), "strict": True}

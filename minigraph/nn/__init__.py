@@ -17,6 +17,7 @@ from minigraph.nn.activation import (
     Tanh,
 )
 from minigraph.nn.attention import MultiheadAttention, TransformerEncoderLayer
+from minigraph.nn.container import ModuleDict, ModuleList, Sequential
 from minigraph.nn.conv import Conv1d, Conv2d, ConvTranspose2d, Linear
 from minigraph.nn.embedding import Embedding
 from minigraph.nn.init import manual_seed
@@ -30,7 +31,7 @@ from minigraph.nn.loss import (
     NLLLoss,
     SmoothL1Loss,
 )
-from minigraph.nn.module import Module, ModuleState, Sequential
+from minigraph.nn.module import Module, ModuleState
 from minigraph.nn.normalization import (
     BatchNorm1d,
     BatchNorm2d,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from minigraph.arguments import Name, checked
-from minigraph.errors import GraphError, located
+from minigraph.errors import GraphError, located, warn_once
 from minigraph.graph import Array, Node, Parameter, here
 from minigraph.graph.location import layer
 from minigraph.serialization import Incompatible, restore
@@ -65,6 +65,7 @@ class Module:
     _name: str = ""  # under which the parent registered it
     _calls: _Calls = _Calls(0, {})
     _asked: int = 0  # when `updates()` was last called
+    _warned: frozenset[str] = frozenset()  # attributes of which a warning was given
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the module's result for expressions.  Call the module, not this method."""
@@ -72,6 +73,8 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = [(module, module._calls) for module in self.modules()]
+        for name, value in list(vars(self).items()):  # filled after it was assigned
+            self._warn_of_hidden(name, value)
         new_graph = self._asked > self._calls.last
         self._calls = _Calls(next(_clock), {} if new_graph else self._calls.updates)
         with layer(self._name):
@@ -91,11 +94,39 @@ class Module:
         elif isinstance(value, Module):
             if any(module is self for module in value.modules()):
                 raise GraphError(f"{type(self).__name__}: {name} would contain itself")
-            value._name = name
+            value._set_name(self._path_of(name))
             for path, parameter in value._state():
                 if parameter.name == path:  # else the user named it, or another parent did
-                    parameter.rename(f"{name}.{path}")
+                    parameter.rename(f"{value._name}.{path}")
         super().__setattr__(name, value)
+        self._warn_of_hidden(name, value)
+
+    def _path_of(self, name: str) -> str:
+        """Return the path of a part, from the nearest module that is called: its attribute."""
+        return name
+
+    def _set_name(self, name: str) -> None:
+        self._name = name
+
+    def _warn_of_hidden(self, name: str, value: Any) -> None:
+        """Warn, once for each line, if an attribute holds modules or parameters unregistered."""
+        hidden = _inside(value)
+        if not hidden or name in self._warned:
+            return
+        registered = {id(x) for x in (*self.modules(), *_values(self._state()))}
+        part = next((x for x in hidden if id(x) not in registered), None)
+        if part is None:
+            return
+        super().__setattr__("_warned", self._warned | {name})
+        container = type(value).__name__
+        kind, instead = "parameters", "assign each to an attribute of its own"
+        if isinstance(part, Module):
+            kind = "modules"
+            instead = f"use nn.{'ModuleDict' if isinstance(value, dict) else 'ModuleList'}"
+        warn_once(
+            f"{type(self).__name__}.{name} is a {container} of {kind}, which are not registered: "
+            f"they are not trained, saved, or switched to evaluation; {instead} {here()}"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_depth()
@@ -248,49 +279,17 @@ class Module:
         """Return what `repr` shows of the module itself: its arguments."""
         return self.shown.format(**vars(self))
 
+    def _shown_children(self) -> list[tuple[str, str]]:
+        return [(name, repr(child)) for name, child in self._children()]
+
     def __repr__(self) -> str:
         self._check_depth()
         extra = self.extra_repr()
-        lines = [f"({name}): {child!r}" for name, child in self._children()]
+        lines = [f"({name}): {child}" for name, child in self._shown_children()]
         if not lines:
             return f"{type(self).__name__}({extra})"
         body = textwrap.indent("\n".join([extra] * bool(extra) + lines), "  ")
         return f"{type(self).__name__}(\n{body}\n)"
-
-
-class Sequential(Module):
-    """Modules called one after the other, each on the result of the one before.
-
-    modules  modules, which are named "0", "1", ..., or one mapping of names to modules
-    """
-
-    def __init__(self, *modules: Any) -> None:
-        super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], Mapping):
-            named: Iterable[tuple[str, Any]] = modules[0].items()
-        else:
-            named = ((str(i), module) for i, module in enumerate(modules))
-        for name, module in named:
-            if not isinstance(module, Module):
-                raise GraphError(f"Sequential takes modules, not {type(module).__name__} ({name})")
-            setattr(self, name, module)
-
-    def forward(self, x: Any) -> Any:
-        for module in self:
-            x = module(x)
-        return x
-
-    def __len__(self) -> int:
-        return len(self._children())
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter([module for _, module in self._children()])
-
-    def __getitem__(self, index: int | slice) -> Module:
-        """Return a module, or for a slice a Sequential of the same modules."""
-        if isinstance(index, slice):
-            return Sequential(dict(self._children()[index]))
-        return self._children()[index][1]
 
 
 def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
@@ -299,6 +298,15 @@ def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
         if id(value) not in seen:
             seen.add(id(value))
             yield name, value
+
+
+def _inside(value: Any) -> list[Any]:
+    """Return the modules and parameters in a list, tuple or dict, and in lists and tuples in it."""
+    if not isinstance(value, list | tuple | dict):
+        return []
+    items = value.values() if isinstance(value, dict) else value
+    flat = (x if isinstance(x, list | tuple) else (x,) for x in items)
+    return [x for x in itertools.chain.from_iterable(flat) if isinstance(x, Module | Parameter)]
 
 
 def _values(named: Iterable[tuple[str, T]]) -> Iterator[T]:

@@ -1,0 +1,244 @@
+"""Modules that hold other modules: in sequence, as a list, by name; as in `torch.nn`."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from itertools import count, groupby
+from typing import Any, Self, overload
+
+from minigraph.arguments import shown
+from minigraph.errors import GraphError
+from minigraph.nn.module import Module
+
+
+class Container(Module):
+    """A module whose attributes that are modules are its contents."""
+
+    def _put(self, name: str, module: Any) -> None:
+        if not isinstance(module, Module):
+            what = f"{type(self).__name__} takes modules"
+            raise GraphError(f"{what}, not {type(module).__name__} ({name})")
+        setattr(self, name, module)
+
+    def __len__(self) -> int:
+        return len(self._children())
+
+
+class Uncalled(Container):
+    """A container that is not called itself, so the paths of its modules hold its own."""
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._name}.{name}" if self._name else name
+
+    def _set_name(self, name: str) -> None:
+        super()._set_name(name)
+        for key, child in self._children():
+            child._set_name(self._path_of(key))
+
+
+class Numbered(Container):
+    """A container with the interface of a list; its modules are named "0", "1", ..."""
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter([module for _, module in self._children()])
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self._put(self._children()[index][0], module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        modules = list(self)
+        del modules[index]
+        self._renumber(modules)
+
+    def append(self, module: Module) -> Self:
+        """Put a module behind the others; return the container."""
+        taken = dict(self._children())  # a slice of a Sequential keeps its numbers
+        self._put(next(n for n in map(str, count(len(self))) if n not in taken), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Put modules behind the others; return the container."""
+        for module in _listed(self, modules):
+            self.append(module)
+        return self
+
+    __iadd__ = extend
+
+    def insert(self, index: int, module: Module) -> Self:
+        """Put a module before the one at `index`; return the container."""
+        modules = list(self)
+        modules.insert(index, module)
+        self._renumber(modules)
+        return self
+
+    def pop(self, index: int) -> Module:
+        """Take out the module at `index` and return it."""
+        _, module = self._children()[index]
+        del self[index]
+        return module
+
+    def _renumber(self, modules: list[Module]) -> None:
+        for name, child in self._children():
+            for path, parameter in child._state():
+                if parameter.name == f"{self._path_of(name)}.{path}":  # it gets its new path
+                    parameter.rename(path)
+            delattr(self, name)
+        for i, module in enumerate(modules):
+            self._put(str(i), module)
+
+    def _seen_as(self, named: Iterable[tuple[str, Module]], other: Module) -> None:
+        """Hold the modules of another container, which keep their paths."""
+        vars(self).update(named, _name=other._name)
+
+
+class Sequential(Numbered):
+    """Modules called one after the other, each on the result of the one before.
+
+    modules  modules, which are named "0", "1", ..., or one mapping of names to modules
+    """
+
+    def __init__(self, *modules: Any) -> None:
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            named: Iterable[tuple[str, Any]] = modules[0].items()
+        else:
+            named = ((str(i), module) for i, module in enumerate(modules))
+        for name, module in named:
+            self._put(name, module)
+
+    def forward(self, x: Any) -> Any:
+        for module in self:
+            x = module(x)
+        return x
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        """Return a module, or for a slice a Sequential of the same modules."""
+        if not isinstance(index, slice):
+            return self._children()[index][1]
+        part = Sequential()
+        part._seen_as(self._children()[index], self)
+        return part
+
+
+class ModuleList(Numbered, Uncalled):
+    """A list of modules, which belong to the module whose attribute it is.
+
+    modules  an iterable of modules
+
+    >>> from minigraph import nn
+    >>> layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+    >>> layers.append(nn.ReLU())
+    ModuleList(
+      (0-1): 2 x Linear(in_features=4, out_features=4, bias=True)
+      (2): ReLU()
+    )
+    """
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> ModuleList: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        """Return a module, or for a slice a ModuleList of the same modules."""
+        if not isinstance(index, slice):
+            return self._children()[index][1]
+        part = ModuleList()
+        part._seen_as(((str(i), x) for i, x in enumerate(list(self)[index])), self)
+        return part
+
+    def __add__(self, others: Iterable[Module]) -> ModuleList:
+        """Return a ModuleList of these modules and of others behind them."""
+        both = ModuleList()
+        modules = [*self, *_listed(self, others)]
+        both._seen_as(((str(i), x) for i, x in enumerate(modules)), self)
+        return both
+
+    def _shown_children(self) -> list[tuple[str, str]]:
+        shown_once = []
+        for text, run in groupby(super()._shown_children(), key=lambda child: child[1]):
+            names = [name for name, _ in run]
+            several = (f"{names[0]}-{names[-1]}", f"{len(names)} x {text}")
+            shown_once.append(several if names[1:] else (names[0], text))
+        return shown_once
+
+
+class ModuleDict(Uncalled):
+    """Modules by name, which belong to the module whose attribute it is.
+
+    modules  a mapping of names to modules, or an iterable of pairs
+
+    A name is a string without dots that no attribute has, such as "keys".
+    """
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[Any] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, name: str) -> Module:
+        return dict(self._children())[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if not isinstance(name, str) or not name or "." in name:
+            raise GraphError(f"ModuleDict: a name is a string without dots, not {shown(name)}")
+        if name not in self and hasattr(self, name):
+            raise GraphError(f"ModuleDict: {name!r} is an attribute's name; use another one")
+        self._put(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        delattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in dict(self._children())
+
+    def keys(self) -> KeysView[str]:
+        """Return the names."""
+        return dict(self._children()).keys()
+
+    def values(self) -> ValuesView[Module]:
+        """Return the modules."""
+        return dict(self._children()).values()
+
+    def items(self) -> ItemsView[str, Module]:
+        """Return pairs of name and module."""
+        return dict(self._children()).items()
+
+    def update(self, modules: Mapping[str, Module] | Iterable[Any]) -> None:  # type: ignore[override]
+        """Put in the modules of a mapping, or of an iterable of pairs, in place of equal names."""
+        named = modules.items() if isinstance(modules, Mapping | ModuleDict) else modules
+        for pair in _listed(self, named):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise GraphError(f"ModuleDict takes pairs of name and module, not {shown(pair)}")
+            self[pair[0]] = pair[1]
+
+    def pop(self, name: str) -> Module:
+        """Take out the module of a name and return it; KeyError if there is none."""
+        module = self[name]
+        del self[name]
+        return module
+
+    def clear(self) -> None:
+        """Take out all modules."""
+        for name in self:
+            del self[name]
+
+
+def _listed(container: Module, values: Any) -> list[Any]:
+    if not isinstance(values, Iterable):
+        what = f"{type(container).__name__} takes an iterable"
+        raise GraphError(f"{what}, not {type(values).__name__}")
+    return list(values)
