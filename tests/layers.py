@@ -75,7 +75,7 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["report", "profile", "drawing", "fingerprint", "noise", "cache_file"],
+        ["report", "profile", "drawing", "fingerprint", "noise", "cache_file", "left_out"],
         ["function"],
         ["verify"],
         ["compile"],

@@ -18,6 +18,7 @@ from minigraph.devices.factory import check_device, open_backend, policy_of
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.function import Compiled, Function
+from minigraph.function.left_out import warn_of_left_out
 from minigraph.function.verify import VerifiedFunction
 from minigraph.graph import Graph, Input, Node, Parameter, as_node, can_cast, here
 from minigraph.ops.elementwise import astype
@@ -98,7 +99,8 @@ class CompGraph:
         inputs     made by `mg.input`; the function takes their values in this order or by name
         outputs    expressions, or one expression, for which the function returns one array
         updates    for parameters their new values: computed, as the outputs are, from the values
-                   that all parameters had when the call began
+                   that all parameters had when the call began.  A step that trains a BatchNorm
+                   layer without `net.updates()` gives a warning
         optimize   True: tune even where the option `autotune` is "off"; False: choose algorithms by
                    heuristics and touch no cache, that of generated kernels included
         cache_dir  a folder for the function's own cache file, <7 digits of its fingerprint>.cache,
@@ -121,6 +123,7 @@ class CompGraph:
             new = {p: _new_value(p, value) for p, value in (updates or {}).items()}
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()
+            warn_of_left_out(graph, new)
             graph = number_streams(graph)
         task = CompileTask(graph, list(inputs), len(results), single, list(new))
         backend = open_backend(self.device, values, optimize is not False)

@@ -31,6 +31,6 @@ from minigraph.graph.leaves import (
     input,
 )
 from minigraph.graph.location import Location, here, scope
-from minigraph.graph.node import Copy, Item, Node, NoGradient, Op, flat, in_place_of
+from minigraph.graph.node import Changes, Copy, Item, Node, NoGradient, Op, flat, in_place_of
 from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
 from minigraph.graph.state import Claim, State

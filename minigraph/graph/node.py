@@ -12,7 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph.dtypes import Array, DType
@@ -204,17 +204,28 @@ INSTEAD = {
 }
 
 
+class Changes(NamedTuple):
+    """What a call of a module changes: state that is not learnt, which `compile` has to update.
+
+    weights  the module's, which are trained while the state changes
+    """
+
+    state: tuple[Node, ...]
+    weights: tuple[Node, ...]
+
+
 class Node:
     """An expression: the result of applying `op` to `inputs`.  Compared by identity.
 
     `==` between expressions is elementwise, as in NumPy, so inside minigraph `is` and identity
     dictionaries tell nodes apart.
 
-    turn  orders nodes as they were made, so inputs come before their users; what a pass makes
-          takes the turn of the node that it replaces
+    turn     orders nodes as they were made, so inputs come before their users; what a pass makes
+             takes the turn of the node that it replaces
+    changes  what the calls of modules change whose result this is
     """
 
-    __slots__ = ("__weakref__", "inputs", "op", "source", "specs", "turn")
+    __slots__ = ("__weakref__", "changes", "inputs", "op", "source", "specs", "turn")
     __array_ufunc__ = None  # array + node is our __radd__
 
     functions: ClassVar[dict[str, Callable[..., Node]]] = {}  # by name; minigraph.ops puts them in
@@ -223,6 +234,7 @@ class Node:
         self.op = op
         self.inputs = inputs
         self.specs = specs
+        self.changes: tuple[Changes, ...] = ()
         self.source = here()
         count = next(_count)
         self.turn = (count if scope.turn is None else scope.turn, count)
@@ -264,6 +276,7 @@ class Node:
         made = object.__new__(Node)
         made.op, made.inputs, made.specs, made.source = self.op, inputs, self.specs, self.source
         made.turn = (self.turn[0], next(_count))
+        made.changes = self.changes
         return made
 
     def __repr__(self) -> str:

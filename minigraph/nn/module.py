@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from minigraph.arguments import Name, checked
 from minigraph.errors import GraphError, located, warn_once
-from minigraph.graph import Array, Node, Parameter, here
+from minigraph.graph import Array, Changes, Node, Parameter, here
 from minigraph.graph.location import layer
 from minigraph.serialization import Incompatible, restore
 
@@ -77,9 +77,12 @@ class Module:
             self._warn_of_hidden(name, value)
         new_graph = self._asked > self._calls.last
         self._calls = _Calls(next(_clock), {} if new_graph else self._calls.updates)
+        start = self._calls.updates
         with layer(self._name):
             try:
-                return self.forward(*args, **kwargs)
+                result = self.forward(*args, **kwargs)
+                self._tell_changes(result, start)
+                return result
             except Exception as error:
                 for module, calls in before:  # a call that fails changes nothing
                     module._calls = calls
@@ -263,6 +266,16 @@ class Module:
         for module in modules:
             module._asked = now
         return {p: value for module in modules for p, value in module._calls.updates.items()}
+
+    def _tell_changes(self, result: Any, before: Mapping[Parameter, Node]) -> None:
+        """Let the results of a call say what it changes, so that `compile` misses it."""
+        after = self._calls.updates
+        state = tuple(p for p in after if after[p] is not before.get(p))
+        if state:
+            changes = Changes(state, tuple(self.parameters()))
+            for y in result if isinstance(result, tuple | list) else [result]:
+                if isinstance(y, Node) and y.inputs:
+                    y.changes += (changes,)
 
     def update(self, parameter: Parameter, value: Node) -> None:
         """Record, in `forward`, that a call changes `parameter` to `value`."""
