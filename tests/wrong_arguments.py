@@ -424,10 +424,16 @@ def others():
     yield nn.manual_seed, {"seed": 0}
     yield nn.init.uniform_, {"parameter": parameter, "a": 0.0, "b": 1.0}
     yield nn.init.normal_, {"parameter": parameter, "mean": 0.0, "std": 1.0}
-    yield (
-        nn.init.kaiming_normal_,
-        {"parameter": parameter, "a": 0.0, "mode": "fan_in", "nonlinearity": "relu"},
-    )
+    for fill in (nn.init.kaiming_normal_, nn.init.kaiming_uniform_):
+        yield fill, {"parameter": parameter, "a": 0.0, "mode": "fan_in", "nonlinearity": "relu"}
+    for fill in (nn.init.xavier_normal_, nn.init.xavier_uniform_, nn.init.orthogonal_):
+        yield fill, {"parameter": parameter, "gain": 1.0}
+    for fill in (nn.init.zeros_, nn.init.ones_, nn.init.eye_):
+        yield fill, {"parameter": parameter}
+    yield nn.init.constant_, {"parameter": parameter, "val": 0.5}
+    normal = {"parameter": parameter, "mean": 0.0, "std": 1.0, "a": -2.0, "b": 2.0}
+    yield nn.init.trunc_normal_, normal
+    yield nn.init.calculate_gain, {"nonlinearity": "leaky_relu", "param": 0.1}
     yield nn.Sequential, {0: nn.ReLU(), 1: nn.ReLU()}
     yield nn.ModuleList, {"modules": [nn.ReLU()]}
     yield nn.ModuleDict, {"modules": {"a": nn.ReLU()}}

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import Kind, Seed, checked
-from minigraph.errors import DTypeError, ShapeError
+from minigraph.arguments import Kind, Seed, checked, one_of
+from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, DType, Parameter, Shape, Spec, as_dtype
 from minigraph.ops.elementwise import kind
 
@@ -65,24 +65,162 @@ def normal_(parameter: Trainable, mean: float = 0.0, std: float = 1.0) -> Parame
 
 
 @checked
+def constant_(parameter: Trainable, val: float) -> Parameter:
+    """Fill with `val` and return the parameter."""
+    parameter.assign(full(parameter.shape, val, parameter.dtype))
+    return parameter
+
+
+@checked
+def zeros_(parameter: Trainable) -> Parameter:
+    """Fill with 0 and return the parameter."""
+    return constant_(parameter, 0.0)
+
+
+@checked
+def ones_(parameter: Trainable) -> Parameter:
+    """Fill with 1 and return the parameter."""
+    return constant_(parameter, 1.0)
+
+
+@checked
+def eye_(parameter: Trainable) -> Parameter:
+    """Fill a matrix with 1 on its diagonal and 0 elsewhere; return it."""
+    if parameter.ndim != 2:
+        raise ShapeError(f"eye_: the identity is a matrix, not of shape {parameter.shape}")
+    parameter.assign(np.eye(*parameter.shape, dtype=parameter.dtype))
+    return parameter
+
+
+@checked
+def trunc_normal_(
+    parameter: Trainable, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> Parameter:
+    """Fill with normally distributed numbers, of those within [a, b], and return the parameter.
+
+    Uniform numbers are taken through the inverse of the distribution function, as in torch: here it
+    is interpolated in a table.
+    """
+    if not (std > 0 and a < b):
+        raise GraphError(f"trunc_normal_: std is {std}, a {a}, b {b}; it takes std > 0 and a < b")
+    low, high = (a - mean) / std, (b - mean) / std
+    likeliest = min(max(0.0, low), high)
+    # Beyond, a number is less likely by a factor of 1e-17.
+    reach = math.sqrt(likeliest * likeliest + 80)
+    z = np.linspace(max(low, -reach), min(high, reach), 2**16 + 1)
+    density = np.exp((likeliest * likeliest - z * z) / 2)
+    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+
+    def draw(shape: Shape, dtype: DType) -> Array:
+        return np.interp(_generator.random(shape) * below[-1], below, z).astype(dtype)
+
+    _fill(parameter, draw, std, mean)
+    parameter.assign(np.clip(parameter.numpy(), *np.array([a, b], parameter.dtype)))  # it rounds
+    return parameter
+
+
+@checked
+def orthogonal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
+    """Fill weights (out, in, ...), as a matrix (out, rest), with an orthogonal one times `gain`.
+
+    Its rows are orthonormal, or its columns if there are fewer (Saxe et al., 2013).  Returns the
+    parameter.
+    """
+    rows, columns = _weights("orthogonal_", parameter)[0], math.prod(parameter.shape[1:])
+    normal = _generator.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(normal)
+    q *= np.sign(np.diagonal(r))  # so that all orthogonal matrices are equally likely
+    matrix = (q if rows >= columns else q.T) * gain
+    parameter.assign(matrix.reshape(parameter.shape).astype(parameter.dtype))
+    return parameter
+
+
+GAINS = {
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "leaky_relu": math.sqrt(2),  # of slope 0
+    "selu": 3 / 4,
+}
+Following = Annotated[str, one_of(*GAINS)]
+
+
+@checked
+def calculate_gain(nonlinearity: Following, param: float | None = None) -> float:
+    """Return torch's factor for the standard deviation of weights before a nonlinearity.
+
+    param  the slope of a leaky ReLU; None: 0.01
+    """
+    gain = GAINS[nonlinearity]
+    slope = 0.01 if param is None else param
+    return gain / math.hypot(1, slope) if nonlinearity == "leaky_relu" else gain
+
+
+@checked
+def xavier_uniform_(parameter: Trainable, gain: float = 1.0) -> Parameter:
+    """Fill weights (out, in, ...) uniformly with the standard deviation of `xavier_normal_`."""
+    bound = math.sqrt(3) * _xavier("xavier_uniform_", parameter, gain)
+    return uniform_(parameter, -bound, bound)
+
+
+@checked
+def xavier_normal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
+    """Fill weights (out, in, ...) normally, a mean of both variances (Glorot and Bengio, 2010).
+
+    The standard deviation is gain * sqrt(2 / (fan_in + fan_out)).
+    """
+    return normal_(parameter, 0.0, _xavier("xavier_normal_", parameter, gain))
+
+
+@checked
+def kaiming_uniform_(
+    parameter: Trainable,
+    a: float = 0.0,
+    mode: Literal["fan_in", "fan_out"] = "fan_in",
+    nonlinearity: Following = "leaky_relu",
+) -> Parameter:
+    """Fill weights (out, in, ...) uniformly with the standard deviation of `kaiming_normal_`."""
+    bound = math.sqrt(3) * _kaiming("kaiming_uniform_", parameter, a, mode, nonlinearity)
+    return uniform_(parameter, -bound, bound)
+
+
+@checked
 def kaiming_normal_(
     parameter: Trainable,
     a: float = 0.0,
     mode: Literal["fan_in", "fan_out"] = "fan_in",
-    nonlinearity: Literal["linear", "relu", "leaky_relu"] = "leaky_relu",
+    nonlinearity: Following = "leaky_relu",
 ) -> Parameter:
     """Fill weights (out, in, ...) normally so that a layer keeps the variance (He et al., 2015).
 
     a             slope of the leaky ReLU that follows
     mode          "fan_in": of values, forwards; "fan_out": of gradients, backwards
-    nonlinearity  what follows
+    nonlinearity  what follows, by `calculate_gain`
     """
+    return normal_(parameter, 0.0, _kaiming("kaiming_normal_", parameter, a, mode, nonlinearity))
+
+
+def _kaiming(what: str, parameter: Parameter, a: float, mode: str, nonlinearity: str) -> float:
+    fan_in, fan_out = _fans(what, parameter)
+    fan = fan_in if mode == "fan_in" else fan_out
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+def _xavier(what: str, parameter: Parameter, gain: float) -> float:
+    return gain * math.sqrt(2 / max(sum(_fans(what, parameter)), 1))
+
+
+def _fans(what: str, parameter: Parameter) -> tuple[int, int]:
+    """Return how many numbers each output of a layer is made of, and each input goes into."""
+    outputs, inputs, *window = _weights(what, parameter)
+    return inputs * math.prod(window), outputs * math.prod(window)
+
+
+def _weights(what: str, parameter: Parameter) -> Shape:
     if parameter.ndim < 2:
-        raise ShapeError(f"kaiming_normal_: weights are (out, in, ...), not {parameter.shape}")
-    outputs, inputs, *window = parameter.shape
-    fan = (inputs if mode == "fan_in" else outputs) * math.prod(window)
-    gain = {"linear": 1.0, "relu": 2.0, "leaky_relu": 2 / (1 + a * a)}[nonlinearity]
-    return normal_(parameter, 0.0, math.sqrt(gain / max(fan, 1)))
+        raise ShapeError(f"{what}: weights are (out, in, ...), not {parameter.shape}")
+    return parameter.shape
 
 
 def _fill(
