@@ -504,8 +504,12 @@ def others():
             "workers": 0,
             "prefetch": 1,
             "seed": 0,
+            "transform": None,
+            "batch_transform": None,
+            "collate": None,
         },
     )
+    yield data.default_collate, {"examples": [1, 2]}
     yield mg.load, {"path": "absent"}
     yield mg.save, {"path": "absent/folder", "state": {"a": np.ones(1)}}
 

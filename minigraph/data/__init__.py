@@ -4,10 +4,19 @@ scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: `pip install mi
 """
 
 from minigraph.data.cifar import CIFAR10
+from minigraph.data.collation import default_collate
 from minigraph.data.dataset import Dataset
 from minigraph.data.digits import Digits
 from minigraph.data.folder import ImageFolder
 from minigraph.data.loader import DataLoader
 from minigraph.data.synthetic import Synthetic
 
-__all__ = ["CIFAR10", "DataLoader", "Dataset", "Digits", "ImageFolder", "Synthetic"]
+__all__ = [
+    "CIFAR10",
+    "DataLoader",
+    "Dataset",
+    "Digits",
+    "ImageFolder",
+    "Synthetic",
+    "default_collate",
+]

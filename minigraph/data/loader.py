@@ -6,67 +6,99 @@ let other threads run.
 
 from __future__ import annotations
 
-import operator
+import contextlib
+import itertools
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any
 
 import numpy as np
 
 from minigraph import forks
 from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked
-from minigraph.data.dataset import Dataset, Images, InMemory, Labels
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.data.collation import collated
+from minigraph.data.dataset import Dataset, InMemory
+from minigraph.data.source import SOURCE, Columns, Stream, optional_generator
+from minigraph.errors import GraphError
 
-
-class Examples(Protocol):
-    """What a loader reads: a `Dataset`, or anything else that gives (array, int) by index."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
-
-
-def _examples(value: Any) -> Examples:
-    if isinstance(value, type) or not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
-        raise TypeError
-    len(value)
-    return cast(Examples, value)
-
-
-EXAMPLES = Kind("a data set, or a sequence of (image, label)", _examples)
 EPOCH = at_least(0)
+FUNCTION = "a function of {0}, or of {0} and a generator of random numbers"
+
+
+def _one(fn: Any) -> Callable[..., Any]:
+    return optional_generator(fn, 1)
+
+
+def _callable(fn: Any) -> Any:
+    if not callable(fn):
+        raise TypeError
+    return fn
+
+
+Transform = Annotated[Callable[..., Any], Kind(FUNCTION.format("an example"), _one)]
+BatchTransform = Annotated[Callable[..., Any], Kind(FUNCTION.format("a batch"), _one)]
+Collate = Annotated[Callable[..., Any], Kind("a function of a list of examples", _callable)]
+
+
+class NoLength(GraphError, TypeError):
+    """The length of what has none: a TypeError, so that `list` and `tqdm` do without it."""
 
 
 class DataLoader:
-    """Iterate over `(images float32 [n, c, h, w], labels int64 [n])`, new contiguous arrays.
+    """Iterate over batches: new contiguous arrays, in tuples or dicts as the examples have them.
 
-    `workers` threads prepare `prefetch` batches ahead of the one in use; with none, a batch is
-    prepared when asked for.  An error in a thread is raised where its batch would have come.
-    Threads end with the iteration, also if it is left early.
+    dataset          a `Dataset`, or anything else with a length that gives examples by index; an
+                     array, a tuple or a dict of arrays, the first axis of which counts examples
+                     (memory maps are read batch by batch); an iterable of examples, or a function
+                     that returns one for each epoch
+    transform        a function of an example that returns what to use instead of it
+    batch_transform  the same of a batch
+    collate          a function of a list of examples that returns a batch, `default_collate`
+                     otherwise, which stacks arrays and keeps their dtypes
+    workers          threads that prepare batches, in parts if examples are read one by one
+    prefetch         how many batches they prepare ahead of the one in use
 
-    `epoch` chooses the shuffling and the augmentation.  An iteration that was run to its end adds
-    one; one that was left early does not, and is repeated by the next.  Hence a training resumed
-    with `loader.epoch = k` sees what an uninterrupted one would have seen from epoch k on::
+    Without workers, a batch is prepared when asked for.  An error in a thread is raised where its
+    batch would have come.  Threads end with the iteration, also if it is left early.
+
+    The seed and `epoch` alone choose the shuffling and the random numbers of a transform that has a
+    second parameter, a `np.random.Generator`.  So has the function that returns an iterable, if it
+    has a parameter.  An iteration that was run to its end adds one to `epoch`; one that was left
+    early does not, and is repeated by the next.  Hence a training resumed with `loader.epoch = k`
+    sees what an uninterrupted one would have seen from epoch k on::
 
         for epoch in range(k, epochs):
             loader.epoch = epoch
             for images, labels in loader:
                 ...
+
+    `waiting` is the share of the time of the last iteration that it waited for data, from 0 to 1.
+
+    >>> from minigraph.data import DataLoader
+    >>> tokens, targets = np.arange(12).reshape(4, 3), np.array([0.5, 1.5, 2.5, 3.5], "float32")
+    >>> for batch in DataLoader({"tokens": tokens, "target": targets}, batch_size=3):
+    ...     print(batch["tokens"].shape, batch["target"])
+    (3, 3) [0.5 1.5 2.5]
+    (1, 3) [3.5]
     """
 
     @checked
     def __init__(
         self,
-        dataset: Annotated[Examples, EXAMPLES],
+        dataset: Annotated[Any, SOURCE],
         batch_size: Count = 32,
         shuffle: bool = False,
         drop_last: bool = False,
         workers: Size = 0,
         prefetch: Size = 2,
         seed: Seed = 0,
+        transform: Transform | None = None,
+        batch_transform: BatchTransform | None = None,
+        collate: Collate | None = None,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
@@ -75,132 +107,208 @@ class DataLoader:
         self.workers = workers
         self.prefetch = prefetch
         self.seed = seed
+        self.transform = transform
+        self.batch_transform = batch_transform
+        self.collate = collate
         self.epoch = 0
-        if not len(self):
+        self.waiting = 0.0
+        if isinstance(dataset, Stream):
+            if shuffle:
+                raise GraphError(
+                    "DataLoader: shuffle=True takes a data set with a length, not an iterable, "
+                    "whose order is its own"
+                )
+        elif not len(self):
             raise GraphError(
                 f"DataLoader has no batch to give: the data set's length is {len(dataset)}, "
                 f"batch_size={batch_size}, drop_last={drop_last}"
             )
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
+        """Return the number of batches in an epoch; `NoLength` if the data set is an iterable."""
+        if isinstance(self.dataset, Stream):
+            raise NoLength("DataLoader: an iterable has no length, so nor have its batches")
         whole, rest = divmod(len(self.dataset), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
-    def __iter__(self) -> Iterator[tuple[Images, Labels]]:
+    def __iter__(self) -> Iterator[Any]:
         return self._run(EPOCH.check("DataLoader: epoch", self.epoch))
 
-    def _run(self, epoch: int) -> Iterator[tuple[Images, Labels]]:
-        yield from self._threaded(epoch) if self.workers else self._inline(epoch)
+    def _run(self, epoch: int) -> Iterator[Any]:
+        start = time.perf_counter()
+        waited = 0.0
+        made = self._threaded(epoch) if self.workers else self._inline(epoch)
+        with contextlib.closing(made):
+            while True:
+                asked = time.perf_counter()
+                batch = next(made, None)
+                now = time.perf_counter()
+                waited += now - asked
+                self.waiting = waited / (now - start)
+                if batch is None:
+                    break
+                yield batch.made
         self.epoch = epoch + 1
 
-    def _batches(self, epoch: int) -> Iterator[_Batch]:
+    def _inline(self, epoch: int) -> Generator[_Batch]:
+        left = threading.Event()
+        for batch in self._batches(epoch, 1, left):
+            batch.fill(0, left)
+            yield batch
+
+    def _threaded(self, epoch: int) -> Generator[_Batch]:
+        left = threading.Event()
+        whole = isinstance(self.dataset, Stream) or self._reads_whole_batches
+        count = 1 if whole else self.workers
+        batches = self._batches(epoch, count, left)
+        # One thread begins the batches, in order; an iterable is read there.
+        begin = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data")
+        fill = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
+        pending: deque[_Pending] = deque()
+        process = os.getpid()
+        try:
+            while True:
+                begun = begin.submit(next, batches, None)
+                parts = [fill.submit(_fill, begun, part, left) for part in range(count)]
+                pending.append((begun, parts))
+                if len(pending) > self.prefetch:
+                    batch = _finished(*pending.popleft())
+                    if batch is None:
+                        return
+                    yield batch
+                    _check_process(process)
+        finally:
+            if os.getpid() == process:
+                left.set()
+                for threads in (begin, fill):
+                    threads.shutdown(cancel_futures=True)
+
+    def _batches(self, epoch: int, parts: int, left: threading.Event) -> Iterator[_Batch]:
         """Iterate over the epoch's batches, still to be filled."""
+        dataset = self.dataset
+        indexes: Iterator[list[int]]
+        if isinstance(dataset, Stream):
+            dataset = _Drawn(dataset.iterate(_generator(self.seed, epoch)), left)
+            drawn = map(dataset.draw, itertools.repeat(self.batch_size))
+            least = self.batch_size if self.drop_last else 1
+            indexes = itertools.takewhile(lambda found: len(found) >= least, drawn)
+        else:
+            indexes = self._order(epoch)
+        for number, some in enumerate(indexes):
+            yield _Batch(self, dataset, epoch, number, some, parts)
+
+    def _order(self, epoch: int) -> Iterator[list[int]]:
+        """Iterate over the indexes of each batch of a data set with a length."""
         order = np.arange(len(self.dataset))
         if self.shuffle:
             order = _generator(self.seed, epoch).permutation(order)
         for start in range(0, len(self) * self.batch_size, self.batch_size):
-            indexes = order[start : start + self.batch_size].tolist()
-            yield _Batch(self.dataset, indexes, self.seed, epoch)
+            yield order[start : start + self.batch_size].tolist()
 
-    def _inline(self, epoch: int) -> Iterator[tuple[Images, Labels]]:
-        for batch in self._batches(epoch):
-            batch.fill(0, len(batch.indexes), threading.Event())
-            yield batch.arrays()
+    @property
+    def _reads_whole_batches(self) -> bool:
+        each = self.transform or self.collate
+        return isinstance(self.dataset, InMemory | Columns) and not each
 
-    def _threaded(self, epoch: int) -> Iterator[tuple[Images, Labels]]:
-        left = threading.Event()
-        pending: deque[tuple[_Batch, list[Future[None]]]] = deque()
-        threads = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
-        process = os.getpid()
-        try:
-            for batch in self._batches(epoch):
-                parts = batch.parts(self.workers)
-                pending.append((batch, [threads.submit(batch.fill, *p, left) for p in parts]))
-                if len(pending) > self.prefetch:
-                    yield _finished(*pending.popleft())
-                    _check_process(process)
-            while pending:
-                yield _finished(*pending.popleft())
-                _check_process(process)
-        finally:
-            if os.getpid() == process:
-                left.set()
-                threads.shutdown(cancel_futures=True)
+
+class _Drawn:
+    """Examples of an iterable, drawn in order and then taken by index, each once."""
+
+    def __init__(self, iterator: Iterator[Any], left: threading.Event) -> None:
+        self._iterator = iterator
+        self._left = left
+        self._next = 0
+        self._examples: dict[int, Any] = {}
+
+    def draw(self, count: int) -> list[int]:
+        """Return the indexes of the next `count` examples, or of all there are."""
+        begun = self._next
+        for example in itertools.islice(self._iterator, count):
+            if self._left.is_set():
+                break
+            self._examples[self._next] = example
+            self._next += 1
+        return list(range(begun, self._next))
+
+    def __getitem__(self, index: int) -> Any:
+        return self._examples.pop(index)
 
 
 class _Batch:
-    """A batch in the making, filled at once or in parts by several threads."""
+    """A batch in the making, filled in parts; who fills the last one makes the batch."""
 
-    def __init__(self, dataset: Examples, indexes: list[int], seed: int, epoch: int) -> None:
+    made: Any
+
+    def __init__(
+        self,
+        loader: DataLoader,
+        dataset: Any,
+        epoch: int,
+        number: int,
+        indexes: Sequence[int],
+        parts: int,
+    ) -> None:
+        self.loader = loader
         self.dataset = dataset
-        self.indexes = indexes
-        self.seed = seed
         self.epoch = epoch
-        self.images: Images | None = None
-        self.labels = np.empty(len(indexes), np.int64)
-        self.shapes: list[tuple[int, ...]] = [()] * len(indexes)
+        self.number = number
+        self.indexes = indexes
+        self.parts = parts
+        self.examples: list[Any] = [None] * len(indexes)
+        self.unfilled = parts
         self.lock = forks.lock()
 
-    def parts(self, count: int) -> list[tuple[int, int]]:
-        """Return ranges of positions, at most `count`, to be filled side by side."""
-        n = len(self.indexes)
-        if isinstance(self.dataset, InMemory):
-            return [(0, n)]
-        count = min(count, n)
-        return [(n * k // count, n * (k + 1) // count) for k in range(count)]
-
-    def fill(self, start: int, stop: int, left: threading.Event) -> None:
-        """Prepare the examples at positions `start` to `stop`, until `left` is set."""
-        if isinstance(self.dataset, InMemory):
-            rngs = (_generator(self.seed, self.epoch, index) for index in self.indexes)
-            self.images, self.labels = self.dataset.batch(self.indexes, rngs)
-            self.shapes = [self.images.shape[1:]]
-            return
-        for position in range(start, stop):
-            if left.is_set():
-                return
-            self._put(position, *self._example(self.indexes[position]))
-
-    def arrays(self) -> tuple[Images, Labels]:
-        """Return the filled batch; a ShapeError if its images cannot be stacked."""
-        for index, shape in zip(self.indexes, self.shapes, strict=False):
-            if shape != self.shapes[0]:
-                raise ShapeError(
-                    f"DataLoader cannot stack a batch: example {self.indexes[0]} has shape "
-                    f"{self.shapes[0]}, example {index} has {shape}; give them one shape, "
-                    "or use batch_size=1"
-                )
-        assert self.images is not None
-        return self.images, self.labels
-
-    def _example(self, index: int) -> tuple[Any, int]:
-        if isinstance(self.dataset, Dataset):
-            example = self.dataset.example(index, _generator(self.seed, self.epoch, index))
-        else:
-            example = self.dataset[index]
-        try:
-            image, label = example
-            return np.asarray(image), operator.index(label)
-        except (TypeError, ValueError) as error:
-            raise GraphError(
-                f"DataLoader found no (image, integer label) at index {index} of "
-                f"{type(self.dataset).__name__} ({error})"
-            ) from error
-
-    def _put(self, position: int, image: Any, label: int) -> None:
-        if image.dtype.kind not in "buif":
-            raise DTypeError(
-                f"DataLoader found an image of {image.dtype} at index {self.indexes[position]}; "
-                "it takes numbers that fit float32"
-            )
+    def fill(self, part: int, left: threading.Event) -> None:
+        """Prepare the part's examples, until `left` is set, and the batch if it was the last."""
+        if not self.loader._reads_whole_batches:
+            count = len(self.indexes)
+            for position in range(count * part // self.parts, count * (part + 1) // self.parts):
+                if left.is_set():
+                    return
+                self.examples[position] = self._example(self.indexes[position])
         with self.lock:
-            if self.images is None:
-                self.images = np.empty((len(self.indexes), *image.shape), np.float32)
-        self.shapes[position] = image.shape
-        self.labels[position] = label
-        if image.shape == self.images.shape[1:]:
-            self.images[position] = image
+            self.unfilled -= 1
+            done = not self.unfilled
+        if done:
+            self.made = self._make()
+
+    def _example(self, index: int) -> Any:
+        dataset, transform = self.dataset, self.loader.transform
+        if not transform and not isinstance(dataset, Dataset):
+            return dataset[index]
+        rng = _generator(self.loader.seed, self.epoch, index)
+        given = isinstance(dataset, Dataset)
+        example = dataset.example(index, rng) if given else dataset[index]
+        return transform(example, rng) if transform else example
+
+    def _make(self) -> Any:
+        loader = self.loader
+        batch = self._whole() if loader._reads_whole_batches else self._collated()
+        if loader.batch_transform is None:
+            return batch
+        return loader.batch_transform(batch, _generator(loader.seed, self.epoch, self.number, 0))
+
+    def _whole(self) -> Any:
+        if isinstance(self.dataset, Columns):
+            return self.dataset.batch(self.indexes)
+        rngs = (_generator(self.loader.seed, self.epoch, index) for index in self.indexes)
+        return self.dataset.batch(self.indexes, rngs)
+
+    def _collated(self) -> Any:
+        examples, self.examples = self.examples, []
+        if self.loader.collate:
+            return self.loader.collate(examples)
+        return collated(examples, self.indexes)
+
+
+_Begun = Future[_Batch | None]
+_Pending = tuple[_Begun, list[Future[None]]]
+
+
+def _fill(begun: _Begun, part: int, left: threading.Event) -> None:
+    batch = begun.result()
+    if batch is not None:
+        batch.fill(part, left)
 
 
 def _check_process(process: int) -> None:
@@ -212,15 +320,17 @@ def _check_process(process: int) -> None:
         )
 
 
-def _finished(batch: _Batch, parts: list[Future[None]]) -> tuple[Images, Labels]:
-    """Wait for the batch's parts and return its arrays, or raise what went wrong first in it."""
+def _finished(begun: _Begun, parts: list[Future[None]]) -> _Batch | None:
+    """Wait for the batch and return it, None after the last, or raise what went wrong first."""
+    batch = begun.result()
     for part in parts:
         part.result()
-    return batch.arrays()
+    return batch
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:
-    """Return the stream of `key`: (epoch,) for the order, (epoch, index) for an example.
+    """Return the random numbers of `key`: (epoch,) for the order or the iterable of an epoch,
+    (epoch, index) for an example, (epoch, number, 0) for a batch.
 
     A spawn key, because plain entropy ignores zeros at its end: [seed, 0] and [seed, 0, 0] are
     the same stream.

@@ -15,7 +15,7 @@ from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Sy
 from minigraph.data.cifar import MEAN, RECORD, STD, TEST, TRAIN
 from minigraph.data.digits import enlarge
 from minigraph.data.folder import _random
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.errors import GraphError, ShapeError
 
 
 class Listed:
@@ -77,13 +77,13 @@ def no_thread_is_left():
 # The loader
 
 
-def test_batches_are_contiguous_float32_images_and_int64_labels():
-    loader = DataLoader(Listed([(np.ones((4, 3, 2)).T, np.int8(7))] * 5), batch_size=2)
+def test_batches_are_contiguous_and_keep_dtypes_but_for_pythons_numbers():
+    loader = DataLoader(Listed([(np.ones((4, 3, 2), "uint8").T, 7)] * 5), batch_size=2)
     batches = list(loader)
     assert len(batches) == len(loader) == 3
     assert [len(images) for images, _ in batches] == [2, 2, 1]
     for images, labels in batches:
-        assert images.dtype == np.float32 and images.flags.c_contiguous
+        assert images.dtype == np.uint8 and images.flags.c_contiguous
         assert images.shape[1:] == (2, 3, 4)
         assert labels.dtype == np.int64 and set(labels) == {7}
 
@@ -174,18 +174,9 @@ def test_an_error_in_an_example_arrives_in_place_of_its_batch(workers):
 def test_images_of_different_shapes_in_a_batch_are_a_shape_error_naming_both(workers):
     items = numbered(6).items
     items[4] = (np.zeros((1, 2, 3), np.float32), 4)
-    with pytest.raises(ShapeError, match=r"example 3 has shape \(1, 2, 2\), example 4 has \(1, 2,"):
+    with pytest.raises(ShapeError, match=r"example 3\[0\] has shape \(1, 2, 2\), example 4\[0\] "):
         list(DataLoader(Listed(items), 3, workers=workers))
     assert len(list(DataLoader(Listed(items), 1, workers=workers))) == 6
-
-
-def test_items_that_are_no_image_with_a_label_are_refused():
-    image = np.zeros((1, 2, 2), np.float32)
-    for item in (image, (image, 0.5), (image, "cat"), 3):
-        with pytest.raises(GraphError, match=r"integer label. at index 0 of Listed"):
-            list(DataLoader(Listed([item])))
-    with pytest.raises(DTypeError, match="complex64 at index 0"):
-        list(DataLoader(Listed([(image.astype(np.complex64), 0)])))
 
 
 @pytest.mark.parametrize(

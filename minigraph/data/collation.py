@@ -1,0 +1,134 @@
+"""Batches from examples: what they have in the same place becomes one array."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from minigraph.arguments import Kind, checked, shown
+from minigraph.errors import DTypeError, GraphError, ShapeError
+
+TEXT = "SU"  # kinds of dtypes
+ADVICE = "a transform or a collate function can change that"
+
+
+def _examples(value: Any) -> Sequence[Any]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
+        raise TypeError
+    return value
+
+
+EXAMPLES = Kind("a sequence of one example or more", _examples)
+
+
+@checked
+def default_collate(examples: Annotated[Sequence[Any], EXAMPLES]) -> Any:
+    """Return a batch of examples, as `DataLoader` makes it if it is given no `collate`.
+
+    A tuple or a dict has parts, and its batch has the same parts, each a batch.  Anything else is
+    an array, or what NumPy makes of it: a number, a string, a list of numbers.  Arrays of one shape
+    are stacked along a new first axis; they keep their dtype, Python's numbers are int64, float64
+    and bool.  ShapeError, DTypeError or GraphError names the examples that do not fit together.
+
+    >>> default_collate([([1, 2], 0.5), ([3, 4], 1.0)])
+    (array([[1, 2],
+           [3, 4]]), array([0.5, 1. ]))
+    """
+    return collated(examples, range(len(examples)))
+
+
+def collated(examples: Sequence[Any], indexes: Sequence[int], place: str = "") -> Any:
+    """Return `default_collate(examples)`; errors call the examples by `indexes`.
+
+    place  of these examples in larger ones, such as "['mask']"
+    """
+    first = examples[0]
+    keys = _keys(first)
+    if keys is None:
+        return _stacked(examples, indexes, place)
+    for index, example in zip(indexes, examples, strict=True):
+        found = _keys(example)
+        if found is None or set(found) != set(keys):
+            raise GraphError(
+                f"DataLoader cannot make a batch: example {indexes[0]}{place} is "
+                f"{_described(first)}, example {index}{place} is {_described(example)}; {ADVICE}"
+            )
+    parts = {
+        key: collated([example[key] for example in examples], indexes, f"{place}[{key!r}]")
+        for key in keys
+    }
+    return rebuilt(first, parts)
+
+
+def rebuilt(like: Any, parts: dict[Any, Any]) -> Any:
+    """Return parts as `like` has them: in a dict, in a tuple (of its type, if named), or alone."""
+    if isinstance(like, Mapping):
+        return parts
+    if not isinstance(like, tuple):
+        return parts[0]
+    return type(like)(*parts.values()) if hasattr(like, "_fields") else tuple(parts.values())
+
+
+def _keys(example: Any) -> list[Hashable] | None:
+    """Return the keys of an example's parts, None if it has no parts."""
+    if isinstance(example, Mapping):
+        return list(example)
+    return list(range(len(example))) if isinstance(example, tuple) else None
+
+
+def _described(example: Any) -> str:
+    if isinstance(example, Mapping):
+        return f"a dict of {', '.join(map(repr, example)) or 'nothing'}"
+    if isinstance(example, tuple):
+        return f"a tuple of {len(example)}"
+    return f"of type {type(example).__name__}"
+
+
+def _stacked(values: Sequence[Any], indexes: Sequence[int], place: str) -> npt.NDArray[Any]:
+    arrays = [_array(v, f"{i}{place}") for v, i in zip(values, indexes, strict=True)]
+    for index, array in zip(indexes, arrays, strict=True):
+        if array.shape != arrays[0].shape:
+            raise ShapeError(
+                f"DataLoader cannot stack a batch: example {indexes[0]}{place} has shape "
+                f"{arrays[0].shape}, example {index}{place} has {array.shape}; {ADVICE}, "
+                "such as one that pads, or use batch_size=1"
+            )
+    # Not np.stack, which keeps the order of the axes in memory.
+    batch = np.empty((len(arrays), *arrays[0].shape), _common(arrays, indexes, place))
+    for position, array in enumerate(arrays):
+        batch[position] = array
+    return batch
+
+
+def _array(value: Any, index: str) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value)
+        if not array.dtype.hasobject:
+            return array
+        why = "NumPy makes no array of numbers or strings of it"
+    except Exception as error:  # of NumPy, or of the library that the value is from
+        why = str(error)
+    raise DTypeError(
+        f"DataLoader cannot stack a batch: example {index} is {shown(value)} ({why}); {ADVICE}"
+    )
+
+
+def _common(
+    arrays: Sequence[npt.NDArray[Any]], indexes: Sequence[int], place: str
+) -> np.dtype[Any]:
+    """Return the dtype that NumPy promotes the arrays' dtypes to, but no number to a string."""
+    common = arrays[0].dtype
+    for index, array in zip(indexes, arrays, strict=True):
+        try:
+            if (array.dtype.kind in TEXT) != (common.kind in TEXT):
+                raise TypeError
+            common = np.promote_types(common, array.dtype)
+        except TypeError:
+            raise DTypeError(
+                f"DataLoader cannot stack a batch: example {indexes[0]}{place} is of "
+                f"{arrays[0].dtype}, example {index}{place} of {array.dtype}; {ADVICE}"
+            ) from None
+    return common

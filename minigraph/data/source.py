@@ -1,0 +1,142 @@
+"""What a loader reads: examples by index, arrays of them, or one example after the other."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from minigraph.arguments import Kind
+from minigraph.data.collation import rebuilt
+from minigraph.errors import DTypeError, GraphError, ShapeError
+
+Generator = np.random.Generator
+
+
+class Indexed(Protocol):
+    """Examples by index: a `Dataset`, a list, a data set of torch."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Columns:
+    """Arrays with a common first axis: example i is what each of them holds at i.
+
+    arrays  an array, a tuple of arrays or a mapping of names to arrays; batches are alike.  A
+            memory map is read where batches need it.
+    """
+
+    def __init__(self, arrays: Any) -> None:
+        columns = arrays
+        if not isinstance(arrays, Mapping):
+            columns = dict(enumerate(arrays if isinstance(arrays, tuple) else (arrays,)))
+        self._columns = {name: _column(name, array) for name, array in columns.items()}
+        self._like = arrays
+        lengths = [len(array) for array in self._columns.values()]
+        if len(set(lengths)) != 1:
+            raise ShapeError(
+                f"arrays of one length, for as many examples; these have {lengths}; "
+                "a sequence of examples is a list, not a tuple"
+            )
+        self._length = lengths[0]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return self._each(lambda column: column[index])
+
+    def batch(self, indexes: Sequence[int]) -> Any:
+        """Return the examples at `indexes` as new contiguous arrays."""
+        rows = np.asarray(indexes)
+        return self._each(lambda column: np.ascontiguousarray(column[rows]))
+
+    def _each(self, part: Callable[[npt.NDArray[Any]], Any]) -> Any:
+        return rebuilt(self._like, {n: part(column) for n, column in self._columns.items()})
+
+
+class Stream:
+    """Examples without index or length, in the order of an iterable.
+
+    source  an iterable, or a function that returns one for each epoch; the function gets a
+            generator of random numbers if it has a parameter for it
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = None if isinstance(source, Iterable) else optional_generator(source, 0)
+        self._iterable = source
+        self._begun = False
+
+    def iterate(self, rng: Generator) -> Iterator[Any]:
+        """Return an iterator over an epoch; GraphError if there was but one and it was begun."""
+        iterable = self._iterable if self._source is None else self._source(rng)
+        if not isinstance(iterable, Iterable):
+            raise GraphError(
+                f"DataLoader got {type(iterable).__name__} from the function that it calls for "
+                "each epoch, which must return an iterable"
+            )
+        iterator = iter(iterable)
+        if iterator is self._iterable and self._begun:
+            raise GraphError(
+                f"DataLoader cannot begin {type(iterator).__name__} a second time; give it the "
+                "function that makes one, or an object whose __iter__ does"
+            )
+        self._begun = True
+        return iterator
+
+
+def readable(value: Any) -> Indexed | Stream:
+    """Return what a loader reads for what a user gives it; TypeError if it reads no such thing."""
+    if isinstance(value, type | str | bytes):
+        raise TypeError
+    if _is_array(value) or isinstance(value, Mapping):
+        return Columns(value)
+    if isinstance(value, tuple) and value and all(map(_is_array, value)):
+        return Columns(value)
+    if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
+        len(value)
+        indexed: Indexed = value
+        return indexed
+    return Stream(value)
+
+
+SOURCE = Kind(
+    "a data set or a list of examples, arrays (alone, in a tuple, in a dict), an iterable, "
+    "or a function that returns an iterable",
+    readable,
+)
+
+
+def optional_generator(fn: Any, count: int) -> Callable[..., Any]:
+    """Return a function of `count` arguments and a generator, which `fn` gets if it needs one more.
+
+    TypeError for what cannot be called so.
+    """
+    if not callable(fn):
+        raise TypeError
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # of some functions in C
+        return lambda *args: fn(*args[:count])
+    given = [None] * count
+    try:
+        signature.bind(*given)
+    except TypeError:
+        signature.bind(*given, None)
+        return fn
+    return lambda *args: fn(*args[:count])
+
+
+def _is_array(value: Any) -> bool:
+    return len(getattr(value, "shape", ())) > 0 and hasattr(value, "__array__")
+
+
+def _column(name: Any, value: Any) -> npt.NDArray[Any]:
+    array = np.asarray(value)
+    if array.ndim == 0 or array.dtype.hasobject:
+        raise DTypeError(f"{name!r} is {type(value).__name__}, no array with an axis of examples")
+    return array

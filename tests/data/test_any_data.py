@@ -1,0 +1,443 @@
+"""The loader with data of any kind: arrays, dicts, iterables, transforms, and what does not fit."""
+
+import collections
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.data import DataLoader, Dataset, Digits, default_collate
+from minigraph.errors import DTypeError, GraphError, ShapeError
+
+
+def values(loader):
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert [t for t in threading.enumerate() if t.name.startswith("minigraph-data")] == []
+
+
+WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])
+
+# ---------------------------------------------------------------- arrays
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64", "bool", "float16", "float64", "<U3"])
+def test_arrays_in_a_tuple_are_examples_and_keep_their_dtypes(dtype):
+    x, y = np.arange(5 * 6).reshape(5, 2, 3).astype(dtype), np.arange(5) / 2
+    batches = list(DataLoader((x, y), 2))
+    assert [(a.dtype, b.dtype) for a, b in batches] == [(x.dtype, y.dtype)] * 3
+    assert [type(batch) for batch in batches] == [tuple] * 3
+    np.testing.assert_array_equal(np.concatenate([a for a, _ in batches]), x)
+    np.testing.assert_array_equal(np.concatenate([b for _, b in batches]), y)
+
+
+def test_one_array_and_a_dict_of_arrays_are_examples():
+    tokens, masks = np.arange(12, dtype="uint16").reshape(4, 3), np.eye(4, dtype=bool)
+    assert values(DataLoader(tokens, 3)) == [tokens[:3].tolist(), tokens[3:].tolist()]
+    first, second = DataLoader({"tokens": tokens, "mask": masks, "list": [1, 2, 3, 4]}, 2)
+    assert list(first) == ["tokens", "mask", "list"]
+    assert second["mask"].tolist() == masks[2:].tolist() and second["list"].tolist() == [3, 4]
+
+
+def test_examples_of_arrays_stay_together_when_they_are_shuffled():
+    x = np.arange(100)
+    loader = DataLoader((x, {0: x}[0] * 2), 7, shuffle=True, workers=2)
+    batches = list(loader)
+    assert all((y == 2 * x).all() for x, y in batches)
+    order = np.concatenate([x for x, _ in batches])
+    assert sorted(order) == list(x) and list(order) != list(x)
+
+
+def test_batches_of_arrays_are_new_and_contiguous():
+    x = np.asfortranarray(np.zeros((4, 3, 2)))
+    (batch,) = DataLoader(x, 4)
+    assert batch.flags.c_contiguous
+    batch[:] = 1
+    assert x.max() == 0
+
+
+def test_a_memory_map_is_read_batch_by_batch(tmp_path):
+    rows, width = 1 << 14, 1 << 14  # 512 MB, of which the file system stores none
+    path = tmp_path / "tokens"
+    with open(path, "wb") as file:
+        file.truncate(2 * rows * width)
+    tokens = np.memmap(path, "uint16", "r", shape=(rows, width))
+    before = resident("RssAnon"), resident("RssFile")
+    loader = iter(DataLoader((tokens, np.arange(rows)), 8, shuffle=True))
+    for _ in range(20):
+        batch, _ = next(loader)
+        assert batch.shape == (8, width) and type(batch) is np.ndarray
+    assert resident("RssAnon") - before[0] < 4 << 20
+    assert resident("RssFile") - before[1] < 32 << 20
+
+
+def resident(kind):
+    """Return the bytes of this process that are in memory."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("needs /proc")
+    lines = status.read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind))
+
+
+# ---------------------------------------------------------------- examples with parts
+
+Pair = collections.namedtuple("Pair", "image caption")
+
+
+def test_examples_may_be_dicts_tuples_and_tuples_with_names_in_one_another():
+    examples = [
+        {"pair": Pair(np.full((2, 2), i, "uint8"), f"number {i}"), "weights": [i, i / 2]}
+        for i in (5, 10)
+    ]
+    (batch,) = DataLoader(examples)
+    assert type(batch["pair"]) is Pair
+    assert batch["pair"].image.dtype == np.uint8 and batch["pair"].image.shape == (2, 2, 2)
+    assert batch["pair"].caption.tolist() == ["number 5", "number 10"]
+    assert batch["weights"].tolist() == [[5, 2.5], [10, 5]]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype"),
+    [([1, 2], "int64"), ([1.5, 2], "float64"), ([True, False], "bool"), ([np.int8(1)], "int8")],
+)
+def test_numbers_become_arrays_of_numpys_types(numbers, dtype):
+    (batch,) = DataLoader(numbers)
+    assert batch.dtype == dtype and batch.tolist() == numbers
+
+
+def test_torch_data_sets_and_tensors_are_read():
+    torch = pytest.importorskip("torch")
+    x, y = torch.arange(6.0).reshape(3, 2), torch.arange(3)
+    for data in (torch.utils.data.TensorDataset(x, y), (x, y)):
+        (batch,) = DataLoader(data)
+        np.testing.assert_array_equal(batch[0], x)
+        np.testing.assert_array_equal(batch[1], y)
+        assert batch[0].dtype == np.float32
+
+
+def test_default_collate_is_what_the_loader_does():
+    examples = [(np.zeros(2), {"label": 1}), (np.ones(2), {"label": 2})]
+    ((x, y),) = DataLoader(examples)
+    same = default_collate(examples)
+    assert x.tolist() == same[0].tolist() and y["label"].tolist() == same[1]["label"].tolist()
+
+
+# ---------------------------------------------------------------- iterables
+
+
+class Countdown:
+    """An iterable without length, which begins anew each time."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+
+@WORKERS
+@pytest.mark.parametrize("make", [Countdown, lambda count: lambda: iter(range(count))])
+def test_an_iterable_gives_batches_to_its_end_in_each_epoch(workers, make):
+    loader = DataLoader(make(7), 3, workers=workers)
+    for epoch in range(2):
+        assert loader.epoch == epoch
+        assert values(loader) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert values(DataLoader(make(7), 3, drop_last=True, workers=workers)) == [[0, 1, 2], [3, 4, 5]]
+    assert values(DataLoader(make(6), 3, workers=workers)) == [[0, 1, 2], [3, 4, 5]]
+    assert values(DataLoader(make(0), 3, workers=workers)) == []
+
+
+@WORKERS
+def test_a_function_that_makes_an_iterable_gets_random_numbers_of_seed_and_epoch(workers):
+    def numbers(rng):
+        yield from rng.random(5)
+
+    one, same, other = (DataLoader(numbers, 2, workers=workers, seed=s) for s in (1, 1, 2))
+    first = values(one)
+    assert first == values(same) != values(other)
+    assert values(one) != first
+    one.epoch = 0
+    assert values(one) == first
+
+
+@WORKERS
+def test_threads_draw_from_an_iterable_one_after_the_other_and_keep_its_order(workers):
+    inside = []
+
+    def numbers():
+        for number in range(40):
+            inside.append(number)
+            time.sleep(0.0005)
+            assert inside.pop() == number
+            yield number
+
+    def slow(number):
+        time.sleep(0.001 * (number % 3))
+        return number
+
+    loader = DataLoader(numbers, 3, workers=workers, prefetch=4, transform=slow)
+    assert [number for batch in loader for number in batch] == list(range(40))
+
+
+@WORKERS
+def test_an_endless_iterable_can_be_left_and_is_read_no_further_than_is_prefetched(workers):
+    drawn = []
+
+    def numbers():
+        for number in range(10**9):
+            drawn.append(number)
+            yield number
+
+    for batch in DataLoader(numbers, 4, workers=workers, prefetch=2):
+        if batch[0] >= 8:
+            break
+    assert len(drawn) <= 4 * (3 + 2)
+
+
+@WORKERS
+def test_an_error_in_an_iterable_arrives_in_place_of_its_batch(workers):
+    def numbers():
+        yield from range(5)
+        raise RuntimeError("five")
+
+    found = []
+    with pytest.raises(RuntimeError, match="five"):
+        for batch in DataLoader(numbers, 2, workers=workers):
+            found.append(batch.tolist())
+    assert found == [[0, 1], [2, 3]]
+
+
+@WORKERS
+def test_a_generator_that_was_begun_is_an_error_that_says_what_to_give(workers):
+    loader = DataLoader((number for number in range(3)), workers=workers)
+    assert values(loader) == [[0, 1, 2]]
+    with pytest.raises(GraphError, match="generator a second time; give it the function that"):
+        list(loader)
+
+
+def test_an_iterable_has_no_length_and_cannot_be_shuffled():
+    with pytest.raises(TypeError, match="an iterable has no length") as raised:
+        len(DataLoader(Countdown(3)))
+    assert isinstance(raised.value, GraphError)
+    with pytest.raises(GraphError, match="shuffle=True takes a data set with a length"):
+        DataLoader(Countdown(3), shuffle=True)
+    with pytest.raises(GraphError, match="got int from the function"):
+        list(DataLoader(lambda: 3))
+
+
+# ---------------------------------------------------------------- transforms
+
+
+class Noisy(Dataset):
+    """A set that augments, with which transforms share the random numbers."""
+
+    shape = (1, 1, 1)
+    classes = ("only",)
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return np.full(self.shape, self.position(index), np.float32), 0
+
+    def example(self, index, rng):
+        image, label = self[index]
+        return image + rng.random(), label
+
+
+SOURCES = {
+    "arrays": np.arange(20.0).reshape(20, 1),
+    "list": [np.array([i], float) for i in range(20)],
+    "iterable": lambda: ([float(i)] for i in range(20)),
+    "data set": Noisy(),
+}
+
+
+def moved(example, rng):
+    if isinstance(example, tuple):
+        return example[0] + rng.random()
+    return np.add(example, rng.random())
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_random_transforms_depend_on_seed_epoch_and_place_alone(source):
+    def scaled(batch, rng):
+        return batch * rng.random()
+
+    def loader(workers, seed=1):
+        transforms = {"transform": moved, "batch_transform": scaled}
+        return DataLoader(source, 6, workers=workers, seed=seed, **transforms)
+
+    plain = loader(0)
+    first, second = values(plain), values(plain)
+    assert first != second
+    for workers in (1, 3):
+        threaded = loader(workers)
+        assert [values(threaded), values(threaded)] == [first, second]
+    assert values(loader(0, seed=2)) != first
+
+
+def test_plain_functions_transform_examples_and_batches():
+    x, y = np.arange(4, dtype="uint8"), np.arange(4)
+    loader = DataLoader(
+        (x, y),
+        2,
+        transform=lambda example: {"x": example[0] / 255, "y": example[1]},
+        batch_transform=lambda batch: (batch["x"].astype("float32"), batch["y"] + 1),
+    )
+    assert [(a.dtype.name, b.tolist()) for a, b in loader] == [
+        ("float32", [1, 2]),
+        ("float32", [3, 4]),
+    ]
+    assert values(DataLoader(x, 4, batch_transform=np.negative)) == [(-x).tolist()]
+    assert values(DataLoader(x, 4, transform=np.float64)) == [x.tolist()]
+
+
+def test_an_augmenting_set_with_a_transform_is_augmented_too():
+    class Digit(Digits):
+        def example(self, index, rng):
+            image, label = super().example(index, rng)
+            return image + rng.random(), label
+
+    pytest.importorskip("sklearn")
+    plain, changed = Digits(train=False), Digit(train=False)
+    one = next(iter(DataLoader(plain, 8, transform=lambda e: e[0])))
+    other = next(iter(DataLoader(changed, 8, transform=lambda e: e[0])))
+    difference = (other - one).reshape(8, -1)
+    assert np.ptp(difference, axis=1).max() < 1e-5 and np.ptp(difference[:, 0]) > 0.1
+
+
+@WORKERS
+def test_a_collate_function_makes_the_batches(workers):
+    def padded(texts):
+        longest = max(map(len, texts))
+        return np.array([[*text, *[0] * (longest - len(text))] for text in texts])
+
+    texts = [[1], [2, 3], [4, 5, 6]]
+    loader = DataLoader(texts, 2, workers=workers, collate=padded)
+    assert values(loader) == [[[1, 0], [2, 3]], [[4, 5, 6]]]
+    arrays = DataLoader(np.arange(3), 2, collate=sum, workers=workers)
+    assert [int(batch) for batch in arrays] == [1, 2]
+
+
+# ---------------------------------------------------------------- what does not fit
+
+
+@WORKERS
+def test_examples_of_different_shapes_name_place_index_shapes_and_remedy(workers):
+    examples = [{"image": np.zeros((3, 4)), "mask": (0, np.zeros(4))} for _ in range(6)]
+    examples[4]["mask"] = (0, np.zeros(5))
+    with pytest.raises(ShapeError) as raised:
+        list(DataLoader(examples, 3, workers=workers))
+    assert str(raised.value) == (
+        "DataLoader cannot stack a batch: example 3['mask'][1] has shape (4,), example "
+        "4['mask'][1] has (5,); a transform or a collate function can change that, such as one "
+        "that pads, or use batch_size=1"
+    )
+
+
+def test_an_example_of_an_iterable_is_named_by_its_number():
+    with pytest.raises(ShapeError, match=r"example 2 has shape \(2,\), example 3 has \(5,\)"):
+        list(DataLoader(lambda: (np.zeros(n) for n in (2, 2, 2, 5)), 2))
+
+
+@pytest.mark.parametrize(
+    ("examples", "error", "text"),
+    [
+        (
+            [{"a": 1}, {"b": 1}],
+            GraphError,
+            "example 0 is a dict of 'a', example 1 is a dict of 'b'",
+        ),
+        ([(1, 2), (1, 2, 3)], GraphError, "0 is a tuple of 2, example 1 is a tuple of 3"),
+        ([(1, (2,)), (1, 2)], GraphError, r"0\[1\] is a tuple of 1, example 1\[1\] is of type int"),
+        ([{}, 3], GraphError, "0 is a dict of nothing, example 1 is of type int"),
+        ([1, None], DTypeError, "example 1 is None "),
+        ([[1, 2], [3, [4]]], DTypeError, r"example 1 is \[3, \[4\]\] .*inhomogeneous"),
+        (["a", 1], DTypeError, "example 0 is of <U1, example 1 of int64"),
+        ([np.datetime64(1, "s"), 0.5], DTypeError, "example 1 of float64"),
+        ([3, mg.input("x", (2,))], DTypeError, "example 1 is "),
+    ],
+)
+def test_examples_that_make_no_batch_are_errors_that_name_them(examples, error, text):
+    for make in (lambda: list(DataLoader(examples)), lambda: default_collate(examples)):
+        with pytest.raises(error, match=text) as raised:
+            make()
+        assert "a collate function can change that" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"dataset": "images/"}, "dataset is 'images/'; it takes a data set or a list"),
+        ({"dataset": Digits}, "dataset is <class .*; it takes a data set or a list"),
+        ({"dataset": np.array(3.0)}, "dataset is array"),
+        ({"dataset": lambda x, y: 3}, "dataset is <function"),
+        ({"dataset": (np.ones(3), np.ones(4))}, r"arrays of one length.*; these have \[3, 4\]"),
+        ({"dataset": {"x": [1, 2], "y": None}}, "'y' is NoneType, no array with an axis"),
+        ({"dataset": {}}, "arrays of one length"),
+        ({"dataset": np.ones((0, 3))}, "length is 0"),
+        ({"transform": 3}, "transform is 3; it takes a function of an example, or of an"),
+        ({"transform": lambda: 3}, "transform is <function"),
+        ({"batch_transform": lambda x, y, z: 3}, "it takes a function of a batch, or of a batch"),
+        ({"collate": "pad"}, "collate is 'pad'; it takes a function of a list of examples"),
+    ],
+)
+def test_bad_arguments_are_errors_that_name_them(arguments, text):
+    with pytest.raises(GraphError, match=text):
+        DataLoader(**{"dataset": [1, 2], **arguments})
+
+
+def test_an_error_of_a_transform_is_the_users_own():
+    with pytest.raises(ZeroDivisionError):
+        list(DataLoader([1, 0], transform=lambda x: 1 // x, workers=2))
+
+
+# ---------------------------------------------------------------- waiting
+
+
+@pytest.mark.parametrize("left_after", [2, 9])
+def test_waiting_is_the_share_of_the_time_that_data_took(monkeypatch, left_after):
+    clock = 0.0
+
+    def takes(seconds):
+        nonlocal clock
+        clock += seconds
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock)
+    loader = DataLoader(range(6), 2, transform=lambda number: takes(1) or number)
+    assert loader.waiting == 0
+    for number, _ in enumerate(loader, start=1):
+        # The loader knows nothing yet of what is done with this batch.
+        assert loader.waiting == pytest.approx(2 * number / (2 * number + 3 * (number - 1)))
+        takes(3)
+        if number == left_after:
+            break
+    takes(100)
+    assert loader.waiting == pytest.approx(4 / 7 if left_after == 2 else 6 / 15)
+
+
+# ---------------------------------------------------------------- in use
+
+
+def test_an_autoencoder_learns_from_a_dict_of_images():
+    rng = np.random.default_rng(0)
+    codes = rng.standard_normal((64, 3)).astype("float32")
+    data = {"image": codes @ rng.standard_normal((3, 12)).astype("float32")}
+    loader = DataLoader(data, 16, shuffle=True)
+    net = nn.Sequential(nn.Linear(12, 3), nn.Linear(3, 12))
+    image = mg.input("image", (16, 12))
+    loss = ops.mse_loss(net(image), image)
+    updates = optim.Adam(net.parameters(), 0.02).minimize(loss)
+    step = mg.comp_graph(options={"autotune": "off"}).compile([image], loss, updates)
+    losses = [float(step(**batch)) for _ in range(60) for batch in loader]
+    assert losses[-1] < losses[0] / 20
