@@ -14,6 +14,7 @@ from minigraph.errors import DTypeError
 from minigraph.graph import BOOL, Constant, Copy, Input, Item, Op, Variable
 from minigraph.ops import (
     activation,
+    along,
     arithmetic,
     comparison,
     conv,
@@ -21,6 +22,7 @@ from minigraph.ops import (
     indexing,
     loss,
     normalization,
+    ordering,
     pooling,
     random,
     reduction,
@@ -308,6 +310,20 @@ def other_samples():
         result = (*size[:axis], *at.shape, *size[axis + 1 :])
         yield f"take-{axis}", indexing.Take(axis), [real(*size), at]
         yield f"take_backward-{axis}", indexing.TakeBackward(axis, size), [real(*result), at]
+    for axis, size in ((0, (3, 2)), (1, (2, 3)), (1, (2, 3, 2))):
+        rows = integer(*(4 if a == axis else n for a, n in enumerate(size)), low=-3, high=3)
+        name = f"{axis}-{len(size)}"
+        yield f"take_along-{name}", along.TakeAlong(axis), [real(*size), rows]
+        yield f"add_along-{name}", along.AddAlong(axis, 3), [real(*rows.shape), rows]
+        yield f"last_along-{name}", along.LastAlong(axis, 3), [rows]
+        put = [real(*size), rows, real(*rows.shape, seed=1)]
+        yield f"put_along-{name}", along.PutAlong(axis), put
+    for axis, descending, count in ((0, False, 3), (1, True, 4), (1, False, 2), (2, True, 1)):
+        op = ordering.Argsort(axis, descending, count)
+        yield f"argsort-{axis}-{count}", op, [distinct(3, 4, 2)]
+    row, rows = np.arange(9.0) - 4, np.sort(real(2, 5))
+    yield "searchsorted", ordering.Searchsorted(False), [row, distinct(7)]
+    yield "searchsorted-rows", ordering.Searchsorted(True), [rows, real(2, 3, seed=1)]
     yield "take-scalar", indexing.Take(0), [real(3, 2), np.array(-1)]
     yield "one_hot", indexing.OneHot(4, np.dtype(np.float32)), [integer(2, 3)]
     yield "one_hot-bool", indexing.OneHot(4, BOOL), [integer(2, 3).astype(np.uint8)]

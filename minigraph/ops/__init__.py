@@ -22,6 +22,8 @@ from minigraph.ops.activation import (
     silu,
     softplus,
 )
+from minigraph.ops.advanced_indexing import getitem, index_add, index_put
+from minigraph.ops.along import gather, scatter, scatter_add, take_along_axis
 from minigraph.ops.arithmetic import clip, divide, fma, positive
 from minigraph.ops.arrangement import (
     flatten,
@@ -51,7 +53,7 @@ from minigraph.ops.creation import (
     zeros_like,
 )
 from minigraph.ops.elementwise import astype
-from minigraph.ops.indexing import one_hot, take, take_along_axis
+from minigraph.ops.indexing import one_hot, take
 from minigraph.ops.loss import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -73,6 +75,7 @@ from minigraph.ops.normalization import (
     rms_norm,
     softmax,
 )
+from minigraph.ops.ordering import argsort, searchsorted, sort, topk
 from minigraph.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from minigraph.ops.random import dropout, random_normal, random_uniform
 from minigraph.ops.reduction import argmax, logsumexp, mean, var
@@ -81,7 +84,6 @@ from minigraph.ops.shape import (
     concat,
     expand_dims,
     flip,
-    getitem,
     pad,
     permute_dims,
     reshape,

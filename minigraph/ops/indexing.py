@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from minigraph.arguments import Axis, Count
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import (
     Array,
     DType,
@@ -17,7 +17,6 @@ from minigraph.graph import (
     Operand,
     Shape,
     Spec,
-    around,
     as_node,
     builder,
     flat,
@@ -26,7 +25,8 @@ from minigraph.ops.elementwise import kind, widened
 from minigraph.ops.shape import normalize_axis, reshape
 
 
-def _check_range(indices: Array, low: int, high: int, what: str) -> None:
+def check_range(indices: Array, low: int, high: int, what: str) -> None:
+    """Raise GraphError, which names the first integer that is not in low ... high - 1."""
     outside = (indices < low) | (indices >= high)
     if outside.any():
         at = np.unravel_index(int(outside.argmax()), indices.shape)
@@ -47,7 +47,7 @@ class Take(Op):
 
     def forward(self, x: Array, indices: Array) -> Array:
         size = x.shape[self.axis]
-        _check_range(indices, -size, size, "index")
+        check_range(indices, -size, size, "index")
         return np.take(x, indices, self.axis)
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
@@ -66,7 +66,7 @@ class TakeBackward(Op):
     def forward(self, dy: Array, indices: Array) -> Array:
         a = self.axis
         size = self.shape[a]
-        _check_range(indices, -size, size, "index")
+        check_range(indices, -size, size, "index")
         rows = math.prod(self.shape[:a])
         columns = math.prod(self.shape[a + 1 :])
         wide = widened(dy)
@@ -91,7 +91,7 @@ class OneHot(Op):
         return Spec((*labels.shape, self.size), self.dtype)
 
     def forward(self, labels: Array) -> Array:
-        _check_range(labels, 0, self.size, "label")
+        check_range(labels, 0, self.size, "label")
         return (labels[..., None] == np.arange(self.size)).astype(self.dtype)
 
     grad = flat
@@ -104,28 +104,6 @@ def take(x: Operand, indices: Operand, axis: Axis | None = None) -> Node:
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     return Take(normalize_axis(axis, x.ndim))(x, as_node(indices))
-
-
-@builder
-def take_along_axis(x: Operand, indices: Operand, axis: Axis = -1) -> Node:
-    """Return for each row of x along `axis` its elements at the integers in that row of `indices`.
-
-    Both have the same number of axes; the others are equally long.
-    """
-    x, indices = as_node(x), as_node(indices)
-    axis = normalize_axis(axis, x.ndim)
-    rest, others = (shape[:axis] + shape[axis + 1 :] for shape in (x.shape, indices.shape))
-    if x.ndim != indices.ndim or rest != others:
-        raise ShapeError(
-            f"x has shape {x.shape}, indices {indices.shape}; only axis {axis} differs"
-        )
-    # Taken of 0 ... n-1, indices are counted from the front, and checked at the call.
-    place = Take(0)(as_node(np.arange(x.shape[axis])), indices)
-    rows, length, columns = around(x.shape, axis)
-    shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    starts = np.arange(rows)[:, None] * (length * columns) + np.arange(columns)
-    flat_place = place * columns + starts.reshape(shape)
-    return Take(0)(reshape(x, (x.size,)), flat_place)
 
 
 @builder

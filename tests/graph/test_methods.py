@@ -28,6 +28,11 @@ SAME = {
     "cumsum": (X.cumsum(0), VALUE.cumsum(0)),
     "clip": (X.clip(max=1), VALUE.clip(max=1)),
     "detach": (X.detach(), VALUE),
+    "sort": (X.sort(1), np.sort(VALUE, 1)),
+    "argsort": (X.argsort(), np.argsort(VALUE)),
+    "topk": (X.topk(1)[0], VALUE.max(-1, keepdims=True)),
+    "gather": (X.gather(0, [[[1]]]), VALUE[1:, :1, :1]),
+    "index_add": (X.index_add(0, [1], X[:1]), VALUE + [[[0]], [[1]]] * VALUE[0]),
 }
 
 

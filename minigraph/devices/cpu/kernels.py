@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from minigraph.devices.cpu import (
+    along,
     argmax,
     cross_entropy,
     local_response_norm,
     one_hot,
+    ordering,
     pooling,
     take,
 )
@@ -30,17 +32,20 @@ from minigraph.jit.fused import Together
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
+from minigraph.ops.along import PutAlong, TakeAlong
 from minigraph.ops.indexing import OneHot, Take
 
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
+    **along.KERNELS,
     **argmax.KERNELS,
     **cross_entropy.KERNELS,
     **local_response_norm.KERNELS,
     **one_hot.KERNELS,
+    **ordering.KERNELS,
     **pooling.KERNELS,
     **take.KERNELS,
 }
-OF_ANY_TYPE = (OneHot, Take)  # which compute nothing
+OF_ANY_TYPE = (OneHot, PutAlong, Take, TakeAlong)  # which compute nothing
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 

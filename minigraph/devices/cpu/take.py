@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from minigraph.devices.cpu.kernel import NativeKernel, call
-from minigraph.graph import Node, Op, around
+from minigraph.graph import DType, Node, Op, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.ops.elementwise import kind
@@ -33,10 +33,15 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
         return None
     text = with_macros(TEXT, T=c_type(dy.dtype), L=c_type(indices.dtype), BACKWARD=1)
     outer, n, columns = around(op.shape, op.axis)
-    least = max(LINE // dy.dtype.itemsize, 1)
-    block = math.ceil(columns / math.ceil(threads / outer) / least) * least
+    block = columns_for(threads, outer, columns, dy.dtype)
     values = threads, outer, n, columns, indices.size, block
     return NativeKernel(node, [call(text, *values)], refuses=True)
+
+
+def columns_for(threads: int, outer: int, columns: int, dtype: DType) -> int:
+    """Return how many columns a thread adds up, of so many beside each other `outer` times."""
+    least = max(LINE // dtype.itemsize, 1)
+    return math.ceil(columns / math.ceil(threads / outer) / least) * least
 
 
 KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {

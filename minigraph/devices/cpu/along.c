@@ -1,0 +1,88 @@
+/* Elements chosen by indices that each row along an axis has of its own.  Negative indices count
+   from the end; those out of range are refused (1) before anything is written.
+
+   MODE 0  y [outer, count, columns] = x [outer, n, columns] at the indices [outer, count, columns]
+   MODE 1  y [outer, n, columns]: zeros with x [outer, count, columns] added at the indices
+   MODE 2  y [outer, n, columns]: where the last index of each place stands along `count`, or -1
+   MODE 3  y [outer, n, columns] = x with v [outer, count, columns] put at the indices in turn
+
+   The argument block: threads, outer, n, columns, count, columns that one thread writes to, then the
+   operands: x (but for MODE 2), the indices, v (in MODE 3), the result, which may be x in MODE 3.
+
+   Each element is written by one thread in the order of the indices: the bits are the same for any
+   number of threads.
+
+   T  type of an element of the result
+   L  type of an index */
+static inline int64_t NAME_at(L index, int64_t n) {
+  return index < 0 ? (int64_t)index + n : (int64_t)index;
+}
+int NAME(const int64_t *a, char **slots) {
+  const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
+  const int64_t *operand = a + 6;
+  (void)threads;
+#if MODE != 2
+  const T *x = (const T *)(slots[operand[0]] + operand[1]);
+  operand += 2;
+#endif
+  const L *index = (const L *)(slots[operand[0]] + operand[1]);
+  operand += 2;
+#if MODE == 3
+  const T *v = (const T *)(slots[operand[0]] + operand[1]);
+  operand += 2;
+#endif
+  T *y = (T *)(slots[operand[0]] + operand[1]);
+  int64_t outside = 0;
+  #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static) \
+    reduction(+ : outside)
+  for (int64_t e = 0; e < outer * count * columns; e++)
+    outside += (uint64_t)NAME_at(index[e], n) >= (uint64_t)n;
+  if (outside) return 1;
+#if MODE == 0
+  #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+  for (int64_t t = 0; t < threads; t++) {
+    const int64_t rows = outer * count, begin = t * rows / threads;
+    const T *from = x + begin / count * n * columns;
+    int64_t i = begin % count;
+    for (int64_t row = begin; row < (t + 1) * rows / threads; row++) {
+      for (int64_t j = 0; j < columns; j++) {
+        const int64_t e = row * columns + j;
+        y[e] = from[NAME_at(index[e], n) * columns + j];
+      }
+      if (++i == count) i = 0, from += n * columns;
+    }
+  }
+#else
+  const int64_t block = a[5], blocks = (columns + block - 1) / block;
+  #pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    #pragma omp for schedule(static)
+    for (int64_t e = 0; e < outer * n * columns; e++) {
+#if MODE == 3
+      y[e] = x[e];
+#else
+      y[e] = MODE == 2 ? -1 : 0;
+#endif
+    }
+    #pragma omp for schedule(static)
+    for (int64_t w = 0; w < outer * blocks; w++) {
+      const int64_t o = w / blocks, first = w % blocks * block;
+      const int64_t end = columns - first < block ? columns : first + block;
+      for (int64_t i = 0; i < count; i++) {
+        const int64_t begin = (o * count + i) * columns;
+        for (int64_t j = first; j < end; j++) {
+          T *q = y + (o * n + NAME_at(index[begin + j], n)) * columns + j;
+#if MODE == 1
+          *q += x[begin + j];
+#elif MODE == 2
+          *q = i;
+#else
+          *q = v[begin + j];
+#endif
+        }
+      }
+    }
+  }
+#endif
+  return 0;
+}

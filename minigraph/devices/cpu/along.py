@@ -1,0 +1,65 @@
+"""Elements chosen by indices of each row along an axis, in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, call
+from minigraph.devices.cpu.take import columns_for
+from minigraph.graph import DType, Node, Op, around
+from minigraph.jit.expression import c_type
+from minigraph.jit.macros import with_macros
+from minigraph.ops.along import AddAlong, LastAlong, PutAlong, TakeAlong
+from minigraph.ops.elementwise import kind
+
+TEXT = Path(__file__).with_name("along.c").read_text()
+TAKE, ADD, LAST, PUT = range(4)
+
+
+def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
+    x, indices = node.inputs
+    # What is chosen is moved, whatever it is.
+    text = _text(TAKE, f"uint{8 * x.dtype.itemsize}_t", indices.dtype)
+    values = threads, *around(x.shape, op.axis), indices.shape[op.axis], 0
+    return NativeKernel(node, [call(text, *values)], refuses=True)
+
+
+def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
+    x, indices = node.inputs
+    if kind(x.dtype) == "b":
+        return None
+    text = _text(ADD, c_type(x.dtype), indices.dtype)
+    return NativeKernel(node, [_scatter(text, op.axis, indices, node, threads)], refuses=True)
+
+
+def last_along(op: LastAlong, node: Node, threads: int) -> NativeKernel:
+    (indices,) = node.inputs
+    text = _text(LAST, c_type(node.dtype), indices.dtype)
+    return NativeKernel(node, [_scatter(text, op.axis, indices, node, threads)], refuses=True)
+
+
+def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
+    x, indices, _ = node.inputs
+    text = _text(PUT, f"uint{8 * x.dtype.itemsize}_t", indices.dtype)
+    made = _scatter(text, op.axis, indices, node, threads)
+    return NativeKernel(node, [made], inplace=((0,), (), ()), refuses=True)
+
+
+def _scatter(text: str, axis: int, indices: Node, node: Node, threads: int) -> KernelCall:
+    outer, count, columns = around(indices.shape, axis)
+    block = columns_for(threads, outer, columns, node.dtype)
+    return call(text, threads, outer, node.shape[axis], columns, count, block)
+
+
+def _text(mode: int, held: str, index: DType) -> str:
+    return with_macros(TEXT, T=held, L=c_type(index), MODE=mode)
+
+
+KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
+    TakeAlong: take_along,
+    AddAlong: add_along,
+    LastAlong: last_along,
+    PutAlong: put_along,
+}

@@ -1,0 +1,158 @@
+"""Indexing with arrays of integers, NumPy's advanced indexing, and updates at such indices.
+
+All of it is made of `Take` and its gradient, along one axis: axes that are indexed together become
+one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any
+
+import numpy as np
+
+from minigraph.arguments import Axis, Kind, Scalar
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, Constant, Node, Operand, as_array, as_node, builder
+from minigraph.ops import shape
+from minigraph.ops.along import PutAlong, values_for
+from minigraph.ops.arrangement import moveaxis
+from minigraph.ops.elementwise import broadcast_shapes, kind
+from minigraph.ops.indexing import Take, TakeBackward
+from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
+
+MADE_OF = "an index is made of ints, slices, ..., None, and lists and arrays of integers"
+
+
+@builder
+def getitem(x: Operand, index: Any) -> Node:
+    """Return x[index] as NumPy does.
+
+    index  ints, slices, `...` and None, which are known when the graph is built, and lists, arrays
+           and expressions of integers, which choose elements: with their axes in place of those
+           that they index, or first if a slice, None or `...` stands between them
+
+    An integer out of range is an error, a GraphError at the call if only then it is known.  A mask
+    of bool is no index, because the number of its elements is not known: use `where`.
+    """
+    x = as_node(x)
+    items = [_item(i) for i in (index if isinstance(index, tuple) else (index,))]
+    if not any(isinstance(item, Node) for item in items):
+        return shape.getitem(x, index)
+    # An int beside arrays is one without axes.
+    items = [as_node(np.int64(i)) if isinstance(i, int | np.integer) else i for i in items]
+    at = [i for i, item in enumerate(items) if isinstance(item, Node)]
+    indices = [items[i] for i in at]
+    y = shape.getitem(x, tuple(slice(None) if isinstance(i, Node) else i for i in items))
+    rest = x.ndim - sum(item is not None and item is not ... for item in items)
+    axes = [sum(rest if item is ... else 1 for item in items[:i]) for i in at]
+    if any(b - a > 1 for a, b in pairwise(at)):
+        y = moveaxis(y, axes, range(len(axes)))
+        axes = [*range(len(axes))]
+    return Take(axes[0])(*_as_one(y, axes[0], indices))
+
+
+def _item(item: Any) -> Any:
+    """Return a part of an index: an int, a slice, `...`, None, or an expression of integers."""
+    if item is None or item is ... or isinstance(item, slice):
+        return item
+    if isinstance(item, bool | np.bool_):
+        raise GraphError("a bool is no index; use where")
+    if isinstance(item, int | np.integer):
+        return item
+    if not (isinstance(item, list | tuple | range) or hasattr(item, "dtype")):
+        raise GraphError(f"{MADE_OF}, not {type(item).__name__}")
+    return _integers(item)
+
+
+def _integers(value: Any) -> Node:
+    """Return a list, array or expression of integers as an expression."""
+    if not isinstance(value, Node):
+        array = as_array(value)
+        value = array if array.size or hasattr(value, "dtype") else array.astype(np.int64)
+    indices = as_node(value)
+    if kind(indices.dtype) == "b":
+        raise GraphError("a mask of bool chooses a number of elements that is not known; use where")
+    if kind(indices.dtype) not in "iu":
+        raise DTypeError(f"{MADE_OF}, not of {indices.dtype.name}")
+    return indices
+
+
+def _as_one(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
+    """Return x with the axes from `first` on as one, and what indexes it as `indices` do them."""
+    sizes = x.shape[first : first + len(indices)]
+    for size, given in zip(sizes, indices, strict=True):
+        if isinstance(given.op, Constant):  # else at the call
+            _check_known(given.op.value, size)
+    if len(indices) == 1:
+        return x, indices[0]
+    together = broadcast_shapes(*(i.shape for i in indices))
+    place = as_node(np.int64(0))
+    for size, given in zip(sizes, indices, strict=True):
+        # Taken of 0 ... size-1, indices are counted from the front, and checked at the call.
+        place = place * size + Take(0)(as_node(np.arange(size)), given)
+    merged = (*x.shape[:first], math.prod(sizes), *x.shape[first + len(sizes) :])
+    return reshape(x, merged), broadcast_to(place, together)
+
+
+def _check_known(indices: Array, size: int) -> None:
+    """Raise ShapeError if one is out of range for an axis of this length."""
+    outside = indices[(indices < -size) | (indices >= size)]
+    if outside.size:
+        raise ShapeError(f"index {outside[0]} is out of range for an axis of length {size}")
+
+
+def _several(value: Any) -> tuple[Node, ...]:
+    if not isinstance(value, tuple | list) or not value:
+        raise TypeError
+    return tuple(map(_integers, value))
+
+
+INDICES = Kind("a tuple of lists, arrays or expressions of integers", _several)
+
+
+@builder
+def index_put(
+    x: Operand, indices: Annotated[Any, INDICES], values: Operand, accumulate: bool = False
+) -> Node:
+    """Return x with `values` at x[indices], or with them added there: `torch.index_put`.
+
+    indices     integers for the first axis, for the second ...; they broadcast against each other
+    values      broadcast to the shape of x[indices]
+    accumulate  add; else of several for one place the last stays, and has the gradient
+
+    The order of sums is always the same.
+    """
+    x = as_node(x)
+    if len(indices) > x.ndim:
+        raise ShapeError(f"{len(indices)} indices for {x.ndim} axes")
+    rows, place = _as_one(x, 0, indices)
+    values = values_for(values, x, (*place.shape, *rows.shape[1:]))
+    if not place.size:
+        return x
+    place, values = reshape(place, (place.size,)), reshape(values, (place.size, *rows.shape[1:]))
+    if accumulate:
+        return reshape(rows + TakeBackward(0, rows.shape)(values, place), x.shape)
+    row = reshape(place, (place.size, *(1,) * (rows.ndim - 1)))
+    return reshape(PutAlong(0)(rows, broadcast_to(row, values.shape), values), x.shape)
+
+
+@builder
+def index_add(x: Operand, axis: Axis, index: Operand, source: Operand, alpha: Scalar = 1) -> Node:
+    """Return x with alpha times the rows of `source` along `axis` added at the integers `index`.
+
+    As `torch.index_add`: index is one row of integers, source has the shape of x but along `axis`,
+    where it is as long as index.  The order of the sums is always the same.
+    """
+    x, index = as_node(x), _integers(index)
+    axis = normalize_axis(axis, x.ndim)
+    if index.ndim != 1:
+        raise ShapeError(f"index is one row of integers, not of shape {index.shape}")
+    wanted = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
+    source = as_node(source)
+    if source.shape != wanted:
+        raise ShapeError(f"source has shape {source.shape}, x and index take {wanted}")
+    added = TakeBackward(axis, x.shape)(values_for(source, x, wanted), index)
+    return x + (added if alpha == 1 else added * alpha)

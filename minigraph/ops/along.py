@@ -1,0 +1,225 @@
+"""Ops whose integer operands choose elements in each row along an axis.
+
+Indices have the axes of the array; along `axis` each row has its own.  Negative ones count from the
+end.  A GraphError at the call if one is out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minigraph.arguments import Axis
+from minigraph.errors import DTypeError, ShapeError
+from minigraph.graph import Array, Node, Op, Operand, Shape, Spec, as_node, builder, can_cast, flat
+from minigraph.ops.comparison import where
+from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, widened
+from minigraph.ops.indexing import check_range
+from minigraph.ops.shape import broadcast_to, getitem, normalize_axis, pad
+
+
+def _check_indices(indices: Spec) -> None:
+    if kind(indices.dtype) not in "iu":
+        raise DTypeError(f"indices are integers, not {indices.dtype.name}")
+
+
+def _places(indices: Array, axis: int, size: int) -> tuple[Array, ...]:
+    """Return what indexes an array with `size` elements along `axis`, as NumPy takes it."""
+    check_range(indices, -size, size, "index")
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices.astype(np.int64)
+    return tuple(places)
+
+
+class TakeAlong(Op):
+    """For each row of x along `axis` its elements at the integers in that row of `indices`."""
+
+    axis: int
+
+    def infer(self, x: Spec, indices: Spec) -> Spec:
+        _check_indices(indices)
+        rest, others = (_without(s.shape, self.axis) for s in (x, indices))
+        if rest != others:
+            raise ShapeError(
+                f"x has shape {x.shape}, indices {indices.shape}; only axis {self.axis} differs"
+            )
+        return Spec(indices.shape, x.dtype)
+
+    def forward(self, x: Array, indices: Array) -> Array:
+        return x[_places(indices, self.axis, x.shape[self.axis])]
+
+    def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
+        return AddAlong(self.axis, x.shape[self.axis])(dy, indices), None
+
+
+class AddAlong(Op):
+    """Zeros, `size` of them along `axis`, with the elements of x added at the integers."""
+
+    axis: int
+    size: int
+
+    def infer(self, x: Spec, indices: Spec) -> Spec:
+        _check_indices(indices)
+        return Spec(_with(x.shape, self.axis, self.size), x.dtype)
+
+    def forward(self, x: Array, indices: Array) -> Array:
+        wide = widened(x)
+        y = np.zeros(_with(x.shape, self.axis, self.size), wide.dtype)
+        np.add.at(y, _places(indices, self.axis, self.size), wide)
+        return y.astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
+        return TakeAlong(self.axis)(dy, indices), None
+
+
+class LastAlong(Op):
+    """For each of `size` places along `axis` where the last index of it stands; -1 if none does."""
+
+    axis: int
+    size: int
+
+    def infer(self, indices: Spec) -> Spec:
+        _check_indices(indices)
+        return Spec(_with(indices.shape, self.axis, self.size), np.dtype(np.int64))
+
+    def forward(self, indices: Array) -> Array:
+        y = np.full(_with(indices.shape, self.axis, self.size), -1, np.int64)
+        places = _places(indices, self.axis, self.size)
+        np.maximum.at(y, places, np.indices(indices.shape, sparse=True)[self.axis])
+        return y
+
+    grad = flat
+
+
+class PutAlong(Op):
+    """x with the elements of v put at the integers along `axis`, one after the other."""
+
+    axis: int
+
+    def infer(self, x: Spec, indices: Spec, v: Spec) -> Spec:
+        _check_indices(indices)
+        return x
+
+    def forward(self, x: Array, indices: Array, v: Array) -> Array:
+        size = x.shape[self.axis]
+        last = LastAlong(self.axis, size).forward(indices)
+        put = v[_places(np.maximum(last, 0), self.axis, v.shape[self.axis])]
+        return np.where(last < 0, x, put)
+
+    def grad(self, dy: Node, y: Node, x: Node, indices: Node, v: Node) -> tuple[Node, None, Node]:
+        take = TakeAlong(self.axis)
+        number = np.arange(v.shape[self.axis]).reshape(-1, *(1,) * (v.ndim - self.axis - 1))
+        stays = take(LastAlong(self.axis, x.shape[self.axis])(indices), indices) == number
+        dx = self(dy, indices, broadcast_to(as_operand(0, dy.dtype), v.shape))
+        return dx, None, where(stays, take(dy, indices), 0)
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def _with(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def values_for(values: Any, x: Node, shape: Shape) -> Node:
+    """Return what is put into x: `values` broadcast to `shape`, in the dtype of x.
+
+    DTypeError where NumPy's "same_kind" rule forbids the cast.
+    """
+    if isinstance(values, bool | int | float):
+        return broadcast_to(as_operand(values, x.dtype), shape)
+    node = as_node(values)
+    if node.dtype != x.dtype and not can_cast(node.dtype, x.dtype):
+        raise DTypeError(f"values of {node.dtype.name} do not go into {x.dtype.name}")
+    if broadcast_shapes(node.shape, shape) != shape:
+        raise ShapeError(f"values of shape {node.shape} do not broadcast to {shape}")
+    return broadcast_to(as_operand(node, x.dtype), shape)
+
+
+@builder
+def take_along_axis(x: Operand, indices: Operand, axis: Axis = -1) -> Node:
+    """Return for each row of x along `axis` its elements at the integers in that row of `indices`.
+
+    Both have the same number of axes; the others are equally long.
+    """
+    x, indices = as_node(x), as_node(indices)
+    axis = normalize_axis(axis, x.ndim)
+    return TakeAlong(axis)(x, indices)
+
+
+@builder
+def gather(x: Operand, axis: Axis, index: Operand) -> Node:
+    """Return for each row along `axis` its elements at the integers in that row of `index`.
+
+    As `torch.gather`: index (of the result's shape) may be shorter than x along the other axes,
+    where it stands for the first elements.
+    """
+    x, index = as_node(x), as_node(index)
+    axis = normalize_axis(axis, x.ndim)
+    _check_fits(index, x, axis, "x")
+    return TakeAlong(axis)(_first(x, index.shape, axis), index)
+
+
+@builder
+def scatter(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
+    """Return x with the elements of `src` put along `axis` at the integers `index`.
+
+    As `torch.scatter`: index may be shorter than x and src, where it stands for the first elements;
+    src may be a number.  Of several for one place the last in the order of the rows stays, and has
+    the gradient.
+    """
+    x, axis, index, src = _scattered(x, axis, index, src)
+    if not index.size:
+        return x
+    put = PutAlong(axis)(_first(x, index.shape, axis), index, src)
+    if put.shape == x.shape:
+        return put
+    inside = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))
+    is_put = np.zeros(x.shape, bool)
+    is_put[inside] = True
+    return where(is_put, _grown(put, x.shape), x)
+
+
+@builder
+def scatter_add(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
+    """Return x with the elements of `src` added along `axis` at the integers `index`.
+
+    As `torch.scatter_add`: index may be shorter than x and src, where it stands for the first
+    elements; src may be a number.  The order of the sums is always the same.
+    """
+    x, axis, index, src = _scattered(x, axis, index, src)
+    return x + _grown(AddAlong(axis, x.shape[axis])(src, index), x.shape)
+
+
+def _scattered(x: Any, axis: int, index: Any, src: Any) -> tuple[Node, int, Node, Node]:
+    x, index = as_node(x), as_node(index)
+    axis = normalize_axis(axis, x.ndim)
+    _check_fits(index, x, axis, "x")
+    if isinstance(src, bool | int | float):
+        return x, axis, index, values_for(src, x, index.shape)
+    src = as_node(src)
+    _check_fits(index, src, None, "src")
+    return x, axis, index, values_for(_first(src, index.shape, None), x, index.shape)
+
+
+def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
+    """Raise ShapeError if index is longer than x along an axis other than `axis`."""
+    sizes = zip(index.shape, x.shape, strict=False)
+    longer = any(a != axis and n > m for a, (n, m) in enumerate(sizes))
+    if index.ndim != x.ndim or longer:
+        besides = "" if axis is None else f" but along axis {axis}"
+        raise ShapeError(f"index of shape {index.shape} exceeds {name} of {x.shape}{besides}")
+
+
+def _first(x: Node, shape: Sequence[int], axis: int | None) -> Node:
+    """Return the first elements of x, as many as `shape` has along each axis but `axis`."""
+    window = (slice(None) if a == axis else slice(n) for a, n in enumerate(shape))
+    return getitem(x, tuple(window))
+
+
+def _grown(x: Node, shape: Shape) -> Node:
+    """Return x with zeros behind its elements, in this shape."""
+    return pad(x, [(0, m - n) for n, m in zip(x.shape, shape, strict=True)])

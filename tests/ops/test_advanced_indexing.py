@@ -1,0 +1,145 @@
+"""Indexing with arrays of integers as in NumPy, and what torch does with such indices."""
+
+import numpy as np
+import pytest
+from samples import real
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import Graph
+
+CUBE = real(3, 4, 5, seed=1)
+AT = np.array([[0, -1], [2, 2]])
+INDICES = [
+    [0, 2],
+    [-1, -3, 1],
+    AT,
+    np.array(1),
+    [],
+    range(2),
+    (slice(None), [3, 0, 0]),
+    (..., [1, 2]),
+    ([0, 2], [1, 3]),
+    ([[0], [2]], [1, 3]),
+    (AT, AT, AT),
+    (slice(None), [1, 3], AT),
+    ([0, 1], slice(None), [2, 3]),
+    ([0, 1], None, [2, 3]),
+    (slice(None), [1, 0], ..., [1, 0]),
+    (0, slice(None), [1, 2]),
+    (slice(None, None, -1), 1, [1, 2]),
+    (None, [1, 2], slice(1, 3)),
+    ([2], [1], [0]),
+    ([0, 1], ..., None),
+    (np.array([], int), slice(0, 2)),
+    (np.array([1, 2], np.uint8), 3),
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_indexing_is_numpys(index):
+    x = mg.input("x", CUBE.shape, "float64")
+    y = x[index]
+    (dx,) = mg.grad(ops.sum(y * y), [x])
+    got, gradient = Graph((x,), (y, dx))(CUBE)
+    np.testing.assert_array_equal(got, CUBE[index], strict=True)
+    wanted = np.zeros_like(CUBE)
+    np.add.at(wanted, index, 2 * CUBE[index])
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-14)
+
+
+def test_expressions_are_indices():
+    x, i = mg.input("x", CUBE.shape, "float64"), mg.input("i", AT.shape, "int32")
+    outputs = (x[i], x[:, i, 0], x[i, i + 1], x[0, i])
+    got = Graph((x, i), outputs)(CUBE, AT.astype("int32"))
+    wanted = (CUBE[AT], CUBE[:, AT, 0], CUBE[AT, AT + 1], CUBE[0, AT])
+    for ours, theirs in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@pytest.mark.parametrize("bad", [3, -4])
+def test_an_index_out_of_range_is_an_error_at_the_call(bad):
+    x, i = mg.input("x", CUBE.shape), mg.input("i", (2,), "int64")
+    function = mg.comp_graph("cpu").compile([x, i], x[i, i])
+    with pytest.raises(mg.GraphError, match=rf"index {bad} at \(1,\) is not in -3 \.\.\. 2"):
+        function(CUBE.astype("float32"), np.array([0, bad]))
+
+
+def test_a_mask_is_refused_with_what_to_use():
+    x = mg.input("x", (3,))
+    for mask in (x > 0, [True, False, True], np.ones(3, bool)):
+        with pytest.raises(mg.GraphError, match=r"mask of bool .* use where"):
+            x[mask]
+
+
+# ---------------------------------------------------------------- updates
+
+ROWS = np.array([[0, 3, 1], [3, 3, 0]])
+X, SRC = real(3, 4, seed=2), real(2, 5, seed=3)
+
+# Each as a function of minigraph.ops or torch, of x, of SRC and of what makes a tensor of indices.
+UPDATES = {
+    "gather": lambda f, x, v, at: f.gather(x, 1, at(ROWS)) * v[:, :3],
+    "scatter": lambda f, x, v, at: f.scatter(x, 1, at(ROWS[:, ::2]), v[:, :2]),
+    "scatter-whole": lambda f, x, v, at: f.scatter(x[:2], 1, at(ROWS[:, ::2]), v[:, :2]),
+    "scatter-number": lambda f, x, v, at: f.scatter(x, 1, at(ROWS), 2.5),
+    "scatter-empty": lambda f, x, v, at: f.scatter(x, 1, at(ROWS[:, :0]), v[:, :0]),
+    "scatter-0": lambda f, x, v, at: f.scatter(x, 0, at([[2, 0, 0, 1]]), v[:1, :4]),
+    "scatter_add": lambda f, x, v, at: f.scatter_add(x, 1, at(ROWS), v[:, 2:]),
+    "scatter_add-0": lambda f, x, v, at: f.scatter_add(x, 0, at(ROWS % 3), v[:, 2:]),
+    "index_add": lambda f, x, v, at: f.index_add(x, 1, at(ROWS[0]), v[[0, 1, 0], :3], alpha=-2),
+    "index_put": lambda f, x, v, at: f.index_put(x, (at([0, 2]),), v[:, :4]),
+    "index_put-pairs": lambda f, x, v, at: f.index_put(x, (at([[0], [2]]), at([1, 3])), v[:, :2]),
+    "index_put-add": lambda f, x, v, at: f.index_put(x, (at([2, 2]),), v[:, :4], True),
+    "index_put-add-pairs": lambda f, x, v, at: f.index_put(
+        x, (at([0, 0]), at([1, 1])), v[:, 0], True
+    ),
+    "sum of taken": lambda f, x, v, at: (x[:, at(ROWS)] ** 2 * v[0, :3]).sum(),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_values_and_gradients_are_torchs(name):
+    torch = pytest.importorskip("torch")
+    given = [torch.tensor(value, requires_grad=True) for value in (X, SRC)]
+    want = UPDATES[name](torch, *given, torch.tensor)
+    (want * want).sum().backward()
+    inputs = mg.input("x", X.shape, "float64"), mg.input("v", SRC.shape, "float64")
+    y = UPDATES[name](ops, *inputs, np.asarray)
+    got, *gradients = Graph(inputs, (y, *mg.grad(ops.sum(y * y), inputs)))(X, SRC)
+    np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-14)
+    for ours, theirs in zip(gradients, given, strict=True):
+        wanted = 0 * ours if theirs.grad is None else theirs.grad.numpy()
+        np.testing.assert_allclose(ours, wanted, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("put", ["scatter", "index_put"])
+def test_the_last_of_several_stays_and_has_the_gradient(put):
+    x, v = mg.input("x", (4,), "float64"), mg.input("v", (3,), "float64")
+    at = np.array([2, 0, -2])
+    y = ops.scatter(x, 0, at, v) if put == "scatter" else ops.index_put(x, (at,), v)
+    outputs = (y, *mg.grad(ops.sum(y * y), [x, v]))
+    got, dx, dv = Graph((x, v), outputs)(np.array([1.0, 2, 3, 4]), np.array([5.0, 6, 7]))
+    np.testing.assert_array_equal(got, [6, 2, 7, 4])
+    np.testing.assert_array_equal(dx, [0, 4, 0, 8])
+    np.testing.assert_array_equal(dv, [0, 12, 14])
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_native_kernels_compute_them_at_every_level(level):
+    x, v = mg.input("x", X.shape), mg.input("v", SRC.shape)
+    outputs = [update(ops, x, v, np.asarray) for update in UPDATES.values()]
+    outputs += mg.grad(sum(ops.sum(y * y) for y in outputs), [x, v])
+    options = {"graph_opt_level": level, "autotune": "off"}
+    function = mg.comp_graph("cpu", options).compile([x, v], outputs)
+    assert not function.report().numpy
+    values = X.astype("float32"), SRC.astype("float32")
+    wanted = Graph((x, v), tuple(outputs))(*values)
+    for got, want in zip(function(*values), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_values_take_the_dtype_of_the_array_where_that_loses_no_kind():
+    x, n = mg.input("x", (3,)), mg.input("n", (3,), "int32")
+    assert ops.index_put(x, ([0],), np.ones(1)).dtype == np.float32
+    assert ops.scatter(n, 0, [1], 7).dtype == np.int32
