@@ -56,6 +56,8 @@ class Kind:
 
 def shown(value: Any) -> str:
     """Return a value in one short line, whatever it is."""
+    if inspect.ismethod(value):
+        return f"the method {value.__name__}, which is not called"
     try:
         text = " ".join(repr(value).split())
     except Exception:  # of a class that we do not know; and an int may have too many digits

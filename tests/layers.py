@@ -6,7 +6,7 @@ imports with this order; the table of parts in docs/architecture.md is made from
 
 LAYERS = {
     "minigraph": [
-        ["errors", "forks", "records", "regular_file", "signals", "version"],
+        ["errors", "forks", "habits", "records", "regular_file", "signals", "version"],
         ["arguments"],
         ["options"],
         ["graph"],

@@ -14,6 +14,7 @@ from minigraph.autotune.policy import Policy
 from minigraph.devices.cpu import CpuBackend
 from minigraph.devices.reference import ReferenceBackend
 from minigraph.errors import DeviceError
+from minigraph.habits import OF_DEVICES
 from minigraph.program import Backend
 
 
@@ -26,8 +27,11 @@ def check_device(device: str) -> str:
         except DeviceError as error:
             raise DeviceError(f"device {device!r} cannot be opened: {error}") from None
     elif not isinstance(device, str) or device not in ("cpu", "reference"):
+        instead = OF_DEVICES.get(str(device).lower().partition(":")[0])
         raise DeviceError(
-            f'there is no device {shown(device)}; use "cpu", "cuda", "cuda:1" or "reference"'
+            f"there is no device {shown(device)}"
+            + f" ({instead})" * bool(instead)
+            + '; use "cpu", "cuda", "cuda:1" or "reference"'
         )
     return device
 

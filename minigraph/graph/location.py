@@ -25,6 +25,7 @@ class Scope(threading.local):
     source: Location | None = None  # of new nodes, if they are not the user's: gradients, passes
     turn: int | None = None  # of new nodes, while a pass replaces another node by them
     layers: tuple[str, ...] = ()
+    called: bool = False  # inside a call of a module
 
 
 scope = Scope()
@@ -67,4 +68,4 @@ def source(place: Location) -> Within:
 
 def layer(name: str) -> Within:
     """Append `name` to the layer path of nodes made inside; an empty name adds nothing."""
-    return Within(layers=(*scope.layers, name) if name else scope.layers)
+    return Within(layers=(*scope.layers, name) if name else scope.layers, called=True)

@@ -18,6 +18,7 @@ from minigraph.errors import DTypeError, GraphError
 from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Within, here, scope
 from minigraph.graph.spec import Shape, Spec
+from minigraph.habits import OF_EXPRESSIONS, missing
 
 
 def in_place_of(node: Node) -> Within:
@@ -176,32 +177,6 @@ def _reduction(name: str) -> Callable[..., Node]:
 
 
 _count = itertools.count()
-
-# What people try on an expression who know arrays that have values at once, and what serves here.
-INSTEAD = {
-    **dict.fromkeys(
-        ("item", "numpy", "tolist"),
-        "an expression has no value before a call; "
-        "compile it, mg.comp_graph().compile(inputs, outputs), and call that",
-    ),
-    **dict.fromkeys(
-        ("backward", "grad", "requires_grad", "requires_grad_"),
-        "mg.grad(loss, [...]) gives gradients as expressions, and optim's minimize(loss) updates",
-    ),
-    **dict.fromkeys(
-        ("to", "cuda", "cpu", "device"),
-        'functions are compiled for a device, mg.comp_graph(device="cuda"); '
-        "x.astype(dtype) converts elements",
-    ),
-    **dict.fromkeys(
-        ("float", "double", "half", "bfloat16", "int", "long", "bool"),
-        'x.astype("float32") converts elements, and so for other dtypes',
-    ),
-    "contiguous": "expressions have no layout in memory; leave it out",
-    "clone": "expressions never change; leave it out",
-    "dim": "x.ndim is the number of axes",
-    "numel": "x.size is the number of elements",
-}
 
 
 class Changes(NamedTuple):
@@ -367,13 +342,10 @@ class Node:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            instead = INSTEAD.get(name)
-            if instead is None:
-                raise AttributeError(f"an expression has no attribute {name!r}")
-            raise AttributeError(f"an expression has no {name}: {instead}")
+            raise missing("an expression", name, OF_EXPRESSIONS, self)
 
     def __float__(self) -> float:
-        raise GraphError(f"{self!r} is no number: {INSTEAD['item']}")
+        raise GraphError(f"{self!r} is no number: {OF_EXPRESSIONS['item']}")
 
     __int__ = __complex__ = __float__
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from minigraph.arguments import Name, checked
 from minigraph.errors import GraphError, located, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here
-from minigraph.graph.location import layer
+from minigraph.graph.location import layer, scope
+from minigraph.habits import OF_MODULES, missing
 from minigraph.serialization import Incompatible, restore
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ class Module:
         before = [(module, module._calls) for module in self.modules()]
         for name, value in list(vars(self).items()):  # filled after it was assigned
             self._warn_of_hidden(name, value)
+        if not scope.called:
+            self._warn_of_arrays([*args, *kwargs.values()])
         new_graph = self._asked > self._calls.last
         self._calls = _Calls(next(_clock), {} if new_graph else self._calls.updates)
         start = self._calls.updates
@@ -104,6 +107,11 @@ class Module:
         super().__setattr__(name, value)
         self._warn_of_hidden(name, value)
 
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(type(self).__name__, name, OF_MODULES, self)
+
     def _path_of(self, name: str) -> str:
         """Return the path of a part, from the nearest module that is called: its attribute."""
         return name
@@ -130,6 +138,16 @@ class Module:
             f"{type(self).__name__}.{name} is a {container} of {kind}, which are not registered: "
             f"they are not trained, saved, or switched to evaluation; {instead} {here()}"
         )
+
+    def _warn_of_arrays(self, args: list[Any]) -> None:
+        """Warn, once for each line, if arrays are given where expressions are meant."""
+        given = ["float" in str(getattr(x, "dtype", "")) for x in args]
+        if any(given) and not any(isinstance(x, Node) for x in args):
+            warn_once(
+                f"{type(self).__name__} was called with arrays only, so its result is an "
+                'expression without inputs, not an array: x = mg.input("x", shape), and '
+                f"mg.comp_graph().compile([x], module(x)) gives a function of arrays {here()}"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_depth()

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from minigraph.arguments import NUMBER, Kind, checked
 from minigraph.autodiff import grad
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, DType, Expression, Graph, Node, Parameter, as_node
+from minigraph.habits import OF_OPTIMIZERS, missing
 from minigraph.ops import astype, clip, minimum, sqrt, square
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.serialization import restore
@@ -26,6 +27,8 @@ Updates = dict[Parameter, Node]
 
 
 def _several(value: Any) -> list[Any]:
+    if hasattr(value, "parameters"):
+        raise GraphError(f"{type(value).__name__} is a module; give what its parameters() returns")
     if isinstance(value, Node | Mapping):
         raise TypeError
     return list(value)
@@ -97,6 +100,11 @@ class Optimizer(ABC, Generic[OptionsT]):
         self.groups = _groups(type(self).__name__, list(parameters), within("lr", lr), options)
         self.parameters = [p for group in self.groups for p in group.parameters]
         self._lr = self._make("lr", np.float64(lr))
+
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(type(self).__name__, name, OF_OPTIMIZERS, self)
 
     @property
     def lr(self) -> float:

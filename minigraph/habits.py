@@ -1,0 +1,67 @@
+"""What people try who know PyTorch, and what serves here: for errors that say it in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+COMPILED_FOR = 'functions are compiled for a device, mg.comp_graph(device="cuda")'
+MINIMIZE = "minimize(loss) of an optimizer gives updates, which `compile` takes"
+
+OF_EXPRESSIONS = {
+    **dict.fromkeys(
+        ("item", "numpy", "tolist"),
+        "an expression has no value before a call; "
+        "compile it, mg.comp_graph().compile(inputs, outputs), and call that",
+    ),
+    **dict.fromkeys(
+        ("backward", "grad", "requires_grad", "requires_grad_"),
+        "mg.grad(loss, [...]) gives gradients as expressions, and optim's minimize(loss) updates",
+    ),
+    **dict.fromkeys(
+        ("to", "cuda", "cpu", "device"),
+        f"{COMPILED_FOR}; x.astype(dtype) converts elements",
+    ),
+    **dict.fromkeys(
+        ("float", "double", "half", "bfloat16", "int", "long", "bool"),
+        'x.astype("float32") converts elements, and so for other dtypes',
+    ),
+    "contiguous": "expressions have no layout in memory; leave it out",
+    "clone": "expressions never change; leave it out",
+    "data": "p.numpy() gives the value of a parameter, and p.assign(value) sets it",
+    "dim": "x.ndim is the number of axes",
+    "numel": "x.size is the number of elements",
+}
+
+OF_MODULES = {
+    **dict.fromkeys(
+        ("to", "cuda", "cpu"), f"{COMPILED_FOR}; parameters go where the functions run"
+    ),
+    **dict.fromkeys(
+        ("float", "double", "half", "bfloat16"),
+        'layers are made in a dtype, nn.Linear(4, 2, dtype="float64")',
+    ),
+    **dict.fromkeys(
+        ("add_module", "register_module", "register_parameter"),
+        "attributes register themselves; setattr(module, name, part)",
+    ),
+    "zero_grad": f"gradients are expressions, so there is nothing to clear; {MINIMIZE}",
+}
+
+OF_OPTIMIZERS = {
+    "step": f"{MINIMIZE}: each call of the compiled function is a step",
+    "zero_grad": f"gradients are expressions, so there is nothing to clear; {MINIMIZE}",
+    "param_groups": "optimizer.lr is the learning rate, which takes effect at the next call",
+}
+
+OF_DEVICES = {
+    "gpu": 'an NVIDIA GPU is "cuda"',
+    "mps": "Apple's GPUs are not supported",
+    "xpu": "Intel's GPUs are not supported",
+}
+
+
+def missing(what: str, name: str, habits: Mapping[str, str], owner: object) -> AttributeError:
+    """Return the error for an attribute that `what` has not, with what serves instead."""
+    instead = habits.get(name)
+    text = f"{what} has no {name}: {instead}" if instead else f"{what} has no attribute {name!r}"
+    return AttributeError(text, name=name, obj=owner)
