@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import operator
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from minigraph.function import cache_file, fingerprint
 from minigraph.function.function import Compiled, Function
 from minigraph.function.left_out import warn_of_left_out
 from minigraph.function.verify import VerifiedFunction
-from minigraph.graph import Graph, Input, Node, Parameter, as_node, can_cast, here
+from minigraph.graph import Array, Graph, Input, Node, Parameter, as_node, can_cast, here
 from minigraph.ops.elementwise import astype
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
@@ -41,13 +42,13 @@ def _inputs(value: Any) -> list[Any]:
 
 
 def _outputs(value: Any) -> Any:
-    return value if isinstance(value, Node) else list(value)
+    return value if isinstance(value, Node | Mapping) else list(value)
 
 
 DEVICE = Kind("the name of a device", check_device, DeviceError)
 OPTIONS = Kind("a mapping of names to values", _mapping)
 INPUTS = Kind("a sequence of what mg.input made", _inputs)
-OUTPUTS = Kind("an expression or a sequence of them", _outputs)
+OUTPUTS = Kind("an expression, or a sequence or dict of them", _outputs)
 UPDATES = Kind("a mapping of parameters to new values", _mapping)
 
 
@@ -88,7 +89,7 @@ class CompGraph:
     def compile(
         self,
         inputs: Annotated[Sequence[Node], INPUTS] = (),
-        outputs: Annotated[Node | Sequence[Node], OUTPUTS] = (),
+        outputs: Annotated[Node | Sequence[Node] | Mapping[Any, Node], OUTPUTS] = (),
         updates: Annotated[Mapping[Parameter, Any], UPDATES] | None = None,
         *,
         optimize: bool | None = None,
@@ -97,7 +98,8 @@ class CompGraph:
         """Return the function of `inputs` that computes `outputs` and then applies `updates`.
 
         inputs     made by `mg.input`; the function takes their values in this order or by name
-        outputs    expressions, or one expression, for which the function returns one array
+        outputs    expressions, or one expression, for which the function returns one array, or a
+                   dict of them, for which it returns a dict of arrays
         updates    for parameters their new values: computed, as the outputs are, from the values
                    that all parameters had when the call began.  A step that trains a BatchNorm
                    layer without `net.updates()` gives a warning
@@ -116,8 +118,8 @@ class CompGraph:
         elif optimize and values["autotune"] == "off":
             values["autotune"] = "tune"
         seconds: dict[str, float] = {}
-        single = isinstance(outputs, Node)
-        results = [outputs] if isinstance(outputs, Node) else list(map(_expression, outputs))
+        wanted, returned = _results(outputs)
+        results = list(map(_expression, wanted))
         with timed(seconds, "build"):
             check_inputs(inputs)
             new = {p: _new_value(p, value) for p, value in (updates or {}).items()}
@@ -125,7 +127,7 @@ class CompGraph:
             graph.check()
             warn_of_left_out(graph, new)
             graph = number_streams(graph)
-        task = CompileTask(graph, list(inputs), len(results), single, list(new))
+        task = CompileTask(graph, list(inputs), len(results), returned, list(new))
         backend = open_backend(self.device, values, optimize is not False)
 
         @functools.cache
@@ -193,7 +195,7 @@ class CompGraph:
 
         compiled = Compiled(
             inputs=task.inputs,
-            single=task.single,
+            returned=task.returned,
             reads=task.graph.parameters,
             changes=task.updates,
             backend=backend,
@@ -207,7 +209,8 @@ class CompGraph:
         if level >= 0:
             return Function(compiled)
         plain = {**values, **AS_WRITTEN}
-        written = self._function(replace(task, single=False), backend, plain, environment, {}, {})
+        plainly = replace(task, returned=_as_they_are)
+        written = self._function(plainly, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
 
@@ -216,14 +219,14 @@ class CompGraph:
 class CompileTask:
     """What a function is to compute: the outputs of `graph`.
 
-    results  how many of the outputs the caller gets; the rest are new values of `updates`
-    single   whether the caller gets an array, not a list of one
+    results   how many of the outputs the caller gets; the rest are new values of `updates`
+    returned  makes what the caller gets of a list of these results
     """
 
     graph: Graph
     inputs: list[Node]
     results: int
-    single: bool
+    returned: Callable[[list[Array]], Any]
     updates: list[Parameter]
 
 
@@ -286,6 +289,20 @@ def check_inputs(inputs: Sequence[Node]) -> None:
         if x.name in names:
             raise GraphError(f"compile: two inputs are called {x.name!r} {here()}")
         names.add(x.name)
+
+
+def _results(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
+    """Return the outputs in a row, and what makes of their values what the caller gets."""
+    if isinstance(outputs, Node):
+        return [outputs], operator.itemgetter(0)
+    if isinstance(outputs, Mapping):
+        names = list(outputs)
+        return outputs.values(), lambda values: dict(zip(names, values, strict=True))
+    return outputs, _as_they_are
+
+
+def _as_they_are(values: list[Array]) -> list[Array]:
+    return values
 
 
 def _expression(value: Any) -> Node:

@@ -46,6 +46,7 @@ from minigraph.program.choices import Choices
 class Compiled:
     """What a function is made of.
 
+    returned     makes what a call returns of the list of results
     reads        the parameters that it uses
     changes      those that it updates
     environment  returns what its fingerprint covers, and the fingerprint, in words
@@ -55,7 +56,7 @@ class Compiled:
     """
 
     inputs: list[Node]
-    single: bool
+    returned: Callable[[list[Array]], Any]
     reads: Sequence[Parameter]
     changes: Sequence[Parameter]
     backend: Backend
@@ -126,7 +127,7 @@ class Function:
             return results
 
         results = self._alone(work)
-        return results[0] if self._compiled.single else results
+        return self._compiled.returned(results)
 
     def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
         """Run once like a call, one kernel at a time, and return how long each took."""

@@ -55,6 +55,25 @@ def test_one_expression_gives_an_array_and_a_list_gives_a_list(cg):
     np.testing.assert_array_equal(several, [single])
 
 
+@pytest.mark.parametrize("level", [0, 3, -3])
+def test_a_dict_of_expressions_gives_a_dict_of_arrays(device, level):
+    x = mg.input("x", (3,))
+    w = mg.Parameter(np.zeros(3, "float32"))
+    outputs = {"loss": (x * w).sum(), "next": x + 1, 7: 2.0}
+    cg = mg.comp_graph(device, options={"graph_opt_level": level})
+    step = cg.compile([x], outputs, {w: w + 1})
+    outputs.clear()  # what the function returns was said when it was compiled
+    for call in range(2):
+        found = step(np.ones(3))
+        assert list(found) == ["loss", "next", 7]
+        assert found["loss"] == 3 * call
+        np.testing.assert_array_equal(found["next"], [2, 2, 2])
+        assert found[7] == 2
+    assert cg.compile([x], {})(np.ones(3)) == {}
+    with pytest.raises(mg.GraphError, match="compile: "):
+        cg.compile([x], {"loss": "no expression"})
+
+
 def test_outputs_may_come_from_any_iterable(cg):
     x = mg.input("x", (3,))
     results = cg.compile((x,), (x + i for i in range(3)))(np.zeros(3))
