@@ -32,6 +32,8 @@ from minigraph.optim import Optimizer
 from minigraph.records import Record, decode, encode
 
 DATA = "digits, cifar10:DIR, folder:DIR, synthetic"
+BEST = ".best.safetensors"  # the end of a file's name
+MUCH = 0.1  # of an epoch, spent waiting for data
 
 # ---------------------------------------------------------------- command line
 
@@ -76,6 +78,10 @@ def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
     add("--workers", type=int, default=2, metavar="N", help="that load images (default: 2)")
     add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
     add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
+    best = f"CHECKPOINT{BEST}, else MODEL{BEST}"
+    add(
+        "--best", metavar="FILE", help=f"write the best weights there, '' nowhere (default: {best})"
+    )
     return made
 
 
@@ -157,12 +163,20 @@ class About(Record, frozen=True, rename={"batch_size": "batch size"}):
     seed: int
 
 
+class Best(Record, frozen=True):
+    """Which epoch, counted from 1, had the highest accuracy on the test set; none is 0."""
+
+    epoch: Count = 0
+    accuracy: Annotated[float, Meta(ge=0, le=1)] = 0.0
+
+
 class Position(Record, frozen=True):
     """What a checkpoint says besides the arrays: the run, how far it got, its learning rate."""
 
     about: About
     at: Progress
     lr: Annotated[float, Meta(ge=0)]
+    best: Best = Best()
 
 
 POSITION = Decoder(Position)
@@ -180,7 +194,7 @@ class Training:
         args: argparse.Namespace,
     ) -> None:
         self.net, self.optimizer, self.recipe = net, optimizer, recipe
-        self.progress, self.lr = Progress(), recipe.lr
+        self.progress, self.best, self.lr = Progress(), Best(), recipe.lr
         train_set, test_set = sets
         size = recipe.batch_size
         # A compiled function has fixed shapes, so images that fill no batch are left out.  They
@@ -207,6 +221,20 @@ class Training:
         text += f"{batches} batches of {size} an epoch"
         rest = len(self.train_batches.dataset) - batches * size
         return text + f"; {rest} images, others each epoch, fill no batch" * bool(rest)
+
+    def describe_waiting(self) -> str:
+        """Return how much of the last epoch's time the network waited for data."""
+        share = self.train_batches.waiting
+        advice = "; more --workers may help" if share > MUCH else ""
+        return f"waited for data in {share:.0%} of the last epoch's time{advice}"
+
+    def describe_best(self, path: str) -> str:
+        """Return which epoch was the best, and where its weights are, if they were written there.
+
+        A resumed training may have the best epoch of one that wrote elsewhere.
+        """
+        text = f"best test accuracy {self.best.accuracy:.2%}, after epoch {self.best.epoch}"
+        return f"{text}: {path}" if path and os.path.exists(path) else text
 
     def compile(self, cg: Any) -> None:
         """Make the functions: one trains on a batch, one tests on it.
@@ -248,7 +276,11 @@ class Training:
                         f"the loss is {float(loss)} in epoch {at.epoch + 1}, batch {at.batch}; "
                         f"try a learning rate below {self.optimizer.lr:g} (--lr)"
                     )
-                bar.set_postfix_str(f"loss {self.loss:.4f}, accuracy {self.accuracy:.2%}", False)
+                bar.set_postfix_str(
+                    f"loss {self.loss:.4f}, accuracy {self.accuracy:.2%}, "
+                    f"waiting for data {self.train_batches.waiting:.0%}",
+                    refresh=False,
+                )
                 bar.update(size)
                 check()
 
@@ -273,9 +305,17 @@ class Training:
             check()
         return right / len(self.test_batches.dataset)
 
+    def keep_best(self, accuracy: float, path: str) -> None:
+        """Note the test accuracy of an epoch, and write the weights if it is the highest so far."""
+        epoch = self.progress.epoch + 1
+        if not self.best.epoch or accuracy > self.best.accuracy:
+            self.best = Best(epoch, accuracy)
+            if path:
+                mg.save(path, self.net)
+
     def save(self, path: str) -> None:
         """Write all that a resumed training needs: the weights, the optimizer, the position."""
-        text = encode(Position(self.about, self.progress, self.lr))
+        text = encode(Position(self.about, self.progress, self.lr, self.best))
         arrays = {"training": np.frombuffer(text.encode(), np.uint8)}
         for part in (self.net, self.optimizer):
             start = _prefix(part)
@@ -299,7 +339,7 @@ class Training:
             start = _prefix(part)
             names = [name for name in arrays if name.startswith(start)]
             part.load_state_dict({name.removeprefix(start): arrays[name] for name in names})
-        self.progress = at
+        self.progress, self.best = at, saved.best
         self.lr = saved.lr if lr is None else lr
 
     def _saved(self, path: str, arrays: Mapping[str, Array]) -> Position:
@@ -330,14 +370,21 @@ def fit(
     recipe: Recipe,
     args: argparse.Namespace,
 ) -> None:
-    """Train and test a network, print how it goes, and keep a checkpoint if one is asked for."""
+    """Train and test a network, and print how it goes.
+
+    Keep the weights of the epoch with the highest test accuracy, and a checkpoint if one is asked
+    for.
+    """
     options = {"seed": args.seed, "graph_opt_level": args.opt_level, "num_threads": args.threads}
     given = {name: value for name, value in options.items() if value is not None}
     cg = mg.comp_graph(args.device, given)
     if recipe.epochs < 1:
         raise GraphError(f"--epochs is {recipe.epochs}; it takes an integer >= 1")
-    if args.checkpoint:
-        _check_writable(args.checkpoint)
+    stem = args.checkpoint or args.resume or args.model
+    best = f"{stem}{BEST}" if args.best is None else args.best
+    for option, path in (("--checkpoint", args.checkpoint), ("--best", best)):
+        if path:
+            _check_writable(option, path)
     training = Training(net, optimizer, sets, recipe, args)
     if args.resume:
         training.resume(args.resume, args.lr)
@@ -352,6 +399,7 @@ def fit(
                 if args.checkpoint:
                     training.save(args.checkpoint)
                 accuracy = training.test(check)
+                training.keep_best(accuracy, best)
                 print(
                     f"epoch {epoch + 1}/{recipe.epochs}: loss {training.loss:#.6g}, "
                     f"accuracy {training.accuracy:.2%}, test accuracy {accuracy:.2%}",
@@ -363,8 +411,13 @@ def fit(
             if args.checkpoint:
                 training.save(args.checkpoint)
                 advice = f"--resume {args.checkpoint} goes on from there"
+            if training.best.epoch:
+                print(training.describe_best(best))
             print(f"stopped in epoch {at.epoch + 1} after batch {at.batch}; {advice}", flush=True)
             raise
+    if training.train_batches.waiting:  # else the last epoch was trained before
+        print(training.describe_waiting())
+    print(training.describe_best(best))
     print(f"loss {training.loss:#.6g}\ntest accuracy {accuracy:.2%}", flush=True)
 
 
@@ -396,8 +449,8 @@ def _prefix(part: nn.Module | Optimizer[Any]) -> str:
     return "net." if isinstance(part, nn.Module) else "optimizer."
 
 
-def _check_writable(path: str) -> None:
+def _check_writable(option: str, path: str) -> None:
     """Raise now what would otherwise stop the training after its first epoch."""
     folder = Path(os.path.realpath(path)).parent
     if Path(path).is_dir() or not os.access(folder, os.W_OK):
-        raise GraphError(f"--checkpoint {path}: {folder} must exist and a file be writable there")
+        raise GraphError(f"{option} {path}: {folder} must exist and a file be writable there")

@@ -108,7 +108,7 @@ def test_from_the_same_weights_the_losses_follow_pytorchs(make, make_torch, lr):
 
 def begin(example, *args):
     """Start an example.  One thread: on a busy machine several wait longer than they compute."""
-    return start(EXAMPLES / example / "train.py", "--threads", 1, *args)
+    return start(EXAMPLES / example / "train.py", "--threads", 1, "--best", "", *args)
 
 
 def output(example, *args):
@@ -171,7 +171,7 @@ def test_bad_arguments_get_one_line_and_exit_code_2(example, args):
     assert re.fullmatch(f"error: .*{args[-1]}.*\n", errors), errors
 
 
-OPTIONS = "data opt-level device batch-size epochs lr seed checkpoint resume"
+OPTIONS = "data opt-level device batch-size epochs lr seed checkpoint resume best"
 
 
 @pytest.mark.parametrize("example", ["alexnet", "resnet"])

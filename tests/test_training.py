@@ -123,11 +123,14 @@ def run(folder, *args):
     return ended.value.code, out.getvalue(), err.getvalue()
 
 
+WAITED = r"waited for data in \d+% of the last epoch's time(; more --workers may help)?"
+
+
 def trained(folder, *args):
-    """Return the lines that a run on synthetic data prints."""
+    """Return the lines that a run on synthetic data prints, but for the one that always differs."""
     code, out, err = run(folder, "--data", "synthetic", *args)
     assert code == 0, err
-    return out.splitlines()
+    return [line for line in out.splitlines() if not re.fullmatch(WAITED, line)]
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +140,15 @@ def uninterrupted(tmp_path_factory):
     return trained(folder, "--checkpoint", "whole"), mg.load(folder / "whole")
 
 
+BEST = r"best test accuracy \d+\.\d\d%, after epoch [123](: \w+\.best\.safetensors)?"
+
+
 def assert_same_end(resumed, whole):
     """What was trained after a pause is to the last bit what was trained without one."""
     (lines, state), (whole_lines, whole_state) = resumed, whole
-    assert lines[-3:] == whole_lines[-3:]
+    assert re.fullmatch(BEST, lines[-3])
+    assert lines[-4].startswith("epoch ") and lines[-4] == whole_lines[-4]
+    assert lines[-2:] == whole_lines[-2:]
     assert state.keys() == whole_state.keys()
     for name, array in state.items():
         np.testing.assert_array_equal(array, whole_state[name], name)
@@ -158,15 +166,33 @@ def test_each_epoch_and_at_the_end_loss_and_accuracy_are_printed(uninterrupted):
     for epoch, line in enumerate(lines[2:5], start=1):
         pattern = rf"epoch {epoch}/3: loss {number}, accuracy {share}, test accuracy {share}"
         assert re.fullmatch(pattern, line)
-    assert re.fullmatch(f"loss {number}", lines[5])
-    assert re.fullmatch(f"test accuracy {share}", lines[6])
-    assert lines[4].endswith(f"test accuracy {lines[6].split()[-1]}")
-    assert len(lines) == 7
+    assert re.fullmatch(BEST, lines[5])
+    assert re.fullmatch(f"loss {number}", lines[6])
+    assert re.fullmatch(f"test accuracy {share}", lines[7])
+    assert lines[4].endswith(f"test accuracy {lines[7].split()[-1]}")
+    assert len(lines) == 8
 
 
-def test_the_bar_shows_speed_loss_and_accuracy(tmp_path):
+def test_at_the_end_the_share_of_time_spent_waiting_for_data_is_printed(tmp_path):
+    _, out, _ = run(tmp_path, "--data", "synthetic", "--epochs", 1)
+    assert re.fullmatch(WAITED, out.splitlines()[-4])
+    # In the second run the epoch is done: nothing waits.
+    run(tmp_path, "--data", "synthetic", "--epochs", 1, "--checkpoint", "part")
+    _, out, _ = run(tmp_path, "--data", "synthetic", "--epochs", 1, "--resume", "part")
+    assert "waited" not in out
+
+
+@pytest.mark.parametrize(("share", "advice"), [(0.1, False), (0.11, True)])
+def test_who_waits_much_for_data_is_told_what_may_help(share, advice):
+    made, _ = small_training()
+    made.train_batches.waiting = share
+    assert ("--workers" in made.describe_waiting()) == advice
+
+
+def test_the_bar_shows_speed_loss_accuracy_and_the_time_spent_waiting(tmp_path):
     _, _, shown = run(tmp_path, "--data", "synthetic", "--epochs", 1)
-    assert re.search(r"epoch 1/1: .*1000/1000 .* images/s, loss \d\.\d+, accuracy \d+\.\d+%", shown)
+    pattern = r"images/s, loss \d\.\d+, accuracy \d+\.\d+%, waiting for data \d+%"
+    assert re.search(rf"epoch 1/1: .*1000/1000 .* {pattern}", shown)
 
 
 def test_another_seed_trains_another_network(tmp_path, uninterrupted):
@@ -273,6 +299,51 @@ def test_a_loss_that_is_no_number_stops_the_training():
         made.train_epoch(lambda: None)
 
 
+# ---------------------------------------------------------------- the best weights
+
+
+def test_the_best_weights_are_kept_where_the_last_lines_say(tmp_path):
+    lines = trained(tmp_path, "--epochs", 1)
+    assert os.listdir(tmp_path) == ["net.best.safetensors"]
+    assert lines[-3].endswith("after epoch 1: net.best.safetensors")
+    whole = trained(tmp_path, "--checkpoint", "whole")
+    file = re.fullmatch(BEST, whole[-3])[1].removeprefix(": ")
+    assert file == "whole.best.safetensors"
+    number = int(whole[-3].partition("epoch ")[2][0])
+    rates = [float(line.split()[-1].rstrip("%")) for line in whole[2:5]]
+    assert rates.index(max(rates)) + 1 == number
+    trained(tmp_path, "--epochs", number, "--checkpoint", "part", "--best", "")
+    expected, weights = mg.load(tmp_path / "part"), mg.load(tmp_path / file)
+    assert weights.keys() == {n.removeprefix("net.") for n in expected if n.startswith("net.")}
+    for name, array in weights.items():
+        np.testing.assert_array_equal(array, expected[f"net.{name}"], name)
+    assert not (tmp_path / "part.best.safetensors").exists()
+
+
+def test_only_a_higher_accuracy_replaces_the_best_weights(tmp_path):
+    made, _ = small_training()
+    path = str(tmp_path / "best")
+    kept = []
+    for epoch, accuracy in enumerate((0.0, 0.5, 0.25, 0.5, 0.75)):
+        made.net[1].bias.assign(np.full(3, epoch, "float32"))
+        made.progress = training.Progress(epoch)
+        made.keep_best(accuracy, path)
+        kept.append((made.best.epoch, int(mg.load(path)["1.bias"][0]) + 1))
+    assert kept == [(1, 1), (2, 2), (2, 2), (2, 2), (5, 5)]
+
+
+def test_the_best_of_an_interrupted_training_is_named_and_goes_on(tmp_path):
+    halted = interrupted(tmp_path, "--checkpoint", "part", at=("SIGINT", IMAGES + 350))
+    line = halted.stdout.splitlines()[-2]
+    assert re.fullmatch(BEST, line) and line.endswith("after epoch 1: part.best.safetensors")
+    saved = json.loads(mg.load(tmp_path / "part")["training"].tobytes())["best"]
+    assert saved["epoch"] == 1 and f"{saved['accuracy']:.2%}" in line
+    lines = trained(tmp_path, "--resume", "part")
+    assert lines[-3].endswith(": part.best.safetensors")
+    elsewhere = trained(tmp_path, "--resume", "part", "--best", "elsewhere", "--epochs", 2)
+    assert (tmp_path / "elsewhere").exists() == elsewhere[-3].endswith(": elsewhere")
+
+
 # ---------------------------------------------------------------- kinds of data
 
 
@@ -345,6 +416,7 @@ def rejected(folder, *args):
         ("--optlevel 2", "unrecognized arguments: --optlevel 2"),
         ("--checkpoint absent/file", "--checkpoint absent/file: .*/absent must exist"),
         ("--checkpoint data", "--checkpoint data: "),
+        ("--best absent/file", "--best absent/file: .*/absent must exist"),
         ("--resume absent", r"load: absent cannot be read \(No such file or directory\)"),
         ("--resume program", "load: program is no safetensors file, or damaged"),
     ],
@@ -451,6 +523,9 @@ ODD = {
     "at.loss": [None, "0.5", True, float("nan"), float("inf"), [0.5]],
     "at.right": [None, -1, 0.5, "1", 10**30, 1001],
     "at.more": [1],
+    "best": [None, 1, [], {"at": 1}],
+    "best.epoch": [None, -1, 0.5, "1"],
+    "best.accuracy": [None, -0.1, 1.1, "1", float("nan")],
     "lr": [None, -1e-3, "1e-3", True, float("nan"), float("inf"), [1e-3], ...],
     "more": [1],
 }
@@ -490,3 +565,8 @@ def test_a_text_that_is_none_of_a_checkpoint_is_one_error(resumed, text):
 def test_what_is_right_is_resumed(resumed):
     made = resumed(setting("lr", 1))
     assert (made.lr, made.progress.epoch, made.progress.batch) == (1.0, 1, 10)
+    assert made.best.epoch == 1
+
+
+def test_a_checkpoint_from_before_the_best_was_noted_is_resumed(resumed):
+    assert resumed(setting("best", ...)).best == training.Best()
