@@ -27,6 +27,8 @@ import minigraph as mg
 from minigraph import nn, ops
 from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
 from minigraph.errors import GraphError
+from minigraph.evaluation import Evaluation as Evaluation
+from minigraph.evaluation import evaluate as evaluate
 from minigraph.graph import Array
 from minigraph.optim import Optimizer
 from minigraph.records import Record, decode, encode

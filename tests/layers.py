@@ -20,7 +20,8 @@ LAYERS = {
         ["serialization"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
-        ["training", "bench"],
+        ["evaluation", "bench"],
+        ["training"],
         ["cli"],
     ],
     "minigraph.graph": [

@@ -1,0 +1,192 @@
+"""How good a network is on data: means of metrics over all examples of a loader.
+
+It knows nothing of training, and leaves the network as it found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import numpy as np
+
+import minigraph as mg
+from minigraph import nn, ops
+from minigraph.arguments import Kind, checked, shown
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.function.compile import CompGraph
+from minigraph.graph import Array, Node, as_array
+
+Metric = Callable[..., Node]
+
+
+def accuracy(scores: Node, labels: Node) -> Node:
+    """Return the share of labels (n, ...) whose class has the highest score (n, classes, ...)."""
+    return (ops.argmax(scores, axis=1) == labels).mean()
+
+
+METRICS: dict[str, Metric] = {"loss": ops.cross_entropy, "accuracy": accuracy}
+
+
+def _module(value: Any) -> nn.Module:
+    if not isinstance(value, nn.Module):
+        raise TypeError
+    return value
+
+
+def _metrics(value: Any) -> dict[str, Metric]:
+    metrics = dict(value)
+    if not all(isinstance(name, str) and callable(metric) for name, metric in metrics.items()):
+        raise TypeError
+    return metrics
+
+
+def _comp_graph(value: Any) -> CompGraph:
+    if not isinstance(value, CompGraph):
+        raise TypeError
+    return value
+
+
+def _iterable(value: Any) -> Iterable[Any]:
+    if not isinstance(value, Iterable):
+        raise TypeError
+    return value
+
+
+Loader = Annotated[Iterable[Any], Kind("an iterable of batches", _iterable)]
+Network = Annotated[nn.Module, Kind("a module", _module)]
+Compiler = Annotated[CompGraph, Kind("what mg.comp_graph returned", _comp_graph)]
+Metrics = Annotated[
+    Mapping[str, Metric],
+    Kind("a mapping of names to functions of (outputs, target)", _metrics),
+]
+
+
+class Evaluation:
+    """Measure `net` on loaders: what `evaluate` does, with functions that are compiled once.
+
+    Make it before the first epoch, and call it with a loader after each: it uses the parameters'
+    current values.
+
+    net      a module, called with all parts of a batch but the last
+    metrics  functions of what the module returns and the last part of the batch, as expressions;
+             each returns an expression whose mean over the batch is wanted
+    cg       what compiles, `mg.comp_graph()` by default
+    """
+
+    @checked
+    def __init__(
+        self,
+        net: Network,
+        metrics: Metrics | None = None,
+        cg: Compiler | None = None,
+    ) -> None:
+        self._net = net
+        self._metrics = METRICS if metrics is None else dict(metrics)
+        self._cg = mg.comp_graph() if cg is None else cg
+        self._functions: dict[Any, Any] = {}
+        floats = (p.dtype for p in net.parameters() if p.dtype.kind == "f")
+        self._float = next(floats, np.dtype("float32"))
+
+    @checked
+    def __call__(self, loader: Loader) -> dict[str, float]:
+        """Return the mean of each metric over all examples of a loader."""
+        sums, examples = np.zeros(len(self._metrics)), 0
+        for number, batch in enumerate(loader):
+            arrays = self._arrays(number, batch)
+            size = len(arrays[0])
+            values = self._function(arrays)(*arrays)
+            sums += [size * float(value) for value in values]
+            examples += size
+        if not examples:
+            raise GraphError("evaluate: the loader gave no batch")
+        return dict(zip(self._metrics, (sums / examples).tolist(), strict=True))
+
+    def _arrays(self, number: int, batch: Any) -> list[Array]:
+        """Return the parts of a batch; floats become what the network computes in."""
+        if not isinstance(batch, tuple | list) or len(batch) < 2:
+            raise GraphError(
+                f"evaluate: batch {number} is {shown(batch)}; it takes tuples of inputs and a "
+                "target, which a loader's batch_transform can make"
+            )
+        try:
+            arrays = [as_array(part) for part in batch]
+        except DTypeError as error:
+            raise DTypeError(f"evaluate: batch {number}: {error}") from None
+        if len({array.shape[:1] for array in arrays}) > 1 or not arrays[0].shape:
+            raise ShapeError(
+                f"evaluate: the parts of batch {number} have shapes "
+                f"{', '.join(str(array.shape) for array in arrays)}; "
+                "the first axis of each counts the examples"
+            )
+        return [a.astype(self._float, copy=False) if a.dtype.kind == "f" else a for a in arrays]
+
+    def _function(self, arrays: Sequence[Array]) -> Any:
+        """Return a function that computes the metrics of such a batch: one for each shape."""
+        key = tuple((array.shape, array.dtype) for array in arrays)
+        if key not in self._functions:
+            inputs = [
+                mg.input(f"part {number}", array.shape, array.dtype)
+                for number, array in enumerate(arrays)
+            ]
+            with evaluating(self._net):
+                outputs = self._net(*inputs[:-1])
+            values = [self._mean(name, outputs, inputs[-1]) for name in self._metrics]
+            self._functions[key] = self._cg.compile(inputs, values)
+        return self._functions[key]
+
+    def _mean(self, name: str, outputs: Any, target: Node) -> Node:
+        value = self._metrics[name](outputs, target)
+        if not isinstance(value, Node):
+            raise GraphError(
+                f"evaluate: metric {name!r} returned {shown(value)}; it takes expressions and "
+                "returns one"
+            )
+        return value.mean() if value.ndim else value
+
+
+@checked
+def evaluate(
+    net: Network,
+    loader: Loader,
+    metrics: Metrics | None = None,
+    cg: Compiler | None = None,
+) -> dict[str, float]:
+    """Return the mean loss and accuracy of a network over all examples of a loader, by name.
+
+    The network is built as in evaluation (`net.eval()`), and afterwards is in the mode that it was
+    in.  A batch counts by the number of its examples, so it does not matter how large the last one
+    is.
+
+    net      a module that is called with all parts of a batch but the last
+    loader   a `DataLoader`, or any other iterable of batches: tuples of inputs and, as the last
+             part, the target, arrays whose first axis counts examples
+    metrics  functions by name, `{"loss": ops.cross_entropy, "accuracy": accuracy}` by default; each
+             gets what the network returns and the target, as expressions, and returns an
+             expression, the mean of which over the batch is wanted
+    cg       what compiles the function that computes them, `mg.comp_graph()` by default
+
+    Whoever evaluates a network after each epoch makes an `Evaluation` once and calls that, which
+    compiles once.  GraphError for batches of another kind, and for a loader that gives none.
+
+    >>> from minigraph import nn, ops
+    >>> from minigraph.data import DataLoader
+    >>> from minigraph.training import evaluate
+    >>> x, y = np.ones((5, 3), "float32"), np.zeros((5, 3), "float32")
+    >>> evaluate(nn.Identity(), DataLoader((x, y), batch_size=2), {"squared error": ops.mse_loss})
+    {'squared error': 1.0}
+    """
+    return Evaluation(net, metrics, cg)(loader)
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Let calls of a module build what evaluation computes, until the end of the block."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
