@@ -22,7 +22,7 @@ from minigraph.bench import command as bench
 from minigraph.bench.tables import align_columns
 from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.errors import CacheError, GraphError
 from minigraph.version import __version__
 
@@ -106,7 +106,7 @@ def _parser() -> _Parser:
 
 
 def _info(asked: argparse.Namespace) -> Answer:
-    library, cc, folder = onednn.library(), compiler.compiler(), settings.cache_folder()
+    found, cc, folder = onednn.library(), compiler.compiler(), settings.cache_folder()
     data: dict[str, Any] = {
         "minigraph": __version__,
         "device": settings.default_device(),
@@ -114,10 +114,10 @@ def _info(asked: argparse.Namespace) -> Answer:
         "cpus": settings.cpus(),
         "threads": settings.num_threads(None),
         "numpy": np.__version__,
-        "onednn": library.version if library else None,
+        "onednn": found.version if found else None,
         "compiler": cc,
         "compiler_version": compiler.compiler_version() if cc else None,
-        "jit_backend": settings.jit_backend(),
+        "jit": _jit(),
         "cache_folder": str(folder) if folder else None,
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
         "options": settings.from_environment(),
@@ -125,10 +125,21 @@ def _info(asked: argparse.Namespace) -> Answer:
     texts = {
         "cuda_packages": _words(data["cuda_packages"]),
         "options": _words(data["options"], "="),
-        "jit_backend": data["jit_backend"] or "the device's own",
     }
     rows = [(name.replace("_", " "), str(v or "none")) for name, v in {**data, **texts}.items()]
     return Answer(data, align_columns(rows))
+
+
+def _jit() -> str:
+    """Return what compiles kernels for the CPU, or why nothing does."""
+    why = compiler.why_no_jit()
+    if not (why or library.possible()):
+        why = "no machine code can be loaded"
+    return (
+        f"none: {why}"
+        if why
+        else f"{settings.jit_backend() or 'auto'} ({compiler.compiler_name()})"
+    )
 
 
 def _version(package: str) -> str | None:

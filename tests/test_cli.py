@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,9 +73,18 @@ def test_info_tells_versions_and_settings(tmp_path):
     assert lines.keys() == {name.replace("_", " ") for name in found}
 
 
+def test_info_says_what_compiles_kernels_or_why_nothing_does():
+    for backend in ("", "c"):
+        said = json.loads(run("info", "--json", MINIGRAPH_JIT_BACKEND=backend)[0])["jit"]
+        assert re.fullmatch(rf"{backend or 'auto'} \((gcc|clang) [\d.]+\)", said)
+    said = json.loads(run("info", "--json", MINIGRAPH_JIT_BACKEND="nvrtc")[0])["jit"]
+    assert said == "none: MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices"
+
+
 def test_info_says_what_is_missing(tmp_path):
     printed, said = run("info", "--json", PATH=str(tmp_path), CC="no-compiler")
-    assert json.loads(printed)["compiler"] is None
+    found = json.loads(printed)
+    assert (found["compiler"], found["jit"]) == (None, "none: there is no C compiler")
     assert said.startswith("minigraph: no C compiler")
     assert said.count("\n") == 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -42,6 +43,11 @@ FLAGS = (
     "-Werror=vla",  # no shape decides how much of a stack a kernel takes
 )
 SECONDS = 120.0  # time limit of one run of the compiler
+NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
+    "none": "MINIGRAPH_JIT_BACKEND is none",
+    "halide": "MINIGRAPH_JIT_BACKEND is halide, which this version does not have",
+    "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
+}
 WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of a unit
 
 
@@ -78,6 +84,22 @@ def compiler_version() -> str:
     except (OSError, subprocess.TimeoutExpired):  # found, but nothing that runs
         return "unknown"
     return (done.stdout.splitlines() or ["unknown"])[0]
+
+
+@functools.cache
+def compiler_name() -> str:
+    """Return what the compiler is, such as "gcc 12.2.0", whatever it is called here."""
+    path, version = compiler() or "none", compiler_version()
+    known = (name for name in ("clang", "gcc") if name in f"{version} {os.path.realpath(path)}")
+    numbers = re.findall(r"\d+(?:\.\d+)+", version)
+    return " ".join([next(known, os.path.basename(path)), *numbers[-1:]])
+
+
+def why_no_jit() -> str:
+    """Return why no kernels are generated for the CPU; "" if they are."""
+    if settings.jit_backend() not in ("", "c"):
+        return NOT_OURS[settings.jit_backend()]
+    return "there is no C compiler" if compiler() is None else ""
 
 
 def _libraries() -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from minigraph import options
 from minigraph.cache import Entry
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, kernels, onednn, openmp, primitives, walker
@@ -21,12 +20,6 @@ from minigraph.ops.activation import Activated
 from minigraph.ops.layout import LaidOut
 from minigraph.program import Choice, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
-
-JIT_BACKENDS = {
-    "none": "MINIGRAPH_JIT_BACKEND is none",
-    "halide": "MINIGRAPH_JIT_BACKEND is halide, which this version does not have",
-    "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
-}
 
 WORTH_A_WARNING = 10_000_000  # operations that take NumPy a millisecond or more
 
@@ -52,11 +45,7 @@ class CpuBackend(HostBackend):
             "onednn": self.library.version if self.library else "none",
             "compiler": compiler.compiler_version(),
         }
-        self.why_no_jit = ""
-        if options.jit_backend() not in ("", "c"):
-            self.why_no_jit = JIT_BACKENDS[options.jit_backend()]
-        elif compiler.compiler() is None:
-            self.why_no_jit = "there is no C compiler"
+        self.why_no_jit = compiler.why_no_jit()
 
     @property
     def block(self) -> int:

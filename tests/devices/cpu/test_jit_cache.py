@@ -733,3 +733,18 @@ def test_a_malformed_variable_is_an_error_each_time(cache, monkeypatch):
             results(kernel(1))
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "0")
     assert results(kernel(1)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "name"),
+    [
+        ("/usr/bin/gcc-12", "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0", "gcc 12.2.0"),
+        ("/usr/bin/clang", "Debian clang version 14.0.6", "clang 14.0.6"),
+        ("/opt/bin/icx", "Intel(R) oneAPI DPC++/C++ Compiler 2024.0.2 (2024.0.2.20231213)", None),
+        ("/opt/bin/tcc", "unknown", "tcc"),
+    ],
+)
+def test_a_compiler_has_a_short_name(monkeypatch, path, version, name):
+    monkeypatch.setattr(compiler, "compiler", lambda: path)
+    monkeypatch.setattr(compiler, "compiler_version", lambda: version)
+    assert compiler.compiler_name.__wrapped__() == (name or "icx 2024.0.2.20231213")
