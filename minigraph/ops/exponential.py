@@ -25,7 +25,7 @@ class Expm1(MathFunction):
     forward = np.expm1
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (y + 1),)
+        return (dy * Exp.of(x),)  # y + 1 would cancel far below 0
 
 
 class Log(MathFunction):

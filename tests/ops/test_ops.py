@@ -953,6 +953,16 @@ def test_gelu_is_as_accurate_in_its_tail_as_anywhere(form, tail, device, level):
     np.testing.assert_allclose(function(x), wide * tail(wide), rtol=3e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("fn", [ops.expm1, ops.elu])
+def test_the_gradient_of_expm1_is_as_accurate_in_its_tail_as_anywhere(fn, dtype):
+    x = np.linspace(-9, -0.5, 100).astype(dtype)
+    given = mg.input("x", x.shape, dtype)
+    (slope,) = Graph((given,), tuple(mg.grad(fn(given).sum(), [given])))(x)
+    eps = float(ml_dtypes.finfo(x.dtype).eps)
+    np.testing.assert_allclose(slope.astype(F64), np.exp(x.astype(F64)), rtol=2 * eps)
+
+
 def test_fma_rounds_once():
     x = np.array([1 + 2**-12, 2.0**-80], F32)
     got = evaluate(lambda x: ops.fma(x, x, np.array([-1 - 2.0**-11, 0], F32)), x)
