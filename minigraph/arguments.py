@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
 from minigraph.errors import GraphError, ShapeError
+from minigraph.symbolic import SymbolicSize, is_symbolic
 
 F = TypeVar("F", bound=Callable[..., Any])
 LONGEST = 80  # characters of a value in a message
@@ -105,7 +106,31 @@ def integers(value: Any) -> tuple[int, ...]:
     return (given,) if isinstance(given, int) else given
 
 
+def size(value: Any, least: int = 0) -> int:
+    """Return an integer >= `least`, or a size that the calls of a function give."""
+    if isinstance(value, SymbolicSize):
+        return value
+    number = _integer(value)
+    if number < least:
+        raise ValueError
+    return number
+
+
+def sizes(value: Any, least: int = 0) -> tuple[int, ...]:
+    """Return a size or a sequence of sizes as a tuple."""
+    if isinstance(value, SymbolicSize):
+        return (value,)
+    if isinstance(value, tuple | list) and is_symbolic(value):
+        return tuple(size(n, least) for n in value)
+    found = integers(value)
+    if min(found, default=least) < least:
+        raise ValueError
+    return found
+
+
 def _scalar(value: Any) -> int | float:
+    if isinstance(value, SymbolicSize):
+        return value
     value = _plain(value)
     return int(value) if isinstance(value, numbers.Integral) else _number(value)
 
@@ -184,7 +209,7 @@ Sections = Annotated[Any, Kind("an integer or a sequence of them", one_or_severa
 Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
 Name = Annotated[str, Kind("a non-empty string", _name)]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
-Size = Annotated[int, at_least(0, ShapeError)]
+Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
 Seed = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1, ShapeError)]
 

@@ -125,6 +125,14 @@ OPTIONS: dict[str, Option] = {
             default_text='"tune" at levels 2 and 3, else "off"',
         ),
         Option(
+            "sizes.kept",
+            8,
+            "A function whose inputs have sizes that calls give keeps what it compiled for so many "
+            "sizes, those of the latest calls.",
+            kind=int,
+            minimum=1,
+        ),
+        Option(
             "autotune.workspace_limit",
             None,
             "Choose no algorithm that needs more bytes of workspace than this.",

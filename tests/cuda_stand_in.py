@@ -41,7 +41,7 @@ class StandIn:
     def allocate(self, nbytes):
         self.log.append(("allocate", nbytes))
         self.held.append(np.zeros(nbytes, np.uint8))
-        return SimpleNamespace(address=self.held[-1].ctypes.data)
+        return SimpleNamespace(address=self.held[-1].ctypes.data, nbytes=nbytes)
 
     def pinned(self, nbytes):
         return np.zeros(nbytes, np.uint8)

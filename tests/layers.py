@@ -7,6 +7,7 @@ imports with this order; the table of parts in docs/architecture.md is made from
 LAYERS = {
     "minigraph": [
         ["errors", "forks", "habits", "records", "regular_file", "signals", "version"],
+        ["symbolic"],
         ["arguments"],
         ["options"],
         ["graph"],
@@ -31,6 +32,7 @@ LAYERS = {
         ["builder"],
         ["leaves"],
         ["graph"],
+        ["sizing"],
     ],
     "minigraph.cache": [
         ["counters", "entry", "machine", "trust"],
@@ -76,9 +78,9 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["report", "profile", "drawing", "fingerprint", "noise", "cache_file", "left_out"],
+        ["report", "profile", "drawing", "fingerprint", "noise", "cache_file", "given", "left_out"],
         ["function"],
-        ["verify"],
+        ["any_size", "verify"],
         ["compile"],
     ],
 }

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Constant, Copy, Input, Item, Op, Variable
+from minigraph.graph import BOOL, Constant, Copy, FromSizes, Input, Item, Op, Variable
 from minigraph.ops import (
     activation,
     along,
@@ -37,7 +37,7 @@ from minigraph.ops.matmul import Matmul
 F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
 
 # Ops without inputs that an array could stand for: their value is given, or they read a bundle.
-LEAVES = {Input, Variable, Item}
+LEAVES = {Input, Variable, Item, FromSizes}
 
 
 def registered():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -134,6 +136,7 @@ class Problem:
     work        floating-point operations: large problems are measured first
     workbench   where it is measured
     remake      makes a kernel of a candidate's layouts and recipe, where candidates have recipes
+    family      what it has in common with the problems that differ from it in sizes only
     """
 
     kind: str = field(compare=False)
@@ -147,6 +150,7 @@ class Problem:
     work: float = field(compare=False)
     workbench: Workbench = field(default=HostBench(), compare=False)
     remake: Callable[[tuple[str, ...], Recipe], Runner] | None = field(default=None, compare=False)
+    family: str = field(default="", compare=False)
 
     def table(self, entry: Entry) -> ProblemTable | str:
         """Return the table in an entry about the problem, or in words what is odd about it."""
@@ -156,6 +160,14 @@ class Problem:
                 if measurement.layouts not in self.layouts:
                     return f"layouts are {', '.join(measurement.layouts)}"[:80]
         return found
+
+    def distance(self, other: Problem) -> float:
+        """Return how far the sizes of another problem are from its own; inf of another family."""
+        mine, theirs = ([spec.shape for spec in (*p.inputs, *p.results)] for p in (self, other))
+        if self.family != other.family or [*map(len, mine)] != [*map(len, theirs)]:
+            return math.inf
+        pairs = zip(itertools.chain(*mine), itertools.chain(*theirs), strict=True)
+        return sum(abs(math.log((n or 1) / (m or 1))) for n, m in pairs)
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return an entry about the problem with the candidates of both that are not odd."""

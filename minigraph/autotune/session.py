@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, warn_once
 
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
+NEAREST = "measured for another size"
+Near = Callable[[Problem], ProblemTable | None]
 
 # Entries that no store could keep, by key: a process measures nothing twice even so.
 _unkept: dict[str, Entry] = {}
@@ -32,6 +35,9 @@ class Session:
     environment  where measurements hold: versions, processor, ..., by name
     store        what is on disk, or None
     loaded       entries of a file, by key; they go before those of the store
+    near         returns what is known of the problem that is nearest to one; where it has nothing,
+                 the problem is measured
+    spent        seconds of measuring so far
     used         entries that this compile has used or made, by key
     """
 
@@ -43,6 +49,7 @@ class Session:
         environment: Mapping[str, str],
         store: Measurements | None = None,
         loaded: Mapping[str, Entry] | None = None,
+        near: Near | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.mode = mode
@@ -50,8 +57,10 @@ class Session:
         self.environment = dict(environment)
         self.store = store
         self.loaded = loaded or {}
+        self.near = near
         self.used: dict[str, Entry] = {}
-        self._left = budget
+        self.spent = 0.0
+        self._budget = budget
         self._patience = budget
         self._clock = clock
         self._known: dict[str, tuple[ProblemTable, str]] = {}
@@ -72,9 +81,16 @@ class Session:
         missing = [p for p in wanted.values() if p.subject not in self._known]
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0]))
+        if missing and self.mode == "tune" and self.near:
+            missing = [p for p in missing if not self._borrow(p, self.near(p))]
         if missing and self.mode == "tune" and self._left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
         return {subject: self._known[subject] for subject in wanted if subject in self._known}
+
+    @property
+    def _left(self) -> float:
+        """Seconds that may still be spent."""
+        return self._budget - self.spent
 
     def maker(self, problem: Problem, measurement: Measurement) -> Callable[[], Runner] | None:
         """Return what makes the kernel that was measured; None if the library has it no longer."""
@@ -87,7 +103,23 @@ class Session:
             return
         known, origin = self._known[subject]
         failed = known.with_error(measurement, f"{QUARANTINE}{why}")
-        self._learn(self._problems[subject], failed, origin)
+        if origin == NEAREST:
+            self._known[subject] = failed, origin
+        else:
+            self._learn(self._problems[subject], failed, origin)
+
+    def nearest(self, problem: Problem) -> tuple[float, ProblemTable] | None:
+        """Return what is known of the problem whose sizes are nearest, behind its distance."""
+        known = [(problem.distance(p), s) for s, p in self._problems.items()]
+        distance, subject = min(known, default=(math.inf, ""))
+        return (distance, self._known[subject][0]) if distance < math.inf else None
+
+    def _borrow(self, problem: Problem, table: ProblemTable | None) -> bool:
+        """Take what is known of another size for a problem; return whether it says anything."""
+        rows = [m for m in table.measurements if m.layouts in problem.layouts] if table else []
+        if rows:
+            self._known[problem.subject] = ProblemTable(problem.subject, tuple(rows)), NEAREST
+        return bool(rows)
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return `new` with the candidates of `old`, unless those are odd for their problem."""
@@ -144,7 +176,7 @@ class Session:
                 elif measured := self._measured(problem, start + self._left):
                     # At once: an interrupt loses no more than what is being measured.
                     self._learn(problem, measured, MEASURED)
-                self._left -= self._clock() - start
+                self.spent += self._clock() - start
             if self._left <= 0:
                 break
 

@@ -78,8 +78,8 @@ class HostBackend(ABC):
         memory  of the buffers that stay where they are between calls
         """
 
-    def bind(self, program: Program) -> Executor:
-        return HostExecutor(program, self.runner)
+    def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:
+        return HostExecutor(program, self.runner, arenas)
 
     def run_alone(self, step: Step, memory: Memory) -> None:
         used = {view.buffer: None for view in (*step.inputs, *step.outputs)} | {step.scratch: None}
@@ -97,9 +97,16 @@ class HostExecutor:
 
     syncs = 0
 
-    def __init__(self, program: Program, bind: Callable[[Program, Memory], StepRunner]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        bind: Callable[[Program, Memory], StepRunner],
+        arenas: Sequence[Array] = (),
+    ) -> None:
         self.program = program
-        self._memory = _memory(program)
+        large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
+        self.arena = large[0] if large else _new_arena(program)
+        self._memory = _memory(program, self.arena)
         # What the last calls returned, for each buffer of an output.
         self._returned: list[list[Array]] = [[] for _ in program.returned]
         self._results = [*zip(program.outputs, _owners(program), strict=True)]
@@ -172,15 +179,16 @@ class HostExecutor:
         return view.array(self._memory[view.buffer])
 
 
-def _memory(program: Program) -> dict[Buffer, Array]:
-    """Return the memory of the buffers that stay where they are between calls.
-
-    Raises DeviceError that says what the memory would have been for.
-    """
+def _new_arena(program: Program) -> Array:
+    """Return memory; DeviceError, which says what it would have been for, if there is none."""
     try:
-        arena = aligned_empty(Spec((program.arena_bytes,), BYTE))
+        return aligned_empty(Spec((program.arena_bytes,), BYTE))
     except MemoryError as error:
         raise DeviceError(f"the memory does not suffice ({error}); {demand(program)}") from None
+
+
+def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:
+    """Return the memory of the buffers that stay where they are between calls."""
     memory: dict[Buffer, Array] = {}
     for buffer in program.buffers:
         if buffer.home is Home.ARENA:

@@ -224,6 +224,7 @@ class ProblemMaker(ABC):
             layouts=arrangements.keys(),
             candidates=partial(self._candidates, arrangements),
             work=operations(node),
+            family=f"{about} {node.dtype}{self.note(node)}",
             workbench=self.workbench,
             remake=partial(self._remade, arrangements) if self.remake else None,
         )

@@ -4,52 +4,43 @@ from __future__ import annotations
 
 import functools
 import gc
-import operator
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from minigraph import options as settings
-from minigraph.arguments import FilePath, Kind, checked
-from minigraph.autotune.session import Session
+from minigraph.arguments import FilePath, checked
+from minigraph.autotune.session import Near, Session
 from minigraph.cache import Entry, Measurements
 from minigraph.devices.factory import check_device, open_backend, policy_of
-from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError, warn_once
+from minigraph.errors import warn_once
 from minigraph.function import cache_file, fingerprint
+from minigraph.function.any_size import AnySizeFunction, Shared
 from minigraph.function.function import Compiled, Function
+from minigraph.function.given import (
+    DEVICE,
+    INPUTS,
+    OPTIONS,
+    OUTPUTS,
+    UPDATES,
+    as_they_are,
+    check_inputs,
+    expression,
+    flattened,
+    new_value,
+)
 from minigraph.function.left_out import warn_of_left_out
 from minigraph.function.verify import VerifiedFunction
-from minigraph.graph import Array, Graph, Input, Node, Parameter, as_node, can_cast, here
-from minigraph.ops.elementwise import astype
+from minigraph.graph import Array, Graph, Node, Parameter, is_symbolic, with_sizes
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
 from minigraph.program import Backend, Program
 from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
-
-
-def _mapping(value: Any) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError
-    return value
-
-
-def _inputs(value: Any) -> list[Any]:
-    return [value] if isinstance(value, Node) else list(value)
-
-
-def _outputs(value: Any) -> Any:
-    return value if isinstance(value, Node | Mapping) else list(value)
-
-
-DEVICE = Kind("the name of a device", check_device, DeviceError)
-OPTIONS = Kind("a mapping of names to values", _mapping)
-INPUTS = Kind("a sequence of what mg.input made", _inputs)
-OUTPUTS = Kind("an expression, or a sequence or dict of them", _outputs)
-UPDATES = Kind("a mapping of parameters to new values", _mapping)
 
 
 class CompGraph:
@@ -94,10 +85,11 @@ class CompGraph:
         *,
         optimize: bool | None = None,
         cache_dir: FilePath | None = None,
-    ) -> Function:
+    ) -> Function | AnySizeFunction:
         """Return the function of `inputs` that computes `outputs` and then applies `updates`.
 
-        inputs     made by `mg.input`; the function takes their values in this order or by name
+        inputs     made by `mg.input`; the function takes their values in this order or by name.
+                   One of a shape such as (None, 784) makes a function of any size.
         outputs    expressions, or one expression, for which the function returns one array, or a
                    dict of them, for which it returns a dict of arrays
         updates    for parameters their new values: computed, as the outputs are, from the values
@@ -118,30 +110,51 @@ class CompGraph:
         elif optimize and values["autotune"] == "off":
             values["autotune"] = "tune"
         seconds: dict[str, float] = {}
-        wanted, returned = _results(outputs)
-        results = list(map(_expression, wanted))
+        wanted, returned = flattened(outputs)
+        results = list(map(expression, wanted))
         with timed(seconds, "build"):
             check_inputs(inputs)
-            new = {p: _new_value(p, value) for p, value in (updates or {}).items()}
+            new = {p: new_value(p, value) for p, value in (updates or {}).items()}
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()
             warn_of_left_out(graph, new)
             graph = number_streams(graph)
         task = CompileTask(graph, list(inputs), len(results), returned, list(new))
         backend = open_backend(self.device, values, optimize is not False)
+        folder = None if optimize is False else cache_dir
+        loaded = dict(self._loaded)
+        if not any(is_symbolic(x.shape) for x in inputs):
+            return self._cached(task, backend, values, seconds, loaded, folder)
+
+        def of_sizes(sizes: Mapping[str, int], shared: Shared) -> Function:
+            took: dict[str, float] = {}
+            with timed(took, "build"):
+                concrete = task.with_sizes(sizes)
+            return self._cached(concrete, backend, values, took, loaded, folder, shared)
+
+        return AnySizeFunction(inputs, backend.array, values, of_sizes)
+
+    def _cached(
+        self,
+        task: CompileTask,
+        backend: Backend,
+        values: Mapping[str, Any],
+        seconds: dict[str, float],
+        loaded: Mapping[str, Entry],
+        folder: str | os.PathLike[str] | None,
+        shared: Shared | None = None,
+    ) -> Function:
+        """Return the function for `task`, with its cache file in `folder` read and written."""
 
         @functools.cache
         def environment() -> Mapping[str, str]:
-            return fingerprint.environment(graph, self.device, values, backend.versions)
+            return fingerprint.environment(task.graph, self.device, values, backend.versions)
 
-        if optimize is False or cache_dir is None:
-            return self._function(task, backend, values, environment, seconds, self._loaded)
-        path = cache_file.file_of(cache_dir, environment()["fingerprint"])
-        known = {
-            **self._loaded,
-            **cache_file.load_from_folder(path, environment(), backend).entries,
-        }
-        function = self._function(task, backend, values, environment, seconds, known)
+        if folder is None:
+            return self._function(task, backend, values, environment, seconds, loaded, shared)
+        path = cache_file.file_of(folder, environment()["fingerprint"])
+        known = {**loaded, **cache_file.load_from_folder(path, environment(), backend).entries}
+        function = self._function(task, backend, values, environment, seconds, known, shared)
         entries = function.cache_entries()
         cache_file.save_to_folder(path, environment(), entries, function.merged)
         return function
@@ -168,10 +181,11 @@ class CompGraph:
         environment: Callable[[], Mapping[str, str]],
         seconds: dict[str, float],
         loaded: Mapping[str, Entry],
+        shared: Shared | None = None,
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long."""
         level = values["graph_opt_level"]
-        choices = open_choices(backend, values, loaded)
+        choices = open_choices(backend, values, loaded, shared.near if shared else None)
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else choices
         amp = values["amp"] if backend.device.startswith("cuda") else "off"
@@ -205,11 +219,13 @@ class CompGraph:
             passes=[record for _, record in stages],
             lowered=lowered,
             choices=choices,
+            counter=shared.counter if shared else None,
+            arenas=shared.arenas if shared else tuple,
         )
         if level >= 0:
             return Function(compiled)
         plain = {**values, **AS_WRITTEN}
-        plainly = replace(task, returned=_as_they_are)
+        plainly = replace(task, returned=as_they_are)
         written = self._function(plainly, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
@@ -228,6 +244,11 @@ class CompileTask:
     results: int
     returned: Callable[[list[Array]], Any]
     updates: list[Parameter]
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> CompileTask:
+        """Return the task for these values of the symbolic sizes."""
+        graph = with_sizes(self.graph, sizes)
+        return replace(self, graph=graph, inputs=[*graph.inputs[: len(self.inputs)]])
 
 
 # Options of the function that a negative level runs beside the optimised one.
@@ -254,14 +275,17 @@ def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = No
 
 
 def open_choices(
-    backend: Backend, values: Mapping[str, Any], loaded: Mapping[str, Entry]
+    backend: Backend,
+    values: Mapping[str, Any],
+    loaded: Mapping[str, Entry],
+    near: Near | None = None,
 ) -> Choices:
     """Return what chooses kernels for one compile, which may know entries of loaded files."""
     folder = settings.cache_folder()
     store = measurements(folder) if folder and values["autotune"] != "off" else None
     environment = backend.environment(backend.tuning)
     policy, budget = policy_of(values), values["autotune.budget"]
-    session = Session(values["autotune"], policy, budget, environment, store, loaded)
+    session = Session(values["autotune"], policy, budget, environment, store, loaded, near)
     return Choices(backend, session)
 
 
@@ -277,53 +301,6 @@ def jit_level(values: Mapping[str, Any], backend: Backend) -> int:
         warn_once(f"no kernels are fused: {backend.why_no_jit}")
         return 0
     return int(jit)
-
-
-def check_inputs(inputs: Sequence[Node]) -> None:
-    """Raise GraphError if one is no input or two have the same name."""
-    names: set[str] = set()
-    for x in inputs:
-        if not isinstance(x, Node) or not isinstance(x.op, Input):
-            what = repr(x) if isinstance(x, Node) else type(x).__name__
-            raise GraphError(f"compile: {what} is no input; inputs are made by mg.input {here()}")
-        if x.name in names:
-            raise GraphError(f"compile: two inputs are called {x.name!r} {here()}")
-        names.add(x.name)
-
-
-def _results(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
-    """Return the outputs in a row, and what makes of their values what the caller gets."""
-    if isinstance(outputs, Node):
-        return [outputs], operator.itemgetter(0)
-    if isinstance(outputs, Mapping):
-        names = list(outputs)
-        return outputs.values(), lambda values: dict(zip(names, values, strict=True))
-    return outputs, _as_they_are
-
-
-def _as_they_are(values: list[Array]) -> list[Array]:
-    return values
-
-
-def _expression(value: Any) -> Node:
-    """Return an output or a new value, which may be a number or an array, as an expression."""
-    try:
-        return as_node(value)
-    except GraphError as error:
-        raise type(error)(f"compile: {error} {here()}") from None
-
-
-def _new_value(parameter: Parameter, value: Any) -> Node:
-    """Return the expression for a parameter's new value in the parameter's dtype."""
-    if not isinstance(parameter, Parameter):
-        raise GraphError(f"compile: only a Parameter can be updated, not {parameter!r} {here()}")
-    node = _expression(value)
-    what = f"compile: the update of parameter {parameter.name} ({parameter.spec}) is {node.spec}"
-    if node.shape != parameter.shape:
-        raise ShapeError(f"{what}, made {node.source}; the shapes have to be equal")
-    if not can_cast(node.dtype, parameter.dtype):
-        raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
-    return astype(node, parameter.dtype)
 
 
 @contextmanager

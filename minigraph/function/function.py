@@ -15,6 +15,8 @@ import numpy as np
 
 from minigraph import forks
 from minigraph.arguments import FilePath, at_least, checked
+from minigraph.autotune.candidate import Problem
+from minigraph.autotune.measurement import ProblemTable
 from minigraph.cache import Entry
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
@@ -42,6 +44,18 @@ from minigraph.program import Backend, Done, Home, Program, Step, Timing
 from minigraph.program.choices import Choices
 
 
+class CallCounter:
+    """How many calls of a function were done, its seed, and the lock of the call that runs.
+
+    The functions of different sizes that make one function share it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.calls = np.zeros((), np.uint64)
+        self.seed = np.array(seed, np.uint64)
+        self.running = forks.lock()
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What a function is made of.
@@ -53,6 +67,8 @@ class Compiled:
     seconds      that each stage of compiling took
     lowered      returns the program, with the algorithms that are best so far
     choices      what has chosen them
+    counter      what the function shares with those of other sizes, if there are any
+    arenas       returns those of these
     """
 
     inputs: list[Node]
@@ -66,6 +82,8 @@ class Compiled:
     passes: list[PassRecord]
     lowered: Callable[[], Program]
     choices: Choices
+    counter: CallCounter | None = None
+    arenas: Callable[[], Sequence[Any]] = tuple
 
 
 CALLS = at_least(0, most=2**64 - 1)
@@ -84,13 +102,12 @@ class Function:
     """
 
     def __init__(self, compiled: Compiled) -> None:
-        self._calls = np.zeros((), np.uint64)
-        self._running = forks.lock()
+        self._counter = compiled.counter or CallCounter(compiled.options["seed"])
+        self._running = self._counter.running
         self._compiled = compiled
         self._inputs = compiled.inputs
         self._options = dict(compiled.options)
         self._backend = compiled.backend
-        self.seed = np.array(compiled.options["seed"], np.uint64)
         self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
         self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
         self._bind(compiled.lowered())
@@ -100,11 +117,19 @@ class Function:
 
     @property
     def calls(self) -> int:
-        return int(self._calls)
+        return int(self._counter.calls)
 
     @calls.setter
     def calls(self, value: int) -> None:
-        self._calls[...] = CALLS.check("calls", value)
+        self._counter.calls[...] = CALLS.check("calls", value)
+
+    @property
+    def seed(self) -> Array:
+        return self._counter.seed
+
+    @seed.setter
+    def seed(self, value: Any) -> None:
+        self._counter.seed = np.array(value, np.uint64)
 
     def _bind(self, program: Program) -> None:
         """Give a program its memory."""
@@ -113,7 +138,7 @@ class Function:
         # None: all, in their order
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
         start = time.perf_counter()
-        self._executor = self._backend.bind(program)
+        self._executor = self._backend.bind(program, self._compiled.arenas())
         self._compiled.seconds["bind"] = time.perf_counter() - start
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -172,7 +197,7 @@ class Function:
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
         """Return a contiguous array for each input."""
         if kwargs or len(args) != len(self._specs):
-            args = self._in_order(args, kwargs)
+            args = in_order(self._inputs, args, kwargs)
         values = list(args)
         for i, (value, (shape, dtype)) in enumerate(zip(values, self._specs, strict=True)):
             usable = (
@@ -185,32 +210,11 @@ class Function:
                 values[i] = _as_input(self._inputs[i], value, self._backend)
         return values
 
-    def _in_order(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return the value for each input; GraphError if one is missing, unknown or given twice."""
-        names = [node.name for node in self._inputs]
-        if len(args) > len(names):
-            raise GraphError(
-                f"the function takes {len(names)} inputs ({', '.join(names)}), got {len(args)} "
-                f"{here()}"
-            )
-        given = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names:
-                known = ", ".join(names) or "none"
-                raise GraphError(f"there is no input {name!r}; the inputs: {known} {here()}")
-            if name in given:
-                raise GraphError(f"input {name!r} is given twice {here()}")
-            given[name] = value
-        missing = [name for name in names if name not in given]
-        if missing:
-            raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
-        return [given[name] for name in names]
-
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
         inputs = values
         if self._feeds is not None:
             inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
-        count = functools.partial(operator.setitem, self._calls, (), self.calls + 1)
+        count = functools.partial(operator.setitem, self._counter.calls, (), self.calls + 1)
         return execute(inputs, count)
 
     def _recover(self) -> None:
@@ -260,6 +264,10 @@ class Function:
             algorithms=[a for a in map(algorithm, program.steps) if a],
         )
 
+    def reports(self) -> list[Report]:
+        """Return the report, in a list: a function of any size has one for each that it keeps."""
+        return [self.report()]
+
     def to_dot(self, path: str | Path) -> None:
         """Write the steps as a graph in Graphviz's language: `dot -Tsvg -O path` draws it."""
         Path(path).write_text(to_dot(self._program))
@@ -282,6 +290,22 @@ class Function:
         """
         environment = self._compiled.environment()
         cache_file.save_entries(path, type, environment, self.cache_entries(), self.merged)
+
+    # ------------------------------------------------------------ what other sizes use of it
+
+    @property
+    def arena(self) -> object:
+        """Its memory for intermediate results."""
+        return self._executor.arena
+
+    @property
+    def tuning_seconds(self) -> float:
+        """How long measuring algorithms took when it was compiled."""
+        return self._compiled.choices.session.spent
+
+    def nearest(self, problem: Problem) -> tuple[float, ProblemTable] | None:
+        """Return what it knows of the problem nearest to one, behind its distance, if anything."""
+        return self._compiled.choices.session.nearest(problem)
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""
@@ -335,12 +359,35 @@ def _generated(step: Step) -> GeneratedKernel:
     )
 
 
+def in_order(
+    inputs: Sequence[Node], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Sequence[Any]:
+    """Return the value for each input; GraphError if one is missing, unknown or given twice."""
+    names = [node.name for node in inputs]
+    if len(args) > len(names):
+        raise GraphError(
+            f"the function takes {len(names)} inputs ({', '.join(names)}), got {len(args)} {here()}"
+        )
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise GraphError(f"there is no input {name!r}; the inputs: {known} {here()}")
+        if name in given:
+            raise GraphError(f"input {name!r} is given twice {here()}")
+        given[name] = value
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
+    return [given[name] for name in names]
+
+
 def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     """Return where the value of an input comes from."""
     if node is SEED:
         return lambda function: function.seed
     if node is STEP:
-        return lambda function: function._calls.copy()
+        return lambda function: function._counter.calls.copy()
     return next(i for i, x in enumerate(inputs) if x is node)
 
 
@@ -362,7 +409,7 @@ def _as_input(node: Node, value: Any, backend: Backend) -> Array:
     if array.shape != node.shape:
         raise ShapeError(
             f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; "
-            f"a function has fixed shapes, so compile another one for this shape"
+            f"a size that differs between calls is None, as in mg.input({node.name!r}, (None, ...))"
         )
     if here_already is not None:
         return array if array.flags.c_contiguous else array.copy(order="C")

@@ -22,15 +22,19 @@ from minigraph.graph.graph import Graph, compute, toposort
 from minigraph.graph.leaves import (
     Constant,
     Expression,
+    FromSizes,
     Input,
     Operand,
     Parameter,
     Variable,
     as_node,
     constant,
+    from_size,
     input,
 )
 from minigraph.graph.location import Location, here, scope
 from minigraph.graph.node import Changes, Copy, Item, Node, NoGradient, Op, flat, in_place_of
+from minigraph.graph.sizing import with_sizes
 from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
 from minigraph.graph.state import Claim, State
+from minigraph.symbolic import SymbolicSize, UndecidedSize, is_symbolic

@@ -113,7 +113,7 @@ class Graph:
                         f"{node.source}), which is not among the inputs; add it to `inputs`"
                     )
             elif not isinstance(node, Parameter):
-                specs = node.op.infer(*(x.specs if x.is_bundle else x.spec for x in node.inputs))
+                specs = node.op.inferred(node.inputs)
                 if (specs if isinstance(specs, tuple) else (specs,)) != node.specs:
                     raise GraphError(f"{node!r} {node.source}: the op infers {specs}")
 

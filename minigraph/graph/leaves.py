@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from minigraph.arguments import Kind, Name, checked
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph.builder import builder
-from minigraph.graph.dtypes import BFLOAT16, Array, DTypeLike, as_array, as_dtype
+from minigraph.graph.dtypes import BFLOAT16, Array, DType, DTypeLike, as_array, as_dtype
 from minigraph.graph.node import Node, Op
-from minigraph.graph.spec import Sizes, Spec
+from minigraph.graph.spec import Shape, Spec, as_sizes
 from minigraph.graph.state import State
+from minigraph.symbolic import SymbolicSize, named
 
 
 class Input(Op):
@@ -22,6 +24,21 @@ class Input(Op):
 
     def __str__(self) -> str:
         return f"input {self.name}"
+
+
+class FromSizes(Op):
+    """An array that is computed from symbolic sizes: a `Constant` once they are known."""
+
+    function: Callable[..., Any]
+    sizes: tuple[Any, ...]
+    shape: Shape
+    dtype: DType
+
+    def infer(self) -> Spec:
+        return Spec(self.shape, self.dtype)
+
+    def forward(self) -> Array:
+        return np.asarray(self.function(*self.sizes)).astype(self.dtype)
 
 
 class Variable(Op):
@@ -112,9 +129,40 @@ class Parameter(Node):
         self.state.alone(write, changes=True)
 
 
+def _input_sizes(shape: Any) -> Shape:
+    if shape is None or isinstance(shape, str) or not isinstance(shape, Sequence):
+        shape = (shape,)
+    return as_sizes([_input_size(axis, n) for axis, n in enumerate(shape)])
+
+
+def _input_size(axis: int, n: Any) -> Any:
+    if n is None:
+        return named(f"size{axis}" if axis else "batch")
+    if isinstance(n, str):
+        if not n.isidentifier():
+            raise ShapeError(f"{n!r} is no name for a size; it takes an identifier")
+        return named(n)
+    return n
+
+
+InputSizes = Annotated[
+    Any,
+    Kind(
+        "an integer >= 0, None or a name for a size that calls give, or a sequence of them",
+        _input_sizes,
+        ShapeError,
+    ),
+]
+
+
 @builder
-def input(name: Name, shape: Sizes, dtype: DTypeLike = "float32") -> Node:
-    """Return an expression that is given its value, an array of `shape`, at each call."""
+def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
+    """Return an expression that is given its value, an array of `shape`, at each call.
+
+    A size that differs between calls is None or has a name: `(None, 784)` or `("images", 784)`.
+    Sizes of the same name are equal in a call, also those of several inputs.  None stands for the
+    name "batch" along the first axis, for "size1" along axis 1, and so on.
+    """
     return Node(Input(name), (), (Spec(shape, dtype),))
 
 
@@ -125,12 +173,19 @@ def constant(value: Any, dtype: Any = None) -> Node:
     return Constant(array)()
 
 
+def from_size(size: SymbolicSize, dtype: DType) -> Node:
+    """Return a size that calls give as an expression."""
+    return FromSizes(np.asarray, (size,), (), dtype)()
+
+
 def as_node(value: Any) -> Node:
+    if isinstance(value, SymbolicSize):
+        return from_size(value, np.dtype(np.int64))
     return value if isinstance(value, Node) else constant(value)
 
 
 def _operand(value: Any) -> Any:
-    return value if isinstance(value, Node | int | float) else as_array(value)
+    return value if isinstance(value, Node | int | float | SymbolicSize) else as_array(value)
 
 
 def _expression(value: Any) -> Node:

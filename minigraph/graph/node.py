@@ -10,7 +10,7 @@ import inspect
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -19,6 +19,7 @@ from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Within, here, scope
 from minigraph.graph.spec import Shape, Spec
 from minigraph.habits import OF_EXPRESSIONS, missing
+from minigraph.symbolic import UndecidedSize, taken_as_large
 
 
 def in_place_of(node: Node) -> Within:
@@ -99,11 +100,20 @@ class Op:
 
     def results(self, *inputs: Node) -> tuple[Node, ...]:
         """Apply this op to nodes and return its results."""
-        specs = self.infer(*(x.specs if x.is_bundle else x.spec for x in inputs))
+        specs = self.inferred(inputs)
         if isinstance(specs, Spec):
             return (Node(self, inputs, (specs,)),)
         bundle = Node(self, inputs, specs)
         return tuple(Node(Item(i), (bundle,), (spec,)) for i, spec in enumerate(specs))
+
+    def inferred(self, inputs: Sequence[Node]) -> Spec | tuple[Spec, ...]:
+        """Return what `infer` does, for inputs whose sizes may be symbolic."""
+        given = [x.specs if x.is_bundle else x.spec for x in inputs]
+        try:
+            return self.infer(*given)
+        except UndecidedSize:  # it is inferred again once all sizes are known
+            with taken_as_large():
+                return self.infer(*given)
 
     def __str__(self) -> str:
         attributes = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import Kind, integers
+from minigraph.arguments import Kind, sizes
 from minigraph.errors import ShapeError
 from minigraph.graph.dtypes import FLOATS, Array, DType
+from minigraph.symbolic import SymbolicSize
 
 Shape = tuple[int, ...]
 
@@ -28,7 +29,10 @@ class Spec:
     dtype: DType = FLOATS[2]
 
     def __post_init__(self) -> None:
-        if not 0 < math.prod(self.shape) <= MAX_BYTES >> 4 or len(self.shape) > MAX_AXES:
+        count = math.prod(self.shape)
+        if isinstance(count, SymbolicSize):
+            _check_axes(len(self.shape))
+        elif not 0 < count <= MAX_BYTES >> 4 or len(self.shape) > MAX_AXES:
             self._check()
 
     def _check(self) -> None:
@@ -60,12 +64,10 @@ class Spec:
 
 
 def as_sizes(shape: Any, least: int = 0) -> Shape:
-    """Return an integer or a sequence of integers as a tuple; an error for anything else."""
-    sizes = integers(shape)
-    if min(sizes, default=least) < least:
-        raise ValueError
-    _check_axes(len(sizes))
-    return sizes
+    """Return a size or a sequence of sizes as a tuple; an error for anything else."""
+    found = sizes(shape, least)
+    _check_axes(len(found))
+    return found
 
 
 def around(shape: Shape, axis: int) -> tuple[int, int, int]:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from minigraph.arguments import Scalar, Size, shown
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, DTypeLike, Node, Operand, Sizes, as_node, builder, constant
+from minigraph.graph import (
+    BOOL,
+    Array,
+    DTypeLike,
+    FromSizes,
+    Node,
+    Operand,
+    Sizes,
+    as_node,
+    builder,
+    constant,
+    is_symbolic,
+)
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand
 from minigraph.ops.shape import broadcast_to, matrices
@@ -65,6 +78,11 @@ def arange(
     if stop is None:
         start, stop = 0, start
     ends = (start, stop, step)
+    if is_symbolic(ends):
+        count: Any = -((start - stop) // step)
+        return FromSizes(
+            np.arange, ends, (count,), np.dtype(np.int64) if dtype is None else dtype
+        )()
     if dtype is None:
         whole = all(isinstance(end, int) for end in ends)
         dtype = np.dtype(np.int64 if whole else np.float32)
@@ -101,22 +119,33 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
     Without `n_cols` it is square.
     """
     columns = n_rows if n_cols is None else n_cols
-    on = _below(n_rows, columns, k) & ~_below(n_rows, columns, k - 1)
-    return constant(on.astype(dtype))
+    return _from_sizes(_on_diagonal, n_rows, columns, k).astype(dtype)
 
 
 @builder
 def tril(x: Operand, k: int = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros above diagonal `k`."""
     x = matrices(x)
-    return where(_below(x.shape[-2], x.shape[-1], k), x, zeros((), x.dtype))
+    return where(_from_sizes(_below, x.shape[-2], x.shape[-1], k), x, zeros((), x.dtype))
 
 
 @builder
 def triu(x: Operand, k: int = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros below diagonal `k`."""
     x = matrices(x)
-    return where(_below(x.shape[-2], x.shape[-1], k - 1), zeros((), x.dtype), x)
+    return where(_from_sizes(_below, x.shape[-2], x.shape[-1], k - 1), zeros((), x.dtype), x)
+
+
+def _from_sizes(mask: Callable[..., Array], rows: int, columns: int, k: int) -> Node:
+    """Return `mask(rows, columns, k)`, a matrix of bools, now or once the sizes are known."""
+    if is_symbolic((rows, columns)):
+        return FromSizes(mask, (rows, columns, k), (rows, columns), BOOL)()
+    return constant(mask(rows, columns, k))
+
+
+def _on_diagonal(rows: int, columns: int, k: int) -> Array:
+    """Return where a matrix is on its diagonal `k`."""
+    return _below(rows, columns, k) & ~_below(rows, columns, k - 1)
 
 
 def _below(rows: int, columns: int, k: int) -> Array:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from minigraph import symbolic
 from minigraph.arguments import shown
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
@@ -26,11 +27,14 @@ from minigraph.graph import (
     Operand,
     Shape,
     Spec,
+    SymbolicSize,
     as_array,
     as_node,
     builder,
     constant,
+    from_size,
     function_of,
+    is_symbolic,
 )
 
 
@@ -41,6 +45,8 @@ def kind(dtype: DType) -> str:
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """Return NumPy's broadcast shape; ShapeError if there is none."""
+    if any(map(is_symbolic, shapes)):
+        return symbolic.broadcast_shapes(*shapes)
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -107,8 +113,11 @@ def common_dtype(*xs: Any) -> DType:
     if BFLOAT16 in strong:
         others = {d for d in strong if kind(d) == "f"} - {BFLOAT16}
         return np.result_type(np.float32, *others) if others else BFLOAT16
-    weak = [x for x in xs if not hasattr(x, "dtype")]
+    weak = [1 if isinstance(x, SymbolicSize) else x for x in xs if not hasattr(x, "dtype")]
     return np.result_type(*strong, *weak)
+
+
+NUMBERS = Node | bool | int | float | SymbolicSize
 
 
 def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
@@ -116,7 +125,7 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
 
     With `floating`, integers become the float that NumPy's mathematical functions give for them.
     """
-    values = [x if isinstance(x, Node | bool | int | float) else as_array(x) for x in xs]
+    values = [x if isinstance(x, NUMBERS) else as_array(x) for x in xs]
     dtype = common_dtype(*values)
     if floating and kind(dtype) != "f":
         dtype = np.result_type(dtype, np.float16)
@@ -135,6 +144,8 @@ def as_operand(x: Any, dtype: DType) -> Node:
     """Return `x` as an expression of `dtype`."""
     if isinstance(x, Node):
         return x if x.dtype == dtype else x.astype(dtype)
+    if isinstance(x, SymbolicSize):
+        return from_size(x, dtype)
     try:
         with np.errstate(over="ignore"):  # 1e300 is infinity in float32
             return constant(np.asarray(x, dtype))

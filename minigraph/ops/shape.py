@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -19,6 +21,7 @@ from minigraph.graph import (
     Shape,
     Sizes,
     Spec,
+    SymbolicSize,
     as_node,
     as_sizes,
     builder,
@@ -110,14 +113,18 @@ class Slice(Op):
     is_view = True
 
     def infer(self, x: Spec) -> Spec:
-        ranges = [range(*w) for w in zip(self.start, self.stop, self.step, strict=True)]
-        return Spec(tuple(map(len, ranges)), x.dtype)
+        windows = [*zip(self.start, self.stop, self.step, x.shape, strict=True)]
+        for start, stop, _, size in windows:
+            if stop > size or start > stop:
+                raise ShapeError(f"there is no slice {start}:{stop} of an axis of length {size}")
+        return Spec(tuple(-((a - b) // t) for a, b, t, _ in windows), x.dtype)
 
     def forward(self, x: Array) -> Array:
         return x[tuple(map(builtins.slice, self.start, self.stop, self.step))]
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        spans = [(n - 1) * t + 1 if n else 0 for n, t in zip(dy.shape, self.step, strict=True)]
+        steps = zip(dy.shape, self.step, strict=True)
+        spans = [n if t == 1 or not n else (n - 1) * t + 1 for n, t in steps]
         high = tuple(n - a - s for n, a, s in zip(x.shape, self.start, spans, strict=True))
         return (Pad(self.start, high, tuple(t - 1 for t in self.step))(dy),)
 
@@ -191,8 +198,8 @@ class Concat(Op):
         return np.concatenate(xs, self.axis)
 
     def grad(self, dy: Node, y: Node, *xs: Node) -> tuple[Node, ...]:
-        ends = np.cumsum([x.shape[self.axis] for x in xs]).tolist()
-        return tuple(split(dy, ends[:-1], self.axis))
+        ends = [*itertools.accumulate((x.shape[self.axis] for x in xs), initial=0)]
+        return tuple(_part(dy, self.axis, *ends[i : i + 2]) for i in range(len(xs)))
 
 
 class StopGradient(Op):
@@ -431,8 +438,17 @@ def getitem(x: Operand, index: Any) -> Node:
     return reshape(y, shape)
 
 
+def _part(x: Node, axis: int, start: int, stop: int) -> Node:
+    """Return x[start:stop] along `axis`."""
+    low, high = [0] * x.ndim, [*x.shape]
+    low[axis], high[axis] = start, stop
+    return Slice(tuple(low), tuple(high), (1,) * x.ndim)(x)
+
+
 def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
     """Return (start, stop, step > 0), whether to reverse, and the sizes that stay, of one axis."""
+    if isinstance(size, SymbolicSize):
+        return _window_of_unknown(item, size)
     if not isinstance(item, builtins.slice):
         if not -size <= item < size:
             raise ShapeError(f"index {item} is out of range for an axis of length {size}")
@@ -446,3 +462,26 @@ def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]
         return (0, 0, 1), False, [0]
     low, high = min(steps[0], steps[-1]), max(steps[0], steps[-1])
     return (low, high + 1, builtins.abs(steps.step)), steps.step < 0, [len(steps)]
+
+
+def _window_of_unknown(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
+    """As `_window`, of an axis whose length the calls give.
+
+    Ends are not cut to the length: a call in which the axis is shorter raises ShapeError.
+    """
+
+    def end(given: int | None, default: int) -> int:
+        if given is None:
+            return default
+        return operator.index(given) + (size if given < 0 else 0)
+
+    if not isinstance(item, builtins.slice):
+        at = end(item, 0)
+        return (at, at + 1, 1), False, []
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == -1 and (item.start, item.stop) == (None, None):
+        return (0, size, 1), True, [size]
+    if step < 1:
+        raise ShapeError(f"index {item} of an axis whose length calls give takes a step above 0")
+    low, high = end(item.start, 0), end(item.stop, size)
+    return (low, high, step), False, [-((low - high) // step)]

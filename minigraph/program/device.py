@@ -34,6 +34,10 @@ class Executor(Protocol):
     """A program with memory on a device."""
 
     @property
+    def arena(self) -> object:
+        """Its memory for intermediate results, which another program may share."""
+
+    @property
     def launches(self) -> int:
         """Native calls from Python per call."""
 
@@ -91,8 +95,11 @@ class Backend(Protocol):
     def array(self, value: Any) -> Array | None:
         """Return a value that is in the memory of the device already, as its array; else None."""
 
-    def bind(self, program: Program) -> Executor:
-        """Return the program with memory of its own, ready to run."""
+    def bind(self, program: Program, arenas: Sequence[Any] = ()) -> Executor:
+        """Return the program with its memory, ready to run.
+
+        arenas  of programs that never run at the same time: one that is large enough is shared
+        """
 
     def run_alone(self, step: Step, memory: Memory) -> None:
         """Run one step as a program would, on arrays in the memory of the host."""

@@ -16,7 +16,7 @@ from minigraph.cache import Entry
 from minigraph.devices.cuda import cudnn_kernel, nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.compiler import kernels_of
-from minigraph.devices.cuda.driver import Arguments, Driver
+from minigraph.devices.cuda.driver import Arguments, DeviceMemory, Driver
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
@@ -104,9 +104,9 @@ class CudaBackend:
             made = cast(Kernel | None, first_allowed(offered, self.policy))
         return made or cuda_kernel(node, strides) or NumpyKernel(node)
 
-    def bind(self, program: Program) -> Executor:
+    def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])
-        return CudaProgram(program, self.driver, functions, self.bulk)
+        return CudaProgram(program, self.driver, functions, self.bulk, arenas)
 
     def run_alone(self, step: Step, memory: Memory) -> None:
         run_alone(step, memory, self._functions([step.kernel]), self.driver)

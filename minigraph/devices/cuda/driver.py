@@ -39,9 +39,10 @@ class Arguments:
 class DeviceMemory:
     """Memory of the device, which goes back to the pool with this object."""
 
-    def __init__(self, pointer: Any) -> None:
+    def __init__(self, pointer: Any, nbytes: int) -> None:
         self._pointer = pointer
         self.address = int(pointer.ptr)
+        self.nbytes = nbytes
 
 
 class Driver:
@@ -145,7 +146,7 @@ class Driver:
         """
         try:
             with cupy.cuda.Device(self.ordinal), on_stream(self.compute):
-                return DeviceMemory(cupy.cuda.alloc(max(nbytes, 1)))
+                return DeviceMemory(cupy.cuda.alloc(max(nbytes, 1)), nbytes)
         except cupy.cuda.memory.OutOfMemoryError:
             raise self._out_of_memory(nbytes) from None
 

@@ -55,10 +55,16 @@ class CudaProgram:
 
     functions  the loaded kernels, by the names of their sources
     bulk       launch a whole step as one CUDA graph, unless its arrays are used where they are
+    arenas     of programs that never run at the same time
     """
 
     def __init__(
-        self, program: Program, driver: Driver, functions: Mapping[str, int], bulk: bool = True
+        self,
+        program: Program,
+        driver: Driver,
+        functions: Mapping[str, int],
+        bulk: bool = True,
+        arenas: Sequence[DeviceMemory] = (),
     ) -> None:
         self.program = program
         self.driver = driver
@@ -75,7 +81,10 @@ class CudaProgram:
         self._moving = moving(program)
         self._written = {b for b in self._moving if b.home is Home.OUTPUT}
         with driver.current():
-            self._arena, self._places = _allocate_arena(program, driver)
+            large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
+            self.arena = large[0] if large else _allocate_arena(program, driver)
+            arena = (b for b in program.buffers if b.home is Home.ARENA)
+            self._places = {b: self.arena.address + b.offset for b in arena}
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
             self._places |= self._staging.places
             self._place_outputs()
@@ -321,17 +330,12 @@ class CudaProgram:
         return found
 
 
-def _allocate_arena(program: Program, driver: Driver) -> tuple[DeviceMemory, dict[Buffer, int]]:
-    """Return the arena, and where in it each buffer lies.
-
-    Raises DeviceError that says what the memory would have been for.
-    """
+def _allocate_arena(program: Program, driver: Driver) -> DeviceMemory:
+    """Return memory; DeviceError, which says what it would have been for, if there is none."""
     try:
-        memory = driver.allocate(program.arena_bytes)
+        return driver.allocate(program.arena_bytes)
     except DeviceError as error:
         raise DeviceError(f"{error}; {demand(program)}") from None
-    arena = [b for b in program.buffers if b.home is Home.ARENA]
-    return memory, {b: memory.address + b.offset for b in arena}
 
 
 def _refusal(step: Step, text: str) -> GraphError:

@@ -1,0 +1,230 @@
+"""Functions whose inputs have sizes that each call gives: one function for each size met."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from minigraph import forks
+from minigraph.arguments import FilePath, checked
+from minigraph.autotune.candidate import Problem
+from minigraph.autotune.measurement import ProblemTable
+from minigraph.cache import Entry
+from minigraph.errors import GraphError, ShapeError
+from minigraph.function.function import CALLS, CallCounter, Function, in_order
+from minigraph.function.profile import Profile
+from minigraph.function.report import Report
+from minigraph.graph import Array, Node, SymbolicSize, as_array, here
+
+Near = Callable[[Problem], ProblemTable | None]
+SHORT = 5.0  # seconds: the calls of a size take at least so long before it is measured
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the functions of different sizes have in common.
+
+    counter  their calls are counted as those of one function
+    arenas   returns the memory for intermediate results of the functions that are kept
+    near     returns what is measured of the problem that is nearest to one; None: measure it
+    """
+
+    counter: CallCounter
+    arenas: Callable[[], Sequence[Any]]
+    near: Near | None
+
+
+@dataclass
+class Kept:
+    """The function of a size.
+
+    borrows  whether its algorithms are those that were measured for other sizes
+    seconds  that its calls have taken so far
+    """
+
+    function: Function
+    borrows: bool
+    seconds: float = 0.0
+
+
+class AnySizeFunction:
+    """What `comp_graph().compile` returns where inputs have sizes such as None: see `Function`.
+
+    The first call of a size compiles a function for it.  Algorithms are measured for the first
+    size.  Another size begins with those of the sizes nearest to it, and is measured, too, once its
+    calls have taken as long as measuring the first one took.  The option `sizes.kept` says how many
+    functions are kept: those of the latest sizes.
+
+    calls  how many calls of all sizes were done
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Node],
+        on_device: Callable[[Any], Array | None],
+        options: Mapping[str, Any],
+        compile: Callable[[Mapping[str, int], Shared], Function],
+    ) -> None:
+        self._inputs = list(inputs)
+        self._on_device = on_device
+        self._most = options["sizes.kept"]
+        self._tunes = options["autotune"] == "tune"
+        self._compile = compile
+        self._counter = CallCounter(options["seed"])
+        self._kept: dict[tuple[int, ...], Kept] = {}  # the latest size last
+        self._names: list[str] = []
+        self._places: list[tuple[int, int, str]] = []  # of sizes: input, axis, name
+        for i, x in enumerate(inputs):
+            for axis, n in enumerate(x.shape):
+                if isinstance(n, SymbolicSize):
+                    self._places.append((i, axis, str(n)))
+        self._names = [*dict.fromkeys(name for _, _, name in self._places)]
+        self._choosing = forks.reentrant_lock()
+        self._measuring = SHORT
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise GraphError("a compiled function cannot be copied or pickled; compile another one")
+
+    @property
+    def calls(self) -> int:
+        return int(self._counter.calls)
+
+    @calls.setter
+    def calls(self, value: int) -> None:
+        self._counter.calls[...] = CALLS.check("calls", value)
+
+    @property
+    def seed(self) -> Array:
+        return self._counter.seed
+
+    @seed.setter
+    def seed(self, value: Any) -> None:
+        self._counter.seed = np.array(value, np.uint64)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run once, as a `Function` does.
+
+        Raises ShapeError for sizes that differ where they have to be equal, that are 0, or that the
+        graph cannot have.
+        """
+        values = self._values(args, kwargs)
+        kept = self._function(values)
+        start = time.perf_counter()
+        results = kept.function(*values)
+        kept.seconds += time.perf_counter() - start
+        return results
+
+    def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
+        """Run once like a call, one kernel at a time, and return how long each took."""
+        values = self._values(args, kwargs)
+        return self._function(values).function.profile(*values)
+
+    # ------------------------------------------------------------ sizes
+
+    def _values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return for each input a value that has a shape."""
+        if kwargs or len(args) != len(self._inputs):
+            args = in_order(self._inputs, args, kwargs)
+        return [
+            value if hasattr(value, "shape") else self._array(x, value)
+            for x, value in zip(self._inputs, args, strict=True)
+        ]
+
+    def _array(self, x: Node, value: Any) -> Array:
+        on_device = self._on_device(value)
+        return as_array(value, x.dtype) if on_device is None else on_device
+
+    def _sizes(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """Return what the calls give of each size."""
+        found: dict[str, int] = {}
+        first: dict[str, Node] = {}
+        for i, axis, name in self._places:
+            x, shape = self._inputs[i], tuple(values[i].shape)
+            if len(shape) != x.ndim or shape[axis] < 1:
+                raise ShapeError(f"input {x.name} takes {x.spec}, got shape {shape} {here()}")
+            n = shape[axis]
+            if found.setdefault(name, n) != n:
+                raise ShapeError(
+                    f"input {x.name} has {n} as its size {name}, input {first[name].name} has "
+                    f"{found[name]} {here()}; give sizes that differ names of their own, as in "
+                    f'mg.input("{x.name}", ("{name}2", ...))'
+                )
+            first.setdefault(name, x)
+        return tuple(found[name] for name in self._names)
+
+    def _function(self, values: Sequence[Any]) -> Kept:
+        """Return the function for the sizes of `values`, compiled if it is not kept."""
+        sizes = self._sizes(values)
+        with self._choosing:
+            kept = self._kept.get(sizes)
+            if kept is None or (kept.borrows and kept.seconds > self._measuring):
+                kept = self._compiled(sizes, near=kept is None and bool(self._kept))
+            self._kept.pop(sizes, None)
+            self._kept[sizes] = kept
+            while len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]
+            return kept
+
+    def _compiled(self, sizes: tuple[int, ...], near: bool) -> Kept:
+        functions = [kept.function for kept in self._kept.values() if not kept.borrows]
+        nearest = self._nearest if near and self._tunes and functions else None
+        shared = Shared(self._counter, self._arenas, nearest)
+        function = self._compile(dict(zip(self._names, sizes, strict=True)), shared)
+        self._measuring = max(self._measuring, function.tuning_seconds)
+        return Kept(function, borrows=nearest is not None)
+
+    def _arenas(self) -> list[Any]:
+        return [kept.function.arena for kept in self._kept.values()]
+
+    def _nearest(self, problem: Problem) -> ProblemTable | None:
+        """Return what functions that were measured know of the problem nearest to one."""
+        known = [
+            found
+            for kept in self._kept.values()
+            if not kept.borrows and (found := kept.function.nearest(problem))
+        ]
+        return min(known, key=lambda pair: pair[0], default=(math.inf, None))[1]
+
+    # ------------------------------------------------------------ what it tells
+
+    @property
+    def _latest(self) -> Function:
+        if not self._kept:
+            raise GraphError(
+                f"the function has no sizes yet, so there is nothing to tell; call it {here()}"
+            )
+        return next(reversed(self._kept.values())).function
+
+    def report(self) -> Report:
+        """Return what was compiled for the size of the latest call, and how; `print` it."""
+        return self._latest.report()
+
+    def reports(self) -> list[Report]:
+        """Return the reports of all sizes that are kept, that of the latest call last."""
+        return [kept.function.report() for kept in self._kept.values()]
+
+    def to_dot(self, path: str | Path) -> None:
+        """Write the steps for the size of the latest call, as `Function.to_dot` does."""
+        self._latest.to_dot(path)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page about the size of the latest call, as `Function.to_html` does."""
+        self._latest.to_html(path)
+
+    # ------------------------------------------------------------ its caches
+
+    @checked
+    def save_cache(self, path: FilePath, type: str = "all") -> None:
+        """Write what was measured and compiled for all sizes, as `Function.save_cache` does."""
+        for kept in self._kept.values():
+            kept.function.save_cache(path, type)
+
+    def cache_entries(self) -> list[Entry]:
+        """Return all that was measured and compiled for the sizes that are kept."""
+        return [entry for kept in self._kept.values() for entry in kept.function.cache_entries()]

@@ -1,0 +1,81 @@
+"""What `compile` is given: kinds of arguments, inputs, outputs and new values."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from minigraph.arguments import Kind
+from minigraph.devices.factory import check_device
+from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, Input, Node, Parameter, as_node, can_cast, here
+from minigraph.ops.elementwise import astype
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+def _inputs(value: Any) -> list[Any]:
+    return [value] if isinstance(value, Node) else list(value)
+
+
+def _outputs(value: Any) -> Any:
+    return value if isinstance(value, Node | Mapping) else list(value)
+
+
+DEVICE = Kind("the name of a device", check_device, DeviceError)
+OPTIONS = Kind("a mapping of names to values", _mapping)
+INPUTS = Kind("a sequence of what mg.input made", _inputs)
+OUTPUTS = Kind("an expression, or a sequence or dict of them", _outputs)
+UPDATES = Kind("a mapping of parameters to new values", _mapping)
+
+
+def check_inputs(inputs: Sequence[Node]) -> None:
+    """Raise GraphError if one is no input or two have the same name."""
+    names: set[str] = set()
+    for x in inputs:
+        if not isinstance(x, Node) or not isinstance(x.op, Input):
+            what = repr(x) if isinstance(x, Node) else type(x).__name__
+            raise GraphError(f"compile: {what} is no input; inputs are made by mg.input {here()}")
+        if x.name in names:
+            raise GraphError(f"compile: two inputs are called {x.name!r} {here()}")
+        names.add(x.name)
+
+
+def flattened(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
+    """Return the outputs in a row, and what makes of their values what the caller gets."""
+    if isinstance(outputs, Node):
+        return [outputs], operator.itemgetter(0)
+    if isinstance(outputs, Mapping):
+        names = list(outputs)
+        return outputs.values(), lambda values: dict(zip(names, values, strict=True))
+    return outputs, as_they_are
+
+
+def as_they_are(values: list[Array]) -> list[Array]:
+    return values
+
+
+def expression(value: Any) -> Node:
+    """Return an output or a new value, which may be a number or an array, as an expression."""
+    try:
+        return as_node(value)
+    except GraphError as error:
+        raise type(error)(f"compile: {error} {here()}") from None
+
+
+def new_value(parameter: Parameter, value: Any) -> Node:
+    """Return the expression for a parameter's new value in the parameter's dtype."""
+    if not isinstance(parameter, Parameter):
+        raise GraphError(f"compile: only a Parameter can be updated, not {parameter!r} {here()}")
+    node = expression(value)
+    what = f"compile: the update of parameter {parameter.name} ({parameter.spec}) is {node.spec}"
+    if node.shape != parameter.shape:
+        raise ShapeError(f"{what}, made {node.source}; the shapes have to be equal")
+    if not can_cast(node.dtype, parameter.dtype):
+        raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
+    return astype(node, parameter.dtype)

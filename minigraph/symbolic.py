@@ -1,0 +1,300 @@
+"""Sizes that are known only when a function is called, and what is computed with them.
+
+An input of shape (None, 784) has a symbolic size.  Shape rules, gradients and layers compute with
+it as they do with an integer: a polynomial of named sizes, each at least 1.  When a function is
+called, `graph.with_sizes` puts integers in their places, and the graph is one like all others.
+`jax.export` and `torch.export` do the same with symbolic dimensions.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from minigraph.errors import ShapeError
+
+Atom = Any  # the name of a size, or (operation, x, y) for what is no polynomial
+Term = tuple[Atom, ...]  # the factors of a product
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "/": operator.truediv,
+    "**": operator.pow,
+}
+
+
+class UndecidedSize(ShapeError):
+    """Raised where a decision depends on a size that is not known yet."""
+
+
+class _Rules(threading.local):
+    large = False  # whether sizes that are not known count as large in comparisons
+
+
+_rules = _Rules()
+
+
+@contextmanager
+def taken_as_large() -> Iterator[None]:
+    """Compare sizes as if the unknown ones were large.
+
+    Only for checks that are made again once the sizes are known.
+    """
+    before, _rules.large = _rules.large, True
+    try:
+        yield
+    finally:
+        _rules.large = before
+
+
+if TYPE_CHECKING:  # to the type checker a size is an integer: what takes one takes the other
+    _Integer = int
+else:
+    _Integer = object
+
+
+class SymbolicSize(_Integer):
+    """A polynomial of named sizes, of which at least one is in it.
+
+    Two are equal if they are for all values.  `<` and the like are decided where the answer is the
+    same for all values from 1 on, and raise UndecidedSize elsewhere.
+    """
+
+    __slots__ = ("terms",)
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, terms: Mapping[Term, float]) -> SymbolicSize: ...
+
+    def __init__(self, terms: Mapping[Term, float]) -> None:
+        self.terms = terms
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymbolicSize) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __add__(self, other: Any) -> Any:
+        if (terms := _terms(other)) is None:
+            return NotImplemented
+        return _made({t: self.terms.get(t, 0) + terms.get(t, 0) for t in {**self.terms, **terms}})
+
+    def __mul__(self, other: Any) -> Any:
+        if (terms := _terms(other)) is None:
+            return NotImplemented
+        total: dict[Term, float] = {}
+        for (s, a), (t, b) in itertools.product(self.terms.items(), terms.items()):
+            term = tuple(sorted((*s, *t), key=repr))
+            total[term] = total.get(term, 0) + a * b
+        return _made(total)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Any:
+        return self + other * -1 if _terms(other) is not None else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return self * -1 + other
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _divided("//", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _divided("//", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _divided("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _divided("/", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - other // self * self
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        if isinstance(other, int) and 0 < other < 10:
+            return functools.reduce(operator.mul, [self] * other)
+        return _made({(("**", self, other),): 1})
+
+    def __rpow__(self, other: Any, modulo: Any = None) -> Any:
+        return _made({(("**", other, self),): 1})
+
+    def __lt__(self, other: Any) -> bool:
+        return _positive(other - self, self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        return _positive(self - other, self, other)
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __bool__(self) -> bool:
+        """Return whether it may be above 0: arrays without elements are not what is planned for."""
+        return _bounds(self)[1] > 0
+
+    def __index__(self) -> NoReturn:
+        raise UndecidedSize(
+            f"the size {self} is known only when the function is called, and a number is needed "
+            "here; give the input's shape in numbers"
+        )
+
+    __int__ = __float__ = __trunc__ = __index__
+
+    def __str__(self) -> str:
+        return " + ".join(_shown(term, factor) for term, factor in self.terms.items())
+
+    __repr__ = __str__
+
+    def at(self, sizes: Mapping[str, int]) -> Any:
+        """Return the number that this is for these sizes."""
+        return sum(
+            factor * math.prod(_value(atom, sizes) for atom in term)
+            for term, factor in self.terms.items()
+        )
+
+
+def named(name: str) -> SymbolicSize:
+    """Return the size called `name`."""
+    return SymbolicSize({(name,): 1})
+
+
+def is_symbolic(shape: Iterable[Any]) -> bool:
+    """Return whether a size of a shape is not known."""
+    return any(isinstance(n, SymbolicSize) for n in shape)
+
+
+def put(value: Any, sizes: Mapping[str, int]) -> Any:
+    """Return an attribute of an op with numbers in the places of its sizes."""
+    if isinstance(value, SymbolicSize):
+        return value.at(sizes)
+    if type(value) is tuple:
+        made = tuple(put(each, sizes) for each in value)
+        return value if all(map(operator.is_, made, value)) else made
+    return value
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return NumPy's broadcast shape; a size that calls give equals itself only, also if it is 1.
+
+    ShapeError if there is none.
+    """
+    axes = itertools.zip_longest(*map(reversed, shapes), fillvalue=1)
+    sizes = [{n for n in axis if n != 1} or {1} for axis in axes]
+    if any(len(each) > 1 for each in sizes):
+        raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+    return tuple(each.pop() for each in reversed(sizes))
+
+
+def _terms(value: Any) -> Mapping[Term, float] | None:
+    if isinstance(value, SymbolicSize):
+        return value.terms
+    return {(): value} if isinstance(value, int | float) else None
+
+
+def _made(terms: Mapping[Term, float]) -> Any:
+    """Return a polynomial, or a number if no size is left in it."""
+    left = {term: factor for term, factor in terms.items() if factor}
+    return SymbolicSize(left) if any(left) else left.get((), 0)
+
+
+def _divided(operation: str, x: Any, y: Any) -> Any:
+    """Return x / y or x // y: a polynomial where the division leaves no rest."""
+    above, below = _terms(x), _terms(y)
+    if above is None or below is None:
+        return NotImplemented
+    if len(below) == 1:
+        ((factors, number),) = below.items()
+        quotient: dict[Term, float] = {}
+        for term, factor in above.items():
+            rest = _without(term, factors)
+            if rest is None or not number or factor % number:
+                break
+            quotient[rest] = factor // number
+        else:
+            return _made(quotient)
+    elif above == below:
+        return 1
+    return _made({((operation, x, y),): 1})
+
+
+def _without(term: Term, factors: Term) -> Term | None:
+    """Return the product `term` without some of its factors; None if it lacks one of them."""
+    rest = list(term)
+    for factor in factors:
+        if factor not in rest:
+            return None
+        rest.remove(factor)
+    return tuple(rest)
+
+
+def _positive(difference: Any, x: Any, y: Any) -> bool:
+    """Return whether x - y, or y - x, is above 0 for all sizes; False if it is for none."""
+    if not isinstance(difference, SymbolicSize):
+        return bool(difference > 0)
+    lowest, highest = _bounds(difference)
+    if lowest > 0 or highest <= 0:
+        return lowest > 0
+    if _rules.large:
+        return bool(difference.at(_Large()) > 0)
+    raise UndecidedSize(f"how {x} compares with {y} is known only when the function is called")
+
+
+def _bounds(value: Any) -> tuple[float, float]:
+    """Return numbers that `value` is never below, and never above."""
+    if not isinstance(value, SymbolicSize):
+        return value, value
+    # Each size is 1 + something that is not negative, of which this is a polynomial.
+    over: Any = 0
+    for term, factor in value.terms.items():
+        atoms = [named(a) + 1 if isinstance(a, str) else SymbolicSize({(a,): 1}) for a in term]
+        over = over + math.prod(atoms, start=factor)
+    terms = dict(_terms(over) or {})
+    constant = terms.pop((), 0)
+    factors = terms.values()
+    if not all(_is_positive_quotient(a) for term in terms for a in term if not isinstance(a, str)):
+        return -math.inf, math.inf
+    return (
+        constant if min(factors, default=0) >= 0 else -math.inf,
+        constant if max(factors, default=0) <= 0 else math.inf,
+    )
+
+
+def _is_positive_quotient(atom: Atom) -> bool:
+    """Return whether a division or power is never below 0."""
+    _, x, y = atom
+    return _bounds(x)[0] >= 0 and _bounds(y)[0] > 0
+
+
+class _Large(dict[str, int]):
+    """Sizes that are all large, and different from what programs write."""
+
+    def __missing__(self, name: str) -> int:
+        return 1_000_003
+
+
+def _value(atom: Atom, sizes: Mapping[str, int]) -> Any:
+    if isinstance(atom, str):
+        return sizes[atom]
+    operation, x, y = atom
+    return OPERATIONS[operation](put(x, sizes), put(y, sizes))
+
+
+def _shown(term: Term, factor: float) -> str:
+    atoms = [a if isinstance(a, str) else f"({a[1]} {a[0]} {a[2]})" for a in term]
+    return "*".join([*([f"{factor:g}"] if factor != 1 or not atoms else []), *atoms])

@@ -1,0 +1,350 @@
+"""Functions of inputs whose sizes the calls give."""
+
+import re
+
+import numpy as np
+import pytest
+from at_once import in_threads
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+
+SIZES = (3, 1, 5)
+
+
+def real(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def labels(*shape):
+    return np.random.default_rng(1).integers(0, 4, shape)
+
+
+MASK = np.tril(np.ones((6, 6), bool))
+
+# Of images, [n, 4, 6, 6].
+OF_IMAGES = {
+    "conv": lambda: nn.Conv2d(4, 8, 3, padding=1),
+    "conv-groups": lambda: nn.Conv2d(4, 8, 3, stride=2, groups=2),
+    "conv-transpose": lambda: nn.ConvTranspose2d(4, 2, 2, stride=2),
+    "batch-norm": lambda: nn.BatchNorm2d(4),
+    "group-norm": lambda: nn.GroupNorm(2, 4),
+    "instance-norm": lambda: nn.InstanceNorm2d(4),
+    "layer-norm": lambda: nn.LayerNorm((4, 6, 6)),
+    "rms-norm": lambda: nn.RMSNorm(6),
+    "local-response-norm": lambda: nn.LocalResponseNorm(3),
+    "max-pool": lambda: nn.MaxPool2d(2),
+    "avg-pool": lambda: nn.AvgPool2d(3, stride=2, padding=1),
+    "adaptive-pool": lambda: nn.AdaptiveAvgPool2d((4, 3)),
+    "pixel-shuffle": lambda: nn.PixelShuffle(2),
+    "upsampling": lambda: nn.UpsamplingNearest2d(scale_factor=2),
+    "flatten-linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 5)),
+    "softmax": lambda: nn.Softmax(1),
+    "prelu": lambda: nn.PReLU(4),
+    "gelu": lambda: nn.GELU(),
+    "mean": lambda: lambda x: x.mean((0, 2, 3)),
+    "mean-of-all": lambda: lambda x: x.mean(),
+    "var": lambda: lambda x: ops.var(x, (0, 2)),
+    "std-of-all": lambda: lambda x: ops.std(x),
+    "sum": lambda: lambda x: x.sum(0),
+    "max": lambda: lambda x: x.max((0, 1)),
+    "logsumexp": lambda: lambda x: ops.logsumexp(x, 0),
+    "reshape": lambda: lambda x: x.reshape(x.shape[0] * 4, 36),
+    "reshape-minus-one": lambda: lambda x: x.reshape(-1, 12),
+    "transpose": lambda: lambda x: x.transpose(1, 0, 3, 2) * 2,
+    "permute-reshape": lambda: lambda x: x.transpose(0, 2, 3, 1).reshape(-1, 4),
+    "expand": lambda: lambda x: ops.expand_dims(x, 0),
+    "concat": lambda: lambda x: ops.concat([x, x * 2], 0),
+    "stack": lambda: lambda x: ops.stack([x, x * 2], 1),
+    "slice": lambda: lambda x: x[:, 1:3, ::2],
+    "first": lambda: lambda x: x[0] * x[-1],
+    "all-but-first": lambda: lambda x: x[:-1].sum() + x[::-1],
+    "pad": lambda: lambda x: ops.pad(x, ((1, 0), (0, 0), (1, 1), (1, 1))),
+    "flip": lambda: lambda x: ops.flip(x, 0),
+    "broadcast": lambda: lambda x: x + ops.zeros((x.shape[0], 1, 1, 6)),
+    "by-size": lambda: lambda x: x / x.shape[0] + x.size * 0.5,
+    "dropout-eval": lambda: nn.Dropout(0.5).eval(),
+    "where": lambda: lambda x: ops.where(x > 0, x, 0.5),
+    "matmul": lambda: lambda x: x @ real(6, 3),
+    "matmul-own": lambda: lambda x: x @ x.transpose(0, 1, 3, 2),
+    "einsum": lambda: lambda x: ops.einsum("nchw,cd->nd", x, real(4, 3)),
+    "outer-batch": lambda: lambda x: x.reshape(x.shape[0], -1) @ x.reshape(x.shape[0], -1).T,
+    "attention": lambda: lambda x: ops.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "encoder": lambda: _Encoder(),
+    "log-softmax-nll": lambda: lambda x: ops.log_softmax(x, 1)[:, 2],
+    "mse": lambda: lambda x: ops.mse_loss(x, x * 0.5),
+    "cumsum": lambda: lambda x: ops.cumsum(x, 1),
+    "roll": lambda: lambda x: ops.roll(x, 1, 2),
+    "tile": lambda: lambda x: ops.tile(x, (1, 2, 1, 1)),
+    "eye": lambda: lambda x: ops.matmul(ops.eye(x.shape[0]), x.reshape(x.shape[0], -1)),
+    "tril": lambda: lambda x: ops.tril(x[:, 0, 0] @ x[:, 0, 0].T),
+    "arange": lambda: lambda x: x[:, 0, 0, 0] * ops.arange(x.shape[0]),
+    "repeat": lambda: lambda x: ops.repeat(x, 2, 1),
+}
+
+
+class _Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x[:, 0])
+
+
+def loss_and_gradients(network, x):
+    y = network(x)
+    loss = (y * ops.cos(y)).mean()
+    wanted = [x] + (list(network.parameters()) if isinstance(network, nn.Module) else [])
+    return [y, loss, *mg.grad(loss, wanted)]
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_each_size_gives_what_a_function_of_this_size_gives(name):
+    nn.manual_seed(0)
+    network = OF_IMAGES[name]()
+    cg = mg.comp_graph("reference", {"graph_opt_level": 0})
+    x = mg.input("x", (None, 4, 6, 6))
+    function = cg.compile([x], loss_and_gradients(network, x))
+    for n in SIZES:
+        if name == "outer-batch" and n == 1:
+            continue
+        own = mg.input("x", (n, 4, 6, 6))
+        expected = cg.compile([own], loss_and_gradients(network, own))(real(n, 4, 6, 6))
+        found = function(real(n, 4, 6, 6))
+        assert [y.shape for y in found] == [y.shape for y in expected]
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+LOSSES = {
+    "cross-entropy": lambda x, y: ops.cross_entropy(x, y),
+    "cross-entropy-smooth": lambda x, y: ops.cross_entropy(x, y, label_smoothing=0.1),
+    "cross-entropy-ignore": lambda x, y: ops.cross_entropy(x, y, ignore_index=1),
+    "cross-entropy-sum": lambda x, y: ops.cross_entropy(x, y, reduction="sum"),
+    "nll": lambda x, y: ops.nll_loss(ops.log_softmax(x, 1), y),
+    "one-hot": lambda x, y: (ops.one_hot(y, 4) * x).mean(),
+    "take": lambda x, y: (ops.take(real(4, 4), y, axis=0) * x).sum(),
+    "argmax": lambda x, y: (ops.argmax(x, 1) == y).astype("float32").mean() + x.sum(),
+    "bce": lambda x, y: ops.binary_cross_entropy_with_logits(x, ops.one_hot(y, 4)),
+    "kl": lambda x, y: ops.kl_div(ops.log_softmax(x, 1), ops.softmax(x * 2, 1)),
+    "smooth-l1": lambda x, y: ops.smooth_l1_loss(x, ops.one_hot(y, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_any_size(name):
+    cg = mg.comp_graph("reference", {"graph_opt_level": 2})
+
+    def compiled(n):
+        x, y = mg.input("x", (n, 4)), mg.input("y", (n,), "int64")
+        loss = LOSSES[name](x, y)
+        return cg.compile([x, y], [loss, *mg.grad(loss, [x])])
+
+    function = compiled(None)
+    for n in SIZES:
+        values = real(n, 4), labels(n)
+        for one, other in zip(function(*values), compiled(n)(*values), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def step_of(n, options=None, device="cpu"):
+    nn.manual_seed(3)
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)]
+    net = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.3), nn.Linear(128, 4))
+    x, y = mg.input("x", (n, 3, 8, 8)), mg.input("y", (n,), "int64")
+    loss = ops.cross_entropy(net(x), y)
+    updates = {**optim.Adam(net.parameters(), lr=0.01).minimize(loss), **net.updates()}
+    cg = mg.comp_graph(device, options)
+    return net, cg.compile([x, y], loss, updates)
+
+
+@pytest.mark.parametrize("level", [0, 2, 3, -3])
+def test_training_with_a_smaller_last_batch(level):
+    """The functions of both sizes see the parameters and the count of calls of each other."""
+    options = {"graph_opt_level": level, "autotune": "off"}
+    net, step = step_of(None, options)
+    nets = {n: step_of(n, options) for n in (6, 2)}
+    for i, n in enumerate([6, 6, 2, 6, 2]):
+        x, y = real(n, 3, 8, 8, seed=i), labels(n)
+        other, own = nets[n]
+        own.calls = step.calls
+        # Both sizes' own functions go on from the same state.
+        other.load_state_dict(net.state_dict())
+        loss = step(x, y)
+        if i == 0:
+            np.testing.assert_array_equal(loss, own(x, y))
+        assert np.isfinite(loss)
+    assert step.calls == 5
+    assert len(step.reports()) == 2
+
+
+def test_dropout_counts_the_calls_of_all_sizes():
+    x = mg.input("x", (None, 50))
+    step = mg.comp_graph().compile([x], ops.dropout(x, 0.5))
+    one, _, three = step(np.ones((2, 50))), step(np.ones((3, 50))), step(np.ones((2, 50)))
+    assert not np.array_equal(one, three)
+    step.calls = 0
+    np.testing.assert_array_equal(step(np.ones((2, 50))), one)
+    step.calls, step.seed = 0, 5
+    assert not np.array_equal(step(np.ones((2, 50))), one)
+
+
+# ---------------------------------------------------------------- sizes that do not fit
+
+
+@pytest.fixture
+def mean():
+    x, y = mg.input("x", (None, 3)), mg.input("y", (None,))
+    return mg.comp_graph().compile([x, y], [x.mean() + y.sum()])
+
+
+def message(function, *args):
+    with pytest.raises(mg.ShapeError) as error:
+        function(*args)
+    assert "\n" not in str(error.value)
+    assert __file__ in str(error.value)
+    return str(error.value)
+
+
+def test_sizes_of_one_name_are_equal_in_a_call(mean):
+    text = message(mean, np.ones((4, 3)), np.ones(5))
+    assert "input y has 5 as its size batch, input x has 4" in text
+    assert 'mg.input("y", ("batch2", ...))' in text
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3,), (2, 3, 1)])
+def test_a_shape_that_does_not_fit_is_named(mean, shape):
+    assert f"input x takes float32[batch,3], got shape {shape}" in message(
+        mean, np.ones(shape), np.ones(2)
+    )
+
+
+def test_the_known_sizes_are_checked(mean):
+    assert "input x takes shape (2, 3), got (2, 4)" in message(mean, np.ones((2, 4)), np.ones(2))
+
+
+def test_a_size_that_an_op_cannot_have_is_named_with_its_line():
+    x = mg.input("x", (None, 2, 8))
+    step = mg.comp_graph().compile([x], nn.BatchNorm1d(16)(ops.flatten(x, 1)))
+    assert step(real(2, 2, 8)).shape == (2, 16)
+    text = message(step, real(1, 2, 8))
+    assert "statistics of (1, 16) need more than one value per channel" in text
+
+
+def test_sizes_with_names_of_their_own():
+    x, y = mg.input("x", ("rows", 3)), mg.input("y", ("columns", 3))
+    product = mg.comp_graph().compile([x, y], x @ y.T)
+    a, b = real(4, 3), real(2, 3, seed=1)
+    np.testing.assert_allclose(product(a, b), a @ b.T, rtol=1e-6)
+    np.testing.assert_allclose(product(b, a), b @ a.T, rtol=1e-6)
+
+
+def test_images_of_any_size():
+    x = mg.input("x", (None, 3, None, None))
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU())
+    function = mg.comp_graph().compile([x], ops.mean(net(x), (2, 3)))
+    for shape in ((2, 3, 8, 8), (1, 3, 9, 12)):
+        assert function(real(*shape)).shape == (shape[0], 4)
+    assert "conv2d: " in message(function, real(1, 3, 1, 8))
+
+
+def test_what_needs_a_number_says_so():
+    x = mg.input("x", (None, 3))
+    with pytest.raises(mg.ShapeError, match="axis 0 of length batch has no 2 equal sections"):
+        ops.split(x, 2, 0)
+    with pytest.raises(mg.ShapeError, match="the size batch is known only when"):
+        list(x)
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_the_functions_of_the_latest_sizes_are_kept():
+    x = mg.input("x", (None, 3))
+    step = mg.comp_graph(options={"sizes.kept": 2}).compile([x], x * 2)
+    for n in (1, 2, 1, 3):
+        step(np.ones((n, 3)))
+    kept = [next(s for _, _, s in report.steps) for report in step.reports()]
+    assert [re.search(r"\[(\d)", text)[1] for text in kept] == ["1", "3"]
+    assert step.report().steps == step.reports()[-1].steps
+
+
+def test_without_a_call_there_is_nothing_to_report():
+    x = mg.input("x", (None, 3))
+    step = mg.comp_graph().compile([x], x * 2)
+    assert step.reports() == []
+    with pytest.raises(mg.GraphError, match="call it"):
+        step.report()
+
+
+def test_a_function_of_fixed_size_has_one_report():
+    x = mg.input("x", (2, 3))
+    step = mg.comp_graph().compile([x], x * 2)
+    assert [report.fingerprint for report in step.reports()] == [step.report().fingerprint]
+
+
+def test_smaller_sizes_share_the_memory_of_the_largest():
+    x = mg.input("x", (None, 1000))
+    step = mg.comp_graph(options={"graph_opt_level": 0}).compile([x], ops.exp(x * 2) + x)
+    for n in (64, 8, 32):
+        step(np.ones((n, 1000)))
+    kept = [each.function.arena for each in step._kept.values()]
+    assert all(arena is kept[0] for arena in kept)
+
+
+def test_other_sizes_take_the_choices_of_the_nearest_until_they_are_measured(monkeypatch):
+    x = mg.input("x", (None, 3, 16, 16))
+    net = nn.Conv2d(3, 8, 3, padding=1)
+    step = mg.comp_graph(options={"graph_opt_level": 2}).compile([x], net(x))
+    step(real(8, 3, 16, 16))
+    step(real(5, 3, 16, 16))
+
+    def origin():
+        return step.report().algorithms[0].origin
+
+    assert origin() == "measured for another size"
+    next(reversed(step._kept.values())).seconds = 1e6  # as after many calls
+    step(real(5, 3, 16, 16))
+    assert origin() in ("measured", "stored")
+
+
+def test_caches_hold_what_all_sizes_use(tmp_path):
+    x = mg.input("x", (None, 3, 16, 16))
+    net = nn.Conv2d(3, 8, 3, padding=1)
+    step = mg.comp_graph(options={"graph_opt_level": 3}).compile([x], ops.relu(net(x)) * 2)
+    step(real(2, 3, 16, 16))
+    step(real(4, 3, 16, 16))
+    step.save_cache(tmp_path / "all.cache")
+    loaded = mg.comp_graph(options={"graph_opt_level": 3}).load_cache(tmp_path / "all.cache")
+    assert len(loaded.entries) >= 2
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    again = mg.comp_graph().compile([x], net(x), cache_dir=folder)
+    again(real(2, 3, 16, 16))
+    again(real(4, 3, 16, 16))
+    assert len(list(folder.glob("*.cache"))) == 2
+
+
+def test_threads_may_call_it_with_different_sizes():
+    x = mg.input("x", (None, 3))
+    total = mg.Parameter(np.zeros((), np.float32), "total")
+    step = mg.comp_graph().compile([x], x * 2, {total: total + x.sum()})
+    sizes = [1, 2, 3, 4]
+
+    def work(n):
+        for _ in range(50):
+            np.testing.assert_array_equal(step(np.ones((n, 3))), np.full((n, 3), 2))
+
+    in_threads(*(lambda n=n: work(n) for n in sizes))
+    assert total.numpy() == 50 * 3 * sum(sizes)
+    assert step.calls == 200
+
+
+def test_values_need_not_be_arrays():
+    x = mg.input("x", (None,))
+    step = mg.comp_graph().compile([x], x * 2)
+    np.testing.assert_array_equal(step([1, 2, 3]), [2, 4, 6])
+    np.testing.assert_array_equal(step(x=[1.0]), [2])
+    with pytest.raises(mg.GraphError, match="no input 'z'"):
+        step(z=[1])

@@ -1,0 +1,136 @@
+"""Arithmetic with sizes that are known when a function is called."""
+
+import itertools
+import operator
+import random
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import Graph, UndecidedSize, with_sizes
+from minigraph.symbolic import named, put, taken_as_large
+
+N, M = named("n"), named("m")
+ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
+ORDER = [operator.lt, operator.le, operator.gt, operator.ge]
+
+
+def grown(seed):
+    """A random size, and the function of n and m that it is."""
+    rng = random.Random(seed)
+    values = [(N, lambda n, m: n), (M, lambda n, m: m)]
+    values += [(k, lambda n, m, k=k: k) for k in (1, 2, 3, 7)]
+    for _ in range(6):
+        (x, f), (y, g) = rng.choice(values), rng.choice(values)
+        how = rng.choice(ARITHMETIC)
+        if how in (operator.floordiv, operator.mod) and y == 0:
+            continue
+        values.append((how(x, y), lambda n, m, f=f, g=g, how=how: how(f(n, m), g(n, m))))
+    return values[-1]
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 250))
+def test_a_size_computes_what_the_integers_compute(first):
+    checked = 0
+    for seed in range(first, first + 250):
+        size, function = grown(seed)
+        for n, m in itertools.product((1, 2, 5, 12), (1, 3, 8)):
+            try:
+                expected = function(n, m)
+            except ZeroDivisionError:
+                continue
+            assert put(size, {"n": n, "m": m}) == expected, f"{size}, seed {seed}"
+            checked += 1
+    assert checked > 1000
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 250))
+def test_a_comparison_is_decided_where_it_is_the_same_for_all_sizes(first):
+    decided = 0
+    for seed in range(first, first + 250):
+        (x, f), (y, g) = grown(seed), grown(seed + 10_000)
+        for compare in ORDER:
+            try:
+                answer = compare(x, y)
+            except UndecidedSize:
+                continue
+            for n, m in itertools.product((1, 2, 5, 100), repeat=2):
+                try:
+                    expected = compare(f(n, m), g(n, m))
+                except ZeroDivisionError:
+                    continue
+                assert answer == expected, f"{compare.__name__} of {x} and {y}, seed {seed}"
+                decided += 1
+    assert decided > 100
+
+
+def test_equal_sizes_are_equal_however_they_were_computed():
+    assert (N + 1) * (N - 1) == N * N - 1
+    assert hash((N + M) * 2) == hash(2 * N + M + M)
+    assert N * 6 // 3 == 2 * N
+    assert N * M * 12 // (4 * N) == 3 * M
+    assert N - N == 0
+    assert type(N - N) is int
+    assert N != M
+    assert N != 1
+
+
+def test_a_division_with_a_rest_stays_a_division():
+    half = -(-N // 2)
+    assert [put(half, {"n": n}) for n in (1, 2, 3, 8)] == [1, 1, 2, 4]
+    assert put(1 / N, {"n": 4}) == 0.25
+    assert put((N + 1) ** 0.5, {"n": 8}) == 3
+    assert put(2**N, {"n": 5}) == 32
+
+
+def test_a_size_is_no_number_before_a_call():
+    for use in (int, float, range, np.zeros):
+        with pytest.raises(UndecidedSize, match="known only when the function is called"):
+            use(N)
+
+
+def test_undecided_comparisons_take_sizes_as_large_where_that_is_asked_for():
+    with pytest.raises(UndecidedSize, match="how n compares with 5"):
+        _ = N > 5
+    with taken_as_large():
+        assert N > 5
+        assert N * M - 100 >= 0
+    with pytest.raises(UndecidedSize):
+        _ = N <= 5
+
+
+def test_a_size_shows_what_it_is():
+    assert str(2 * N * M - 1) == "2*m*n + -1"
+    assert str(N // 2) == "(n // 2)"
+
+
+# ---------------------------------------------------------------- graphs
+
+
+def test_a_graph_takes_numbers_for_its_sizes():
+    x = mg.input("x", (None, 3))
+    y = ops.reshape(x, (-1,)) / x.shape[0]
+    graph = with_sizes(Graph((x,), (y,)), {"batch": 4})
+    assert [x.shape for x in graph.inputs] == [(4, 3)]
+    (value,) = graph(np.ones((4, 3), np.float32))
+    np.testing.assert_array_equal(value, np.full(12, 0.25, np.float32))
+    graph.check()
+
+
+def test_what_knows_its_sizes_stays_as_it_is():
+    p, x = mg.Parameter(np.ones(3, np.float32)), mg.input("x", (None, 3))
+    square = p * p
+    graph = with_sizes(Graph((x,), (x + square,)), {"batch": 2})
+    assert any(node is square for node in graph)
+
+
+def test_sizes_show_in_an_error_with_the_line():
+    x, y = mg.input("x", (None, 3)), mg.input("y", ("others", 3))
+    with pytest.raises(mg.ShapeError, match=r"\(batch, 3\) and \(others, 3\) do not broadcast"):
+        x + y
+    with pytest.raises(mg.ShapeError, match="is no name for a size"):
+        mg.input("x", ("a b", 3))
+    with pytest.raises(mg.ShapeError, match="shape is"):
+        mg.input("x", (1.5, 3))
