@@ -293,20 +293,21 @@ def test_smaller_sizes_share_the_memory_of_the_largest():
     assert all(arena is kept[0] for arena in kept)
 
 
-def test_other_sizes_take_the_choices_of_the_nearest_until_they_are_measured(monkeypatch):
+def test_other_sizes_take_the_choices_of_the_nearest_until_they_are_measured():
     x = mg.input("x", (None, 3, 16, 16))
     net = nn.Conv2d(3, 8, 3, padding=1)
-    step = mg.comp_graph(options={"graph_opt_level": 2}).compile([x], net(x))
+    gradients = mg.grad(ops.square(net(x)).sum(), [x, net.weight])
+    step = mg.comp_graph(options={"graph_opt_level": 2}).compile([x], gradients)
     step(real(8, 3, 16, 16))
     step(real(5, 3, 16, 16))
 
-    def origin():
-        return step.report().algorithms[0].origin
+    def origins():
+        return {algorithm.origin for algorithm in step.report().algorithms}
 
-    assert origin() == "measured for another size"
+    assert origins() == {"measured for another size"}
     next(reversed(step._kept.values())).seconds = 1e6  # as after many calls
     step(real(5, 3, 16, 16))
-    assert origin() in ("measured", "stored")
+    assert origins() <= {"measured", "stored"}
 
 
 def test_caches_hold_what_all_sizes_use(tmp_path):
