@@ -192,6 +192,7 @@ class Astype(Elementwise):
     dtype: DType
 
     c = "{0}"  # C converts when it stores the value
+    c_bool = "({0} ? ({R})1 : 0)"  # of a comparison, compilers make a mask of this
     accepts = "fiub"
 
     def infer(self, x: Spec) -> Spec:

@@ -39,6 +39,14 @@ def on_cpu(build, *xs, **options):
 # ---------------------------------------------------------------- elementwise
 
 
+def test_a_comparison_as_a_number_is_a_choice_which_compilers_can_vectorise():
+    x = mg.input("x", (64,))
+    graph = mg.comp_graph("cpu", {"graph_opt_level": 3})
+    function = graph.compile([x], x * (x == ops.max(x)).astype("float32"))
+    (kernel,) = function.report().kernels
+    assert " ? (float)1 : 0)" in kernel.source
+
+
 SHAPES = {
     "equal": ((3, 4, 5), (3, 4, 5)),
     "scalar": ((3, 4, 5), ()),
