@@ -137,6 +137,7 @@ class Problem:
     workbench   where it is measured
     remake      makes a kernel of a candidate's layouts and recipe, where candidates have recipes
     family      what it has in common with the problems that differ from it in sizes only
+    estimate    roughly the seconds that it takes in layouts, for where nothing is measured
     """
 
     kind: str = field(compare=False)
@@ -151,6 +152,7 @@ class Problem:
     workbench: Workbench = field(default=HostBench(), compare=False)
     remake: Callable[[tuple[str, ...], Recipe], Runner] | None = field(default=None, compare=False)
     family: str = field(default="", compare=False)
+    estimate: Callable[[tuple[str, ...]], float] | None = field(default=None, compare=False)
 
     def table(self, entry: Entry) -> ProblemTable | str:
         """Return the table in an entry about the problem, or in words what is odd about it."""

@@ -178,6 +178,15 @@ class ProblemMaker(ABC):
 
     remake: Callable[[Arrangement, Recipe], Runner] | None = None
 
+    def estimate(
+        self, node: Node, xs: Sequence[Shape], y: Shape
+    ) -> Callable[[Layouts], float] | None:
+        """Return what estimates the seconds of a node in layouts; None: nothing does.
+
+        xs, y  the shapes of its inputs and result, those of images as [n, c, h, w]
+        """
+        return None
+
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         """Return the problem that `node` is, or None if there is nothing to choose for it.
 
@@ -226,6 +235,7 @@ class ProblemMaker(ABC):
             layouts=arrangements.keys(),
             candidates=partial(self._candidates, arrangements),
             work=operations(node),
+            estimate=self.estimate(node, xs, y),
             family=f"{SHAPE.sub('', about)} {node.dtype}{self.note(node)}",
             workbench=self.workbench,
             remake=partial(self._remade, arrangements) if self.remake else None,

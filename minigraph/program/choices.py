@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import Measurement, ProblemTable
 from minigraph.autotune.policy import choose, first_allowed
 from minigraph.autotune.session import Session
@@ -57,22 +58,21 @@ class Choices:
     def seconds(self, node: Node) -> Mapping[tuple[int, int], float]:
         """Return the times of a node by the lanes of its two images; empty if nothing is known."""
         tunable = self._tunable(node)
-        return self._by_lanes.get(tunable.problem.subject, {}) if tunable else {}
+        if tunable is None:
+            return {}
+        return self._by_lanes.get(tunable.problem.subject) or _estimated(tunable.problem)
 
     def _seconds(self, tunable: Tunable, table: ProblemTable) -> dict[tuple[int, int], float]:
         """Return the time of the best candidate for each pair of lanes of the two images."""
         problem = tunable.problem
-        channels = [spec.shape[1:2] for spec in (*problem.inputs, *problem.results)]
         groups: dict[tuple[str, ...], list[Measurement]] = {}
         for measurement in table.measurements:
             groups.setdefault(measurement.layouts, []).append(measurement)
         times: dict[tuple[int, int], float] = {}
         for layouts, group in groups.items():
-            images = [i for i, layout in enumerate(layouts) if is_image_layout(layout)]
-            first, second = (lanes_of(layouts[i], *channels[i]) for i in images)
             best = choose(group, self.session.policy)
             if best is not None and best.seconds is not None:
-                times[first, second] = best.seconds
+                times[_image_lanes(problem, layouts)] = best.seconds
         return times
 
     def _tunable(self, node: Node) -> Tunable | None:
@@ -137,3 +137,24 @@ class Choices:
         self.session.quarantine(subject, choice.measurement, why)
         self._by_lanes.pop(subject, None)
         self._made.clear()
+
+
+def _estimated(problem: Problem) -> dict[tuple[int, int], float]:
+    """Return roughly the time for each pair of lanes of the two images; empty if nothing is known.
+
+    Without it, what was not measured would seem to take no time where it is.
+    """
+    if problem.estimate is None:
+        return {}
+    return {_image_lanes(problem, each): problem.estimate(each) for each in problem.layouts}
+
+
+def _image_lanes(problem: Problem, layouts: tuple[str, ...]) -> tuple[int, int]:
+    """Return the lanes of the two images among the operands of a problem."""
+    specs = (*problem.inputs, *problem.results)
+    first, second = (
+        lanes_of(layout, *spec.shape[1:2])
+        for layout, spec in zip(layouts, specs, strict=True)
+        if is_image_layout(layout)
+    )
+    return first, second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,9 +15,22 @@ from minigraph.autotune.candidate import Candidate, Runner, Workbench
 from minigraph.autotune.measurement import Recipe
 from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
-from minigraph.devices.problem import FEW_CHANNELS, Arrangement, Lanes, ProblemMaker, Product
-from minigraph.graph import Node, Spec
-from minigraph.ops.layout import Reorder
+from minigraph.devices.problem import (
+    FEW_CHANNELS,
+    Arrangement,
+    Lanes,
+    Layouts,
+    ProblemMaker,
+    Product,
+    operations,
+)
+from minigraph.graph import Node, Shape, Spec
+from minigraph.ops.layout import Reorder, is_image_layout, lanes_of
+from minigraph.ops.matmul import Matmul
+
+# Of an H100, roughly: what counts is how work compares with moving data.
+BYTES = 2.5e12  # a second
+FLOPS = {"small": 4e14, "tf32": 2e14, "plain": 4e13}  # floating-point operations a second
 
 
 class CudaProblems(ProblemMaker):
@@ -63,6 +77,34 @@ class CudaProblems(ProblemMaker):
 
     def reorder_lanes(self, spec: Spec) -> list[int]:
         return [1, spec.shape[1]]
+
+    def estimate(
+        self, node: Node, xs: Sequence[Shape], y: Shape
+    ) -> Callable[[Layouts], float] | None:
+        """Return what estimates the seconds of a convolution or reorder in layouts.
+
+        Tensor cores read the channels last, so cuDNN transposes images that lie otherwise, and
+        results back, inside each convolution of 16 bits or in tf32.
+        """
+        if isinstance(node.op, Matmul):
+            return None
+        small = node.dtype.itemsize < 4
+        cores = small or (self.tf32 and node.dtype == np.float32)
+        sizes = [math.prod(shape) * node.dtype.itemsize for shape in (*xs, y)]
+        if isinstance(node.op, Reorder):
+            return lambda layouts: 2 * sizes[0] / BYTES
+        flops = FLOPS["small" if small else "tf32" if cores else "plain"]
+        work = operations(node) / flops + sum(sizes) / BYTES
+
+        def seconds(layouts: Layouts) -> float:
+            amiss = (
+                size
+                for size, layout, shape in zip(sizes, layouts, (*xs, y), strict=True)
+                if is_image_layout(layout) and (lanes_of(layout, shape[1]) == 1) == cores
+            )
+            return work + sum(2 * size / BYTES for size in amiss)
+
+        return seconds
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         if isinstance(arrangement.node.op, Reorder):

@@ -24,18 +24,22 @@ from heavy_nodes import convolution, laid_out, product, strides
 from minigraph.autotune.candidate import Candidate, HostBench
 from minigraph.autotune.measurement import Measurement
 from minigraph.autotune.policy import Policy, first_allowed
+from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
 from minigraph.devices import problem as problem_module
 from minigraph.devices.cuda import candidates, cudnn_kernel, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build, channels_last
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
 from minigraph.errors import GraphError
-from minigraph.graph import input
+from minigraph.graph import Graph, Input, input
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import Reorder
+from minigraph.ops.layout import LaidOut, Reorder
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.shape import permute_dims
+from minigraph.passes.layout.selection import lay_out
+from minigraph.passes.notes import Notes
+from minigraph.program.choices import Choices
 
 # ---------------------------------------------------------------- plans
 
@@ -443,3 +447,41 @@ def test_the_ops_meaning_takes_arrays_of_the_device(groups):
     ):
         (found,) = problem_module._meaning(op, Relu(), *map(Foreign, xs))
         np.testing.assert_array_equal(found.array, np.maximum(op.forward(*xs), 0))
+
+
+# ---------------------------------------------------------------- without measurements
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "last"),
+    [("float16", False, 4), ("bfloat16", False, 4), ("float32", True, 4), ("float32", False, 0)],
+)
+def test_what_is_not_measured_has_its_images_where_cudnn_reads_them_without_a_copy(
+    dtype, tf32, last
+):
+    """Four convolutions in a row: in 16 bits and in tf32 their images have the channels last."""
+    x = y = input("x", (8, 64, 28, 28), dtype)
+    for i in range(4):
+        y = Relu.of(Conv2d(padding=(1, 1))(y, input(f"w{i}", (64, 64, 3, 3), dtype)))
+    device = problems(tf32)
+    backend = SimpleNamespace(
+        block=1, channels_last=False, tunable=device.tunable, current=contextlib.nullcontext
+    )
+    costs = Choices(backend, Session("cached", Policy(), 0.0, {}))
+    weights = [node for node in Graph((x,), (y,)) if isinstance(node.op, Input) and node is not x]
+    laid = lay_out(Graph((x, *weights), (y,)), Notes(), costs)
+    assert sum(isinstance(node.op, LaidOut) for node in laid) == last
+    reorders = sum(isinstance(node.op, Reorder) for node in laid)
+    assert reorders == (2 if last else 0)  # at the borders of the graph
+
+
+def test_a_measurement_goes_before_an_estimate(host):
+    host(Engine(1, workspace=100))
+    node = Conv2d()(input("x", (2, 8, 6, 6), "float16"), input("w", (4, 8, 1, 1), "float16"))
+    device = problems()
+    backend = SimpleNamespace(block=1, channels_last=False, tunable=device.tunable)
+    estimated = Choices(backend, Session("cached", Policy(), 30.0, {}))
+    measured = Choices(backend, Session("tune", Policy(), 30.0, {}))
+    measured.measure([node])
+    assert estimated.seconds(node).keys() >= measured.seconds(node).keys()
+    assert estimated.seconds(node) != measured.seconds(node)
