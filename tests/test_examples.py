@@ -138,6 +138,38 @@ def test_resnet18_trains_on_synthetic_images():
     assert 0 <= accuracy(output("resnet", *SMALL, "--epochs", 1)) <= 100
 
 
+def letters(folder, *args):
+    """Return how to train the GPT on a text in which each character follows from the one before."""
+    file = folder / "text"
+    file.write_text("abcdefgh" * 500)
+    small = ["--data", file, "--best", folder / "best", "--batch-size", 4, "--epochs", 3]
+    return ["gpt", *small, "--sample", 9, *args]
+
+
+def test_the_gpt_learns_a_text_and_writes_on(tmp_path):
+    lines = output(*letters(tmp_path))
+    assert lines[0] == "GPT with 826,112 parameters, 3,584 characters an epoch"
+    losses = [float(re.search(r" loss (\S+),", line)[1]) for line in lines[1:4]]
+    assert losses[0] > losses[1] > losses[2]
+    sample = "\n".join(lines[4:-4])
+    assert len(sample) == 9 and accuracy(lines) > 90
+    assert mg.load(tmp_path / "best")["tokens.weight"].shape == (96, 128)
+
+
+def test_the_gpt_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
+    whole = output(*letters(tmp_path))
+    file = tmp_path / "checkpoint"
+    process = begin(*letters(tmp_path, "--checkpoint", file))
+    while not file.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stopped, _ = wait(process, status=130)
+    assert "goes on from there" in stopped.splitlines()[-1]
+    assert output(*letters(tmp_path, "--resume", file))[2:] == whole[3:]
+    _, errors = wait(begin(*letters(tmp_path, "--resume", file, "--seed", 1)), status=2)
+    assert "no checkpoint of this training" in errors
+
+
 @pytest.mark.long
 def test_resnet18_learns_the_digits():
     assert accuracy(output("resnet", "--epochs", 3)) > 90
@@ -164,6 +196,7 @@ def test_resnet18_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
         ("alexnet", ["--device", "tpu"]),
         ("resnet", ["--opt-level", "9"]),
         ("resnet", ["--model", "resnet19"]),
+        ("gpt", ["--data", "no/such/text"]),
     ],
 )
 def test_bad_arguments_get_one_line_and_exit_code_2(example, args):
@@ -174,7 +207,7 @@ def test_bad_arguments_get_one_line_and_exit_code_2(example, args):
 OPTIONS = "data opt-level device batch-size epochs lr seed checkpoint resume best"
 
 
-@pytest.mark.parametrize("example", ["alexnet", "resnet"])
+@pytest.mark.parametrize("example", ["alexnet", "resnet", "gpt"])
 def test_help_names_every_option(example):
     text = "\n".join(output(example, "--help"))
     assert [name for name in OPTIONS.split() if f"--{name} " not in text] == []
