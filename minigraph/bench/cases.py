@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,8 +84,26 @@ SCALES = {
     "cpu": Scale(
         floats=1 << 24,
         square=1 << 12,
-        batches={"mlp": 32, "alexnet": 32, "resnet18": 16, "resnet50": 8},
-        quick={"mlp": 32, "alexnet": 8, "resnet18": 4, "resnet50": 2},
+        batches={
+            "mlp": 32,
+            "alexnet": 32,
+            "resnet18": 16,
+            "resnet50": 8,
+            "mobilenetv2": 16,
+            "resnet20": 128,
+            "unet": 4,
+            "gpt": 32,
+        },
+        quick={
+            "mlp": 32,
+            "alexnet": 8,
+            "resnet18": 4,
+            "resnet50": 2,
+            "mobilenetv2": 4,
+            "resnet20": 32,
+            "unet": 2,
+            "gpt": 8,
+        },
         copied=1 << 25,
         matrix=1536,
         speed=1e11,
@@ -96,8 +114,26 @@ SCALES = {
     "cuda": Scale(
         floats=1 << 28,
         square=1 << 14,
-        batches={"mlp": 32, "alexnet": 256, "resnet18": 256, "resnet50": 128},
-        quick={"mlp": 32, "alexnet": 64, "resnet18": 32, "resnet50": 16},
+        batches={
+            "mlp": 32,
+            "alexnet": 256,
+            "resnet18": 256,
+            "resnet50": 128,
+            "mobilenetv2": 256,
+            "resnet20": 1024,
+            "unet": 64,
+            "gpt": 256,
+        },
+        quick={
+            "mlp": 32,
+            "alexnet": 64,
+            "resnet18": 32,
+            "resnet50": 16,
+            "mobilenetv2": 32,
+            "resnet20": 128,
+            "unet": 16,
+            "gpt": 32,
+        },
         copied=1 << 29,
         matrix=1 << 14,
         speed=2e13,
@@ -170,18 +206,35 @@ EXPRESSIONS = expressions(SCALES["cpu"])
 
 
 class Described(NamedTuple):
+    """A network, and the examples that it is trained on.
+
+    shape    of an example
+    quick    the same in a quick run
+    classes  of labels: of an example, of each of its pixels, or of each of its tokens
+    labels   what has one
+    """
+
     title: str
     network: Network
     published: Published
+    shape: Shape = (3, 224, 224)
+    quick: Shape = (3, 64, 64)
+    classes: int = 1000
+    labels: Literal["examples", "pixels", "tokens"] = "examples"
 
 
 RESNET18 = partial(networks.resnet, depths=(2, 2, 2, 2), bottleneck=False)
 RESNET50 = partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
+DIGIT, CIFAR, ROW = (1, 28, 28), (3, 32, 32), (networks.CONTEXT,)
 NETWORKS = {
-    "mlp": Described("MLP 784-128-10", networks.mlp, {}),
+    "mlp": Described("MLP 784-128-10", networks.mlp, {}, DIGIT, DIGIT, 10),
     "alexnet": Described("AlexNet", networks.alexnet, {2: 1.03, 3: 1.14}),
     "resnet18": Described("ResNet-18", RESNET18, {}),
     "resnet50": Described("ResNet-50", RESNET50, {2: 1.22, 3: 1.24}),
+    "mobilenetv2": Described("MobileNetV2", networks.mobilenetv2, {}),
+    "resnet20": Described("ResNet-20", networks.resnet20, {}, CIFAR, CIFAR, 10),
+    "unet": Described("U-Net", networks.unet, {}, (3, 128, 128), classes=4, labels="pixels"),
+    "gpt": Described("GPT 4 x 128", networks.gpt, {}, ROW, ROW, networks.VOCABULARY, "tokens"),
 }
 NAMES = (*EXPRESSIONS, *NETWORKS)
 
@@ -190,7 +243,8 @@ NAMES = (*EXPRESSIONS, *NETWORKS)
 class TrainingStep:
     """One step of training a network with Adam and cross entropy.
 
-    images  in a batch
+    images  in a batch, or rows of tokens
+    labels  what has a label, of so many classes
     width   bytes of a number that a convolution or product gives; parameters are float32
     """
 
@@ -199,6 +253,7 @@ class TrainingStep:
     shape: Shape
     images: int
     classes: int
+    labels: str
     published: Published
     width: int
 
@@ -215,15 +270,32 @@ class TrainingStep:
         return self.arithmetic.bytes(self.images, self.width)
 
     def data(self) -> list[tuple[Array, Array]]:
-        """Return batches of images, each with the pattern of its class, and of labels."""
+        """Return batches of images, each with the pattern of its class, or texts, and of labels."""
         n = self.images
+        if self.labels == "tokens":
+            return self._texts()
         examples = Synthetic(self.shape, self.classes, n * BATCHES)
         # Labels count up and begin again, so neighbours have different labels.
         images, labels = zip(*(examples[i] for i in range(len(examples))), strict=True)
+        if self.labels == "pixels":  # how bright they are
+            labels = tuple(self._brightness(image) for image in images)
         return [
             (np.stack(images[i : i + n]), np.array(labels[i : i + n], np.int64))
             for i in range(0, len(examples), n)
         ]
+
+    def _brightness(self, image: Array) -> Array:
+        """Return which of `classes` equally large parts of an image each pixel belongs to."""
+        mean = image.mean(0)
+        steps = np.quantile(mean, np.arange(1, self.classes) / self.classes)
+        return np.searchsorted(steps, mean)
+
+    def _texts(self) -> list[tuple[Array, Array]]:
+        """Return rows in which each token follows from the one before, and their next tokens."""
+        (length,) = self.shape
+        start = np.random.default_rng(0).integers(1, self.classes, (BATCHES, self.images, 1))
+        rows = 1 + (start - 1 + np.arange(length + 1) * start) % (self.classes - 1)
+        return [(batch[:, :-1].copy(), batch[:, 1:].reshape(-1)) for batch in rows]
 
 
 def first_value(name: str, shape: Shape) -> Array:
@@ -253,10 +325,16 @@ def case(
     sizes = scale(device)
     if name in EXPRESSIONS:
         return expressions(sizes)[name]
-    title, network, published = NETWORKS[name]
+    found = NETWORKS[name]
     batch = batch_size or (sizes.quick if quick else sizes.batches)[name]
-    side = 64 if quick else 224
-    shape, classes = ((1, 28, 28), 10) if name == "mlp" else ((3, side, side), 1000)
-    title = f"{title}, batch {batch}" + ("" if name == "mlp" else f", {side} x {side}")
+    shape = found.quick if quick else found.shape
+    title = f"{found.title}, batch {batch}" + _size(shape) * (name != "mlp")
     width = PRECISIONS[precision].width
-    return TrainingStep(title, network, shape, batch, classes, published, width)
+    return TrainingStep(
+        title, found.network, shape, batch, found.classes, found.labels, found.published, width
+    )
+
+
+def _size(shape: Shape) -> str:
+    """Return what a title says of the size of an example."""
+    return f" x {shape[0]}" if len(shape) == 1 else f", {shape[1]} x {shape[2]}"

@@ -18,13 +18,13 @@ from minigraph.bench.cases import (
     TrainingStep,
     first_value,
 )
-from minigraph.bench.networks import with_residual, without_dropout
+from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import UNTUNED
 from minigraph.bench.worker import Side, Task, serve
 from minigraph.function.profile import Profile
 
 PROFILES = 5  # the time of a kernel is its median in so many
-LIBRARY = with_residual(nn)
+LIBRARY = with_blocks(nn, ops)
 
 
 def minigraph_side(task: Task) -> Side:
@@ -81,13 +81,15 @@ def _expression(cg: Any, subject: Expression) -> tuple[Any, Iterator[tuple[Any, 
 
 
 def _training(cg: Any, subject: TrainingStep, net: Any) -> tuple[Any, Iterator[tuple[Any, ...]]]:
-    x = mg.input("x", (subject.images, *subject.shape))
-    labels = mg.input("labels", (subject.images,), "int64")
+    batches = subject.data()
+    x, labels = (
+        mg.input(n, y.shape, y.dtype) for n, y in zip(("x", "labels"), batches[0], strict=True)
+    )
     loss = ops.cross_entropy(net(x), labels)
     adam = optim.Adam(net.parameters(), lr=LEARNING_RATE)
     call = cg.compile([x, labels], loss, {**adam.minimize(loss), **net.updates()})
     to_device = cg.compile([x], x)  # before any step is timed
-    return call, cycle([(to_device(images), labels) for images, labels in subject.data()])
+    return call, cycle([(to_device(images), labels) for images, labels in batches])
 
 
 def _by_kernel(profiles: Sequence[Profile]) -> dict[str, float]:

@@ -30,6 +30,7 @@ class Peer:
     settings    one for each of its sides
     precisions  those that it has
     on_cuda     its settings for networks on a GPU, where a start may take minutes; empty: all
+    lacks       networks whose layers its program does not have
     """
 
     library: str
@@ -37,9 +38,12 @@ class Peer:
     settings: Sequence[str]
     precisions: Collection[str] = tuple(PRECISIONS)
     on_cuda: Sequence[str] = ()
+    lacks: Collection[str] = ()
 
     def sides(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case."""
+        if model in self.lacks:
+            return ()
         if model not in NETWORKS:  # an expression has no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
         return (device != "cpu" and self.on_cuda) or self.settings
@@ -49,7 +53,13 @@ BEST = f"compiled, {CHANNELS_LAST}"
 PEERS = {
     "torch": Peer("torch", "torch_peer", ("", CHANNELS_LAST)),
     "torch.compile": Peer("torch", "torch_peer", ("compiled", BEST), on_cuda=(BEST,)),
-    "jax": Peer("jax", "jax_peer", ("",), [name for name, p in PRECISIONS.items() if p.jax]),
+    "jax": Peer(
+        "jax",
+        "jax_peer",
+        ("",),
+        [name for name, p in PRECISIONS.items() if p.jax],
+        lacks=("mobilenetv2", "unet", "gpt"),
+    ),
 }
 
 

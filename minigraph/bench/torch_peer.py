@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import cycle
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,11 +18,14 @@ from minigraph.bench.cases import (
     TrainingStep,
     first_value,
 )
-from minigraph.bench.networks import with_residual, without_dropout
+from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import CHANNELS_LAST
 from minigraph.bench.worker import Side, Task, serve
 
-LIBRARY = with_residual(torch.nn)
+ATTENTION = functional.scaled_dot_product_attention
+LIBRARY = with_blocks(
+    torch.nn, SimpleNamespace(concat=torch.concat, scaled_dot_product_attention=ATTENTION)
+)
 
 
 def torch_side(task: Task) -> Side:
@@ -85,13 +89,19 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
 
 
 def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float]:
-    """Return a step that trains a network and returns the loss."""
+    """Return a step that trains a network and returns the loss.
+
+    What has no channels has no memory format either: then only a fused Adam is what is best.
+    """
     best = CHANNELS_LAST in task.setting
     layout = {"memory_format": torch.channels_last} if best else {}
     net = net.to(task.device, **layout)
     batches = cycle(
         [
-            (torch.from_numpy(x).to(task.device, **layout), torch.from_numpy(y).to(task.device))
+            (
+                torch.from_numpy(x).to(task.device, **(layout if x.ndim == 4 else {})),
+                torch.from_numpy(y).to(task.device),
+            )
             for x, y in subject.data()
         ]
     )
