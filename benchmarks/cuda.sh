@@ -3,7 +3,8 @@
 #
 #   benchmarks/cuda.sh [-o FOLDER] [-t SECONDS] [PART...] [-- OPTION...]
 #
-# FOLDER   where results go; without it benchmarks/results/h200
+# FOLDER   where results go, all of them; without it benchmarks/results/h200.  However it ends,
+#          FOLDER.tar.gz holds the folder.
 # SECONDS  that a part, or a file of tests, may take, in the place of what it has here
 # PART     tests, expressions, and networks in float32, tf32 or bfloat16; without one the first two
 # OPTION   of `minigraph bench`, in the place of what it gets here: -- --models resnet50
@@ -16,7 +17,9 @@
 # PyTorch's max-autotune takes one to three minutes of them for each network, which is why every side
 # starts only once.  What takes too long is interrupted, and what it has measured is kept.
 #
-# Wheels in a folder .whl beside the project are installed first, for machines without a network.
+# Wheels in a folder .whl beside the project are installed first, for machines without a network:
+# those of packages that Python does not have.  They go where Python has its own, because a wheel's
+# data, such as oneDNN's library, would not be found elsewhere.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,13 +50,35 @@ for part in "${parts[@]}"; do
   esac
 done
 mkdir -p "$out"
+out=$(cd "$out" && pwd)
+
+# Keep what was measured and compiled, and put everything into one file.
+archive() {
+  timeout 30 python3 -m minigraph cache export "$out/all.cache" >/dev/null 2>&1
+  tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
+}
+trap archive EXIT
+
+# Print the wheels of packages that Python does not have.
+missing() {
+  local wheel name
+  for wheel in .whl/*.whl; do
+    name=$(basename "$wheel" | cut -d- -f1)
+    python3 -m pip show -q "$name" >/dev/null 2>&1 || echo "$wheel"
+  done
+}
 
 if [ -d .whl ]; then
-  python3 -m pip install -q --no-index --no-deps --target /tmp/minigraph-site .whl/*.whl || exit 1
-  export PYTHONPATH=/tmp/minigraph-site${PYTHONPATH:+:$PYTHONPATH}
+  mapfile -t wheels < <(missing)
+  if [ ${#wheels[@]} -gt 0 ]; then
+    python3 -m pip install -q --no-index --no-deps "${wheels[@]}" || exit 1
+  fi
 fi
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
-export MINIGRAPH_CACHE_DIR=${MINIGRAPH_CACHE_DIR:-/tmp/minigraph-cache}
+if [ -z "${MINIGRAPH_CACHE_DIR:-}" ]; then
+  MINIGRAPH_CACHE_DIR=$(mktemp -d) || exit 1
+fi
+export MINIGRAPH_CACHE_DIR
 
 failed=0
 ends=()
@@ -79,7 +104,7 @@ run() {
 # A process for each file: a kernel that goes astray spoils the device for the rest of its process.
 tests() {
   run "test_cuda_device$1" "$2" \
-    python3 -m pytest -m cuda -q --tb=short --maxfail=50 "tests/test_cuda_device$1.py"
+    python3 -m pytest -m cuda -q --tb=short --maxfail=50 "tests/devices/cuda/test_cuda_device$1.py"
 }
 
 # Measure networks or expressions: bench PART PRECISION SECONDS MODELS [OPTION...]
