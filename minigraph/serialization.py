@@ -6,6 +6,7 @@ no checksum: `save` adds one to the file's metadata, which other readers pass ov
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from msgspec.json import Decoder
 
 from minigraph import regular_file
 from minigraph.arguments import FilePath, checked
-from minigraph.errors import DTypeError, GraphError, ShapeError, reason
+from minigraph.errors import DTypeError, GraphError, ShapeError, reason, warn_once
 from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, Node, Parameter, as_array
 from minigraph.records import decode
 
@@ -27,6 +28,10 @@ NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
     f"{d.kind.upper()}{8 * d.itemsize}": d for d in DTYPES if d.kind in "fiu"
 }
 CHECKSUM = "minigraph.crc32"
+# Endings of the files of those who do not read safetensors.
+FOREIGN = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", ".npz": "np.load"}
+PROTOCOLS = (b"\x02", b"\x03", b"\x04", b"\x05")  # of pickles
+FRAME = b"\x95"  # after which a pickle's length follows
 
 
 class _Header(Struct, rename={"metadata": "__metadata__"}):
@@ -51,8 +56,14 @@ def save(path: FilePath, state: Any) -> None:
 
     Values are NumPy arrays, parameters, torch tensors, numbers.  The file appears whole or not at
     all: an earlier one stays as it was until the new one is on disk.  DTypeError for a value that
-    is no array; GraphError for a file that cannot be written.
+    is no array; GraphError for a file that cannot be written.  A name that ends as those of torch
+    or NumPy is a warning.
     """
+    if reader := FOREIGN.get(os.path.splitext(path)[1].lower()):
+        warn_once(
+            f"save: {path} will be a safetensors file, which mg.load reads and {reader} does not; "
+            "call it .safetensors"
+        )
     named = state.state_dict() if hasattr(state, "state_dict") else state
     given = host_arrays("save", named)
     arrays = {name: np.asarray(value, order="C") for name, value in given.items()}
@@ -78,7 +89,8 @@ def load(path: FilePath) -> dict[str, Array]:
     try:
         entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
-        raise GraphError(f"load: {path} is no safetensors file, or damaged ({error})") from error
+        other = _other_kind(path, data) or f"no safetensors file, or damaged ({error})"
+        raise GraphError(f"load: {path} is {other}") from error
     arrays: dict[str, Array] = {}
     for name, entry in entries:
         try:
@@ -89,6 +101,24 @@ def load(path: FilePath) -> dict[str, Array]:
     if expected is not None and expected != str(_checksum(arrays)):
         raise GraphError(f"load: {path} is damaged: its checksum is not that of its contents")
     return arrays
+
+
+def _other_kind(path: str | os.PathLike[str], data: bytes) -> str:
+    """Return what a file is that torch or NumPy has written, and what reads it; "" for others."""
+    member = data[30 : 30 + int.from_bytes(data[26:28], "little")]  # the first one of a zip
+    zipped = data.startswith(b"PK\x03\x04")
+    if data.startswith(b"\x93NUMPY") or (zipped and member.endswith(b".npy")):
+        return "a file of np.save or np.savez; np.load reads it"
+    # A damaged safetensors file may begin as a pickle does, but goes on with a length's zeros.
+    goes_on = any(data[4:8]) or data[2:3] == FRAME
+    pickled = data[:1] == b"\x80" and data[1:2] in PROTOCOLS and goes_on
+    if pickled or (zipped and member.endswith(b"/data.pkl")):
+        return (
+            "a pickle, as torch.save writes it, which could run any program; with PyTorch, make a "
+            "safetensors file of its tensors: safetensors.torch.save_file("
+            f"torch.load({str(path)!r}), {os.path.splitext(path)[0] + '.safetensors'!r})"
+        )
+    return ""
 
 
 def _array(dtype: str, shape: Sequence[int], data: bytes) -> Array:

@@ -1,12 +1,15 @@
 """Files of arrays: everything comes back, nothing half-written is seen, damage is noticed."""
 
 import fcntl
+import importlib
 import json
 import os
+import pickle
 import re
 import stat
 import struct
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -112,6 +115,73 @@ def test_names_may_be_any_text_and_a_mapping_may_be_empty(path):
     assert set(load(path)) == {"", 'a "ü"\n.b'}
     save(path, {})
     assert load(path) == {}
+
+
+# Files of others
+
+
+def torch_file(path, **options):
+    torch = pytest.importorskip("torch")
+    torch.save({"weight": torch.ones(2)}, path, **options)
+
+
+def zip_file(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a", "b")
+
+
+PICKLE = re.escape("a pickle, as torch.save writes it, which could run any program; with PyTorch,")
+FOREIGN = {
+    "torch": (torch_file, PICKLE),
+    "old torch": (lambda path: torch_file(path, _use_new_zipfile_serialization=False), PICKLE),
+    **{
+        f"pickle {n}": (lambda path, n=n: path.write_bytes(pickle.dumps({"a": 1}, n)), PICKLE)
+        for n in range(2, 6)
+    },
+    "npy": (lambda path: np.save(path, np.ones(2)), "a file of np.save .* np.load reads it"),
+    "npz": (lambda path: np.savez(path, a=np.ones(2)), "a file of np.save .* np.load reads it"),
+    "zip": (zip_file, "no safetensors file"),
+}
+
+
+@pytest.mark.parametrize(("write", "text"), FOREIGN.values(), ids=FOREIGN)
+def test_a_file_of_torch_or_numpy_is_an_error_that_says_what_reads_it(tmp_path, write, text):
+    path = tmp_path / "model.npz"  # so that np.savez does not change the name
+    write(path)
+    (found,) = tmp_path.iterdir()
+    with pytest.raises(GraphError, match=f"^load: .*{found.name} is {text}") as raised:
+        load(found)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_the_error_says_makes_a_file_that_loads(tmp_path):
+    pytest.importorskip("safetensors.torch")
+    torch_file(tmp_path / "model.pt")
+    with pytest.raises(GraphError) as raised:
+        load(tmp_path / "model.pt")
+    program = str(raised.value).partition("its tensors: ")[2]
+    exec(program, {name: importlib.import_module(name) for name in ("safetensors", "torch")})
+    assert load(tmp_path / "model.safetensors")["weight"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 5])
+def test_a_damaged_safetensors_file_is_never_called_a_pickle(path, length):
+    names = {"a" * n: np.zeros(1) for n in range(1, 40)}
+    save(path, names)
+    data = bytearray(path.read_bytes())
+    data[:8] = (0x80 + 256 * length).to_bytes(8, "little")
+    path.write_bytes(data)
+    with pytest.raises(GraphError, match="is no safetensors file, or damaged"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.PTH", "a.npz", "a.npy"])
+def test_a_name_of_torch_or_numpy_is_warned_of_and_the_file_is_written(tmp_path, name, monkeypatch):
+    monkeypatch.setattr("minigraph.errors._warned", set())
+    reader = "np.load" if "np" in name else "torch.load"
+    with pytest.warns(mg.MinigraphWarning, match=f"{name} will be a safetensors .*{reader} does"):
+        save(tmp_path / name, {"a": np.ones(1)})
+    assert load(tmp_path / name)["a"] == 1
 
 
 # Writing is all or nothing
