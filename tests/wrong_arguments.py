@@ -518,6 +518,7 @@ def others():
             "collate": None,
         },
     )
+    yield data.read_image, {"path": "absent", "size": 8, "mean": (0, 0, 0), "std": (1, 1, 1)}
     yield data.default_collate, {"examples": [1, 2]}
     yield mg.load, {"path": "absent"}
     yield mg.save, {"path": "absent/folder", "state": {"a": np.ones(1)}}

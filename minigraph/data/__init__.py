@@ -8,6 +8,7 @@ from minigraph.data.collation import default_collate
 from minigraph.data.dataset import Dataset
 from minigraph.data.digits import Digits
 from minigraph.data.folder import ImageFolder
+from minigraph.data.image import read_image
 from minigraph.data.loader import DataLoader
 from minigraph.data.synthetic import Synthetic
 
@@ -19,4 +20,5 @@ __all__ = [
     "ImageFolder",
     "Synthetic",
     "default_collate",
+    "read_image",
 ]

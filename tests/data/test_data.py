@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 from new_process import python
 
-from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
+from minigraph.data import (
+    CIFAR10,
+    DataLoader,
+    Dataset,
+    Digits,
+    ImageFolder,
+    Synthetic,
+    read_image,
+)
 from minigraph.data.cifar import MEAN, RECORD, STD, TEST, TRAIN
 from minigraph.data.digits import enlarge
-from minigraph.data.folder import _random
+from minigraph.data.image import _random
 from minigraph.errors import GraphError, ShapeError
 
 
@@ -682,6 +690,19 @@ def test_a_folder_without_images_or_classes_is_an_error_that_names_it(pillow, fo
 def test_image_folder_refuses_bad_numbers(folder, arguments, message):
     with pytest.raises(GraphError, match=message):
         ImageFolder(folder, **arguments)
+
+
+def test_a_picture_alone_is_read_as_those_of_a_folder(pillow, folder):
+    image = read_image(folder / "dog" / "b.jpg", 7)
+    assert image.dtype == np.float32 and image.flags.c_contiguous
+    assert np.array_equal(image, ImageFolder(folder, 7)[2][0])
+    plain = read_image(folder / "dog" / "b.jpg", 7, (0, 0, 0), (1, 1, 1))
+    assert np.array_equal(plain, ImageFolder(folder, 7, **PLAIN)[2][0])
+    assert read_image(folder / "dog" / "b.jpg").shape == (3, 224, 224)
+    with pytest.raises(GraphError, match=r"^read_image cannot decode .*notes\.txt"):
+        read_image(folder / "cat" / "notes.txt")
+    with pytest.raises(GraphError, match="read_image: std is"):
+        read_image(folder / "dog" / "b.jpg", std=(1, 1, 0))
 
 
 # Optional libraries
