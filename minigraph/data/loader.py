@@ -158,17 +158,17 @@ class DataLoader:
 
     def _threaded(self, epoch: int) -> Generator[_Batch]:
         left = threading.Event()
-        whole = isinstance(self.dataset, Stream) or self._reads_whole_batches
-        count = 1 if whole else self.workers
+        stream = isinstance(self.dataset, Stream)
+        count = 1 if stream or self._reads_whole_batches else self.workers
         batches = self._batches(epoch, count, left)
-        # One thread begins the batches, in order; an iterable is read there.
-        begin = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data")
         fill = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
+        # An iterable is read in a thread of its own, in order; indexes take no time.
+        read = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data") if stream else None
         pending: deque[_Pending] = deque()
         process = os.getpid()
         try:
             while True:
-                begun = begin.submit(next, batches, None)
+                begun = _begun(batches, read)
                 parts = [fill.submit(_fill, begun, part, left) for part in range(count)]
                 pending.append((begun, parts))
                 if len(pending) > self.prefetch:
@@ -180,7 +180,7 @@ class DataLoader:
         finally:
             if os.getpid() == process:
                 left.set()
-                for threads in (begin, fill):
+                for threads in (read, fill) if read else (fill,):
                     threads.shutdown(cancel_futures=True)
 
     def _batches(self, epoch: int, parts: int, left: threading.Event) -> Iterator[_Batch]:
@@ -301,12 +301,20 @@ class _Batch:
         return collated(examples, self.indexes)
 
 
-_Begun = Future[_Batch | None]
+_Begun = Callable[[], _Batch | None]
 _Pending = tuple[_Begun, list[Future[None]]]
 
 
+def _begun(batches: Iterator[_Batch], read: ThreadPoolExecutor | None) -> _Begun:
+    """Begin the next batch, in a thread if there is one; return what waits for it."""
+    if read:
+        return read.submit(next, batches, None).result
+    batch = next(batches, None)
+    return lambda: batch
+
+
 def _fill(begun: _Begun, part: int, left: threading.Event) -> None:
-    batch = begun.result()
+    batch = begun()
     if batch is not None:
         batch.fill(part, left)
 
@@ -322,7 +330,7 @@ def _check_process(process: int) -> None:
 
 def _finished(begun: _Begun, parts: list[Future[None]]) -> _Batch | None:
     """Wait for the batch and return it, None after the last, or raise what went wrong first."""
-    batch = begun.result()
+    batch = begun()
     for part in parts:
         part.result()
     return batch
