@@ -227,7 +227,7 @@ class Training:
     def describe_waiting(self) -> str:
         """Return how much of the last epoch's time the network waited for data."""
         share = self.train_batches.waiting
-        advice = "; more --workers may help" if share > MUCH else ""
+        advice = "; --workers sets how many threads load it" if share > MUCH else ""
         return f"waited for data in {share:.0%} of the last epoch's time{advice}"
 
     def describe_best(self, path: str) -> str:

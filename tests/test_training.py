@@ -123,7 +123,7 @@ def run(folder, *args):
     return ended.value.code, out.getvalue(), err.getvalue()
 
 
-WAITED = r"waited for data in \d+% of the last epoch's time(; more --workers may help)?"
+WAITED = r"waited for data in \d+% of the last epoch's time(; --workers sets .*)?"
 
 
 def trained(folder, *args):
