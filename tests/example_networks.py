@@ -21,7 +21,7 @@ def load(example, name):
     return module
 
 
-ALEXNET, RESNET = load("alexnet", "model"), load("resnet", "model")
+ALEXNET, MLP, RESNET = (load(name, "model") for name in ("alexnet", "mlp", "resnet"))
 
 
 # ---------------------------------------------------------------- the same in PyTorch

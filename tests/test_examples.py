@@ -10,6 +10,7 @@ import pytest
 from example_networks import (
     ALEXNET,
     EXAMPLES,
+    MLP,
     RESNET,
     check_losses,
     load,
@@ -21,7 +22,8 @@ from new_process import start, wait
 
 import minigraph as mg
 from minigraph import nn
-from minigraph.data import Synthetic
+from minigraph.data import DataLoader, Digits, Synthetic, read_image
+from minigraph.training import evaluate
 
 # ---------------------------------------------------------------- the networks
 
@@ -30,13 +32,16 @@ from minigraph.data import Synthetic
     ("make", "count"),
     [
         (ALEXNET.AlexNet, 61_100_840),
+        (lambda: MLP.MLP(784, 10), 101_770),
+        (lambda: MLP.MLP(6, 2, hidden=(5, 4)), 6 * 5 + 5 + 5 * 4 + 4 + 4 * 2 + 2),
+        (lambda: MLP.MLP(6, 2, hidden=()), 6 * 2 + 2),
         (RESNET.resnet18, 11_689_512),
         (RESNET.resnet34, 21_797_672),
         (RESNET.resnet50, 25_557_032),
         (RESNET.resnet101, 44_549_160),
     ],
 )
-def test_the_numbers_of_parameters_are_torchvisions(make, count):
+def test_the_numbers_of_parameters_are_those_of_the_papers(make, count):
     assert sum(p.size for p in make().parameters()) == count
 
 
@@ -170,6 +175,17 @@ def test_the_gpt_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
     assert "no checkpoint of this training" in errors
 
 
+def test_the_perceptron_learns_the_digits(tmp_path):
+    pytest.importorskip("sklearn")
+    best = tmp_path / "best"
+    lines = output("mlp", "--epochs", 4, "--hidden", 64, "--best", best)
+    assert accuracy(lines) > 90 and lines[-3].endswith(f": {best}")
+    net = MLP.MLP(64, 10, (64,))
+    net.load_state_dict(mg.load(best))
+    found = evaluate(net, DataLoader(Digits(train=False), 32))
+    assert f"best test accuracy {found['accuracy']:.2%}, " in lines[-3]
+
+
 @pytest.mark.long
 def test_resnet18_learns_the_digits():
     assert accuracy(output("resnet", "--epochs", 3)) > 90
@@ -197,6 +213,7 @@ def test_resnet18_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
         ("resnet", ["--opt-level", "9"]),
         ("resnet", ["--model", "resnet19"]),
         ("gpt", ["--data", "no/such/text"]),
+        ("mlp", ["--hidden", "-1"]),
     ],
 )
 def test_bad_arguments_get_one_line_and_exit_code_2(example, args):
@@ -207,7 +224,89 @@ def test_bad_arguments_get_one_line_and_exit_code_2(example, args):
 OPTIONS = "data opt-level device batch-size epochs lr seed checkpoint resume best"
 
 
-@pytest.mark.parametrize("example", ["alexnet", "resnet", "gpt"])
+@pytest.mark.parametrize("example", ["alexnet", "gpt", "mlp", "resnet"])
 def test_help_names_every_option(example):
     text = "\n".join(output(example, "--help"))
     assert [name for name in OPTIONS.split() if f"--{name} " not in text] == []
+
+
+# ---------------------------------------------------------------- prediction
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / "picture.png"
+    pixels = np.random.default_rng(0).integers(0, 256, (80, 100, 3), np.uint8)
+    pytest.importorskip("PIL.Image").fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def predict(monkeypatch, capsys):
+    """The example, run in this process: it returns the lines that it prints."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    module = load("", "predict")
+
+    def main(*args):
+        monkeypatch.setattr(sys, "argv", ["predict.py", *map(str, args)])
+        module.main()
+        return capsys.readouterr().out.splitlines()
+
+    main.names_of = module.names_of
+    return main
+
+
+@pytest.mark.parametrize(
+    ("model", "make"), [("resnet18", torch_resnet18), long("alexnet", torch_alexnet)]
+)
+def test_the_five_best_classes_of_a_picture_are_those_that_pytorch_finds(
+    tmp_path, picture, predict, model, make
+):
+    torch = pytest.importorskip("torch")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    torch.manual_seed(0)
+    net = make(torch, 7).eval()
+    save_file(net.state_dict(), tmp_path / "weights")
+    names = [f"kind {letter}" for letter in "abcdefg"]
+    (tmp_path / "names").write_text("\n".join(names))
+    with torch.no_grad():
+        shares = net(torch.from_numpy(read_image(picture, 64))[None]).softmax(1)[0].numpy()
+    order = np.argsort(-shares)[:5]
+    args = [tmp_path / "weights", picture, "--model", model, "--image-size", 64]
+    lines = [line.split(maxsplit=1) for line in predict(*args, "--classes", tmp_path / "names")]
+    assert [name for _, name in lines] == [names[i] for i in order]
+    found = [float(share.rstrip("%")) for share, _ in lines]
+    np.testing.assert_allclose(found, 100 * shares[order], atol=0.011)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["absent", "picture.png"], "load: .*absent cannot be read"),
+        (["few", "absent.png"], "read_image cannot decode .*absent.png"),
+        (["few", "picture.png"], "few has no fc.bias: it holds no weights of --model resnet18"),
+        (["few", "picture.png", "--model", "resnet19"], "invalid choice: 'resnet19'"),
+        (["few"], "required: PICTURE"),
+    ],
+)
+def test_what_cannot_be_predicted_is_an_error_of_one_line(
+    tmp_path, picture, predict, monkeypatch, args, text
+):
+    monkeypatch.chdir(tmp_path)
+    mg.save("few", {"weight": np.ones(3)})
+    with pytest.raises(mg.GraphError, match=text) as raised:
+        predict(*args)
+    assert "\n" not in str(raised.value)
+
+
+def test_names_of_classes_are_lines_folders_or_numbers(tmp_path, predict):
+    for name in ("dog", "cat"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+    (tmp_path / "names").write_text("tabby cat\nold dog\n")
+    assert predict.names_of(None, 2) == ["class 0", "class 1"]
+    assert predict.names_of(tmp_path / "train", 2) == ["cat", "dog"]
+    assert predict.names_of(tmp_path / "names", 2) == ["tabby cat", "old dog"]
+    with pytest.raises(mg.GraphError, match="names has 2 names; the network 3 classes"):
+        predict.names_of(tmp_path / "names", 3)
+    with pytest.raises(mg.GraphError, match="absent cannot be read"):
+        predict.names_of(tmp_path / "absent", 3)

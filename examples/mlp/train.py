@@ -1,0 +1,36 @@
+"""Train a multilayer perceptron."""
+
+import math
+
+from model import MLP
+
+from minigraph import nn, optim, training
+from minigraph.training import Recipe
+
+RECIPES = {
+    "digits": Recipe(image_size=8, batch_size=32, epochs=20, lr=1e-3, lr_epochs=15),
+    "cifar10": Recipe(image_size=32, batch_size=128, epochs=30, lr=1e-3, lr_epochs=20),
+    "folder": Recipe(image_size=64, batch_size=64, epochs=30, lr=3e-4, lr_epochs=20),
+    "synthetic": Recipe(image_size=32, batch_size=64, epochs=3, lr=1e-3, lr_epochs=30),
+}
+
+
+def main():
+    parser = training.parser(__doc__, RECIPES)
+    add = parser.add_argument
+    add("--hidden", type=int, nargs="*", default=[128], metavar="N", help="widths (default: 128)")
+    parser.set_defaults(model="mlp")
+    args = parser.parse_args()
+    recipe = training.settle(args, RECIPES)
+
+    train_set, test_set = training.data_sets(args.data, recipe.image_size)
+
+    nn.manual_seed(args.seed)
+    net = MLP(math.prod(train_set.shape), len(train_set.classes), args.hidden)
+    optimizer = optim.Adam(net.parameters(), recipe.lr)
+
+    training.fit(net, optimizer, (train_set, test_set), recipe, args)
+
+
+if __name__ == "__main__":
+    training.run(main)

@@ -1,0 +1,82 @@
+"""Name what a picture shows: the five most probable classes, by a ResNet or an AlexNet.
+
+The weights are a safetensors file: of torchvision's networks, or the best weights of train.py.
+"""
+
+from pathlib import Path
+
+from alexnet.model import AlexNet
+from resnet.model import resnet18, resnet34, resnet50, resnet101
+
+import minigraph as mg
+from minigraph import ops, training
+from minigraph.data import read_image
+
+MODELS = {
+    "alexnet": AlexNet,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "resnet50": resnet50,
+    "resnet101": resnet101,
+}
+SHOWN = 5
+
+
+def trained(model, weights, size):
+    """Return a network with the weights of a file, for pictures of size x size pixels."""
+    state = mg.load(weights)
+    last = "classifier.6.bias" if model == "alexnet" else "fc.bias"
+    if last not in state:
+        raise mg.GraphError(f"{weights} has no {last}: it holds no weights of --model {model}")
+    options = {} if model == "alexnet" else {"small_stem": size < 64}
+    net = MODELS[model](len(state[last]), **options)
+    net.load_state_dict(state)
+    return net.eval()
+
+
+def probabilities(net, picture, device=None):
+    """Return the probability of each class of a picture (3, size, size)."""
+    pictures = mg.input("pictures", (1, *picture.shape))
+    shares = ops.softmax(net(pictures), axis=1)
+    # For a single call there is no time to measure which algorithms are the fastest.
+    function = mg.comp_graph(device).compile([pictures], shares, optimize=False)
+    return function(picture[None])[0]
+
+
+def names_of(path, count):
+    """Return the names of `count` classes: lines of a file, folders of a folder, or numbers."""
+    if path is None:
+        return [f"class {number}" for number in range(count)]
+    try:
+        if Path(path).is_dir():
+            names = sorted(entry.name for entry in Path(path).iterdir() if entry.is_dir())
+        else:
+            names = Path(path).read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise mg.GraphError(f"--classes {path} cannot be read ({error})") from error
+    if len(names) != count:
+        raise mg.GraphError(f"--classes {path} has {len(names)} names; the network {count} classes")
+    return names
+
+
+def main():
+    parser = training.Parser(description=__doc__)
+    add = parser.add_argument
+    add("weights", metavar="WEIGHTS", help="a safetensors file")
+    add("picture", metavar="PICTURE", help="a JPEG or PNG file")
+    add("--model", choices=MODELS, default="resnet18", help="(default: resnet18)")
+    add("--classes", metavar="PATH", help="a file with a name a line, or a folder of each class")
+    add("--image-size", type=int, default=224, metavar="N", help="pixels a side (default: 224)")
+    add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
+    args = parser.parse_args()
+
+    picture = read_image(args.picture, args.image_size)
+    net = trained(args.model, args.weights, args.image_size)
+    found = probabilities(net, picture, args.device)
+    names = names_of(args.classes, len(found))
+    for number in (-found).argsort()[:SHOWN]:
+        print(f"{found[number]:7.2%}  {names[number]}")
+
+
+if __name__ == "__main__":
+    training.run(main)
