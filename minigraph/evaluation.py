@@ -123,12 +123,12 @@ class Evaluation:
         return [a.astype(self._float, copy=False) if a.dtype.kind == "f" else a for a in arrays]
 
     def _function(self, arrays: Sequence[Array]) -> Any:
-        """Return a function that computes the metrics of such a batch: one for each shape."""
-        key = tuple((array.shape, array.dtype) for array in arrays)
+        """Return a function that computes the metrics of such examples, in batches of any size."""
+        key = tuple((array.shape[1:], array.dtype) for array in arrays)
         if key not in self._functions:
             inputs = [
-                mg.input(f"part {number}", array.shape, array.dtype)
-                for number, array in enumerate(arrays)
+                mg.input(f"part {number}", ("batch", *shape), dtype)
+                for number, (shape, dtype) in enumerate(key)
             ]
             with evaluating(self._net):
                 outputs = self._net(*inputs[:-1])

@@ -28,6 +28,7 @@ from minigraph import nn, ops
 from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
 from minigraph.errors import GraphError
 from minigraph.evaluation import Evaluation as Evaluation
+from minigraph.evaluation import accuracy
 from minigraph.evaluation import evaluate as evaluate
 from minigraph.graph import Array
 from minigraph.optim import Optimizer
@@ -185,7 +186,7 @@ POSITION = Decoder(Position)
 
 
 class Training:
-    """A network in training: two compiled functions, two loaders, and how far it got."""
+    """A network in training: what trains and tests it, two loaders, and how far it got."""
 
     def __init__(
         self,
@@ -199,8 +200,8 @@ class Training:
         self.progress, self.best, self.lr = Progress(), Best(), recipe.lr
         train_set, test_set = sets
         size = recipe.batch_size
-        # A compiled function has fixed shapes, so images that fill no batch are left out.  They
-        # are others in each epoch.  Of the test set none is left out: its last batch is padded.
+        # Images that fill no batch are left out: a step on a few counts as much as one on many.
+        # They are others in each epoch.  Of the test set none is left out.
         self.train_batches = DataLoader(
             train_set, size, shuffle=True, drop_last=True, workers=args.workers, seed=args.seed
         )
@@ -239,9 +240,9 @@ class Training:
         return f"{text}: {path}" if path and os.path.exists(path) else text
 
     def compile(self, cg: Any) -> None:
-        """Make the functions: one trains on a batch, one tests on it.
+        """Make the function that trains on a batch, and what tests on the test set.
 
-        Each returns how many images have their label's score as the highest.
+        The function returns the loss, and how many images have their label's score as the highest.
         """
         size = self.recipe.batch_size
         images = mg.input("images", (size, *self.shape))
@@ -253,9 +254,7 @@ class Training:
         updates = {**self.optimizer.minimize(loss), **self.net.updates()}
         self.step = cg.compile([images, labels], [loss, right], updates)
 
-        scores = self.net.eval()(images)
-        right = (ops.argmax(scores, axis=1) == labels).sum()
-        self.count_right = cg.compile([images, labels], right)
+        self.measure = Evaluation(self.net, {"accuracy": accuracy}, cg)
 
     def train_epoch(self, check: Callable[[], None]) -> None:
         """Train to the end of the epoch, calling `check` after each batch."""
@@ -298,20 +297,19 @@ class Training:
 
     def test(self, check: Callable[[], None]) -> float:
         """Return the share of the whole test set that is classified right."""
-        right = 0
-        for images, labels in self.test_batches:
-            rest = self.recipe.batch_size - len(labels)
-            images = np.pad(images, ((0, rest), (0, 0), (0, 0), (0, 0)))
-            labels = np.pad(labels, (0, rest), constant_values=-1)  # no class, so never right
-            right += int(self.count_right(images, labels))
-            check()
-        return right / len(self.test_batches.dataset)
 
-    def keep_best(self, accuracy: float, path: str) -> None:
+        def batches() -> Iterator[Any]:
+            for batch in self.test_batches:
+                yield batch
+                check()
+
+        return self.measure(batches())["accuracy"]
+
+    def keep_best(self, tested: float, path: str) -> None:
         """Note the test accuracy of an epoch, and write the weights if it is the highest so far."""
         epoch = self.progress.epoch + 1
-        if not self.best.epoch or accuracy > self.best.accuracy:
-            self.best = Best(epoch, accuracy)
+        if not self.best.epoch or tested > self.best.accuracy:
+            self.best = Best(epoch, tested)
             if path:
                 mg.save(path, self.net)
 
@@ -400,11 +398,11 @@ def fit(
                 training.train_epoch(check)
                 if args.checkpoint:
                     training.save(args.checkpoint)
-                accuracy = training.test(check)
-                training.keep_best(accuracy, best)
+                tested = training.test(check)
+                training.keep_best(tested, best)
                 print(
                     f"epoch {epoch + 1}/{recipe.epochs}: loss {training.loss:#.6g}, "
-                    f"accuracy {training.accuracy:.2%}, test accuracy {accuracy:.2%}",
+                    f"accuracy {training.accuracy:.2%}, test accuracy {tested:.2%}",
                     flush=True,
                 )
         except KeyboardInterrupt:
@@ -420,7 +418,7 @@ def fit(
     if training.train_batches.waiting:  # else the last epoch was trained before
         print(training.describe_waiting())
     print(training.describe_best(best))
-    print(f"loss {training.loss:#.6g}\ntest accuracy {accuracy:.2%}", flush=True)
+    print(f"loss {training.loss:#.6g}\ntest accuracy {tested:.2%}", flush=True)
 
 
 @contextmanager
