@@ -49,7 +49,19 @@ def run_program_of(name):
 
 def test_the_program_in_the_readme_runs_and_so_does_what_is_said_of_it_later(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert float(re.search(r"loss ([\d.]+)", run_program_of("README.md"))[1]) < 0.1
+    printed = run_program_of("README.md")
+    assert float(re.search(r"loss ([\d.]+)", printed)[1]) < 0.1
+    assert re.search(
+        r"waited for data in \d+% of the time\n{'loss': [\d.]+, 'accuracy': [\d.]+}", printed
+    )
+
+
+def test_the_lines_of_the_perceptrons_readme_learn_the_digits(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    printed = run_program_of("examples/mlp/README.md")
+    assert float(re.search(r"best test accuracy ([\d.]+)%", printed)[1]) > 90
+    assert (tmp_path / "best.safetensors").exists()
 
 
 def test_the_program_of_the_tour_is_compiled_as_the_tour_says():
