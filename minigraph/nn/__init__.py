@@ -41,6 +41,15 @@ from minigraph.nn.normalization import (
     LocalResponseNorm,
     RMSNorm,
 )
+from minigraph.nn.padding import (
+    CircularPad2d,
+    ConstantPad2d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ZeroPad2d,
+)
 from minigraph.nn.stateless import (
     AdaptiveAvgPool2d,
     AvgPool2d,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from minigraph import ops
-from minigraph.arguments import Count, Size, checked
+from minigraph.arguments import Count, Size, at_least, checked
 from minigraph.errors import ShapeError
 from minigraph.graph import DType, Node, Parameter, Shape, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
 from minigraph.nn.module import Module
-from minigraph.ops.window import Border, Window
+from minigraph.ops.window import Border, ConvBorder, Window, around_conv, or_named
+
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
 
 class Weighted(Module):
@@ -37,10 +39,16 @@ class Weighted(Module):
 class Convolution(Weighted):
     """What convolutions share: groups of channels, and how they print.
 
-    transposed  whether `weight` is (in, out / groups, ...), not (out, in / groups, ...)
+    transposed    whether `weight` is (in, out / groups, ...), not (out, in / groups, ...)
+    padding_mode  "zeros", or a mode of `ops.pad` for what x is padded with
     """
 
     transposed = False
+    padding_mode: Any = "zeros"
+    kernel_size: Any
+    stride: Any
+    padding: Any
+    dilation: Any
 
     def __init__(
         self,
@@ -61,21 +69,39 @@ class Convolution(Weighted):
         shape = (first, second // groups, *kernel_size)
         super().__init__(shape, bias, dtype, outputs=self.out_channels)
 
+    def _bordered(self, x: Node) -> tuple[Node, Any]:
+        """Return x (n, in_channels, ...) with its border, and what is left to pad with zeros."""
+        sizes = (self.kernel_size, self.stride, self.dilation)
+        window, stride, dilation = (n if isinstance(n, tuple) else (n,) for n in sizes)
+        if x.ndim != 2 + len(window):
+            layout = ("length", "h, w")[len(window) - 1]
+            raise ShapeError(f"the input is (n, {self.in_channels}, {layout}), not {x.shape}")
+        if self.padding_mode == "zeros":
+            return x, self.padding
+        sides = around_conv(_padding(self.padding), window, stride, dilation)
+        return ops.pad(x, ((0, 0), (0, 0), *sides), mode=self.padding_mode), 0
+
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}"
         for name, usual in (("kernel_size", None), ("stride", None), *USUAL.items()):
             value = getattr(self, name, usual)
             sizes = value if isinstance(value, tuple) else (value,)
             if any(size != usual for size in sizes):
-                text += f", {name}={value if name == 'groups' else sizes}"
-        return text if self.bias is not None else f"{text}, bias=False"
+                whole = name == "groups" or isinstance(value, str)
+                text += f", {name}={value if whole else sizes}"
+        text += "" if self.bias is not None else ", bias=False"
+        return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
+
+
+def _padding(value: Any) -> Any:
+    return (value,) if isinstance(value, int) else value
 
 
 USUAL = {"padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}  # which is not printed
 
 
 class Conv1d(Convolution):
-    """Convolution of sequences (n, in_channels, length)."""
+    """Convolution of sequences (n, in_channels, length); padding as that of `Conv2d`."""
 
     @checked
     def __init__(
@@ -84,26 +110,26 @@ class Conv1d(Convolution):
         out_channels: Size,
         kernel_size: Count,
         stride: Count = 1,
-        padding: Size = 0,
+        padding: Annotated[Any, or_named(at_least(0, ShapeError))] = 0,
         dilation: Count = 1,
         groups: Count = 1,
         bias: bool = True,
+        padding_mode: PaddingMode = "zeros",
         dtype: Weights = "float32",
     ) -> None:
         self.kernel_size, self.stride = kernel_size, stride
-        self.padding, self.dilation = padding, dilation
+        self.padding, self.dilation, self.padding_mode = padding, dilation, padding_mode
+        around_conv(_padding(padding), (kernel_size,), (stride,), (dilation,))  # or ShapeError
         super().__init__((in_channels, out_channels), (kernel_size,), groups, bias, dtype)
 
     def forward(self, x: Any) -> Node:
-        x = as_node(x)
-        if x.ndim != 3:
-            raise ShapeError(f"the input is (n, {self.in_channels}, length), not {x.shape}")
+        x, padding = self._bordered(as_node(x))
         y = ops.conv2d(
             ops.expand_dims(x, 2),
             ops.expand_dims(self.weight, 2),
             self.bias,
             (1, self.stride),
-            (0, self.padding),
+            padding if isinstance(padding, str) else (0, padding),
             (1, self.dilation),
             self.groups,
         )
@@ -111,7 +137,11 @@ class Conv1d(Convolution):
 
 
 class Conv2d(Convolution):
-    """Convolution of images (n, in_channels, h, w); sizes are ints or pairs."""
+    """Convolution of images (n, in_channels, h, w); sizes are ints or pairs.
+
+    padding       or "same", which keeps the size where the stride is 1, or "valid", which is none
+    padding_mode  what the padding is made of, as the modes of `ops.pad`
+    """
 
     @checked
     def __init__(
@@ -120,19 +150,22 @@ class Conv2d(Convolution):
         out_channels: Size,
         kernel_size: Window,
         stride: Window = 1,
-        padding: Border = 0,
+        padding: ConvBorder = 0,
         dilation: Window = 1,
         groups: Count = 1,
         bias: bool = True,
+        padding_mode: PaddingMode = "zeros",
         dtype: Weights = "float32",
     ) -> None:
         self.kernel_size, self.stride = kernel_size, stride
-        self.padding, self.dilation = padding, dilation
+        self.padding, self.dilation, self.padding_mode = padding, dilation, padding_mode
+        around_conv(padding, kernel_size, stride, dilation)  # or ShapeError
         super().__init__((in_channels, out_channels), kernel_size, groups, bias, dtype)
 
     def forward(self, x: Any) -> Node:
+        x, padding = self._bordered(as_node(x))
         return ops.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+            x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
 
 

@@ -76,6 +76,7 @@ from minigraph.ops.normalization import (
     softmax,
 )
 from minigraph.ops.ordering import argsort, searchsorted, sort, topk
+from minigraph.ops.padding import pad
 from minigraph.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from minigraph.ops.random import dropout, random_normal, random_uniform
 from minigraph.ops.reduction import argmax, logsumexp, mean, var
@@ -84,7 +85,6 @@ from minigraph.ops.shape import (
     concat,
     expand_dims,
     flip,
-    pad,
     permute_dims,
     reshape,
     slice,

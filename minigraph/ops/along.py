@@ -17,7 +17,8 @@ from minigraph.graph import Array, Node, Op, Operand, Shape, Spec, as_node, buil
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, widened
 from minigraph.ops.indexing import check_range
-from minigraph.ops.shape import broadcast_to, getitem, normalize_axis, pad
+from minigraph.ops.padding import pad
+from minigraph.ops.shape import broadcast_to, getitem, normalize_axis
 
 
 def _check_indices(indices: Spec) -> None:

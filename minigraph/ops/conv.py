@@ -21,8 +21,9 @@ from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, DType, Node, Op, Operand, Shape, Spec, as_node, builder
 from minigraph.ops.elementwise import kind, promote
+from minigraph.ops.padding import pad
 from minigraph.ops.shape import reshape
-from minigraph.ops.window import Border, Pair, Pairs, Window, steps
+from minigraph.ops.window import Border, ConvBorder, Pair, Pairs, Window, around_conv, steps
 
 
 class Conv2d(Op):
@@ -175,18 +176,24 @@ def conv2d(
     w: Operand,
     bias: Operand | None = None,
     stride: Window = 1,
-    padding: Border = 0,
+    padding: ConvBorder = 0,
     dilation: Window = 1,
     groups: Count = 1,
 ) -> Node:
     """Return the convolution of images x (n, c, h, w) with weights w (out, c / groups, h, w).
 
     bias (out,); stride, padding (zeros on both sides) and dilation are ints or (h, w) pairs.
+    padding "same" is as many zeros as keep the size, which takes a stride of 1; "valid" is none.
     ShapeError if channels, groups or the window do not fit, DTypeError for integers.
     """
-    op = Conv2d(stride, padding, dilation, groups)
-    operands = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
-    return op(*operands)
+    x, w, *biases = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
+    if isinstance(padding, str):
+        window = w.shape[2:] if w.ndim == 4 else (1, 1)  # the op says what is wrong
+        (top, bottom), (left, right) = around_conv(padding, window, stride, dilation)
+        if x.ndim == 4 and (bottom > top or right > left):
+            x = pad(x, ((0, 0), (0, 0), (0, bottom - top), (0, right - left)))
+        padding = (top, left)
+    return Conv2d(stride, padding, dilation, groups)(x, w, *biases)
 
 
 @builder

@@ -22,8 +22,9 @@ from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import common_dtype, kind, promote, widened
 from minigraph.ops.exponential import Exp, Log
+from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Max, Sum, mean
-from minigraph.ops.shape import broadcast_to, normalize_axis, pad, reshape, stop_gradient
+from minigraph.ops.shape import broadcast_to, normalize_axis, reshape, stop_gradient
 
 
 def _channel(v: Any, x: Any) -> Any:

@@ -26,12 +26,12 @@ from minigraph.graph import (
 from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import kind, promote, widened
 from minigraph.ops.exponential import Exp, Log
+from minigraph.ops.padding import pad
 from minigraph.ops.shape import (
     broadcast_to,
     concat,
     normalize_axes,
     normalize_axis,
-    pad,
     permute_dims,
     reshape,
     split,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import Axis, Integers, Kind, Scalar, Sections
+from minigraph.arguments import Axis, Integers, Kind, Sections
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Array,
@@ -27,7 +27,7 @@ from minigraph.graph import (
     builder,
     flat,
 )
-from minigraph.ops.elementwise import as_operand, broadcast_shapes, promote
+from minigraph.ops.elementwise import broadcast_shapes, promote
 
 Ints = tuple[int, ...]
 
@@ -363,33 +363,6 @@ def flip(x: Operand, axis: Integers | None = None) -> Node:
     """Return x with the elements along `axis` (None: all axes) in reverse order."""
     x = as_node(x)
     return Flip(normalize_axes(axis, x.ndim))(x)
-
-
-def _widths(value: Any) -> Array:
-    widths = np.asarray(value)
-    if widths.dtype.kind not in "iu" or (widths < 0).any():
-        raise ValueError
-    return widths
-
-
-WIDTHS = Kind("integers >= 0, of each axis (before, after)", _widths, ShapeError)
-
-
-@builder
-def pad(x: Operand, widths: Annotated[Any, WIDTHS], constant_values: Scalar = 0) -> Node:
-    """Return x with a border, as `numpy.pad` in its constant mode.
-
-    widths  one number, one (before, after), or one pair for each axis
-    """
-    x = as_node(x)
-    try:
-        pairs = np.broadcast_to(widths, (x.ndim, 2))
-    except ValueError:
-        text = f"widths of shape {widths.shape} are no (before, after) for {x.ndim} axes"
-        raise ShapeError(text) from None
-    as_operand(constant_values, x.dtype)  # DTypeError if it does not fit
-    low, high = (tuple(side) for side in pairs.T.tolist())
-    return Pad(low, high, (0,) * x.ndim, constant_values)(x) if pairs.any() else x
 
 
 @builder

@@ -13,11 +13,11 @@ from minigraph.graph import BOOL, DTypeLike, Node, Operand, as_node, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Max, Min, Sum, argmax, var
 from minigraph.ops.shape import (
     normalize_axes,
     normalize_axis,
-    pad,
     reshape,
     squeeze,
 )

@@ -13,7 +13,7 @@ from minigraph.errors import ShapeError
 from minigraph.graph import Array, Shape
 
 Pair = tuple[int, int]
-Pairs = tuple[Pair, Pair]
+Pairs = tuple[Pair, ...]  # (before, after) of each axis
 
 
 LONGEST = 2**31 - 1  # what oneDNN and cuDNN compute with
@@ -45,6 +45,34 @@ def pair(least: int) -> Kind:
 
 Window = Annotated[Any, pair(1)]
 Border = Annotated[Any, pair(0)]
+
+
+def or_named(kind: Kind) -> Kind:
+    """Return the kind of what `kind` takes, and of the names of a convolution's paddings."""
+
+    def parse(value: Any) -> Any:
+        return value if isinstance(value, str) and value in ("same", "valid") else kind.parse(value)
+
+    return replace(kind, takes=f'{kind.takes}, "same" or "valid"', parse=parse)
+
+
+ConvBorder = Annotated[Any, or_named(pair(0))]
+
+
+def around_conv(padding: Any, window: Shape, stride: Shape, dilation: Shape) -> Pairs:
+    """Return the (before, after) of each axis that a padding comes to.
+
+    "same" is what keeps the size where the stride is 1, and torch puts the odd pixel behind;
+    ShapeError for other strides.
+    """
+    if padding == "valid":
+        padding = (0,) * len(window)
+    if padding != "same":
+        return tuple((n, n) for n in padding)
+    if any(n != 1 for n in stride):
+        raise ShapeError(f'padding "same" keeps the size, so the stride is 1, not {stride}')
+    total = [d * (k - 1) for k, d in zip(window, dilation, strict=True)]
+    return tuple((n // 2, n - n // 2) for n in total)
 
 
 def steps(size: int, window: int, stride: int, padding: Pair, dilation: int = 1) -> int:

@@ -201,6 +201,7 @@ def test_an_elu_does_not_overflow_where_it_is_not_exponential():
 
 
 IMAGES = floats(2, 4, 5, 6)
+SIGNAL = floats(2, 4, 7)
 TOKENS = integers(3, 4, below=7)
 LAYERS = [
     ("Embedding", {"num_embeddings": 7, "embedding_dim": 3}, TOKENS),
@@ -231,6 +232,28 @@ LAYERS = [
         },
         floats(2, 4, 7),
     ),
+    *[
+        (
+            "Conv2d",
+            {"in_channels": 4, "out_channels": 6, "kernel_size": (3, 2), **kwargs},
+            IMAGES,
+        )
+        for kwargs in [
+            {"padding": "same"},
+            {"padding": "valid", "stride": 2},
+            {"padding": "same", "padding_mode": "reflect", "dilation": 2},
+            {"padding": (2, 1), "padding_mode": "circular", "stride": (1, 2)},
+            {"padding": 3, "padding_mode": "replicate", "groups": 2, "bias": False},
+        ]
+    ],
+    *[
+        ("Conv1d", {"in_channels": 4, "out_channels": 6, "kernel_size": 4, **kwargs}, SIGNAL)
+        for kwargs in [
+            {"padding": "same", "dilation": 2},
+            {"padding": "valid", "padding_mode": "reflect"},
+            {"padding": 2, "padding_mode": "circular", "bias": False},
+        ]
+    ],
     ("PixelShuffle", {"upscale_factor": 2}, floats(2, 8, 3, 2)),
     ("UpsamplingNearest2d", {"scale_factor": 2}, IMAGES),
     ("UpsamplingNearest2d", {"scale_factor": (3, 2)}, IMAGES),
@@ -252,6 +275,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch copies the input
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("name", "kwargs", "x"), LAYERS)
 def test_layers_are_torchs(name, kwargs, x, training):

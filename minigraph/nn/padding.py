@@ -1,0 +1,116 @@
+"""Borders around images and sequences, as in `torch.nn`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from minigraph import ops
+from minigraph.arguments import Kind, checked, integers
+from minigraph.errors import ShapeError
+from minigraph.graph import Node, as_node
+from minigraph.nn.module import Module
+from minigraph.ops.padding import Mode
+
+
+def _border(axes: int) -> Kind:
+    """Return the kind of widths of a border: one for all sides, or as torch orders them."""
+
+    def parse(value: Any) -> tuple[int, ...]:
+        widths = integers(value)
+        if len(widths) == 1 and not isinstance(value, list | tuple):
+            widths *= 2 * axes
+        if len(widths) != 2 * axes or min(widths) < 0:
+            raise ValueError
+        return widths
+
+    sides = "left, right, top, bottom"[: 11 if axes == 1 else None]
+    return Kind(f"an integer >= 0 or {2 * axes} of them ({sides})", parse, ShapeError)
+
+
+class Border(Module):
+    """x (n, c, ...) with a border around its last axes.
+
+    padding  the width of the border on all sides, or on each, those of the last axis first
+    """
+
+    axes: ClassVar[int]
+    mode: ClassVar[Mode]
+    value: float = 0.0
+
+    shown = "{padding}"
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__()
+        self.padding = padding
+
+    def forward(self, x: Any) -> Node:
+        x = as_node(x)
+        if x.ndim != self.axes + 2:
+            layout = "(n, c, length)" if self.axes == 1 else "(n, c, h, w)"
+            raise ShapeError(f"the input is {layout}, not {x.shape}")
+        sides = list(zip(self.padding[::2], self.padding[1::2], strict=True))[::-1]
+        return ops.pad(x, ((0, 0), (0, 0), *sides), self.value, mode=self.mode)
+
+
+class Border1d(Border):
+    axes = 1
+
+    @checked
+    def __init__(self, padding: Annotated[Any, _border(1)]) -> None:
+        super().__init__(padding)
+
+
+class Border2d(Border):
+    axes = 2
+
+    @checked
+    def __init__(self, padding: Annotated[Any, _border(2)]) -> None:
+        super().__init__(padding)
+
+
+class ReflectionPad1d(Border1d):
+    """Sequences (n, c, length) with a border that mirrors them at their first and last element."""
+
+    mode = "reflect"
+
+
+class ReflectionPad2d(Border2d):
+    """Images (n, c, h, w) with a border that mirrors them at their outermost pixels."""
+
+    mode = "reflect"
+
+
+class ReplicationPad1d(Border1d):
+    """Sequences (n, c, length) with a border of their first and last element."""
+
+    mode = "replicate"
+
+
+class ReplicationPad2d(Border2d):
+    """Images (n, c, h, w) with a border of their outermost pixels."""
+
+    mode = "replicate"
+
+
+class CircularPad2d(Border2d):
+    """Images (n, c, h, w) with a border that goes on at their other side."""
+
+    mode = "circular"
+
+
+class ZeroPad2d(Border2d):
+    """Images (n, c, h, w) with a border of zeros."""
+
+    mode = "constant"
+
+
+class ConstantPad2d(Border):
+    """Images (n, c, h, w) with a border of `value`."""
+
+    axes, mode = 2, "constant"
+    shown = "padding={padding}, value={value}"
+
+    @checked
+    def __init__(self, padding: Annotated[Any, _border(2)], value: float) -> None:
+        super().__init__(padding)
+        self.value = value

@@ -1,0 +1,134 @@
+"""Borders: NumPy's values in every mode, torch's layers, gradients, speed of what computes them."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import Graph
+
+MODES = {"reflect": "reflect", "edge": "edge", "replicate": "edge", "wrap": "wrap"}
+MODES["circular"] = "wrap"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "bool"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("shape", "widths"),
+    [
+        ((5,), 4),
+        ((4, 3), (1, 2)),
+        ((2, 3, 4), ((0, 0), (2, 1), (3, 0))),
+        ((2, 0, 4), ((1, 1), (0, 0), (0, 1))),
+        ((3, 1), ((2, 0), (0, 0))),
+    ],
+)
+def test_borders_are_numpys(mode, shape, widths, dtype):
+    values = np.random.default_rng(0).normal(size=shape) * 9
+    node = mg.input("x", shape, dtype)
+    x = values.astype(node.dtype)
+    (got,) = Graph((node,), (ops.pad(node, widths, mode=mode),))(x)
+    assert got.dtype == node.dtype
+    np.testing.assert_array_equal(got, np.pad(x, widths, MODES[mode]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            lambda x: ops.pad(x, 3, mode="reflect"),
+            "takes a border of mode 'reflect' up to 2, not 3",
+        ),
+        (lambda x: ops.pad(x, (4, 0), mode="circular"), "mode 'wrap' up to 3, not 4"),
+        (lambda x: ops.pad(x[:, :0], 1, mode="edge"), "an axis of 0 elements .* up to 0, not 1"),
+        (lambda x: ops.pad(x[:, :0], 1, mode="reflect"), "an axis of 0 elements .* up to 0, not 1"),
+        (lambda x: ops.pad(x, 2**40, mode="edge"), "up to 1048576"),
+        (lambda x: ops.pad(x, 1, mode="mirror"), "mode is 'mirror'; it takes"),
+        (lambda x: nn.ReflectionPad2d(1)(x), r"the input is \(n, c, h, w\), not \(3, 3\)"),
+        (lambda x: nn.ReplicationPad1d(1)(x), r"the input is \(n, c, length\), not \(3, 3\)"),
+        (lambda x: nn.ZeroPad2d((1, 2)), r"4 of them \(left, right, top, bottom\)"),
+        (lambda x: nn.ReflectionPad1d(-1), r"2 of them \(left, right\)"),
+    ],
+)
+def test_a_border_that_nothing_can_fill_is_refused(wrong, text):
+    with pytest.raises(GraphError, match=text):
+        wrong(mg.input("x", (3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "shape"),
+    [
+        ("ReflectionPad1d", [2], (2, 3, 5)),
+        ("ReflectionPad2d", [1], (2, 3, 4, 5)),
+        ("ReflectionPad2d", [(4, 0, 1, 3)], (2, 3, 4, 5)),
+        ("ReplicationPad1d", [(0, 7)], (2, 3, 5)),
+        ("ReplicationPad2d", [(1, 2, 3, 9)], (2, 3, 4, 5)),
+        ("CircularPad2d", [(5, 1, 4, 0)], (2, 3, 4, 5)),
+        ("ZeroPad2d", [(1, 2, 0, 3)], (2, 3, 4, 5)),
+        ("ConstantPad2d", [1, 2.5], (2, 3, 4, 5)),
+    ],
+)
+@pytest.mark.parametrize("level", [0, 3])
+def test_layers_of_borders_are_torchs(name, args, shape, level):
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    theirs, ours = getattr(torch.nn, name)(*args), getattr(nn, name)(*args)
+    assert repr(ours) == repr(theirs)
+    t = torch.tensor(x, requires_grad=True)
+    want = theirs(t)
+    w = np.random.default_rng(1).normal(size=tuple(want.shape)).astype("float32")
+    (want * torch.tensor(w)).sum().backward()
+    node = mg.input("x", shape)
+    y = ours(node)
+    (dx,) = mg.grad((y * w).sum(), [node])
+    step = mg.comp_graph(options={"graph_opt_level": level}).compile([node], [y, dx])
+    got = step(x)
+    np.testing.assert_array_equal(got[0], want.detach().numpy())
+    np.testing.assert_allclose(got[1], t.grad.numpy(), rtol=1e-5, atol=1e-5)
+    assert not step.report().numpy
+
+
+# ---------------------------------------------------------------- around convolutions
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch copies the input
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_a_convolution_takes_the_names_of_paddings(size, dilation, padding):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 4, 17, 13)), rng.normal(size=(6, 2, size, 3))
+    args = {"padding": padding, "dilation": (dilation, 1), "groups": 2}
+    t = [torch.tensor(v, requires_grad=True) for v in (x, w)]
+    want = torch.nn.functional.conv2d(*t, **args)
+    (want**2).sum().backward()
+    nodes = [mg.input("x", x.shape, "float64"), mg.input("w", w.shape, "float64")]
+    y = ops.conv2d(*nodes, **args)
+    got = Graph(tuple(nodes), (y, *mg.grad((y**2).sum(), nodes)))(x, w)
+    for mine, other in zip(got, [want.detach(), *(v.grad for v in t)], strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, w: ops.conv2d(x, w, stride=2, padding="same"),
+        lambda x, w: nn.Conv2d(4, 6, 3, stride=(1, 2), padding="same"),
+        lambda x, w: nn.Conv1d(4, 6, 3, stride=2, padding="same"),
+    ],
+)
+def test_a_padding_that_keeps_the_size_takes_a_stride_of_1(wrong):
+    with pytest.raises(ShapeError, match="so the stride is 1, not"):
+        wrong(mg.input("x", (2, 4, 8, 8)), mg.input("w", (6, 4, 3, 3)))
+
+
+def test_names_of_paddings_do_not_hide_what_else_is_wrong():
+    x = mg.input("x", (2, 4, 8, 8))
+    with pytest.raises(ShapeError, match=r"the weights are \(out, in, h, w\)"):
+        ops.conv2d(x, mg.input("w", (6, 4, 3)), padding="same")
+    with pytest.raises(GraphError, match='or a pair of them, "same" or "valid"'):
+        ops.conv2d(x, mg.input("w", (6, 4, 3, 3)), padding="full")
+    with pytest.raises(ShapeError, match="the input is"):
+        nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect")(mg.input("x", (4, 8, 8)))
