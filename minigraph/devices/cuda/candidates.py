@@ -14,6 +14,7 @@ import numpy as np
 from minigraph.autotune.candidate import Candidate, Runner, Workbench
 from minigraph.autotune.measurement import Recipe
 from minigraph.devices.cuda import cudnn_kernel
+from minigraph.devices.cuda.cudnn_plan import Catalogue
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
@@ -51,7 +52,7 @@ class CudaProblems(ProblemMaker):
         current: Callable[[], AbstractContextManager[Any]],
         tf32: bool,
     ) -> None:
-        self.handle = handle
+        self.catalogue = Catalogue(handle)
         self.workbench = workbench
         self.current = current
         self.tf32 = tf32
@@ -113,7 +114,7 @@ class CudaProblems(ProblemMaker):
             yield Candidate("generated", arrangement.layouts, make, precision=name)
             return
         with self.current():
-            for candidate in cudnn_kernel.candidates(arrangement, self.handle, self.tf32):
+            for candidate in cudnn_kernel.candidates(arrangement, self.catalogue, self.tf32):
                 yield replace(candidate, make=partial(self._make, candidate))
 
     def _make(self, candidate: Candidate) -> Runner:
@@ -122,7 +123,7 @@ class CudaProblems(ProblemMaker):
 
     def remake(self, arrangement: Arrangement, recipe: Recipe) -> Runner:
         with self.current():
-            return cudnn_kernel.remade(arrangement, recipe, self.handle, self.tf32)
+            return cudnn_kernel.remade(arrangement, recipe, self.catalogue.handle, self.tf32)
 
 
 def _generated(arrangement: Arrangement) -> CudaKernel:

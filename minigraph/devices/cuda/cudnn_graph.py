@@ -109,6 +109,28 @@ class CudnnProblem:
         return dataclasses.replace(self, inputs=self.inputs[:2], bias=False, relu=False)
 
     @property
+    def family(self) -> tuple[Any, ...]:
+        """What it has in common with the problems that differ from it in sizes only."""
+        last = tuple(t.lies_as(channels_last(t.shape, t.dtype)) for t in self._images)
+        whole = self.kind, self.dtype, self.bias, self.relu, self.tf32, self.stride, self.dilation
+        return (*whole, self.groups > 1, last)
+
+    @property
+    def groups(self) -> int:
+        """The groups of a convolution; 1 of a product."""
+        x, w = (tensor.shape for tensor in self.inputs[:2])
+        images = {"fprop": (x, w), "dgrad": (self.output.shape, w), "wgrad": (w, self.output.shape)}
+        if self.kind not in images:
+            return 1
+        pixels, weights = images[self.kind]
+        return pixels[1] // weights[1]
+
+    @property
+    def _images(self) -> tuple[Tensor, ...]:
+        """Its operands and result, if they have channels."""
+        return (*self.inputs[:2], self.output) if self.kind != "matmul" else ()
+
+    @property
     def operations(self) -> int:
         """Floating-point operations, those of what follows left out."""
         x, w = (tensor.shape for tensor in self.inputs[:2])

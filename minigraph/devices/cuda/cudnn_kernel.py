@@ -26,11 +26,10 @@ from minigraph.devices.cuda.cudnn_graph import (
     ITEMSIZE,
     CudnnProblem,
     Tensor,
-    build,
     channels_last,
     contiguous,
 )
-from minigraph.devices.cuda.cudnn_plan import CudnnPlan, plans, replay
+from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.memory import ALIGNMENT, READABLE, aligned, array_at, on_stream
 from minigraph.devices.problem import (
     MATRIX,
@@ -222,14 +221,14 @@ def _as_convolution(way: CudnnWay) -> list[CudnnWay]:
 # ---------------------------------------------------------------- running
 
 
-def candidates(arrangement: Arrangement, handle: Any, tf32: bool) -> Iterator[Candidate]:
+def candidates(arrangement: Arrangement, catalogue: Catalogue, tf32: bool) -> Iterator[Candidate]:
     """Yield cuDNN's candidates for a node; the library's own choice is first."""
     for way in ways(arrangement.node, arrangement.strides, tf32):
-        for plan in plans(build(way.problem, handle), handle):
+        for plan in catalogue.plans(way.problem):
             yield Candidate(
                 way.label + plan.name,
                 arrangement.layouts,
-                functools.partial(_made, way, plan, handle),
+                functools.partial(_made, way, plan, catalogue.handle),
                 plan.deterministic,
                 plan.precision,
                 recipe=Recipe(way.label, plan.engine, plan.knobs),

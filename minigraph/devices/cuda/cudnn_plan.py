@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cudnn
@@ -10,8 +10,13 @@ import cudnn
 from minigraph.devices.cuda.cudnn_graph import CudnnGraph, CudnnProblem, build
 from minigraph.errors import GraphError
 
-MODES = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
+# Mode B asks a slower model, which seldom names others.
+MODES = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
+ALL_MODES = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
+MOST = 6  # plans of a problem that are worth measuring: cuDNN names them best first
+FEW = 3  # so few plans are too few: all modes are asked
 NOTE = cudnn.numerical_note
+GENERATED = cudnn.behavior_note.RUNTIME_COMPILATION
 LOSSY = (NOTE.DOWN_CONVERT_INPUTS, NOTE.REDUCED_PRECISION_REDUCTION)
 # What cuDNN's own engines are numbered below; from there on they are the frontend's, in Python.
 FOREIGN = 10_000
@@ -27,6 +32,7 @@ class CudnnPlan:
 
     deterministic  whether it gives the same bits every run
     precision      what it computes in: the name of a dtype, or "tf32"
+    generated      whether cuDNN compiles its kernel when the plan is built
     """
 
     def __init__(
@@ -37,6 +43,7 @@ class CudnnPlan:
         knobs: Knobs,
         deterministic: bool = True,
         precision: str = "float32",
+        generated: bool = False,
     ) -> None:
         self.graph = graph
         self.index = index
@@ -44,6 +51,7 @@ class CudnnPlan:
         self.knobs = knobs
         self.deterministic = deterministic
         self.precision = precision
+        self.generated = generated
 
     @property
     def name(self) -> str:
@@ -76,40 +84,75 @@ class CudnnPlan:
         )
 
 
-def plans(graph: CudnnGraph, handle: Any) -> list[CudnnPlan]:
-    """Return what cuDNN offers for a problem, its own first choice first; nothing is compiled.
+class Catalogue:
+    """What cuDNN offers for problems.
 
-    Left out is what computes in less than the problem asks for: see `lossy`.
+    Each problem is listed once, and the notes of an engine are asked for once for all problems that
+    differ in sizes only: listing takes longer than most kernels.
     """
-    built = graph.built
-    try:
-        built.validate()
-        built.build_operation_graph()
-        built.create_execution_plans(MODES)
-    except UNSUPPORTED:
-        return []
-    notes: dict[int, set[str]] = {}
-    found = []
-    for index in range(built.get_execution_plan_count()):
-        engine, knobs = _engine_at(built, index)
-        if engine < 0:
-            continue
-        if engine not in notes:
-            notes[engine] = _notes(graph.problem, handle, engine, knobs)
-        if not notes[engine].isdisjoint(note.name for note in lossy(graph.problem)):
-            continue
-        wide = graph.problem.dtype == "float32" and "TENSOR_CORE" in notes[engine]
-        found.append(
-            CudnnPlan(
-                graph,
-                index,
-                engine,
-                {knob.name: value for knob, value in knobs.items()},
-                "NONDETERMINISTIC" not in notes[engine],
-                "tf32" if wide else graph.problem.dtype,
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self._plans: dict[CudnnProblem, list[CudnnPlan]] = {}
+        self._notes: dict[tuple[Any, ...], set[str]] = {}
+
+    def plans(self, problem: CudnnProblem) -> list[CudnnPlan]:
+        """Return at most MOST ways to compute a problem; nothing is compiled.
+
+        cuDNN's own first choice is first.  Engines that are compiled already go before those that
+        cuDNN would generate, which takes seconds each.  Left out is what computes in less than the
+        problem asks for: see `lossy`.
+        """
+        if problem not in self._plans:
+            found = self._listed(problem, MODES)
+            if len(found) < FEW:
+                found = self._listed(problem, ALL_MODES)
+            ranks = sorted(range(len(found)), key=lambda i: (i > 0, found[i].generated, i))
+            self._plans[problem] = [found[i] for i in sorted(ranks[:MOST])]
+        return self._plans[problem]
+
+    def _listed(self, problem: CudnnProblem, modes: Sequence[Any]) -> list[CudnnPlan]:
+        """Return all plans that cuDNN's heuristics name in these modes."""
+        graph = build(problem, self.handle)
+        built = graph.built
+        try:
+            built.validate()
+            built.build_operation_graph()
+            built.create_execution_plans([*modes])
+        except UNSUPPORTED:
+            return []
+        too_coarse = {note.name for note in lossy(problem)}
+        found = []
+        for index in range(built.get_execution_plan_count()):
+            engine, knobs = _engine_at(built, index)
+            notes = self._notes_of(problem, engine, knobs) if engine >= 0 else None
+            if notes is None or not notes.isdisjoint(too_coarse):
+                continue
+            wide = problem.dtype == "float32" and "TENSOR_CORE" in notes
+            found.append(
+                CudnnPlan(
+                    graph,
+                    index,
+                    engine,
+                    {knob.name: value for knob, value in knobs.items()},
+                    "NONDETERMINISTIC" not in notes,
+                    "tf32" if wide else problem.dtype,
+                    GENERATED.name in notes,
+                )
             )
-        )
-    return found
+        return found
+
+    def _notes_of(
+        self, problem: CudnnProblem, engine: int, knobs: dict[Any, int]
+    ) -> set[str] | None:
+        """Return the notes of an engine; None where it does not support the problem."""
+        key = engine, problem.family
+        if key not in self._notes:
+            notes = _notes(problem, self.handle, engine, knobs)
+            if notes is None:
+                return None
+            self._notes[key] = notes
+        return self._notes[key]
 
 
 def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> CudnnPlan:
@@ -147,24 +190,36 @@ def _engine_at(built: Any, index: int) -> tuple[int, dict[Any, int]]:
     return (engine, knobs or {}) if lasting else (-1, {})
 
 
-def _notes(problem: Any, handle: Any, engine: int, knobs: dict[Any, int]) -> set[str]:
-    """The numerical notes of an engine.
+def _notes(problem: Any, handle: Any, engine: int, knobs: dict[Any, int]) -> set[str] | None:
+    """The notes of an engine, on its numbers and its behaviour; None where it supports nothing.
 
     The frontend can leave out plans by their notes, but not say which notes a plan has.  So a graph
     with this plan alone is asked, for each note, whether anything remains without it; that
     compiles nothing.
     """
-    found = set()
-    for note in (*LOSSY, NOTE.TENSOR_CORE, NOTE.NONDETERMINISTIC):
+
+    def remains(leave_out: Callable[[Any], object]) -> bool:
         probe = build(problem, handle).built
         try:
             probe.validate()
             probe.build_operation_graph()
             probe.create_execution_plan(engine, knobs)
-            probe.deselect_numeric_notes([note])
+            leave_out(probe)
             probe.check_support()
         except UNSUPPORTED:
-            found.add(note.name)
+            return False
+        return True
+
+    if not remains(lambda probe: None):
+        return None
+    numeric = (*LOSSY, NOTE.TENSOR_CORE, NOTE.NONDETERMINISTIC)
+    found = {
+        note.name
+        for note in numeric
+        if not remains(lambda probe, note=note: probe.deselect_numeric_notes([note]))  # type: ignore[misc]
+    }
+    if not remains(lambda probe: probe.deselect_behavior_notes([GENERATED])):
+        found.add(GENERATED.name)
     return found
 
 

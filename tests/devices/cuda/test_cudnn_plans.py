@@ -56,6 +56,7 @@ class Engine:
     notes: tuple = ()
     workspace: int = 0
     works: bool = True
+    mode: str = "A"
     knobs: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -80,8 +81,8 @@ class Device:
     build_operation_graph = validate
 
     def create_execution_plans(self, modes):
-        assert [mode.name for mode in modes] == ["A", "B", "FALLBACK"]
-        self.listed += self.engines
+        asked = {mode.name for mode in modes}
+        self.listed += [engine for engine in self.engines if engine.mode in asked]
 
     def create_execution_plan(self, number, knobs):
         found = [e for e in self.engines if e.choice == (number, knobs)]
@@ -98,6 +99,8 @@ class Device:
     def deselect_numeric_notes(self, notes):
         assert self.listed, "the frontend forgets what is left out before there are plans"
         self.barred |= {note.name for note in notes}
+
+    deselect_behavior_notes = deselect_numeric_notes
 
     def check_support(self):
         if all(self.barred.intersection(engine.notes) for engine in self.listed):
@@ -158,7 +161,6 @@ def device(monkeypatch):
         return dataclasses.replace(real, built=Device(engines, real))
 
     monkeypatch.setattr(cudnn_plan, "build", fake)
-    monkeypatch.setattr(cudnn_kernel, "build", fake)
 
     def have(*found):
         engines[:] = found
@@ -182,15 +184,16 @@ ENGINES = (
 )
 
 
-def facts(graph):
-    return {
-        plan.name: (plan.deterministic, plan.precision)
-        for plan in cudnn_plan.plans(graph, handle=None)
-    }
+def listed(problem):
+    return cudnn_plan.Catalogue(None).plans(problem)
+
+
+def facts(problem):
+    return {plan.name: (plan.deterministic, plan.precision) for plan in listed(problem)}
 
 
 def test_plans_tell_how_they_compute_and_what_is_less_than_asked_for_is_no_plan(device):
-    fake = device(*ENGINES)
+    device(*ENGINES)
     exact = {
         "engine 2 knobs {}": (False, "float32"),
         "engine 3 knobs {}": (True, "float32"),
@@ -198,11 +201,11 @@ def test_plans_tell_how_they_compute_and_what_is_less_than_asked_for_is_no_plan(
         "engine 7 knobs {}": (True, "float32"),
     }
     tiles = [f"engine 1 knobs {{TILE_SIZE: {n}}}" for n in (2, 3)]
-    assert facts(fake(PLAIN)) == exact
-    found = facts(fake(dataclasses.replace(PLAIN, tf32=True)))
+    assert facts(PLAIN) == exact
+    found = facts(dataclasses.replace(PLAIN, tf32=True))
     assert found == {**dict.fromkeys(tiles, (True, "tf32")), **exact}
     small = channels_last((8, 8, 1, 1), "bfloat16")
-    found = facts(fake(CudnnProblem("fprop", (small, small), small)))
+    found = facts(CudnnProblem("fprop", (small, small), small))
     assert {precision for _, precision in found.values()} == {"bfloat16"}
     assert [*found][:2] == tiles
 
@@ -212,16 +215,72 @@ def test_a_problem_that_cudnn_turns_down_has_no_plans(device, monkeypatch):
         raise cudnn.cudnnGraphNotSupportedError("no")
 
     monkeypatch.setattr(Device, "validate", refuse)
-    assert facts(device(*ENGINES)(PLAIN)) == {}
+    device(*ENGINES)
+    assert facts(PLAIN) == {}
+
+
+def test_of_many_plans_the_first_are_kept_and_those_that_are_compiled_already(device):
+    slow = [Engine(n, ("RUNTIME_COMPILATION",)) for n in (10, 11, 12, 13)]
+    fast = [Engine(n) for n in (20, 21, 22, 23)]
+    device(*slow, *fast)
+    assert [plan.engine for plan in listed(PLAIN)] == [10, 11, 20, 21, 22, 23]
+
+
+def test_the_slower_model_is_asked_where_there_are_few_plans(device):
+    other = Engine(4, mode="B")
+    device(Engine(1), Engine(2), Engine(3, mode="FALLBACK"), other)
+    assert [plan.engine for plan in listed(PLAIN)] == [1, 2, 3]
+    device(Engine(1), Engine(3, mode="FALLBACK"), other)
+    assert [plan.engine for plan in listed(PLAIN)] == [1, 3, 4]
+
+
+def test_a_problem_is_listed_once_and_the_notes_of_an_engine_are_asked_for_once(
+    device, monkeypatch
+):
+    device(Engine(1), Engine(2), Engine(3))
+    asked = []
+    fake = cudnn_plan.build
+    monkeypatch.setattr(cudnn_plan, "build", lambda *args: asked.append(args) or fake(*args))
+    catalogue = cudnn_plan.Catalogue(None)
+    catalogue.plans(PLAIN)
+    first = len(asked)
+    assert catalogue.plans(PLAIN)[0].engine == 1
+    assert len(asked) == first
+    larger = channels_last((16, 8, 1, 1))
+    catalogue.plans(CudnnProblem("fprop", (larger, SQUARE), larger))
+    assert len(asked) == first + 1
+    catalogue.plans(dataclasses.replace(PLAIN, relu=True))
+    assert len(asked) == 2 * first + 1
+
+
+def test_what_an_engine_does_not_support_says_nothing_of_its_notes(device, monkeypatch):
+    device(Engine(1), Engine(2), Engine(3))
+    check = Device.check_support
+
+    def refuse_the_first(self):
+        if self.listed[0].number == 1 and self.problem == PLAIN:
+            raise cudnn.cudnnGraphNotSupportedError("not for this size")
+        check(self)
+
+    monkeypatch.setattr(Device, "check_support", refuse_the_first)
+    catalogue = cudnn_plan.Catalogue(None)
+    assert [plan.engine for plan in catalogue.plans(PLAIN)] == [2, 3]
+    larger = channels_last((16, 8, 1, 1))
+    found = catalogue.plans(CudnnProblem("fprop", (larger, SQUARE), larger))
+    assert [(plan.engine, plan.deterministic) for plan in found] == [
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
 
 
 def test_the_first_plan_that_works_and_is_allowed_is_taken(device):
-    fake = device(*ENGINES)
+    device(*ENGINES)
 
     def chosen(problem=PLAIN, **policy):
-        plans = cudnn_plan.plans(fake(problem), None)
         built = (
-            dataclasses.replace(candidate(plan), make=partial(working, plan)) for plan in plans
+            dataclasses.replace(candidate(plan), make=partial(working, plan))
+            for plan in listed(problem)
         )
         kernel = first_allowed(built, Policy(**policy))
         return kernel and kernel.name
@@ -337,6 +396,7 @@ def test_the_first_candidate_is_cudnns_first_choice(host):
     kernel = first_allowed(problem.candidates(layouts), Policy())
     assert kernel.name == "cudnn engine 3 knobs {}"
     host()
+    problem, _ = problems().tunable(node, steps)
     assert first_allowed(problem.candidates(layouts), Policy()) is None
 
 
@@ -348,6 +408,7 @@ def test_a_measured_kernel_is_made_again_of_its_recipe(host):
         again = problem.maker(msgspec.convert(msgspec.to_builtins(measured), Measurement))()
         assert again.name == f"cudnn {measured.name}"
     host(Engine(3))
+    problem, _ = problems().tunable(node, steps)
     lost = next(m for m in measure(problem, None).measurements if "engine 3" in m.name)
     gone = structs.replace(lost, recipe=structs.replace(lost.recipe, engine=7))
     odd = structs.replace(lost, recipe=structs.replace(lost.recipe, way="another"))
