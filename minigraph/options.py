@@ -125,6 +125,14 @@ OPTIONS: dict[str, Option] = {
             default_text='"tune" at levels 2 and 3, else "off"',
         ),
         Option(
+            "debug.check_finite",
+            False,
+            "Stop at the first op that makes a NaN or an infinity of numbers, with an error that "
+            "names the op, its layer, its line and the ranges of its inputs. The graph runs as "
+            "written, op by op. Not on CUDA.",
+            kind=bool,
+        ),
+        Option(
             "sizes.kept",
             8,
             "A function whose inputs have sizes that calls give keeps what it compiled for so many "

@@ -80,7 +80,7 @@ LAYERS = {
     "minigraph.function": [
         ["report", "profile", "drawing", "fingerprint", "noise", "cache_file", "given", "left_out"],
         ["function"],
-        ["any_size", "verify"],
+        ["any_size", "finite", "verify"],
         ["compile"],
     ],
 }

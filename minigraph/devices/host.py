@@ -19,11 +19,13 @@ from minigraph.program import (
     Done,
     Executor,
     Home,
+    Look,
     Memory,
     Program,
     Step,
     Timing,
     View,
+    look_away,
     nothing,
 )
 from minigraph.program.memory import demand
@@ -49,7 +51,11 @@ class StepRunner(Protocol):
     ) -> None: ...
 
     def profile(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        commit: Sequence[Done],
+        look: Look = look_away,
     ) -> list[Timing]: ...
 
 
@@ -135,6 +141,12 @@ class HostExecutor:
         outputs = self._prepare()
         results, commit = self._ending(inputs, outputs, done)
         return results, self._runner.profile(inputs, outputs, commit)
+
+    def inspect(self, inputs: Sequence[Array], done: Done, look: Look) -> list[Array]:
+        outputs = self._prepare()
+        results, commit = self._ending(inputs, outputs, done)
+        self._runner.profile(inputs, outputs, commit, look)
+        return results
 
     def _prepare(self) -> list[Array]:
         """Bring parameters that a device has changed, and return memory for the outputs."""

@@ -10,7 +10,18 @@ import numpy as np
 from minigraph.cache import Entry
 from minigraph.devices.host import HostBackend, together
 from minigraph.graph import Array, Node, Shape, compute
-from minigraph.program import Choice, Done, Kernel, KernelFailed, Memory, Program, Step, Timing
+from minigraph.program import (
+    Choice,
+    Done,
+    Kernel,
+    KernelFailed,
+    Look,
+    Memory,
+    Program,
+    Step,
+    Timing,
+    look_away,
+)
 
 
 class NumpyKernel(Kernel):
@@ -63,11 +74,16 @@ class Interpreter:
         self.profile(inputs, outputs, commit)
 
     def profile(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        commit: Sequence[Done],
+        look: Look = look_away,
     ) -> list[Timing]:
         memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
         timings = []
         for step in self.program.steps:
+            looked = look(step, memory)
             start = time.perf_counter()
             try:
                 run_step(step, step.kernel, memory)
@@ -75,6 +91,7 @@ class Interpreter:
                 self.failures[step] = str(error)
                 run_step(step, NumpyKernel(step.node), memory)
             timings.append(Timing(step, start, time.perf_counter() - start))
+            looked()
         together(commit)
         return timings
 

@@ -19,6 +19,7 @@ from minigraph.devices.factory import check_device, open_backend, policy_of
 from minigraph.errors import warn_once
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.any_size import AnySizeFunction, Shared
+from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function
 from minigraph.function.given import (
     DEVICE,
@@ -184,6 +185,8 @@ class CompGraph:
         shared: Shared | None = None,
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long."""
+        if values["debug.check_finite"]:
+            values = {**values, **AS_WRITTEN}
         level = values["graph_opt_level"]
         choices = open_choices(backend, values, loaded, shared.near if shared else None)
         jit = jit_level(values, backend)
@@ -222,6 +225,8 @@ class CompGraph:
             counter=shared.counter if shared else None,
             arenas=shared.arenas if shared else tuple,
         )
+        if values["debug.check_finite"]:
+            return FiniteFunction(compiled)
         if level >= 0:
             return Function(compiled)
         plain = {**values, **AS_WRITTEN}

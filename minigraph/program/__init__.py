@@ -1,6 +1,15 @@
 """Programs: steps on buffers, made from a graph, and what a device must offer to run them."""
 
-from minigraph.program.device import Backend, Done, Executor, Tunable, nothing
+from minigraph.program.device import (
+    Backend,
+    Done,
+    Executor,
+    Inspectable,
+    Look,
+    Tunable,
+    look_away,
+    nothing,
+)
 from minigraph.program.steps import (
     ALIGNMENT,
     Buffer,

@@ -24,10 +24,17 @@ class Tunable(NamedTuple):
 
 
 Done = Callable[[], object]
+# What is told of a step and of the memory that it uses before it runs; returns what to do after.
+Look = Callable[[Step, Memory], Done]
 
 
 def nothing() -> None:
     """Do nothing."""
+
+
+def look_away(step: Step, memory: Memory) -> Done:
+    """Look at no step."""
+    return nothing
 
 
 class Executor(Protocol):
@@ -66,6 +73,16 @@ class Executor(Protocol):
         """Run all steps one by one; return the outputs, and when each began and how long it took.
 
         Otherwise as a call.
+        """
+
+
+class Inspectable(Executor, Protocol):
+    """An executor whose steps can be looked at, because their memory is the host's."""
+
+    def inspect(self, inputs: Sequence[Array], done: Done, look: Look) -> list[Array]:
+        """Run all steps one by one, with `look` at each; otherwise as a call.
+
+        Where `look` raises an error, parameters may have changed.
         """
 
 

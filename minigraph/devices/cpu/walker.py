@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +23,18 @@ from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
-from minigraph.program import Done, Home, KernelFailed, Memory, Program, Step, Timing, View
+from minigraph.program import (
+    Done,
+    Home,
+    KernelFailed,
+    Look,
+    Memory,
+    Program,
+    Step,
+    Timing,
+    View,
+    look_away,
+)
 from minigraph.signals import held
 
 WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
@@ -210,19 +222,27 @@ class NativeProgram:
             begin += self.failed.value
 
     def profile(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        commit: Sequence[Done],
+        look: Look = look_away,
     ) -> list[Timing]:
         self._place(inputs, outputs)
+        memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
         timings = []
         with held():
             for segment in self.segments:
-                for i, step in enumerate(segment.steps):
-                    start = time.perf_counter()
-                    if segment.calls is None:
-                        self._interpret(step, inputs, outputs)
-                    elif self.walk(*self._rows(segment.calls, i, i + 1)):
-                        self._stand_in(step, inputs, outputs)
-                    timings.append(Timing(step, start, time.perf_counter() - start))
+                for step, rows in itertools.groupby(enumerate(segment.steps), lambda row: row[1]):
+                    looked = look(step, memory)
+                    for i, _ in rows:
+                        start = time.perf_counter()
+                        if segment.calls is None:
+                            self._interpret(step, inputs, outputs)
+                        elif self.walk(*self._rows(segment.calls, i, i + 1)):
+                            self._stand_in(step, inputs, outputs)
+                        timings.append(Timing(step, start, time.perf_counter() - start))
+                    looked()
             together(commit)
         return timings
 

@@ -1,0 +1,95 @@
+"""Functions that stop where a NaN or an infinity begins, as `debug.check_finite` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from minigraph.errors import DeviceError, GraphError
+from minigraph.function.function import Compiled, Execute, Function
+from minigraph.function.noise import real
+from minigraph.graph import FLOATS, Array, Node
+from minigraph.program import Done, Inspectable, Memory, Step, View
+from minigraph.signals import held
+
+
+class FiniteFunction(Function):
+    """A function whose calls raise GraphError where an op makes a NaN or an infinity.
+
+    An op makes a NaN if none of its inputs holds one, and an infinity if none of its inputs holds
+    one or a NaN.  So what a program writes down itself, such as the infinities of an attention
+    mask, may pass.  A call that raises leaves the parameters unchanged.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        if compiled.backend.device.startswith("cuda"):
+            raise DeviceError(
+                'debug.check_finite looks at memory of the host; compile for the device "cpu"'
+            )
+        super().__init__(compiled)
+
+    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
+        before = [p.numpy() for p in self._compiled.changes]
+
+        def inspected(inputs: Sequence[Array], done: Done) -> list[Array]:
+            return cast(Inspectable, self._executor).inspect(inputs, done, _look)
+
+        try:
+            return super()._run(values, inspected if execute is self._executor else execute)
+        except GraphError:
+            with held():
+                for parameter, value in zip(self._compiled.changes, before, strict=True):
+                    parameter.state.write()[...] = value
+            raise
+
+
+def _look(step: Step, memory: Memory) -> Done:
+    """Keep what a step will read; return what raises GraphError if it made odd numbers of it."""
+    outputs = [view.array(memory[view.buffer]) for view in step.outputs]
+
+    def kept(view: View) -> Array:
+        found = view.array(memory[view.buffer])
+        lost = any(np.may_share_memory(found, output) for output in outputs)
+        return found.copy() if lost else found
+
+    inputs = [kept(view) for view in step.inputs]
+
+    def looked() -> None:
+        odd = _made(inputs, outputs)
+        if odd:
+            raise GraphError(_text(step.node, odd, inputs))
+
+    return looked
+
+
+def _made(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
+    """Return "NaN" or "infinity" if outputs hold one and inputs none, behind how many there are."""
+    for what, odd, excused in (("NaN", np.isnan, np.isnan), ("infinity", np.isinf, _not_finite)):
+        counts = [int(odd(real(y)).sum()) for y in outputs if y.dtype in FLOATS]
+        if any(counts) and not any(excused(real(x)).any() for x in inputs if x.dtype in FLOATS):
+            size = sum(y.size for y in outputs if y.dtype in FLOATS)
+            return f"{what} in {sum(counts)} of {size} elements"
+    return ""
+
+
+def _not_finite(x: Array) -> Array:
+    return ~np.isfinite(x)
+
+
+def _text(node: Node, odd: str, inputs: Sequence[Array]) -> str:
+    ranges = ", ".join(
+        f"{x.spec} {_range(value)}" for x, value in zip(node.inputs, inputs, strict=True)
+    )
+    return f"{node.op.name} made {odd} of {ranges} {node.source}"
+
+
+def _range(value: Array) -> str:
+    wide = real(value)
+    if not wide.size:
+        return "without elements"
+    if wide.dtype == bool or not np.isfinite(wide).any():
+        return "of bools" if wide.dtype == bool else "without finite numbers"
+    finite = wide[np.isfinite(wide)]
+    return f"from {finite.min():g} to {finite.max():g}"
