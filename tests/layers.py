@@ -78,7 +78,17 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["report", "profile", "drawing", "fingerprint", "noise", "cache_file", "given", "left_out"],
+        [
+            "report",
+            "profile",
+            "drawing",
+            "fingerprint",
+            "noise",
+            "cache_file",
+            "choosing",
+            "given",
+            "left_out",
+        ],
         ["function"],
         ["any_size", "finite", "verify"],
         ["compile"],

@@ -9,7 +9,7 @@ import minigraph as mg
 from minigraph.autotune import session
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, library, walker
-from minigraph.function.compile import measurements
+from minigraph.function.choosing import measurements
 
 CACHED = (
     compiler.compiler,

@@ -13,12 +13,11 @@ from typing import Annotated, Any
 
 from minigraph import options as settings
 from minigraph.arguments import FilePath, checked
-from minigraph.autotune.session import Near, Session
-from minigraph.cache import Entry, Measurements
-from minigraph.devices.factory import check_device, open_backend, policy_of
-from minigraph.errors import warn_once
+from minigraph.cache import Entry
+from minigraph.devices.factory import check_device, open_backend
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.any_size import AnySizeFunction, Shared
+from minigraph.function.choosing import jit_level, open_choices
 from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function
 from minigraph.function.given import (
@@ -40,7 +39,6 @@ from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
 from minigraph.program import Backend, Program
-from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
 
 
@@ -277,35 +275,6 @@ def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = No
     3
     """
     return CompGraph(device, options)
-
-
-def open_choices(
-    backend: Backend,
-    values: Mapping[str, Any],
-    loaded: Mapping[str, Entry],
-    near: Near | None = None,
-) -> Choices:
-    """Return what chooses kernels for one compile, which may know entries of loaded files."""
-    folder = settings.cache_folder()
-    store = measurements(folder) if folder and values["autotune"] != "off" else None
-    environment = backend.environment(backend.tuning)
-    policy, budget = policy_of(values), values["autotune.budget"]
-    session = Session(values["autotune"], policy, budget, environment, store, loaded, near)
-    return Choices(backend, session)
-
-
-measurements = functools.cache(Measurements)  # one for each folder
-
-
-def jit_level(values: Mapping[str, Any], backend: Backend) -> int:
-    """Return what `graph_opt.jit` stands for here: 0, with one warning, where nothing compiles."""
-    jit = values["graph_opt.jit"]
-    if jit == "auto":
-        jit = 2 if abs(values["graph_opt_level"]) == 3 else 0
-    if jit and backend.why_no_jit:
-        warn_once(f"no kernels are fused: {backend.why_no_jit}")
-        return 0
-    return int(jit)
 
 
 @contextmanager

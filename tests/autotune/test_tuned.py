@@ -16,7 +16,7 @@ from minigraph import ops
 from minigraph.autotune import session
 from minigraph.autotune.measurement import ProblemTable, table
 from minigraph.devices.cpu import compiler, onednn, onednn_kernel, walker, winograd
-from minigraph.function.compile import measurements
+from minigraph.function.choosing import measurements
 
 pytestmark = pytest.mark.skipif(
     onednn.library() is None or compiler.compiler() is None,
