@@ -61,6 +61,8 @@ TESTS = {
     "cache/binaries": "store cache_file jit_cache",
     "program": "program cuda_program function tuned",
     "graph": "graph state function ops",
+    "data": "any_data data",
+    "evaluation": "evaluation",
 }
 # What takes longest and finds least: other processes, many random graphs, whole networks.
 SKIPPED = (

@@ -284,6 +284,19 @@ def test_random_transforms_depend_on_seed_epoch_and_place_alone(source):
         threaded = loader(workers)
         assert [values(threaded), values(threaded)] == [first, second]
     assert values(loader(0, seed=2)) != first
+    # The epoch and the seed are no sum.
+    other = loader(0, seed=0)
+    other.epoch = 1
+    assert values(other) not in (first, second)
+
+
+@WORKERS
+def test_a_set_that_augments_does_so_without_a_transform_too(workers):
+    loader = DataLoader(Noisy(), 7, workers=workers)
+    first, second = (np.concatenate([images for images, _ in loader]) for _ in range(2))
+    moved_by = (first.ravel() - np.arange(20), second.ravel() - np.arange(20))
+    assert all(0 < moves.min() and moves.max() < 1 for moves in moved_by)
+    assert len(set(np.concatenate(moved_by))) > 30
 
 
 def test_plain_functions_transform_examples_and_batches():
