@@ -8,10 +8,12 @@ from samples import STRUCTURAL
 from minigraph.devices.cuda import template
 from minigraph.devices.cuda.kernel import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
+from minigraph.ops.along import PutAlong
 from minigraph.ops.indexing import OneHot, Take, TakeBackward
 from minigraph.ops.layout import LaidOut, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LogSoftmax, Softmax
+from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.pooling import AvgPool2d, MaxPool2d, MaxPool2dBackward, Pooling
 from minigraph.ops.reduction import Argmax
 
@@ -82,6 +84,17 @@ def cases():
     yield "take-many", Take(1), [RNG.normal(size=(2, 5, 300)).astype(F32), many]
     dy = RNG.integers(-9, 9, (2, 700, 300)).astype(F32)
     yield "take_backward-many", TakeBackward(1, (2, 5, 300)), [dy, many.astype(np.int8)]
+    rows = np.broadcast_to(many[:400].reshape(2, 200, 1), (2, 200, 300)).copy()
+    put = [dy[:, :5].copy(), rows, dy[:, :200].copy()]
+    yield "put_along-many", PutAlong(1), put
+    for descending in (False, True):
+        x = RNG.integers(-9, 9, (3, 70, 2)).astype(F32)
+        x.reshape(-1)[::7] = np.repeat([np.nan, np.inf, -np.inf, -0.0], 15)
+        yield f"argsort-special-{descending}", Argsort(1, descending, 50), [x]
+        row = np.sort(x[0, :, 0])
+        yield f"searchsorted-special-{descending}", Searchsorted(descending), [row, x.reshape(-1)]
+    yield "argsort-int8", Argsort(0, True, 90), [RNG.integers(-9, 9, 90).astype(np.int8)]
+    yield "argsort-bool", Argsort(0, True, 40), [RNG.integers(0, 2, 40).astype(bool)]
     yield "one_hot-bfloat16", OneHot(7, BFLOAT16), [RNG.integers(0, 7, (3, 50))]
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from minigraph.devices.cuda import argmax, launches, normalization, one_hot, pooling, softmax, take
+from minigraph.devices.cuda import (
+    along,
+    argmax,
+    launches,
+    normalization,
+    one_hot,
+    ordering,
+    pooling,
+    softmax,
+    take,
+)
 from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.cuda.template import Kernels, Range
 from minigraph.devices.reference import NumpyKernel
@@ -14,9 +24,11 @@ from minigraph.ops.layout import Reorder, unpacked
 from minigraph.program import Kernel
 
 WRITTEN: Kernels = {
+    **along.KERNELS,
     **argmax.KERNELS,
     **normalization.KERNELS,
     **one_hot.KERNELS,
+    **ordering.KERNELS,
     **pooling.KERNELS,
     **softmax.KERNELS,
     **take.KERNELS,
