@@ -1,7 +1,8 @@
 """Regions: images that have the same layout, because ops between convolutions read them together.
 
 A convolution may read one layout and write another.  Elementwise ops, normalisations and pooling
-may not, so the images that they read and write are one region.  Regions are separated by
+may not, nor may a concatenation of channels or a slice of them, so the images that they read and
+write are one region.  Regions are separated by
 convolutions, and by `Reorder` where a convolution works in another layout than its neighbours.
 """
 
@@ -23,6 +24,7 @@ from minigraph.ops.normalization import (
 )
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
 from minigraph.ops.reduction import Reduction
+from minigraph.ops.shape import Concat, Slice
 
 # Which inputs of an op are images.
 CONVOLUTIONS: dict[type[Op], tuple[int, ...]] = {
@@ -46,16 +48,29 @@ POOLINGS: dict[type[Op], tuple[int, ...]] = {
 TYING = {**NORMALISATIONS, **POOLINGS}
 
 
+def places_channels(node: Node, block: int) -> bool:
+    """Whether a node lays channels side by side, or takes some out, that fill blocks."""
+    match node.op:
+        case Concat(axis=1):
+            return not any(x.shape[1] % block for x in node.inputs)
+        case Slice(start=(_, first, _, _), step=(1, 1, 1, 1)):
+            (x,) = node.inputs
+            rest = x.shape[:1] + x.shape[2:] == node.shape[:1] + node.shape[2:]
+            return rest and not any(c % block for c in (first, x.shape[1], node.shape[1]))
+    return False
+
+
 @dataclass
 class Region:
     """Images that have the same layout.
 
+    channels    how many channels they have
     arriving    images from outside that its ops read
     leaving     its images that ops outside read
     normalised  whether it has a normalisation, which may have no fast kernel for channels last
     """
 
-    channels: int
+    channels: set[int] = field(default_factory=set)
     arriving: dict[Node, None] = field(default_factory=dict)
     leaving: dict[Node, None] = field(default_factory=dict)
     normalised: bool = False
@@ -66,17 +81,22 @@ class Region:
         normalises_last  whether normalisations are fast with the channels last
         """
         lanes = [1]
-        if block > 1 and self.channels % block == 0:
+        if block > 1 and not any(c % block for c in self.channels):
             lanes.append(block)
-        if (normalises_last or not self.normalised) and self.channels not in lanes:
-            lanes.append(self.channels)
+        most = max(self.channels)
+        if len(self.channels) == 1 and (normalises_last or not self.normalised):
+            lanes += [most] if most not in lanes else []
         return lanes
 
 
 class Regions:
-    """The regions of a graph, and which of them each image belongs to."""
+    """The regions of a graph, and which of them each image belongs to.
 
-    def __init__(self, graph: Graph) -> None:
+    block  the lanes of the blocked layout; 1 where there is none
+    """
+
+    def __init__(self, graph: Graph, block: int) -> None:
+        self._block = block
         self._parent: dict[Node, Node] = {}
         for node in graph:
             self._join(node)
@@ -86,7 +106,8 @@ class Regions:
             root = self._root(value)
             if root not in self._number:
                 self._number[root] = len(self.all)
-                self.all.append(Region(value.shape[1]))
+                self.all.append(Region())
+            self.all[self._number[root]].channels.add(value.shape[1])
         for node in graph:
             self._connect(node)
         for y in graph.outputs:
@@ -106,6 +127,8 @@ class Regions:
             xs = [x for i, x in enumerate(node.inputs) if i in TYING[type(node.op)]]
         elif isinstance(node.op, Elementwise) and node.ndim == 4 and not takes_index(node.op):
             xs = [x for x in node.inputs if not x.is_bundle and x.shape == node.shape]
+        elif node.ndim == 4 and self._block > 1 and places_channels(node, self._block):
+            xs = [*node.inputs]
         else:
             return []
         return xs if any(x in self for x in xs) else []
@@ -138,6 +161,7 @@ class Regions:
         if tied:
             region = self.all[self.of(next(x for x in tied if x in self))]
             region.normalised |= type(node.op) in NORMALISATIONS
+            region.channels.update(x.shape[1] for x in tied)
             region.arriving.update((x, None) for x in tied if x not in self)
         for x in self._left(node, tied):
             self.all[self.of(x)].leaving[x] = None

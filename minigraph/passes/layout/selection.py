@@ -15,11 +15,11 @@ from typing import Protocol
 
 import numpy as np
 
-from minigraph.graph import Array, Graph, Item, Node, Spec, input
+from minigraph.graph import Array, Graph, Item, Node, Shape, Spec, input
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, layout_name, packed
 from minigraph.ops.reduction import Reduction
-from minigraph.ops.shape import BroadcastTo, reshape
+from minigraph.ops.shape import BroadcastTo, Slice, reshape
 from minigraph.passes.layout.pbqp import minimise, total_cost
 from minigraph.passes.layout.region import CONVOLUTIONS, NORMALISATIONS, POOLINGS, Regions
 from minigraph.passes.notes import Notes
@@ -57,7 +57,7 @@ def lay_out(graph: Graph, notes: Notes, costs: Costs) -> Graph:
     convolutions = [node for node in graph if type(node.op) in CONVOLUTIONS]
     if not convolutions:
         return graph
-    regions = Regions(graph)
+    regions = Regions(graph, costs.block)
     choices = _Choices(regions, convolutions, costs)
     options, pairs = choices.best()
     if not any(options) and all(pair == (1, 1) for pair in pairs.values()):
@@ -267,10 +267,19 @@ class _Rewrite:
         elif type(op) in NORMALISATIONS:
             blocks = (node.inputs[0].shape[1] // lanes, lanes)
             xs = tuple(x if x.ndim == 5 else reshape(x, blocks) for x in xs)
+        elif isinstance(op, Slice):
+            op = _channels(op, lanes, xs[0].shape)
         else:
             xs = tuple(x if x.ndim == 5 else _small(x, lanes) for x in xs)
         y, *_ = op.results(*xs)
         return y.inputs[0] if node.is_bundle else y
+
+
+def _channels(op: Slice, lanes: int, x: Shape) -> Slice:
+    """Return what takes the channels of `op` out of images of shape x, which have these lanes."""
+    start, stop = [0] * 5, [*x]
+    start[1], stop[1] = op.start[1] // lanes, op.stop[1] // lanes
+    return Slice(tuple(start), tuple(stop), (1,) * 5)
 
 
 def _small(x: Node, lanes: int) -> Node:

@@ -273,3 +273,50 @@ def test_small_floats_are_laid_out_where_they_were_measured():
     assert count(new, LaidOut) == 2
     (found,), (expected,) = (g(data(2, 16, 6, 6).astype("float16")) for g in (new, graph))
     np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+
+
+# ---------------------------------------------------------------- channels side by side
+
+
+def side_by_side(channels):
+    """Return a graph in which a convolution reads two others' images beside each other."""
+    first = ops.relu(ops.conv2d(X, weights(channels, 16), padding=1))
+    second = ops.relu(ops.conv2d(first, weights(24, channels), padding=1))
+    y = ops.conv2d(ops.concat([first, second], 1), weights(8, channels + 24), padding=1)
+    w = next(node for node in graph_of([first], X) if isinstance(node, mg.Parameter))
+    return graph_of([y, *mg.grad(ops.sum(y * y), [w])], X)
+
+
+def test_channels_side_by_side_stay_in_blocks_forward_and_backward():
+    graph = side_by_side(16)
+    new, fired = laid_out(graph, blocked_wins)
+    shapes = {node.op.name: node.shape for node in new if node.op.name in ("concat", "slice")}
+    assert shapes["concat"] == (2, 5, 6, 6, 8)
+    assert {len(node.shape) for node in new if node.op.name == "slice"} == {5}
+    # Of x (twice), of y, and of its gradient.
+    assert fired["reorder"] <= 4
+    same(graph, new, data(2, 16, 6, 6))
+
+
+def test_channels_that_fill_no_blocks_stay_in_nchw_where_they_lie_side_by_side():
+    graph = side_by_side(12)
+    new, _ = laid_out(graph, blocked_wins)
+    assert {len(node.shape) for node in new if node.op.name in ("concat", "slice")} == {4}
+    same(graph, new, data(2, 16, 6, 6))
+
+
+@pytest.mark.parametrize("index", [np.s_[:, 4:12], np.s_[:, ::2], np.s_[:, :, 1:], np.s_[:1, :8]])
+def test_slices_that_cut_blocks_or_more_than_channels_are_of_nchw(index):
+    images = ops.relu(ops.conv2d(X, weights(16, 16), padding=1))[index]
+    y = ops.conv2d(images, weights(8, images.shape[1]), padding=1)
+    graph = graph_of([y], X)
+    new, _ = laid_out(graph, blocked_wins)
+    assert {len(node.shape) for node in new if node.op.name == "slice"} == {4}
+    same(graph, new, data(2, 16, 6, 6))
+
+
+def test_channels_side_by_side_are_never_last():
+    graph = side_by_side(16)
+    new, _ = laid_out(graph, lambda node: {PLAIN: 2.0, NHWC: 0.5})
+    assert {len(node.shape) for node in new if node.op.name == "concat"} == {4}
+    same(graph, new, data(2, 16, 6, 6))
