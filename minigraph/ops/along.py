@@ -217,8 +217,9 @@ def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
 
 def _first(x: Node, shape: Sequence[int], axis: int | None) -> Node:
     """Return the first elements of x, as many as `shape` has along each axis but `axis`."""
-    window = (slice(None) if a == axis else slice(n) for a, n in enumerate(shape))
-    return getitem(x, tuple(window))
+    ends = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
+    windows = (slice(None) if n == m else slice(n) for n, m in zip(ends, x.shape, strict=True))
+    return getitem(x, tuple(windows))
 
 
 def _grown(x: Node, shape: Shape) -> Node:
