@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+import operator
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 from minigraph.arguments import Kind
@@ -12,17 +14,19 @@ from minigraph.graph import (
     Graph,
     Input,
     Item,
+    Loop,
     Node,
     NoGradient,
     Op,
     builder,
     constant,
+    dependents,
     toposort,
 )
 from minigraph.graph.location import source
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import sum_to
-from minigraph.ops.shape import broadcast_to
+from minigraph.ops.shape import broadcast_to, join, paddings
 
 K = TypeVar("K")
 
@@ -64,30 +68,25 @@ def grad(loss: Expression, wrt: Annotated[Sequence[Node], EXPRESSIONS]) -> list[
 def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> list[Node]:
     """Return the products of `dys` with the Jacobian of `outputs` for each of `wrt`."""
     wanted = dependents(outputs, wrt)
-    grads: dict[Node, Node] = {}
+    parts: dict[Node, list[Node]] = {}
     for y, dy in zip(outputs, dys, strict=True):
-        _accumulate(grads, y, dy)
+        parts.setdefault(y, []).append(dy)
+    grads: dict[Node, Node] = {}
     results: dict[Node, dict[int, Node]] = {}  # of a bundle, the gradients of what is read
     for node in reversed(toposort(outputs)):
-        if node not in wanted or not (node in grads or node in results):
+        if node not in wanted or not (node in parts or node in results):
             continue
+        if node in parts:
+            with source(node.source):
+                grads[node] = _sum(parts.pop(node))
         if isinstance(node.op, Item):
             _accumulate(results.setdefault(node.inputs[0], {}), node.op.index, grads[node])
             continue
         with source(node.source):
             for x, dx in zip(node.inputs, _backward(node, grads, results), strict=True):
                 if dx is not None and x in wanted:
-                    _accumulate(grads, x, sum_to(dx, x.shape))
+                    parts.setdefault(x, []).append(sum_to(dx, x.shape))
     return [grads[x] if x in grads else _zeros(x) for x in wrt]
-
-
-def dependents(outputs: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
-    """Return `wrt` and the nodes on the paths from there to `outputs`."""
-    reached = set(wrt)
-    for node in toposort(outputs):
-        if not reached.isdisjoint(node.inputs):
-            reached.add(node)
-    return reached
 
 
 def _backward(
@@ -103,6 +102,8 @@ def _backward(
     if not node.inputs:
         return ()
     try:
+        if isinstance(node.op, Loop):
+            return node.op.differentiate(vjp, dy if node.is_bundle else (dy,), node.inputs)
         if type(node.op).grad is not Op.grad:
             return node.op.grad(dy, y, *node.inputs)
         return _through_expansion(node, dy if node.is_bundle else (dy,))
@@ -122,6 +123,13 @@ def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]
     graph = Graph(stand_ins, tuple(vjp(ys, known, xs)))
     real = dict(zip(stand_ins, given, strict=True))
     return graph.map(lambda old, new: real[old] if old in real else old.replace(new)).outputs
+
+
+def _sum(parts: list[Node]) -> Node:
+    """Return the sum of gradients; those of pieces that make up the whole are joined."""
+    pieces, others = paddings(parts)
+    joined = join(pieces) if len(pieces) > 1 else None
+    return functools.reduce(operator.add, parts if joined is None else [joined, *others])
 
 
 def _accumulate(grads: dict[K, Node], x: K, dx: Node) -> None:

@@ -20,8 +20,19 @@ from samples import (
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cuda import launches
-from minigraph.graph import Copy, Graph, Input, Node, Parameter, Spec, as_dtype, compute, toposort
-from minigraph.jit.fused import Fused, Together, stand_ins
+from minigraph.graph import (
+    Copy,
+    Graph,
+    Input,
+    Node,
+    Parameter,
+    Spec,
+    as_dtype,
+    compute,
+    stand_ins,
+    toposort,
+)
+from minigraph.jit.fused import Fused, Together
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.reduction import Max, Min, Prod, Sum

@@ -32,6 +32,7 @@ LAYERS = {
         ["builder"],
         ["leaves"],
         ["graph"],
+        ["loop"],
         ["sizing"],
     ],
     "minigraph.cache": [
@@ -64,7 +65,7 @@ LAYERS = {
     ],
     "minigraph.program": [
         ["steps"],
-        ["device", "memory"],
+        ["device", "memory", "schedule"],
         ["choices", "lower"],
     ],
     "minigraph.devices": [

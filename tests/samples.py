@@ -10,8 +10,21 @@ import math
 
 import numpy as np
 
+from minigraph import ops
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Constant, Copy, FromSizes, Input, Item, Op, Variable
+from minigraph.graph import (
+    BOOL,
+    Constant,
+    Copy,
+    FromSizes,
+    Graph,
+    Input,
+    Item,
+    Op,
+    Spec,
+    Variable,
+    stand_ins,
+)
 from minigraph.ops import (
     activation,
     along,
@@ -33,6 +46,7 @@ from minigraph.ops.activation import Activated
 from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
+from minigraph.ops.scan import Scan
 
 F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
 
@@ -344,6 +358,28 @@ def other_samples():
     yield "constant", Constant(real(2, 3)), []
 
 
+def scan_samples():
+    """Loops forwards and backwards, with and without carries, results, slices and constants."""
+
+    def body(h, x, w):
+        h = ops.tanh(ops.matmul(h, w) + x)
+        return h, h * x
+
+    x, h, w = real(4, 2, 3), real(2, 3, seed=1), real(3, 3, seed=2)
+    yield "scan", loop(body, 1, 1, 4, False, h, x, w), [h, x, w]
+    yield "scan-reverse", loop(body, 1, 1, 4, True, h, x, w), [h, x, w]
+    yield "scan-empty", loop(body, 1, 1, 0, False, h, x[:0], w), [h, x[:0], w]
+    yield "scan-carry", loop(lambda h, w: (h * w,), 1, 0, 3, False, w, w), [w, w]
+    yield "scan-results", loop(lambda x, h: (x + h,), 0, 1, 4, False, x, h), [x, h]
+
+
+def loop(body, carried, scanned, length, reverse, *xs):
+    """The op for a body that takes and returns a flat list."""
+    specs = [Spec(x.shape[carried <= i < carried + scanned :], x.dtype) for i, x in enumerate(xs)]
+    inputs = stand_ins(specs)
+    return Scan(Graph(inputs, body(*inputs)), carried, scanned, length, reverse)
+
+
 STRUCTURAL = {
     name: (op, xs)
     for samples in (
@@ -354,6 +390,7 @@ STRUCTURAL = {
         reduction_samples,
         shape_samples,
         other_samples,
+        scan_samples,
     )
     for name, op, xs in samples()
 }

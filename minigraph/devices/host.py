@@ -73,6 +73,7 @@ class HostBackend(ABC):
 
     channels_last = False
     gathering = Gathering()
+    unrolls = False
 
     def array(self, value: Any) -> None:
         return None

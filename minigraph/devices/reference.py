@@ -111,6 +111,9 @@ class ReferenceBackend(HostBackend):
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         return NumpyKernel(node)
 
+    def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
+        return NumpyKernel(node)
+
     def runner(self, program: Program, memory: Memory) -> Interpreter:
         return Interpreter(program, memory)
 

@@ -38,6 +38,7 @@ from minigraph.graph import Array, Graph, Node, Parameter, is_symbolic, with_siz
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
+from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
 from minigraph.program import Backend, Program
 from minigraph.program.lower import lower
 
@@ -117,7 +118,7 @@ class CompGraph:
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()
             warn_of_left_out(graph, new)
-            graph = number_streams(graph)
+            graph = merge_loops(number_streams(graph))
         task = CompileTask(graph, list(inputs), len(results), returned, list(new))
         backend = open_backend(self.device, values, optimize is not False)
         folder = None if optimize is False else cache_dir
@@ -144,6 +145,9 @@ class CompGraph:
         shared: Shared | None = None,
     ) -> Function:
         """Return the function for `task`, with its cache file in `folder` read and written."""
+        if backend.unrolls:
+            with timed(seconds, "build"):
+                task = replace(task, graph=unroll_loops(task.graph))
 
         @functools.cache
         def environment() -> Mapping[str, str]:

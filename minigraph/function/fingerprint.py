@@ -6,13 +6,14 @@ Functions with the same fingerprint may share measurements and generated kernels
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from minigraph.cache.machine import processor
-from minigraph.graph import Constant, Graph
+from minigraph.graph import Constant, Graph, nested
 from minigraph.version import __version__
 
 # Options that change neither kernels nor what is measured.
@@ -24,7 +25,8 @@ def environment(
 ) -> dict[str, str]:
     """Return what the fingerprint covers, in words, and the fingerprint as the last field."""
     constants = hashlib.sha256()
-    for node in graph:
+    graphs = list(nested(graph))
+    for node in itertools.chain.from_iterable(graphs):
         if isinstance(node.op, Constant):
             constants.update(f"{node.spec}".encode() + node.op.value.tobytes())
     relevant = [
@@ -38,7 +40,7 @@ def environment(
         **libraries,
         "device": f"{device} {processor()}" if device != "reference" else device,
         "options": ", ".join(relevant),
-        "graph": hashlib.sha256(str(graph).encode()).hexdigest(),
+        "graph": hashlib.sha256("\n".join(map(str, graphs)).encode()).hexdigest(),
         "constants": constants.hexdigest(),
     }
     text = "\n".join(f"{name}: {value}" for name, value in fields.items())

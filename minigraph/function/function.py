@@ -237,15 +237,17 @@ class Function:
     def report(self) -> Report:
         """Return what was compiled, and how; `print` it."""
         program = self._program
-        nodes = [node for node in program.graph if not isinstance(node.op, LEAVES)]
+        steps = list(program.all_steps())
+        graphs = [program.graph, *(step.kernel.body.graph for step in steps if step.kernel.body)]
+        nodes = [node for graph in graphs for node in graph if not isinstance(node.op, LEAVES)]
         return Report(
             device=self._backend.device,
             ops=Counter(node.op.name for node in nodes),
             steps=[
                 (step.node.op.name, step.kernel.name, ", ".join(map(str, step.node.specs)))
-                for step in program.steps
+                for step in steps
             ],
-            makers=Counter(step.kernel.maker for step in program.steps),
+            makers=Counter(step.kernel.maker for step in steps),
             memory=self._memory(),
             launches=self._executor.launches,
             syncs=self._executor.syncs,
@@ -254,14 +256,14 @@ class Function:
             options=dict(self._options),
             ineffective=ineffective(self._options, self._backend.device),
             passes=list(self._compiled.passes),
-            kernels=[_generated(s) for s in program.steps if isinstance(s.node.op, GENERATED)],
+            kernels=[_generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
             numpy=[
                 f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"
-                for step in program.steps
+                for step in steps
                 if step.kernel.why_numpy
             ],
             stops=[stop for record in self._compiled.passes for stop in record.stops],
-            algorithms=[a for a in map(algorithm, program.steps) if a],
+            algorithms=[a for a in map(algorithm, steps) if a],
         )
 
     def reports(self) -> list[Report]:

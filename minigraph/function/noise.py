@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from minigraph.graph import FLOATS, Array, Constant, DType, Graph, Item, Node, Parameter, compute
+from minigraph.graph import (
+    FLOATS,
+    Array,
+    Constant,
+    DType,
+    Graph,
+    Item,
+    Loop,
+    Node,
+    Parameter,
+    compute,
+)
 from minigraph.ops.elementwise import Elementwise
 
 # Noise amplitude, in ulps; both signs, so that a zero with rounding errors gets both signs too.
@@ -98,7 +109,7 @@ def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) ->
             if isinstance(node, Parameter):
                 result: Any = node.state.read()
             else:
-                result = values[node] if node in values else compute(node, *inputs)
+                result = values[node] if node in values else _computed(node, inputs, change)
             parts = [
                 change(part, Place(node, spec.dtype, inputs))
                 for part, spec in zip(
@@ -111,6 +122,13 @@ def evaluate(graph: Graph, args: Sequence[Array], change: Change = unchanged) ->
                 if not reads[x]:
                     values.pop(x)
         return [values[y].astype(y.dtype, copy=False) for y in graph.outputs]
+
+
+def _computed(node: Node, inputs: Sequence[Any], change: Change) -> Any:
+    op = node.op
+    if isinstance(op, Loop):  # whose steps round, too
+        return op.loop(lambda *xs: evaluate(op.graph, xs, change), *inputs)
+    return compute(node, *inputs)
 
 
 def real(x: Array) -> Array:

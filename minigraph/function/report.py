@@ -104,7 +104,8 @@ class Report:
     """How a function came to be and what it executes; `print` it.
 
     ops          how often each op is executed
-    steps        for each step in order: the op, the name of its kernel, and its result
+    steps        for each step in order: the op, the name of its kernel, and its result; those of a
+                 loop's body follow the loop, and so it is with all that is listed here
     makers       how many steps each maker of kernels computes: "c", "onednn", "numpy", ...
     passes       what each pass made of the graph
     kernels      generated kernels

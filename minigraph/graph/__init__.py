@@ -33,6 +33,14 @@ from minigraph.graph.leaves import (
     input,
 )
 from minigraph.graph.location import Location, here, scope
+from minigraph.graph.loop import (
+    GraphOp,
+    Loop,
+    VectorJacobian,
+    dependents,
+    nested,
+    stand_ins,
+)
 from minigraph.graph.node import Changes, Copy, Item, Node, NoGradient, Op, flat, in_place_of
 from minigraph.graph.sizing import with_sizes
 from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes

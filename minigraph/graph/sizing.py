@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from minigraph.errors import GraphError, located
 from minigraph.graph.graph import Graph
 from minigraph.graph.leaves import FromSizes, Input, constant
+from minigraph.graph.loop import GraphOp
 from minigraph.graph.node import Node
 from minigraph.graph.spec import Spec
 from minigraph.symbolic import put
@@ -23,7 +24,9 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     def known(node: Node, inputs: tuple[Node, ...]) -> Node:
         return new[node] if node in new else _with_sizes(node, inputs, sizes)
 
-    return Graph(tuple(new.values()), graph.map(known).outputs)
+    known_sizes = graph.map(known)
+    same = all(x is y for x, y in new.items())
+    return known_sizes if same else Graph(tuple(new.values()), known_sizes.outputs)
 
 
 def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) -> Node:
@@ -36,6 +39,8 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
     changed = {
         name: new for name, value in given.items() if (new := put(value, sizes)) is not value
     }
+    if isinstance(op, GraphOp) and (inside := with_sizes(op.graph, sizes)) is not op.graph:
+        changed["graph"] = inside
     made = node.replace(inputs)
     if made is node and not changed:
         return node

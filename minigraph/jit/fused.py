@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from minigraph.graph import Constant, Graph, Input, Node, Op, Spec
+from minigraph.graph import Graph, GraphOp, Node, Op, Spec, stand_ins
 
 T = TypeVar("T")
 
 
-class Fused(Op, eq=False):
-    """What `graph` computes from its inputs, as one kernel.  Equal graphs are equal ops."""
-
-    graph: Graph
-
-    @functools.cached_property
-    def key(self) -> tuple[str, tuple[bytes, ...]]:
-        values = [n.op.value.tobytes() for n in self.graph if isinstance(n.op, Constant)]
-        return str(self.graph), tuple(values)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fused) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+class Fused(GraphOp, eq=False):
+    """What `graph` computes from its inputs, as one kernel."""
 
     def __str__(self) -> str:
         ops = [node.op.name for node in self.graph if node.inputs]
@@ -79,11 +65,6 @@ class Together(Op):
 
 def _tuple(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
-
-
-def stand_ins(specs: Sequence[Spec]) -> tuple[Node, ...]:
-    """Return inputs for a graph of its own."""
-    return tuple(Node(Input(f"x{i}"), (), (spec,)) for i, spec in enumerate(specs))
 
 
 def meaning(op: Op, specs: Sequence[Spec]) -> Graph:

@@ -80,6 +80,7 @@ from minigraph.ops.padding import pad
 from minigraph.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from minigraph.ops.random import dropout, random_normal, random_uniform
 from minigraph.ops.reduction import argmax, logsumexp, mean, var
+from minigraph.ops.scan import scan
 from minigraph.ops.shape import (
     broadcast_to,
     concat,

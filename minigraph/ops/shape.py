@@ -28,6 +28,7 @@ from minigraph.graph import (
     flat,
 )
 from minigraph.ops.elementwise import broadcast_shapes, promote
+from minigraph.symbolic import UndecidedSize
 
 Ints = tuple[int, ...]
 
@@ -200,6 +201,33 @@ class Concat(Op):
     def grad(self, dy: Node, y: Node, *xs: Node) -> tuple[Node, ...]:
         ends = [*itertools.accumulate((x.shape[self.axis] for x in xs), initial=0)]
         return tuple(_part(dy, self.axis, *ends[i : i + 2]) for i in range(len(xs)))
+
+
+def paddings(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """Return which of the nodes are arrays with a border of zeros, and the others."""
+    padded = [x for x in nodes if isinstance(x.op, Pad) and not x.op.value]
+    return padded, [x for x in nodes if not isinstance(x.op, Pad) or x.op.value]
+
+
+def join(padded: Sequence[Node]) -> Node | None:
+    """Return the sum of such arrays as a concatenation; None if they overlap or leave gaps."""
+    pads = [x.op for x in padded if isinstance(x.op, Pad)]
+    shape, parts = padded[0].shape, [x.inputs[0] for x in padded]
+    try:
+        short = [a for a, n in enumerate(shape) if any(x.shape[a] != n for x in parts)]
+        if len(short) != 1 or any(any(op.interior) for op in pads):
+            return None
+        (axis,) = short
+        starts = [op.low[axis] for op in pads]
+        order = sorted(range(len(parts)), key=lambda i: (starts[i], parts[i].shape[axis]))
+        end = 0
+        for i in order:
+            if starts[i] != end:
+                return None
+            end += parts[i].shape[axis]
+        return Concat(axis)(*(parts[i] for i in order)) if end == shape[axis] else None
+    except UndecidedSize:
+        return None
 
 
 class StopGradient(Op):

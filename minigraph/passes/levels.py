@@ -26,6 +26,7 @@ from minigraph.passes.notes import Notes, PassRecord
 from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.facts import has
 from minigraph.passes.rewrite.fast_math import relax
+from minigraph.passes.rewrite.loops import map_bodies
 from minigraph.passes.rewrite.simplification import simplify
 
 Pass = Callable[[Graph, Notes], Graph]
@@ -45,11 +46,12 @@ class Row(NamedTuple):
     needs: str = ""  # an argument without which it does not run: "amp", "costs" or "limits"
 
     def given(self, value: Any) -> Pass:
-        """Return the pass with the argument that it needs."""
+        """Return the pass with the argument that it needs, for graphs and the bodies of loops."""
         needed = {self.needs: value} if self.needs else {}
 
         @functools.wraps(self.rewrite)
         def run(graph: Graph, notes: Notes) -> Graph:
+            graph = map_bodies(graph, lambda body: run(body, notes))
             return self.rewrite(graph, notes, **needed) if has(graph, *self.among) else graph
 
         return run

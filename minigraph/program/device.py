@@ -95,6 +95,7 @@ class Backend(Protocol):
     tuning: str  # the kind of cache entries that measurements of its algorithms are
     channels_last: bool  # whether normalisations are fast with the channels last
     gathering: Gathering  # which updates are small here
+    unrolls: bool  # whether loops have to be unrolled, because it cannot run them
 
     @property
     def block(self) -> int:
@@ -107,6 +108,12 @@ class Backend(Protocol):
         """Return the kernel for `node`, whose inputs have these strides in bytes.
 
         choice  what was chosen for the node, or for its first op if an activation follows it
+        """
+
+    def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
+        """Return the kernel for a loop, one step of which `body` computes: see `lower_body`.
+
+        strides  of the inputs of `node`, in bytes
         """
 
     def array(self, value: Any) -> Array | None:

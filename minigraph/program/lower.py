@@ -5,15 +5,25 @@ Every node becomes a step, or nothing where its result is a view of a buffer tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from minigraph.graph import Constant, Copy, Graph, Input, Item, Node, Parameter, Shape, Spec
-from minigraph.jit.fused import Fused, Together
-from minigraph.ops.elementwise import Elementwise
+from minigraph.graph import (
+    Constant,
+    Copy,
+    Graph,
+    Input,
+    Item,
+    Loop,
+    Node,
+    Parameter,
+    Shape,
+    Spec,
+)
 from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
 from minigraph.program.memory import plan, share_in_place, update_in_place
+from minigraph.program.schedule import origin, schedule
 
 Choose = Callable[[Node, Sequence[Shape]], Choice | None]
 
@@ -32,12 +42,8 @@ def lower(
     The first `results` outputs are the function's results; the rest are the new values of
     `updates`, in this order.
     """
-    order = schedule(graph, results)
-    program = Program(graph)
-    returned = set(map(_origin, graph.outputs[:results]))
-    lowering = _Lowering(program, backend, choose, returned)
-    for node in order:
-        lowering.node(node)
+    lowering = _Lowering(graph, results, backend, choose, {})
+    program = lowering.program
     program.outputs = [lowering.views[y][0] for y in graph.outputs[:results]]
     values = [lowering.value(y) for y in graph.outputs[results:]]
     program.updates = list(zip(updates, values, strict=True))
@@ -49,61 +55,47 @@ def lower(
     return program
 
 
-def schedule(graph: Graph, results: int) -> list[Node]:
-    """Return the nodes in the order in which they are to run.
+def lower_body(op: Loop, strides: Sequence[Shape], backend: Backend, choose: Choose) -> Program:
+    """Return the program for one step of a loop.
 
-    That is the order in which they were made, so a gradient is used up soon after it is there;
-    only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
-    moves forward to where its inputs are there, so that no gradient waits for the end of the
-    backward pass.
+    strides  of the loop's inputs; of those that are sliced they count
+
+    Each output is a buffer of its own, but a carry may be in that of a result.
     """
-    order = graph.by_turn()
-    tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
-    users = graph.users()
-    for node in reversed(order):
-        if not _moves(node) or not all(user in tail for user in users[node]):
-            tail.discard(node)
-        elif users[node]:
-            tail.add(node)
-    tail -= set(graph.outputs[:results])
-    start = (-1, -1)
-    turn: dict[Node, tuple[int, int]] = {}
-    for node in order:
-        ready = max((turn[x] for x in node.inputs), default=start)
-        moves = node in tail or not node.inputs
-        turn[node] = ready if moves else max(node.turn, ready)
-    for node in reversed(order):
-        if node in tail and turn[node] == start:  # it needs nothing but parameters: no hurry
-            turn[node] = min((turn[user] for user in users[node]), default=start)
-    return sorted(order, key=lambda node: turn[node])  # stable: equal turns keep their order
-
-
-def _moves(node: Node) -> bool:
-    return isinstance(node.op, Elementwise | Fused | Together | Item) or node.op.keeps_order
-
-
-def _origin(node: Node) -> tuple[Node, int]:
-    """The node, and which of its results, whose memory holds the same elements as `node`."""
-    while node.op.keeps_order:
-        node = node.inputs[0]
-    return (node.inputs[0], node.op.index) if isinstance(node.op, Item) else (node, 0)
+    last = op.carried + op.scanned
+    slices = zip(op.graph.inputs[op.carried : last], strides[op.carried : last], strict=True)
+    inner = {x: steps[1:] for x, steps in slices}
+    lowering = _Lowering(op.graph, len(op.graph.outputs), backend, choose, inner)
+    results = lowering.apart(op.graph.outputs[op.carried :])
+    program = lowering.program
+    program.outputs = [*lowering.apart(op.graph.outputs[: op.carried]), *results]
+    share_in_place(program)
+    plan(program)
+    return program
 
 
 class _Lowering:
-    """The state of `lower`: where the results of the nodes so far are."""
+    """The steps of a graph, and where the results of its nodes are.
+
+    strides  of inputs that are not contiguous
+    """
 
     def __init__(
         self,
-        program: Program,
+        graph: Graph,
+        results: int,
         backend: Backend,
         choose: Choose,
-        results: set[tuple[Node, int]],
+        strides: Mapping[Node, Shape],
     ) -> None:
-        self.program = program
+        self.program = Program(graph)
         self.backend = backend
         self.choose = choose
-        self.results = results
+        self.strides = strides
+        self.results = set(map(origin, graph.outputs[:results]))
         self.views: dict[Node, tuple[View, ...]] = {}
+        for node in schedule(graph, results):
+            self.node(node)
 
     def buffer(self, home: Home, nbytes: int, node: Node | None = None) -> Buffer:
         now = len(self.program.steps)
@@ -122,7 +114,9 @@ class _Lowering:
         elif isinstance(node.op, Constant):
             self.views[node] = (self.new_view(Home.CONSTANT, node.spec, node),)
         elif isinstance(node.op, Input):
-            self.views[node] = (self.new_view(Home.INPUT, node.spec, node),)
+            view = self.new_view(Home.INPUT, node.spec, node)
+            strides = self.strides.get(node, node.spec.strides)
+            self.views[node] = (View(view.buffer, node.spec, 0, strides),)
         elif not self.alias(node):
             self.step(node)
 
@@ -135,14 +129,14 @@ class _Lowering:
         if view.spec.size:
             # Ask NumPy: apply the op to an array that has the strides but is never read.
             try:
-                memory = np.empty(_extent(view), np.uint8)
+                memory = np.empty(view.extent, np.uint8)
             except MemoryError:  # the program needs more than there is, which binding it will say
                 return False
-            before = np.ndarray(view.spec.shape, view.spec.dtype, memory, _lead(view), view.strides)
+            before = np.ndarray(view.spec.shape, view.spec.dtype, memory, view.lead, view.strides)
             after = node.op.forward(before)
             if not np.may_share_memory(after, memory):
                 return False
-            offset = after.__array_interface__["data"][0] - memory.ctypes.data - _lead(view)
+            offset = after.__array_interface__["data"][0] - memory.ctypes.data - view.lead
             strides = after.strides
         else:
             strides = node.spec.strides
@@ -170,6 +164,9 @@ class _Lowering:
     def chosen(self, node: Node, views: Sequence[View]) -> tuple[Choice | None, Kernel]:
         """Return the kernel for a node of such inputs, and the choice that it comes from."""
         strides = [view.strides for view in views]
+        if isinstance(node.op, Loop):
+            body = lower_body(node.op, strides, self.backend, self.choose)
+            return None, self.backend.loop(node, strides, body)
         choice = self.choose(node, strides)
         return choice, self.backend.kernel(node, strides, choice)
 
@@ -178,10 +175,23 @@ class _Lowering:
         (view,) = self.views[node]
         return self.contiguous(node, view) if view.buffer.home is Home.PARAMETER else view
 
-    def contiguous(self, node: Node, view: View) -> View:
+    def apart(self, nodes: Sequence[Node]) -> list[View]:
+        """Return where outputs are, each copied to a buffer of its own unless it has one."""
+        made: list[View] = []
+        for node in nodes:
+            (view,) = self.views[node]
+            whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
+            mine = view.buffer.home is Home.OUTPUT and whole
+            if not mine or any(view.buffer is other.buffer for other in made):
+                view = self.contiguous(node, view, Home.OUTPUT)
+            view.buffer.last = len(self.program.steps)
+            made.append(view)
+        return made
+
+    def contiguous(self, node: Node, view: View, home: Home = Home.ARENA) -> View:
         """Append a step that copies `view`, and return the copy."""
         with_copy = Node(Copy(), (node,), (view.spec,))
-        copied = self.new_view(Home.ARENA, view.spec)
+        copied = self.new_view(home, view.spec)
         kernel = self.backend.kernel(with_copy, [view.strides])
         self.emit(with_copy, kernel, (view,), (copied,))
         return copied
@@ -199,15 +209,3 @@ class _Lowering:
         for view in (*inputs, *outputs):
             view.buffer.last = now
         self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, choice))
-
-
-def _lead(view: View) -> int:
-    """Bytes between the lowest element of a view and its first one: steps may be negative."""
-    sizes = zip(view.spec.shape, view.strides, strict=True)
-    return sum(-s * (n - 1) for n, s in sizes if s < 0)
-
-
-def _extent(view: View) -> int:
-    """Bytes between the ends of a view."""
-    sizes = zip(view.spec.shape, view.strides, strict=True)
-    return sum(abs(s) * (n - 1) for n, s in sizes) + view.spec.dtype.itemsize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -59,6 +59,18 @@ class View:
     def contiguous(self) -> bool:
         return self.strides == self.spec.strides or self.spec.size <= 1
 
+    @property
+    def lead(self) -> int:
+        """Bytes between the lowest element and the first one: steps may be negative."""
+        sizes = zip(self.spec.shape, self.strides, strict=True)
+        return sum(-s * (n - 1) for n, s in sizes if s < 0)
+
+    @property
+    def extent(self) -> int:
+        """Bytes between the ends."""
+        sizes = zip(self.spec.shape, self.strides, strict=True)
+        return sum(abs(s) * (n - 1) for n, s in sizes) + self.spec.dtype.itemsize
+
     def array(self, memory: Array) -> Array:
         """Return the NumPy array in `memory`, the bytes of the buffer."""
         return np.ndarray(self.spec.shape, self.spec.dtype, memory, self.offset, self.strides)
@@ -76,6 +88,7 @@ class Kernel:
     why_numpy   why NumPy computes it on a device that has kernels; empty if it does not
     alignment   bytes, at a multiple of which its inputs have to begin in their buffers
     sources     what was generated for it
+    body        of a loop: the program of one step
     """
 
     maker: str
@@ -87,6 +100,7 @@ class Kernel:
     why_numpy: str = ""
     alignment: int = 1
     sources: Sequence[KernelSource] = ()
+    body: Program | None = None
 
     @property
     def name(self) -> str:
@@ -186,6 +200,13 @@ class Program:
     def returned(self) -> list[Buffer]:
         """The buffers that the caller gets."""
         return [b for b in self.buffers if b.home is Home.OUTPUT]
+
+    def all_steps(self) -> Iterator[Step]:
+        """Yield the steps, each of a loop followed by those of its body."""
+        for step in self.steps:
+            yield step
+            if step.kernel.body:
+                yield from step.kernel.body.all_steps()
 
     @property
     def unplanned_bytes(self) -> int:

@@ -112,7 +112,17 @@ def in_python(x):
     return ops.reshape(ops.astype(wide @ np.eye(64), "float32"), (SIZE,))
 
 
-@pytest.mark.parametrize("steps", [(), (in_python,)], ids=["native", "with a step in NumPy"])
+def in_a_loop(x):
+    """The same as x, in 64 steps."""
+    _, y = ops.scan(lambda c, row: (c + row, row), ops.zeros(64), ops.reshape(x, (64, 64)))
+    return ops.reshape(y, (SIZE,))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(), (in_python,), (in_a_loop,)],
+    ids=["native", "with a step in NumPy", "with a loop"],
+)
 @pytest.mark.parametrize("bulk", [True, False])
 @pytest.mark.parametrize("level", [0, 3])
 def test_a_signal_at_any_time_leaves_a_call_done_or_not_done(level, bulk, steps):

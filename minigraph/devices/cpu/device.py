@@ -9,6 +9,7 @@ from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, kernels, onednn, openmp, primitives, walker
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.kernel import SequenceKernel, texts_of
+from minigraph.devices.cpu.loop import loop_kernel
 from minigraph.devices.cpu.widened import widened_kernel
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.kernel_cache import import_kernels
@@ -65,6 +66,11 @@ class CpuBackend(HostBackend):
             made = kernels.native_kernel(node, strides, self.threads)
             made = made or widened_kernel(node, strides, self.kernel)
         return made or NumpyKernel(node, self._why_numpy(node))
+
+    def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
+        if compiler.compiler():
+            return loop_kernel(node, strides, body)
+        return NumpyKernel(node, "the C compiler is missing")
 
     def _why_numpy(self, node: Node) -> str:
         """Return why NumPy computes a node, and warn if that takes long and there are kernels.

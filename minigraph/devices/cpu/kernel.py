@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,13 +68,17 @@ class Linker:
         self._addresses = compiler.KERNELS.functions(sources, on_disk)
         self._blocks: list[Array] = []
 
+    def keep(self, words: Any) -> int:
+        """Return the address of 64-bit integers, which live as long as the linker."""
+        self._blocks.append(np.array(words, np.int64))
+        return int(self._blocks[-1].ctypes.data)
+
     def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
         """Return the call of a function; raises KernelFailed if its text could not be compiled."""
         address = self._addresses[source.name]
         if not address:
             raise KernelFailed(f"{compiler.compiler()} could not compile {source.name}")
-        self._blocks.append(np.array(words, np.int64))
-        return NativeCall(address, int(self._blocks[-1].ctypes.data))
+        return NativeCall(address, self.keep(words))
 
 
 class CpuKernel(Kernel, ABC):

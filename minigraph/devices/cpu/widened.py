@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, calls_of, texts_of
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Node, Shape, Spec
-from minigraph.jit.fused import stand_ins
+from minigraph.graph import Array, Node, Shape, Spec, stand_ins
 from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import Astype

@@ -69,6 +69,7 @@ class CudaBackend:
     block = 1
     channels_last = True
     gathering = GATHERING
+    unrolls = True
     tuning = "cudnn"
 
     def __init__(self, ordinal: int, bulk: bool, policy: Policy, on_disk: bool) -> None:
@@ -139,6 +140,9 @@ class CudaBackend:
         if kind == "jit":
             return self.compiled.environment()
         return {"minigraph": __version__, **self.versions} if kind == self.tuning else {}
+
+    def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
+        raise DeviceError(f"{node!r} {node.source}: CUDA devices run no loops, which are unrolled")
 
     def kernels(self, program: Program) -> list[Entry]:
         kernels = [step.kernel for step in program.steps]

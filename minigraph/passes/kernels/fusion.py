@@ -17,10 +17,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from minigraph.graph import Graph, Item, Node, in_place_of
+from minigraph.graph import Graph, Item, Node, in_place_of, stand_ins
 from minigraph.jit.domain import Loops, Unfit
 from minigraph.jit.expression import is_number
-from minigraph.jit.fused import Fused, stand_ins
+from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, specialise
 from minigraph.passes.kernels.group import Group, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes, Stop

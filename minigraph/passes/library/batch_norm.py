@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from minigraph.autodiff import dependents
-from minigraph.graph import Graph, Item, Node, in_place_of
+from minigraph.graph import Graph, Item, Node, dependents, in_place_of
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.comparison import LessEqual, Where

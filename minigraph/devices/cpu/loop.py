@@ -1,0 +1,142 @@
+"""Loops: the kernels of a body, run for one slice after the other by one native call.
+
+Nothing is copied between the steps: they read and write the slices where they are, and carries
+change places between two pieces of memory, or are read from the slice that the step before wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from minigraph.devices.cpu.kernel import (
+    CpuKernel,
+    Linker,
+    NativeCall,
+    Operands,
+    Place,
+    calls_of,
+    texts_of,
+)
+from minigraph.devices.reference import NumpyKernel
+from minigraph.graph import Array, Constant, Loop, Node, Shape
+from minigraph.jit.source import KernelSource
+from minigraph.program import Buffer, Home, Kernel, Program, round_up
+
+Table = list[tuple[int, ...]]
+LOOP = KernelSource(Path(__file__).with_name("loop.c").read_text())
+
+
+def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
+    """Return the kernel of a loop: NumPy's where NumPy has to compute a part of the body."""
+    for step in body.steps:
+        if not isinstance(step.kernel, CpuKernel):
+            why = f": {step.kernel.why_numpy}" if step.kernel.why_numpy else ""
+            return NumpyKernel(node, f"NumPy computes {step.node.op.name} in its body{why}")
+    return LoopKernel(node, strides, body)
+
+
+class LoopKernel(CpuKernel):
+    """A loop in C around the kernels of its body."""
+
+    maker = "c"
+    algorithm = "loop"
+    body: Program
+
+    def __init__(self, node: Node, strides: Sequence[Shape], body: Program) -> None:
+        assert isinstance(node.op, Loop)
+        self.node = node
+        self.op = node.op
+        self.body = body
+        self.refuses = any(step.kernel.refuses for step in body.steps)
+        last = self.op.carried + self.op.scanned
+        self.strides = [s[0] for s in strides[self.op.carried : last]]
+        self.strided = [self.op.carried <= i < last for i in range(len(node.inputs))]
+        self.ends, self.results = (
+            body.outputs[: self.op.carried],
+            body.outputs[self.op.carried :],
+        )
+        written = {view.buffer for view in self.results}
+        # Of carries that are no result of each step, where the memory for two of them is.
+        self.pairs: dict[Buffer, int] = {}
+        self.scratch = round_up(body.arena_bytes)
+        for view in self.ends:
+            if view.buffer not in written:
+                self.pairs[view.buffer] = self.scratch
+                self.scratch += 2 * round_up(view.spec.nbytes)
+        held = [b for b in body.buffers if b.home is Home.CONSTANT]
+        self.constants = {b: _value(b) for b in held}
+
+    @property
+    def texts(self) -> Sequence[KernelSource]:
+        return [LOOP, *(text for step in self.body.steps for text in texts_of(step.kernel))]
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        slot = {buffer: i for i, buffer in enumerate(self.body.buffers)}
+        rows: list[NativeCall] = []
+        for step in self.body.steps:
+            inputs, outputs = (
+                [(slot[view.buffer], view.offset) for view in views]
+                for views in (step.inputs, step.outputs)
+            )
+            rows += calls_of(
+                step.kernel, Operands(inputs, outputs, (slot[step.scratch], 0)), linker
+            )
+        # Behind the buffers there is a slot for each carry that no kernel reads.
+        slots = np.zeros(len(slot) + len(self.ends), np.int64)
+        for buffer, value in self.constants.items():
+            slots[slot[buffer]] = value.ctypes.data
+        still, moving, carries = self._tables(slot, operands)
+        words = [self.op.length, linker.keep(rows), len(rows), linker.keep(slots)]
+        words += [len(still), len(moving), len(carries)]
+        for table in (still, moving, carries):
+            words += [word for row in table for word in row]
+        return [linker.call(LOOP, words)]
+
+    def _tables(self, slot: dict[Buffer, int], operands: Operands) -> list[Table]:
+        """Return the rows of the three tables: see `loop.c`."""
+        op = self.op
+        inputs = dict(zip(op.graph.inputs, operands.inputs, strict=True))
+        read = {b.node: slot[b] for b in self.body.inputs}
+        outer, scratch = operands.scratch
+        still: Table = [
+            (slot[b], outer, scratch + b.offset) for b in self.body.buffers if b.home is Home.ARENA
+        ]
+        last = op.carried + op.scanned
+        still += [(read[x], *inputs[x]) for x in op.graph.inputs[last:] if x in read]
+        moving: Table = []
+        for x, stride in zip(op.graph.inputs[op.carried : last], self.strides, strict=True):
+            if x in read:
+                moving.append((read[x], *self._slices(inputs[x], stride)))
+        stacks = operands.outputs[op.carried :]
+        for view, place in zip(self.results, stacks, strict=True):
+            moving.append((slot[view.buffer], *self._slices(place, view.spec.nbytes)))
+        carries: Table = []
+        for i, (x, view) in enumerate(zip(op.graph.inputs, self.ends, strict=False)):
+            pair = self.pairs.get(view.buffer)
+            between = (outer, scratch + pair) if pair is not None else (-1, 0)
+            places = (*inputs[x], *operands.outputs[i], *between)
+            size = view.spec.nbytes
+            carries.append(
+                (read.get(x, len(slot) + i), slot[view.buffer], *places, size, round_up(size))
+            )
+        return [still, moving, carries]
+
+    def _slices(self, place: Place, stride: int) -> tuple[int, int, int]:
+        """Return outer slot, offset and stride of slices in the order of the steps."""
+        slot, offset = place
+        if self.op.reverse:
+            return slot, offset + (self.op.length - 1) * stride, -stride
+        return slot, offset, stride
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute in NumPy: where the compiler failed."""
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
+
+
+def _value(buffer: Buffer) -> Array:
+    """Return the value that a buffer holds."""
+    assert buffer.node is not None and isinstance(buffer.node.op, Constant)
+    return np.ascontiguousarray(buffer.node.op.value)

@@ -1,0 +1,139 @@
+"""Ops that compute a graph of their own; loops, which run it for one slice after the other."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import ShapeError
+from minigraph.graph.dtypes import Array
+from minigraph.graph.graph import Graph, toposort
+from minigraph.graph.leaves import Constant, Input
+from minigraph.graph.node import Node, Op
+from minigraph.graph.spec import Spec
+
+# Of outputs, their gradients and some nodes, the gradients for these: `minigraph.autodiff.vjp`,
+# which ops may not import.
+VectorJacobian = Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node]]
+
+
+def dependents(outputs: Sequence[Node], on: Iterable[Node]) -> set[Node]:
+    """Return `on` and the nodes on the paths from there to `outputs`."""
+    reached = set(on)
+    for node in toposort(outputs):
+        if not reached.isdisjoint(node.inputs):
+            reached.add(node)
+    return reached
+
+
+class GraphOp(Op, eq=False):
+    """An op that computes a graph of its own.  Equal graphs, and equal other fields, are equal ops.
+
+    key  what equal graphs have in common: their text, their constants, and the graphs inside
+    """
+
+    graph: Graph
+
+    @functools.cached_property
+    def key(self) -> tuple[Any, ...]:
+        values = [n.op.value.tobytes() for n in self.graph if isinstance(n.op, Constant)]
+        inside = [n.op for n in self.graph if isinstance(n.op, GraphOp)]
+        return str(self.graph), tuple(values), tuple(inside)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def nested(graph: Graph) -> Iterator[Graph]:
+    """Yield the graph, and the graphs of its ops, and of theirs."""
+    yield graph
+    for node in graph:
+        if isinstance(node.op, GraphOp):
+            yield from nested(node.op.graph)
+
+
+def stand_ins(specs: Sequence[Spec]) -> tuple[Node, ...]:
+    """Return inputs for a graph of its own."""
+    return tuple(Node(Input(f"x{i}"), (), (spec,)) for i, spec in enumerate(specs))
+
+
+class Loop(GraphOp, eq=False):
+    """A loop whose body is `graph`: (carries, slices, constants) to (new carries, results).
+
+    The inputs are the first carries, the arrays whose slices along axis 0 the steps get, and the
+    constants.  The results are the last carries, and the results of all steps, stacked.
+
+    carried  how many carries there are
+    scanned  how many arrays are sliced
+    length   the number of steps
+    reverse  whether the last slice comes first
+    """
+
+    carried: int
+    scanned: int
+    length: int
+    reverse: bool
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (*super().key, self.carried, self.scanned, self.length, self.reverse)
+
+    def __str__(self) -> str:
+        about = f"length={self.length}" + (", reverse" if self.reverse else "")
+        ops = [node.op.name for node in self.graph if node.inputs]
+        return f"{self.name}[{about}: {', '.join(ops)}]"
+
+    def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
+        last = self.carried + self.scanned
+        for i, (x, inner) in enumerate(zip(xs, self.graph.inputs, strict=True)):
+            sliced = self.carried <= i < last
+            wanted = self.stacked(inner.spec) if sliced else inner.spec
+            if x != wanted:
+                raise ShapeError(f"operand {i} is {x}, and the body takes {wanted}")
+        outputs = [y.spec for y in self.graph.outputs]
+        results = outputs[: self.carried] + [self.stacked(y) for y in outputs[self.carried :]]
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def stacked(self, spec: Spec) -> Spec:
+        """Return what such arrays of all steps are together."""
+        return Spec((self.length, *spec.shape), spec.dtype)
+
+    def steps(self) -> Iterable[int]:
+        """Return the slices in the order of the steps."""
+        return reversed(range(self.length)) if self.reverse else range(self.length)
+
+    def forward(self, *xs: Any) -> Any:
+        return self.loop(self.graph, *xs)
+
+    def loop(self, body: Callable[..., Sequence[Array]], *xs: Array) -> Any:
+        """Return the results, with `body` in place of the graph."""
+        last = self.carried + self.scanned
+        carry, sliced, constants = xs[: self.carried], xs[self.carried : last], xs[last:]
+        results: list[Sequence[Array]] = []
+        for i in self.steps():
+            step = body(*carry, *(x[i, ...] for x in sliced), *constants)
+            carry = tuple(step[: self.carried])
+            results.append(step[self.carried :])
+        if self.reverse:
+            results.reverse()
+        stacks = [np.stack(each) for each in zip(*results, strict=True)]
+        if not results:
+            outputs = self.graph.outputs[self.carried :]
+            stacks = [np.empty((0, *y.shape), y.dtype) for y in outputs]
+        every = (*map(np.array, carry), *stacks)
+        return every if len(every) > 1 else every[0]
+
+    def differentiate(
+        self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
+    ) -> Sequence[Node | None]:
+        """Return what `grad` does: the gradients for the inputs `xs`, given those of the results.
+
+        dys  None for a result that nothing reads
+        """
+        raise NotImplementedError(f"{self.name} has no gradient")

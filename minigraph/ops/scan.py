@@ -1,0 +1,406 @@
+"""Recurrence over time: a loop as one op, as `jax.lax.scan`.
+
+The body of the loop is traced once.  What it computes from neither the carry nor a slice, such as a
+transposed weight, is computed once, outside of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+from minigraph.arguments import Kind, Size, shown
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import (
+    Constant,
+    Graph,
+    Item,
+    Loop,
+    Node,
+    Spec,
+    VectorJacobian,
+    as_node,
+    builder,
+    constant,
+    dependents,
+    stand_ins,
+    toposort,
+)
+from minigraph.ops.arithmetic import Add
+from minigraph.ops.elementwise import kind
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.random import Random
+from minigraph.ops.reduction import Sum
+from minigraph.ops.shape import (
+    PermuteDims,
+    Reshape,
+    broadcast_to,
+    permute_dims,
+    reshape,
+    stack,
+)
+
+
+class Scan(Loop, eq=False):
+    """A loop that can be differentiated, and unrolled."""
+
+    def expand(self, *xs: Node) -> tuple[Node, ...]:
+        """Unroll the loop."""
+        last = self.carried + self.scanned
+        carry, sliced, constants = xs[: self.carried], xs[self.carried : last], xs[last:]
+        results: list[Sequence[Node]] = []
+        for i in self.steps():
+            given = (*carry, *(x[i] for x in sliced), *constants)
+            step = _with(self.graph, dict(zip(self.graph.inputs, given, strict=True)))
+            carry = step[: self.carried]
+            results.append(step[self.carried :])
+        if self.reverse:
+            results.reverse()
+        stacks = [stack(each) for each in zip(*results, strict=True)]
+        if not results:
+            outputs = self.graph.outputs[self.carried :]
+            stacks = [_zeros(self.stacked(y.spec)) for y in outputs]
+        return (*carry, *stacks)
+
+    # ------------------------------------------------------------ the gradient
+
+    def differentiate(
+        self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
+    ) -> list[Node | None]:
+        """Return the gradients for the inputs `xs`, given those of the results (None: not read).
+
+        They come from a loop that goes the other way.  What it reads of the body's values becomes
+        further results of this loop: see `minigraph.passes.rewrite.scans`, which makes one loop of
+        both.  Where the gradient of a constant is a sum over steps of products of matrices, or of
+        sums, it is one product, or sum, after the loop.
+        """
+        return _Gradient(self, vjp, dys, xs).results()
+
+
+def _zeros(spec: Spec) -> Node:
+    return broadcast_to(constant(0, spec.dtype), spec.shape)
+
+
+def _or_zeros(dy: Node | None, y: Node) -> Node:
+    return _zeros(y.spec) if dy is None else dy
+
+
+def _is_float(node: Node) -> bool:
+    return kind(node.dtype) == "f"
+
+
+def _with(graph: Graph, given: Mapping[Node, Node]) -> tuple[Node, ...]:
+    """Return the outputs of a graph, some of whose nodes are replaced."""
+    reads: dict[Node, tuple[Node, ...]] = dict.fromkeys(given, ())
+    return graph.map(
+        lambda node, inputs: given[node] if node in given else node.replace(inputs), reads
+    ).outputs
+
+
+def close(
+    outputs: Sequence[Node],
+    carries: Sequence[Node],
+    slices: Sequence[Node],
+    length: int,
+    reverse: bool,
+) -> tuple[Scan, tuple[Node, ...]]:
+    """Return the loop whose body makes `outputs` of stand-ins, and what it reads from outside."""
+    inner = dependents(outputs, (*carries, *slices))
+    numbers: set[Node] = set()  # what depends on nothing but numbers is cheap, and stays inside
+    captured: dict[Node, None] = {}
+    for node in toposort(outputs):
+        if isinstance(node.op, Constant):
+            number = node.size == 1
+        else:
+            number = bool(node.inputs) and numbers.issuperset(node.inputs)
+        if number:
+            numbers.add(node)
+        if node in inner:
+            captured.update(dict.fromkeys(x for x in node.inputs if x not in inner | numbers))
+    captured.update(dict.fromkeys(y for y in outputs if y not in inner | numbers))
+    outside = tuple(captured)
+    inside = stand_ins([x.spec for x in (*carries, *slices, *outside)])
+    given = dict(zip((*carries, *slices, *outside), inside, strict=True))
+    graph = Graph(inside, _with(Graph((), tuple(outputs)), given))
+    return Scan(graph, len(carries), len(slices), length, reverse), outside
+
+
+class _Gradient:
+    """The gradient of one loop: see `Scan.differentiate`."""
+
+    def __init__(
+        self, op: Scan, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
+    ) -> None:
+        self.op = op
+        self.xs = xs
+        self.dys = dys
+        graph, carried, last = op.graph, op.carried, op.carried + op.scanned
+        self.graph = graph
+        self.outer = dict(zip(graph.inputs, xs, strict=True))
+        self.slices, self.constants = graph.inputs[carried:last], graph.inputs[last:]
+        # Of which carries and results the body gets gradients, and stand-ins for those.
+        self.carries = [i for i in range(carried) if _is_float(graph.inputs[i])]
+        self.read = [
+            i
+            for i in range(carried, len(dys))
+            if dys[i] is not None and _is_float(graph.outputs[i])
+        ]
+        seeded = [graph.outputs[i] for i in (*self.carries, *self.read)]
+        self.seeds = stand_ins([y.spec for y in seeded])
+        wrt = [x for x in graph.inputs if _is_float(x)]
+        self.grads = dict(zip(wrt, vjp(seeded, self.seeds, wrt), strict=True))
+        self.reached = set(toposort(seeded))
+        # Gradients of constants that are computed after the loop, and those added up in it.
+        summed = [k for k in self.constants if k in self.grads and k in self.reached]
+        self.late = [k for k in summed if _is_late(self.grads[k])]
+        self.early = [k for k in summed if not _is_late(self.grads[k])]
+
+    def results(self) -> list[Node | None]:
+        sums = stand_ins([k.spec for k in self.early])
+        carries = (*self.seeds[: len(self.carries)], *sums)
+        ends = [self.grads[self.graph.inputs[i]] for i in self.carries]
+        ends += [total + self.grads[k] for total, k in zip(sums, self.early, strict=True)]
+        stacked = {x: self.grads[x] for x in self.slices if x in self.grads and x in self.reached}
+        made = dict.fromkeys(stacked.values())
+        made.update(dict.fromkeys(x for k in self.late for x in _factors(self.grads[k])))
+        saved = self._saved([*ends, *made])
+        for x in [x for x in made if x in saved]:  # it is there already
+            del made[x]
+        known = self._values(saved)
+        given = {x: known[x] for x in saved}
+        results = self._loop(carries, ends, list(made), given)
+        values = {**given, **dict(zip(made, results[len(carries) :], strict=True))}
+        last = results[: len(carries)]
+        found: dict[Node, Node] = {x: values[dx] for x, dx in stacked.items()}
+        inputs = [self.graph.inputs[i] for i in self.carries]
+        found.update(zip((*inputs, *self.early), last, strict=True))
+        for k in self.late:
+            found[k] = _total(self.grads[k], values, isinstance(self.outer[k].op, PermuteDims))
+        return [found.get(x) for x in self.graph.inputs]
+
+    def _saved(self, outputs: Sequence[Node]) -> dict[Node, None]:
+        """Return the values of the body that the gradient reads, but for constants.
+
+        A view of a value is made again.
+        """
+        last = self.op.carried + self.op.scanned
+        varies = dependents(self.graph.outputs, self.graph.inputs[:last])
+        saved: dict[Node, None] = {}
+        seen: set[Node] = set()
+        waiting = [*reversed(outputs)]
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            item = isinstance(node.op, Item) and node.inputs[0] in varies
+            if item or (node in varies and not (node.op.is_view or node.is_bundle)):
+                saved[node] = None
+            else:
+                waiting.extend(reversed(node.inputs))
+        return saved
+
+    def _values(self, saved: Iterable[Node]) -> dict[Node, Node]:
+        """Return for values of the body the stacks of them, which this loop makes."""
+        op, graph = self.op, self.graph
+        known = {x: self.outer[x] for x in self.slices}
+        results = dict.fromkeys(graph.outputs[op.carried :])
+        more = [x for x in saved if x not in known and x not in results]
+        extended = Scan(
+            Graph(graph.inputs, (*graph.outputs, *more)),
+            op.carried,
+            op.scanned,
+            op.length,
+            op.reverse,
+        )
+        stacks = extended.results(*self.xs)[op.carried :]
+        made = (*graph.outputs[op.carried :], *more)
+        return {**dict(zip(made, stacks, strict=True)), **known}
+
+    def _loop(
+        self,
+        carries: Sequence[Node],
+        ends: Sequence[Node],
+        made: Sequence[Node],
+        saved: Mapping[Node, Node],
+    ) -> tuple[Node, ...]:
+        """Return the results of the loop that goes the other way."""
+        op = self.op
+        slices = stand_ins([x.spec for x in saved])
+        constants = {k: self.outer[k] for k in self.constants}
+        given = {**constants, **dict(zip(saved, slices, strict=True))}
+        outputs = _with(Graph((), (*ends, *made)), given)
+        read = self.seeds[len(self.carries) :]
+        loop, outside = close(outputs, carries, (*read, *slices), op.length, not op.reverse)
+        starts = [_or_zeros(self.dys[i], self.graph.outputs[i]) for i in self.carries]
+        starts += [_zeros(k.spec) for k in self.early]
+        stacks = [dy for i in self.read if (dy := self.dys[i]) is not None]
+        return loop.results(*starts, *stacks, *saved.values(), *outside)
+
+
+# ------------------------------------------------ sums over all steps, after the loop
+
+
+def _is_late(dk: Node) -> bool:
+    """Whether the sum of this over all steps can be computed from stacks of what it is made of."""
+    if isinstance(dk.op, Add | Reshape | PermuteDims):
+        broadcasts = isinstance(dk.op, Add) and any(x.shape != dk.shape for x in dk.inputs)
+        return not broadcasts and all(map(_is_late, dk.inputs))
+    if isinstance(dk.op, Matmul):
+        return len(dk.inputs) == 2 and all(x.ndim == 2 for x in dk.inputs)
+    return isinstance(dk.op, Sum)
+
+
+def _factors(dk: Node) -> list[Node]:
+    """Return what such a sum needs the stacks of."""
+    if isinstance(dk.op, Matmul):
+        return [_untransposed(x) for x in dk.inputs]
+    if isinstance(dk.op, Sum):
+        return [dk.inputs[0]]
+    return [factor for x in dk.inputs for factor in _factors(x)]
+
+
+def _untransposed(x: Node) -> Node:
+    while isinstance(x.op, PermuteDims):
+        x = x.inputs[0]
+    return x
+
+
+def _total(dk: Node, stacks: Mapping[Node, Node], turned: bool = False) -> Node:
+    """Return the sum of `dk` over all steps.
+
+    turned  whether what it is the gradient of is transposed: then so is the product, as in `Matmul`
+    """
+    if isinstance(dk.op, Sum):
+        whole = stacks[dk.inputs[0]]
+        return reshape(Sum((0, *(a + 1 for a in dk.op.axes)))(whole), dk.shape)
+    if isinstance(dk.op, Matmul):
+        left, right = (_long(x, 1 - i, stacks) for i, x in enumerate(dk.inputs))
+        if turned:
+            product = Matmul()(permute_dims(right, (1, 0)), permute_dims(left, (1, 0)))
+            return permute_dims(product, (1, 0))
+        return Matmul()(left, right)
+    return dk.op(*(_total(x, stacks, turned) for x in dk.inputs))
+
+
+def _long(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:
+    """Return the matrices x of all steps as one, side by side along `axis`."""
+    if isinstance(x.op, PermuteDims):
+        return permute_dims(_long(x.inputs[0], 1 - axis, stacks), (1, 0))
+    whole = stacks[x]
+    steps, rows, columns = whole.shape
+    if axis == 0:
+        return reshape(whole, (steps * rows, columns))
+    return reshape(permute_dims(whole, (1, 0, 2)), (rows, steps * columns))
+
+
+# ---------------------------------------------------------------- building one
+
+
+def _callable(value: Any) -> Callable[..., Any]:
+    if not callable(value):
+        raise TypeError
+    return value
+
+
+def _leaves(tree: Any) -> tuple[Any, ...]:
+    return tuple(tree) if isinstance(tree, tuple | list) else () if tree is None else (tree,)
+
+
+def _like(tree: Any, leaves: Sequence[Node]) -> Any:
+    """Return `leaves` in the form of `tree`."""
+    if hasattr(tree, "_fields"):  # a named tuple
+        return type(tree)(*leaves)
+    if isinstance(tree, tuple | list):
+        return type(tree)(leaves)
+    return None if tree is None else leaves[0]
+
+
+def _tree(value: Any) -> Any:
+    return _like(value, [as_node(x) for x in _leaves(value)])
+
+
+BODY = Kind("a function (carry, x) -> (carry, y)", _callable)
+TREE = Kind("an expression, or a tuple or list of them", _tree, DTypeError)
+
+
+@builder
+def scan(
+    body: Annotated[Callable[..., Any], BODY],
+    carry: Annotated[Any, TREE],
+    xs: Annotated[Any, TREE] | None = None,
+    length: Size | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """Return the last carry, and the results of all steps stacked along axis 0.
+
+    body     takes the carry and a slice x of `xs`, and returns the new carry and a result y; it is
+             called once, with expressions, and may read any others
+    carry    what the first step gets: an expression, or a tuple or list of them; the body keeps
+             their shapes and dtypes
+    xs       what is scanned along axis 0: an expression, or a tuple or list of them; None: nothing
+    length   the number of steps, which has to be given where `xs` is None
+    reverse  whether the last slice comes first; its result is still the last one of the stack
+
+    The result y is an expression, a tuple or list of them, or None.  It is one op with a gradient,
+    of any order, and a native loop on the CPU; on a GPU it is unrolled.  As `jax.lax.scan`.
+
+    Raises ShapeError or DTypeError where the carry changes or the arrays differ in length, and
+    GraphError for random ops in the body: draw their numbers outside, and scan over them.
+
+    >>> import minigraph as mg
+    >>> from minigraph import ops
+    >>> x = mg.input("x", (4,))
+    >>> total, sums = ops.scan(lambda s, v: (s + v, s + v), ops.zeros(()), x)
+    >>> mg.comp_graph().compile([x], sums)([1.0, 2.0, 3.0, 4.0])
+    array([ 1.,  3.,  6., 10.], dtype=float32)
+    """
+    first, arrays = _leaves(carry), _leaves(xs)
+    steps = _steps(arrays, length)
+    carries = stand_ins([x.spec for x in first])
+    slices = stand_ins([Spec(x.shape[1:], x.dtype) for x in arrays])
+    (start,) = stand_ins([Spec(())])
+    made = body(_like(carry, carries), _like(xs, slices))
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise GraphError(f"the body returns {shown(made)}; it returns (carry, y)")
+    ends, ys = _tree(made[0]), _tree(made[1])
+    _check_carry(first, _leaves(ends))
+    outputs = (*_leaves(ends), *_leaves(ys))
+    if not outputs:
+        raise GraphError("the body returns neither a carry nor a result")
+    _check_random(outputs, start)
+    op, outside = close(outputs, carries, slices, steps, reverse)
+    results = op.results(*first, *arrays, *outside)
+    return _like(carry, results[: len(first)]), _like(ys, results[len(first) :])
+
+
+def _steps(arrays: Sequence[Node], length: int | None) -> int:
+    """Return the number of steps."""
+    for x in arrays:
+        if not x.ndim:
+            raise ShapeError("xs has no axis to scan along")
+    lengths = {x.shape[0] for x in arrays} | ({length} if length is not None else set())
+    if not lengths:
+        raise GraphError("length is None; it takes a number where there is nothing to scan")
+    if len(lengths) > 1:
+        raise ShapeError(f"the lengths differ: {', '.join(map(str, sorted(lengths)))}")
+    return lengths.pop()
+
+
+def _check_carry(before: Sequence[Node], after: Sequence[Node]) -> None:
+    if len(before) != len(after):
+        raise GraphError(f"the body makes {len(after)} carries of {len(before)}")
+    for x, y in zip(before, after, strict=True):
+        error = ShapeError if x.shape != y.shape else DTypeError
+        if x.spec != y.spec:
+            raise error(f"the body makes the carry {y.spec} (made {y.source}) of {x.spec}")
+
+
+def _check_random(outputs: Sequence[Node], start: Node) -> None:
+    """Raise GraphError for a random op that was made since `start`."""
+    for node in toposort(outputs):
+        if isinstance(node.op, Random) and node.turn > start.turn:
+            raise GraphError(
+                f"the body draws random numbers (made {node.source}), which would be the same at "
+                "every step; draw those of all steps outside, and scan over them"
+            )

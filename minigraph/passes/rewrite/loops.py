@@ -1,0 +1,116 @@
+"""Loops: one of those that share a body, without what nobody reads; their bodies; unrolled."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+from minigraph.graph import Graph, Item, Node, in_place_of, toposort
+from minigraph.ops.scan import Scan
+from minigraph.passes.rewrite.facts import has
+
+
+def map_bodies(graph: Graph, rewrite: Callable[[Graph], Graph]) -> Graph:
+    """Return the graph with the bodies of its loops rewritten, and checked."""
+    if not has(graph, Scan):
+        return graph
+
+    def mapped(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if not isinstance(node.op, Scan):
+            return node.replace(inputs)
+        body = rewrite(node.op.graph)
+        if body is node.op.graph:
+            return node.replace(inputs)
+        body.check()
+        return Node(dataclasses.replace(node.op, graph=body), inputs, node.specs)
+
+    return graph.map(mapped)
+
+
+def merge_loops(graph: Graph) -> Graph:
+    """Make one loop of those that have the same body and inputs, and only what is read of it.
+
+    A gradient needs a loop that also returns values from inside of the body.
+    """
+    loops = [node for node in graph if isinstance(node.op, Scan)]
+    read: dict[Node, set[int]] = {node: set() if node.is_bundle else {0} for node in loops}
+    for node in graph:
+        if isinstance(node.op, Item) and node.inputs[0] in read:
+            read[node.inputs[0]].add(node.op.index)
+    groups: dict[Hashable, list[Node]] = {}
+    for node in read:
+        groups.setdefault(_key(node), []).append(node)
+    results: dict[Node, Sequence[Node]] = {}
+    for group in groups.values():
+        wanted = dict.fromkeys(_values(node)[i] for node in group for i in sorted(read[node]))
+        made = _merged(group, wanted)
+        if made:
+            results.update((node, [made.get(y, node) for y in _values(node)]) for node in group)
+    if results:
+        graph = graph.substitute(results)
+    return map_bodies(graph, merge_loops)
+
+
+class _Value(NamedTuple):
+    """A value of the body: the last one, as a carry, or those of all steps."""
+
+    node: Node
+    stacked: bool
+
+
+def _values(node: Node) -> list[_Value]:
+    """Return what the results of a loop are."""
+    assert isinstance(node.op, Scan)
+    return [_Value(y, i >= node.op.carried) for i, y in enumerate(node.op.graph.outputs)]
+
+
+def _key(node: Node) -> Hashable:
+    """Return what loops have in common that can be one."""
+    op = node.op
+    assert isinstance(op, Scan)
+    nodes = (node.inputs, op.graph.inputs, op.graph.outputs[: op.carried])
+    return *(tuple(map(id, each)) for each in nodes), op.length, op.reverse
+
+
+def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, Node]:
+    """Return the results of one loop for values of the body; empty if the loop is that one."""
+    first = min(group, key=lambda node: node.turn)
+    op = first.op
+    assert isinstance(op, Scan)
+    inputs, ends = op.graph.inputs, op.graph.outputs[: op.carried]
+    stacks = [y.node for y in wanted if y.stacked]
+    carries = {i for i, y in enumerate(ends) if _Value(y, False) in wanted}
+    reached: set[Node] = set()
+    while True:  # what is read may depend on a carry, and that on another one
+        reached = set(toposort([*stacks, *(ends[i] for i in carries)]))
+        more = {i for i, x in enumerate(inputs[: op.carried]) if x in reached}
+        if more <= carries:
+            break
+        carries |= more
+    kept = [i for i, x in enumerate(inputs) if i in carries or (i >= op.carried and x in reached)]
+    outputs = (*(ends[i] for i in sorted(carries)), *stacks)
+    if len(group) == 1 and len(kept) == len(inputs) and len(outputs) == len(op.graph.outputs):
+        return {}
+    sliced = sum(op.carried <= i < op.carried + op.scanned for i in kept)
+    body = Graph(tuple(inputs[i] for i in kept), outputs)
+    with in_place_of(first):
+        loop = Scan(body, len(carries), sliced, op.length, op.reverse)
+        results = loop.results(*(first.inputs[i] for i in kept))
+    values = [
+        *(_Value(ends[i], False) for i in sorted(carries)),
+        *(_Value(y, True) for y in stacks),
+    ]
+    return dict(zip(values, results, strict=True))
+
+
+def unroll_loops(graph: Graph) -> Graph:
+    """Replace loops by what they do, step by step, for devices that have no loops."""
+    while has(graph, Scan):
+        made: dict[Node, Sequence[Node]] = {}
+        for node in graph:
+            if isinstance(node.op, Scan):
+                with in_place_of(node):
+                    made[node] = node.op.expand(*node.inputs)
+        graph = graph.substitute(made)
+    return graph

@@ -1,0 +1,420 @@
+"""Loops: `minigraph.ops.scan`, `minigraph.passes.rewrite.loops`, `minigraph.devices.cpu.loop`."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.devices.cuda.device import CudaBackend
+from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
+from minigraph.graph import Graph
+from minigraph.ops.scan import Scan
+from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
+
+STEPS = 5
+
+
+def real(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")
+
+
+def tanh(h, x, w, b):
+    h = ops.tanh(h @ w + x + b)
+    return h, h
+
+
+def weights_on_the_left(h, x, w, b):
+    h = ops.tanh(w @ h.T).T + x
+    return h, ops.sum(h * b, 1)
+
+
+def both_sides(h, x, w, b):
+    return ops.sin(w * h) @ w.T - x * b, None
+
+
+def elementwise(h, x, w, b):
+    return h * b + ops.sin(x), h * x
+
+
+def reductions(h, x, w, b):
+    h = h / (1 + ops.sum(h * h, -1, keepdims=True)) + ops.mean(x, 0)
+    return h, ops.max(h, -1)
+
+
+def swapped(h, x, w, b):
+    first, second = h
+    return (second, ops.tanh(first) * x), (first, b)
+
+
+def shared(h, x, w, b):
+    """Two carries and two results that are one value, and a slice that is handed on."""
+    first, second = h
+    new = ops.tanh(first * second + x)
+    return (new, new), (new, new, x)
+
+
+def normalized(h, x, w, b):
+    h, mean, _ = ops.batch_norm_with_statistics(h * x + x, b * b + 1, b, 0.1)
+    return h * 0.1, mean
+
+
+def nested(h, x, w, b):
+    def inner(k, row):
+        return ops.tanh(k * row + b), k
+
+    k, rows = ops.scan(inner, ops.mean(h, 0), x)
+    return h * 0.5 + rows * 0.1 + k, rows
+
+
+BODIES = {
+    body.__name__: (body, pair)
+    for body, pair in (
+        (tanh, False),
+        (weights_on_the_left, False),
+        (both_sides, False),
+        (elementwise, False),
+        (reductions, False),
+        (swapped, True),
+        (shared, True),
+        (normalized, False),
+        (nested, False),
+    )
+}
+SHAPES = {"x": (STEPS, 4, 4), "h": (4, 4), "k": (4, 4), "w": (4, 4), "b": (4,)}
+VALUES = [real(*shape, seed=i) for i, shape in enumerate(SHAPES.values())]
+
+
+def unrolled(body, carry, x, reverse):
+    results = [None] * len(x)
+    for i in sorted(range(len(x)), reverse=reverse):
+        carry, results[i] = body(carry, x[i])
+    if results[0] is None:
+        return carry, None
+    if isinstance(results[0], tuple):
+        return carry, tuple(map(ops.stack, zip(*results, strict=True)))
+    return carry, ops.stack(results)
+
+
+def leaves(tree):
+    return [*tree] if isinstance(tree, tuple) else [] if tree is None else [tree]
+
+
+def outputs(name, reverse, loop, order=2):
+    """The inputs, and the results of a loop, their gradients, and the gradients of those."""
+    body, pair = BODIES[name]
+    inputs = [mg.input(name, shape) for name, shape in SHAPES.items()]
+    x, h, k, w, b = inputs
+    step = lambda carry, part: body(carry, part, w, b)  # noqa: E731
+    results = loop(step, (h, k) if pair else h, x, reverse=reverse)
+    ys = [y for tree in results for y in leaves(tree)]
+    found = list(ys)
+    for _ in range(order):
+        ys = mg.grad(sum(ops.sum(ops.sin(y + i)) for i, y in enumerate(ys)), inputs)
+        found += ys
+    return inputs, found
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", BODIES)
+def test_a_loop_and_its_gradients_are_those_of_the_unrolled_graph(name, reverse, level):
+    inputs, found = outputs(name, reverse, ops.scan)
+    others, wanted = outputs(name, reverse, unrolled)
+    cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
+    function = cg.compile(inputs, found)
+    assert function.report().ops["scan"] >= 3
+    assert not function.report().numpy
+    want = Graph(tuple(others), tuple(wanted))(*VALUES)
+    for got, expected in zip(function(*VALUES), want, strict=True):
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5 * max(scale, 1))
+
+
+@pytest.mark.parametrize("level", [-1, -2, -3])
+@pytest.mark.parametrize("name", ["tanh", "swapped", "nested"])
+def test_verification_accepts_loops(name, level):
+    inputs, found = outputs(name, False, ops.scan, order=1)
+    function = mg.comp_graph("cpu", {"graph_opt_level": level}).compile(inputs, found)
+    want = Graph(tuple(inputs), tuple(found))(*VALUES)
+    for got, expected in zip(function(*VALUES), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_cumulative_sums_go_either_way(device):
+    x = mg.input("x", (4,))
+    for reverse, sums in ((False, [1, 3, 6, 10]), (True, [10, 9, 7, 4])):
+        last, ys = ops.scan(lambda s, v: (s + v, s + v), ops.zeros(()), x, reverse=reverse)
+        results = mg.comp_graph(device).compile([x], [last, ys])(np.arange(1, 5))
+        np.testing.assert_array_equal(results[0], 10)
+        np.testing.assert_array_equal(results[1], sums)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_loop_of_no_steps_returns_the_first_carry(level):
+    x, h = mg.input("x", (0, 3)), mg.input("h", (3,))
+    last, ys = ops.scan(lambda c, v: (c * v, c + v), h, x)
+    (dh,) = mg.grad(ops.sum(last) + ops.sum(ys), [h])
+    function = mg.comp_graph("cpu", {"graph_opt_level": level}).compile([x, h], [last, ys, dh])
+    results = function(real(0, 3), [1, 2, 3])
+    np.testing.assert_array_equal(results[0], [1, 2, 3])
+    assert results[1].shape == (0, 3)
+    np.testing.assert_array_equal(results[2], np.ones(3))
+
+
+class Pair(NamedTuple):
+    value: object
+    count: object
+
+
+def test_trees_keep_their_form_and_integers_are_carried():
+    x = mg.input("x", (3, 2))
+
+    def body(carry, part):
+        assert isinstance(part, list)
+        weight = carry.count.astype("float32")
+        carry = Pair(carry.value + part[0] * weight, carry.count + 1)
+        return carry, [carry.count]
+
+    last, ys = ops.scan(body, Pair(ops.zeros(2), np.int32(1)), [x])
+    assert isinstance(last, Pair)
+    assert isinstance(ys, list)
+    (dx,) = mg.grad(ops.sum(last.value), [x])
+    results = mg.comp_graph("cpu").compile([x], [*last, *ys, dx])(np.ones((3, 2)))
+    for got, want in zip(results, ([6, 6], 4, [2, 3, 4], [[1, 1], [2, 2], [3, 3]]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_without_arrays_the_length_says_how_often():
+    h = mg.input("h", (2,))
+    last, nothing = ops.scan(lambda c, x: (c * 2, None), h, None, length=10)
+    assert nothing is None
+    np.testing.assert_array_equal(mg.comp_graph("cpu").compile([h], last)([1, 3]), [1024, 3072])
+
+
+@pytest.mark.parametrize("change", [lambda x: x[::-2], lambda x: x.transpose(1, 0, 2)])
+def test_slices_of_views_are_read_where_they_are(change):
+    x = mg.input("x", (6, 6, 2))
+    _, ys = ops.scan(lambda c, v: (c + v, c * v), ops.zeros((6, 2)), change(x))
+    function = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], ys)
+    (want,) = Graph((x,), (ys,))(real(6, 6, 2))
+    np.testing.assert_allclose(function(real(6, 6, 2)), want, rtol=1e-5)
+    assert function.report().ops["copy"] == 0
+
+
+# ---------------------------------------------------------------- what is inside of the loop
+
+
+def loops(*outputs):
+    """The loops that are left of a graph with these outputs."""
+    return [node.op for node in merge_loops(Graph((), outputs)) if isinstance(node.op, Scan)]
+
+
+def names(op):
+    return [node.op.name for node in op.graph if node.inputs]
+
+
+def trained():
+    x, h, w = mg.input("x", (9, 4, 3)), mg.input("h", (4, 3)), mg.input("w", (3, 3))
+    last, ys = ops.scan(lambda c, v: (ops.tanh(c @ w.T + v),) * 2, h, x)
+    return ops.sum(ys * ys), last, [x, h, w]
+
+
+def test_the_forward_loop_runs_once_for_values_and_gradients():
+    loss, last, wrt = trained()
+    forward, backward = loops(loss, last, *mg.grad(loss, wrt))
+    assert (forward.reverse, backward.reverse) == (False, True)
+
+
+def test_the_weights_are_transposed_outside_of_the_loop():
+    loss, _, wrt = trained()
+    assert names(loops(loss)[0]) == ["matmul", "add", "tanh"]
+    assert "permute_dims" not in names(loops(*mg.grad(loss, wrt))[1])
+
+
+def test_the_gradient_of_the_weights_is_one_product_after_the_loop():
+    loss, _, wrt = trained()
+    _, backward = loops(*mg.grad(loss, wrt))
+    assert names(backward).count("matmul") == 1
+    assert backward.carried == 1
+    products = [x for x in Graph((), tuple(mg.grad(loss, wrt))) if x.op.name == "matmul"]
+    assert [x.inputs[0].shape for x in products] == [(3, 36)]
+
+
+def test_what_nobody_reads_is_not_computed():
+    x, h = mg.input("x", (9, 3)), mg.input("h", (3,))
+
+    def body(carry, v):
+        first, second = carry
+        return (first + v, ops.sin(second)), (ops.cos(v), first * 2)
+
+    (first, _), (_, doubled) = ops.scan(body, (h, h), x)
+    assert names(loops(first)[0]) == ["add"]
+    assert loops(first)[0].carried == 1
+    assert sorted(names(loops(doubled)[0])) == ["add", "multiply"]
+    assert loops(first, doubled)[0].carried == 1
+
+
+def test_loops_that_differ_stay_apart():
+    x, h = mg.input("x", (9, 3)), mg.input("h", (3,))
+    step = lambda c, v: (c * v, c)  # noqa: E731
+    ends = [ops.scan(step, h, x)[0], ops.scan(step, h, x, reverse=True)[0]]
+    assert len(loops(*ends)) == 2
+    assert len(dict.fromkeys(loops(*ends), 0)) == 2
+    assert loops(ends[0])[0] == loops(ops.scan(step, h, x)[0])[0]
+    doubled, _ = ops.scan(lambda c, v: (c * v * 2, c), h, x)
+    tripled, _ = ops.scan(lambda c, v: (c * v * 3, c), h, x)
+    assert loops(doubled)[0] != loops(tripled)[0]
+    prints = [mg.comp_graph("cpu").compile([x, h], y).report() for y in (doubled, tripled)]
+    assert prints[0].fingerprint != prints[1].fingerprint
+
+
+def test_an_unrolled_graph_has_no_loops():
+    inputs, found = outputs("nested", True, ops.scan, order=1)
+    graph = unroll_loops(Graph(tuple(inputs), tuple(found)))
+    graph.check()
+    assert not any(isinstance(node.op, Scan) for node in graph)
+    want = Graph(tuple(inputs), tuple(found))(*VALUES)
+    for got, expected in zip(graph(*VALUES), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------- functions that have loops
+
+
+def test_the_report_names_the_loop_and_its_kernels():
+    loss, _, wrt = trained()
+    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
+    report = cg.compile(wrt, [loss, *mg.grad(loss, wrt)]).report()
+    assert [kernel for op, kernel, _ in report.steps if op == "scan"] == ["c loop"] * 2
+    assert report.launches == 1
+    assert any("tanh" in kernel.ops for kernel in report.kernels)
+    assert report.ops["fused"] == len(report.kernels)
+    assert report.ops["matmul"] == len(report.algorithms) == 3
+    assert "c loop" in str(mg.comp_graph("cpu").compile(wrt, loss).profile(*map(zeros, wrt)))
+
+
+def zeros(x):
+    return np.zeros(x.shape, x.dtype)
+
+
+def test_pictures_show_the_loop(tmp_path):
+    loss, _, wrt = trained()
+    function = mg.comp_graph("cpu").compile(wrt, loss)
+    function.to_dot(tmp_path / "loop.dot")
+    function.to_html(tmp_path / "loop.html")
+    for name in ("loop.dot", "loop.html"):
+        assert "scan" in (tmp_path / name).read_text()
+
+
+def test_a_body_that_numpy_computes_is_named():
+    x = mg.input("x", (3, 4), "float64")
+    h = mg.input("h", (2, 4, 4), "float64")
+    _, ys = ops.scan(lambda c, v: (c, ops.matmul(c[0], c[1]) @ v), h, x)
+    given = real(3, 4).astype("float64"), real(2, 4, 4).astype("float64")
+    function = mg.comp_graph("cpu").compile([x, h], ys)
+    (why,) = [text for text in function.report().numpy if text.startswith("scan")]
+    assert "NumPy computes matmul in its body: oneDNN has no matmul of float64" in why
+    (want,) = Graph((x, h), (ys,))(*given)
+    np.testing.assert_allclose(function(*given), want)
+
+
+def test_a_refused_token_in_the_loop_leaves_the_parameters_as_they_were():
+    table, tokens = mg.Parameter(real(4, 3)), mg.input("tokens", (5,), "int64")
+    last, _ = ops.scan(lambda c, i: (c + ops.take(table, i, 0), None), ops.zeros(3), tokens)
+    updates = {table: table * 2.0}
+    function = mg.comp_graph("cpu").compile([tokens], last, updates=updates)
+    with pytest.raises(GraphError, match="9"):
+        function([0, 1, 9, 2, 3])
+    np.testing.assert_array_equal(table.numpy(), real(4, 3))
+    np.testing.assert_allclose(function([0, 1, 3, 2, 3]), real(4, 3)[[0, 1, 3, 2, 3]].sum(0), 1e-5)
+
+
+def test_calls_do_not_see_what_earlier_ones_left():
+    inputs, found = outputs("shared", False, ops.scan, order=1)
+    function = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile(inputs, found)
+    first = function(*VALUES)
+    function(*(v * 3 for v in VALUES))
+    for a, b in zip(first, function(*VALUES), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_loop_runs_without_a_compiler(monkeypatch):
+    monkeypatch.setattr("minigraph.devices.cpu.compiler.compiler", lambda: None)
+    x = mg.input("x", (4,))
+    _, ys = ops.scan(lambda s, v: (s + v, s), ops.zeros(()), x)
+    np.testing.assert_array_equal(
+        mg.comp_graph("cpu", {"graph_opt_level": 0}).compile([x], ys)([1, 2, 3, 4]), [0, 1, 3, 6]
+    )
+
+
+# ---------------------------------------------------------------- mistakes
+
+X = mg.input("x", (3, 4))
+H = mg.input("h", (4,))
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "arguments"),
+    [
+        (
+            ShapeError,
+            "the body makes the carry float32",
+            (lambda c, v: (ops.stack([c, v]), c), H, X),
+        ),
+        (DTypeError, "of float32", (lambda c, v: (c.astype("float64"), c), H, X)),
+        (GraphError, "makes 2 carries of 1", (lambda c, v: ((c, c), v), H, X)),
+        (GraphError, r"it returns \(carry, y\)", (lambda c, v: c, H, X)),
+        (GraphError, "neither a carry nor a result", (lambda c, v: (None, None), (), X)),
+        (GraphError, "body is 3", (3, H, X)),
+        (ShapeError, "no axis to scan along", (lambda c, v: (c, v), H, ops.zeros(()))),
+        (ShapeError, "the lengths differ: 3, 4", (lambda c, v: (c, None), H, (X, H))),
+        (ShapeError, "the lengths differ: 3, 7", (lambda c, v: (c, v), H, X, 7)),
+        (GraphError, "length is None", (lambda c, v: (c, None), H)),
+        (ShapeError, "length is -1", (lambda c, v: (c, None), H, None, -1)),
+        (DTypeError, "carry: dtype", (lambda c, v: (c, v), object(), X)),
+        (GraphError, "draws random numbers", (lambda c, v: (ops.dropout(c), v), H, X)),
+    ],
+)
+def test_mistakes_are_named(error, text, arguments):
+    with pytest.raises(error, match=text) as caught:
+        ops.scan(*arguments)
+    assert "\n" not in str(caught.value)
+    assert "scan: " in str(caught.value)
+
+
+def test_random_numbers_from_outside_are_scanned():
+    kept = ops.random_uniform((6, 3))
+    _, ys = ops.scan(lambda c, v: (c, v), ops.zeros(3), kept)
+    same, twice = mg.comp_graph("cpu").compile([], [kept, ys])()
+    np.testing.assert_array_equal(same, twice)
+    assert len(np.unique(twice)) == twice.size
+
+
+def test_a_value_of_the_body_cannot_be_used_outside():
+    leaked = []
+    ops.scan(lambda c, v: (leaked.append(c) or c, v), H, X)
+    with pytest.raises(GraphError, match="not among the inputs"):
+        mg.comp_graph("cpu").compile([X, H], leaked)
+
+
+def test_cuda_devices_refuse_what_is_not_unrolled():
+    assert CudaBackend.unrolls
+    with pytest.raises(DeviceError, match="run no loops"):
+        CudaBackend.loop(None, X, [], None)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_any_length_and_any_batch(level):
+    x, w = mg.input("x", ("length", None, 3)), mg.Parameter(real(3, 3))
+    last, ys = ops.scan(lambda c, v: (ops.tanh(c @ w + v),) * 2, ops.zeros_like(x[0]), x)
+    (dw,) = mg.grad(ops.sum(last) + ops.sum(ys * ys), [w])
+    function = mg.comp_graph("cpu", {"graph_opt_level": level}).compile([x], [ys, dw])
+    for shape in ((1, 2, 3), (4, 1, 3)):
+        y = mg.input("y", shape)
+        last, ys = ops.scan(lambda c, v: (ops.tanh(c @ w + v),) * 2, ops.zeros_like(y[0]), y)
+        want = Graph((y,), (ys, *mg.grad(ops.sum(last) + ops.sum(ys * ys), [w])))(real(*shape))
+        for a, b in zip(function(real(*shape)), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
