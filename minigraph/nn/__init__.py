@@ -50,6 +50,7 @@ from minigraph.nn.padding import (
     ReplicationPad2d,
     ZeroPad2d,
 )
+from minigraph.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from minigraph.nn.stateless import (
     AdaptiveAvgPool2d,
     AvgPool2d,

@@ -1,0 +1,351 @@
+"""Recurrent layers and their cells, as in `torch.nn`.
+
+A layer multiplies the inputs of all steps by its weights in one product, before the loop over time,
+which `ops.scan` runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from minigraph import ops
+from minigraph.arguments import Count, checked
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import DType, Node, Parameter, as_node
+from minigraph.nn import init
+from minigraph.nn.init import Weights
+from minigraph.nn.module import Module
+
+State = tuple[Node, ...]  # h, and for an LSTM c
+
+
+class _Recurrence(Module):
+    """What layers and cells share: the weights of one step, and what it does.
+
+    gates   how many parts of `hidden_size` rows the weights have
+    states  how many arrays go from step to step
+    folds   whether both biases are added to the inputs, before the loop
+    """
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+    folds: ClassVar[bool] = True
+
+    hidden_size: int
+
+    def _add_weights(self, width: int, suffix: str, bias: bool, dtype: DType) -> None:
+        rows = self.gates * self.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {}
+        shapes |= {"weight_ih": (rows, width), "weight_hh": (rows, self.hidden_size)}
+        if bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        bound = 1 / math.sqrt(self.hidden_size)
+        for name, shape in shapes.items():
+            weights = Parameter(init.full(shape, 0, dtype))
+            init.uniform_(weights, -bound, bound)
+            setattr(self, name + suffix, weights)
+
+    def _weights(
+        self, suffix: str
+    ) -> tuple[Parameter, Parameter, Parameter | None, Parameter | None]:
+        w, u = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
+        return (
+            w,
+            u,
+            getattr(self, f"bias_ih{suffix}", None),
+            getattr(self, f"bias_hh{suffix}", None),
+        )
+
+    def _projected(self, x: Node, suffix: str) -> Node:
+        """Return what the inputs x (..., width) add to the gates (..., gates * hidden_size)."""
+        w, _, bias, more = self._weights(suffix)
+        if bias is not None and more is not None and self.folds:
+            return ops.linear(x, w, bias + more)
+        return ops.linear(x, w, bias)
+
+    def _step(self, state: State, projected: Node, suffix: str) -> State:
+        """Return the state after a step."""
+        _, u, _, bias = self._weights(suffix)
+        product = ops.matmul(state[0], u.T)
+        if bias is not None and not self.folds:
+            product = product + bias
+        return self._next(state, projected, product)
+
+    def _next(self, state: State, projected: Node, product: Node) -> State:
+        """Return the state that inputs and products with the last state make of that."""
+        raise NotImplementedError
+
+    def _states(self, hx: Any, shape: tuple[int, ...], x: Node) -> State:
+        """Return h, and c if there is one: what is given, or zeros."""
+        if hx is None:
+            return tuple(ops.zeros(shape, x.dtype) for _ in range(self.states))
+        given = tuple(hx) if self.states > 1 and isinstance(hx, tuple | list) else (hx,)
+        if len(given) != self.states:
+            raise GraphError(f"hx is {len(given)} expressions; it is (h, c)")
+        state = tuple(map(as_node, given))
+        for h in state:
+            if h.shape != shape:
+                raise ShapeError(f"hx has shape {h.shape}; it takes {shape}")
+        return state
+
+    def _given_back(self, state: Sequence[Node]) -> Any:
+        return tuple(state) if self.states > 1 else state[0]
+
+
+class _Elman(_Recurrence):
+    gates = 1
+    nonlinearity: str
+
+    def _next(self, state: State, projected: Node, product: Node) -> State:
+        activation = ops.tanh if self.nonlinearity == "tanh" else ops.relu
+        return (activation(projected + product),)
+
+
+class _LongShortTerm(_Recurrence):
+    """Hochreiter and Schmidhuber, 1997; with forget gates (Gers et al., 2000)."""
+
+    gates = 4
+    states = 2
+
+    def _next(self, state: State, projected: Node, product: Node) -> State:
+        i, f, g, o = ops.split(projected + product, 4, -1)
+        c = ops.sigmoid(f) * state[1] + ops.sigmoid(i) * ops.tanh(g)
+        return ops.sigmoid(o) * ops.tanh(c), c
+
+
+class _Gated(_Recurrence):
+    """Cho et al., 2014, with the reset gate behind the product, as in cuDNN."""
+
+    gates = 3
+    folds = False
+
+    def _next(self, state: State, projected: Node, product: Node) -> State:
+        (xr, xz, xn), (hr, hz, hn) = ops.split(projected, 3, -1), ops.split(product, 3, -1)
+        z = ops.sigmoid(xz + hz)
+        n = ops.tanh(xn + ops.sigmoid(xr + hr) * hn)
+        return (n + z * (state[0] - n),)
+
+
+class _Layers(_Recurrence):
+    """Layers over time, one above the other, in one direction or in both."""
+
+    shown = "{input_size}, {hidden_size}, num_layers={num_layers}"
+
+    def _set_up(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        dtype: DType,
+    ) -> None:
+        if not 0 <= dropout <= 1:
+            raise GraphError(f"{type(self).__name__}: dropout is {dropout}; it takes a probability")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first = bias, batch_first
+        self.dropout, self.bidirectional = dropout, bidirectional
+        for layer in range(num_layers):
+            width = hidden_size * len(self._directions) if layer else input_size
+            for direction in self._directions:
+                self._add_weights(width, f"_l{layer}{direction}", bias, dtype)
+
+    @property
+    def _directions(self) -> tuple[str, ...]:
+        return ("", "_reverse") if self.bidirectional else ("",)
+
+    def forward(self, x: Any, hx: Any = None) -> tuple[Node, Any]:
+        """Return the states h of all steps in the last layer, and the last state of each layer.
+
+        x   (length, n, input_size), or (n, length, input_size) if `batch_first`, or without n
+        hx  the first state, (directions * num_layers, n, hidden_size); an LSTM takes (h, c);
+            None: zeros
+
+        The first result is like x with directions * hidden_size numbers, the second one like hx.
+        """
+        x = as_node(x)
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            layout = "(n, length, {})" if self.batch_first else "(length, n, {})"
+            raise ShapeError(f"the input is {layout.format(self.input_size)}, not {x.shape}")
+        count = len(self._directions) * self.num_layers
+        axis = 0 if self.batch_first else 1  # of the sequences
+        n = x.shape[axis : axis + 1] if x.ndim == 3 else ()
+        state = self._states(hx, (count, *n, self.hidden_size), x)
+        if x.ndim == 2:
+            x, state = ops.expand_dims(x, axis), tuple(ops.expand_dims(h, 1) for h in state)
+        ends: list[State] = []
+        for layer in range(self.num_layers):
+            if layer:
+                x = ops.dropout(x, self.dropout, self.training)
+            results = []
+            for direction in self._directions:
+                start = tuple(h[len(ends)] for h in state)
+                y, end = self._over_time(x, start, f"_l{layer}{direction}", layer == 0)
+                results.append(y)
+                ends.append(end)
+            x = ops.concat(results, -1) if len(results) > 1 else results[0]
+        last = [ops.stack(h) for h in zip(*ends, strict=True)]
+        x = ops.swapaxes(x, 0, 1) if self.batch_first else x
+        if not n:
+            x, last = ops.squeeze(x, axis), [ops.squeeze(h, 1) for h in last]
+        return x, self._given_back(last)
+
+    def _over_time(self, x: Node, start: State, suffix: str, first: bool) -> tuple[Node, State]:
+        """Return h of all steps (length, n, hidden_size) and the last state of one direction."""
+        projected = self._projected(x, suffix)
+        if first and self.batch_first:
+            projected = ops.swapaxes(projected, 0, 1)
+
+        def step(state: State, part: Node) -> tuple[State, Node]:
+            state = self._step(state, part, suffix)
+            return state, state[0]
+
+        end, y = ops.scan(step, start, projected, reverse=suffix.endswith("_reverse"))
+        return y, end
+
+
+class RNN(_Layers, _Elman):
+    """h = tanh(W x + b + U h + c), or with relu (Elman, 1990).
+
+    num_layers     layers, each of which takes the states of the one below
+    batch_first    whether x and the result are (n, length, ...), not (length, n, ...)
+    dropout        share of the states between the layers that is dropped in training
+    bidirectional  whether a second loop runs backwards; states are then joined
+    """
+
+    @checked
+    def __init__(
+        self,
+        input_size: Count,
+        hidden_size: Count,
+        num_layers: Count = 1,
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self.nonlinearity = nonlinearity
+        self._set_up(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
+        )
+
+
+class LSTM(_Layers, _LongShortTerm):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997); arguments as of `RNN`.
+
+    Its state is (h, c).
+    """
+
+    @checked
+    def __init__(
+        self,
+        input_size: Count,
+        hidden_size: Count,
+        num_layers: Count = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self._set_up(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
+        )
+
+
+class GRU(_Layers, _Gated):
+    """Gated recurrent units (Cho et al., 2014); arguments as of `RNN`."""
+
+    @checked
+    def __init__(
+        self,
+        input_size: Count,
+        hidden_size: Count,
+        num_layers: Count = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self._set_up(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
+        )
+
+
+class _Cell(_Recurrence):
+    """One step of a recurrent layer."""
+
+    shown = "{input_size}, {hidden_size}"
+
+    def _set_up(self, input_size: int, hidden_size: int, bias: bool, dtype: DType) -> None:
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        self._add_weights(input_size, "", bias, dtype)
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        """Return the new state (n, hidden_size), of an LSTM (h, c).
+
+        x   (n, input_size), or without n
+        hx  the state before, like the new one; None: zeros
+        """
+        x = as_node(x)
+        if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
+            raise ShapeError(f"the input is (n, {self.input_size}), not {x.shape}")
+        state = self._states(hx, (*x.shape[:-1], self.hidden_size), x)
+        return self._given_back(self._step(state, self._projected(x, ""), ""))
+
+
+class RNNCell(_Cell, _Elman):
+    """One step of `RNN`."""
+
+    @checked
+    def __init__(
+        self,
+        input_size: Count,
+        hidden_size: Count,
+        bias: bool = True,
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self.nonlinearity = nonlinearity
+        self._set_up(input_size, hidden_size, bias, dtype)
+
+
+class LSTMCell(_Cell, _LongShortTerm):
+    """One step of `LSTM`."""
+
+    @checked
+    def __init__(
+        self,
+        input_size: Count,
+        hidden_size: Count,
+        bias: bool = True,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self._set_up(input_size, hidden_size, bias, dtype)
+
+
+class GRUCell(_Cell, _Gated):
+    """One step of `GRU`."""
+
+    @checked
+    def __init__(
+        self,
+        input_size: Count,
+        hidden_size: Count,
+        bias: bool = True,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
+        self._set_up(input_size, hidden_size, bias, dtype)
