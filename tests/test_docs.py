@@ -64,6 +64,15 @@ def test_the_lines_of_the_perceptrons_readme_learn_the_digits(tmp_path, monkeypa
     assert (tmp_path / "best.safetensors").exists()
 
 
+def test_the_program_of_the_tutorial_learns_and_finds_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = run_program_of("docs/tutorial.md")
+    assert float(re.findall(r"accuracy ([\d.]+)%", printed)[-1]) > 96
+    shown, predicted = re.search(r"shows a (\d); predicted (\d)", printed).groups()
+    assert shown == predicted
+    assert "log made NaN in 1 of 2 elements of float32[2] from -1 to 1" in printed
+
+
 def test_the_program_of_the_tour_is_compiled_as_the_tour_says():
     printed = run_program_of("docs/tour.md")
     for line in ("fuse_bias: 6 -> 5 nodes", "fuse_activation: 5 -> 4 nodes", "steps      1: "):
