@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from minigraph import forks
 from minigraph.arguments import FilePath, checked
@@ -17,7 +15,7 @@ from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import ProblemTable
 from minigraph.cache import Entry
 from minigraph.errors import GraphError, ShapeError
-from minigraph.function.function import CALLS, CallCounter, Function, in_order
+from minigraph.function.function import CallCounter, Counted, Function, in_order
 from minigraph.function.profile import Profile
 from minigraph.function.report import Report
 from minigraph.graph import Array, Node, SymbolicSize, as_array, here
@@ -53,15 +51,13 @@ class Kept:
     seconds: float = 0.0
 
 
-class AnySizeFunction:
+class AnySizeFunction(Counted):
     """What `comp_graph().compile` returns where inputs have sizes such as None: see `Function`.
 
     The first call of a size compiles a function for it.  Algorithms are measured for the first
     size.  Another size begins with those of the sizes nearest to it, and is measured, too, once its
     calls have taken as long as measuring the first one took.  The option `sizes.kept` says how many
-    functions are kept: those of the latest sizes.
-
-    calls  how many calls of all sizes were done
+    functions are kept: those of the latest sizes.  Calls of all sizes are counted together.
     """
 
     def __init__(
@@ -78,34 +74,15 @@ class AnySizeFunction:
         self._compile = compile
         self._counter = CallCounter(options["seed"])
         self._kept: dict[tuple[int, ...], Kept] = {}  # the latest size last
-        self._names: list[str] = []
-        self._places: list[tuple[int, int, str]] = []  # of sizes: input, axis, name
-        for i, x in enumerate(inputs):
-            for axis, n in enumerate(x.shape):
-                if isinstance(n, SymbolicSize):
-                    self._places.append((i, axis, str(n)))
+        self._places = [  # of the sizes that calls give: input, axis, name
+            (i, axis, str(n))
+            for i, x in enumerate(inputs)
+            for axis, n in enumerate(x.shape)
+            if isinstance(n, SymbolicSize)
+        ]
         self._names = [*dict.fromkeys(name for _, _, name in self._places)]
         self._choosing = forks.reentrant_lock()
         self._measuring = SHORT
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise GraphError("a compiled function cannot be copied or pickled; compile another one")
-
-    @property
-    def calls(self) -> int:
-        return int(self._counter.calls)
-
-    @calls.setter
-    def calls(self, value: int) -> None:
-        self._counter.calls[...] = CALLS.check("calls", value)
-
-    @property
-    def seed(self) -> Array:
-        return self._counter.seed
-
-    @seed.setter
-    def seed(self, value: Any) -> None:
-        self._counter.seed = np.array(value, np.uint64)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, as a `Function` does.
@@ -194,16 +171,17 @@ class AnySizeFunction:
     # ------------------------------------------------------------ what it tells
 
     @property
-    def _latest(self) -> Function:
+    def _functions(self) -> list[Function]:
+        """Those that are kept, that of the latest call last; GraphError before the first call."""
         if not self._kept:
             raise GraphError(
                 f"the function has no sizes yet, so there is nothing to tell; call it {here()}"
             )
-        return next(reversed(self._kept.values())).function
+        return [kept.function for kept in self._kept.values()]
 
     def report(self) -> Report:
         """Return what was compiled for the size of the latest call, and how; `print` it."""
-        return self._latest.report()
+        return self._functions[-1].report()
 
     def reports(self) -> list[Report]:
         """Return the reports of all sizes that are kept, that of the latest call last."""
@@ -211,19 +189,22 @@ class AnySizeFunction:
 
     def to_dot(self, path: str | Path) -> None:
         """Write the steps for the size of the latest call, as `Function.to_dot` does."""
-        self._latest.to_dot(path)
+        self._functions[-1].to_dot(path)
 
     def to_html(self, path: str | Path) -> None:
         """Write a page about the size of the latest call, as `Function.to_html` does."""
-        self._latest.to_html(path)
+        self._functions[-1].to_html(path)
 
     # ------------------------------------------------------------ its caches
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:
-        """Write what was measured and compiled for all sizes, as `Function.save_cache` does."""
-        for kept in self._kept.values():
-            kept.function.save_cache(path, type)
+        """Write what was measured and compiled for all sizes, as `Function.save_cache` does.
+
+        Raises GraphError before the first call, which gives a size.
+        """
+        for function in self._functions:
+            function.save_cache(path, type)
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the sizes that are kept."""

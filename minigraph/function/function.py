@@ -89,28 +89,15 @@ class Compiled:
 CALLS = at_least(0, most=2**64 - 1)
 
 
-class Function:
-    """What `comp_graph().compile` returns: call it with an array for each input.
-
-    Inputs are given in order or by name: NumPy arrays, or anything with `__array__` or DLPack.  The
-    results, which belong to the caller, are NumPy arrays, on a CUDA device CuPy arrays.
-    A call is done, with all updates, or not done, whatever interrupts it.  Calls from several
-    threads wait for each other where one changes a parameter that the other uses.
+class Counted:
+    """What is called, counts its calls, and can neither be copied nor pickled.
 
     calls  how many calls were done: the step that random ops count by.  Setting it makes the
            function go on from there, as after loading a checkpoint.
+    seed   of the random ops
     """
 
-    def __init__(self, compiled: Compiled) -> None:
-        self._counter = compiled.counter or CallCounter(compiled.options["seed"])
-        self._running = self._counter.running
-        self._compiled = compiled
-        self._inputs = compiled.inputs
-        self._options = dict(compiled.options)
-        self._backend = compiled.backend
-        self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
-        self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
-        self._bind(compiled.lowered())
+    _counter: CallCounter
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise GraphError("a compiled function cannot be copied or pickled; compile another one")
@@ -130,6 +117,27 @@ class Function:
     @seed.setter
     def seed(self, value: Any) -> None:
         self._counter.seed = np.array(value, np.uint64)
+
+
+class Function(Counted):
+    """What `comp_graph().compile` returns: call it with an array for each input.
+
+    Inputs are given in order or by name: NumPy arrays, or anything with `__array__` or DLPack.  The
+    results, which belong to the caller, are NumPy arrays, on a CUDA device CuPy arrays.
+    A call is done, with all updates, or not done, whatever interrupts it.  Calls from several
+    threads wait for each other where one changes a parameter that the other uses.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._counter = compiled.counter or CallCounter(compiled.options["seed"])
+        self._running = self._counter.running
+        self._compiled = compiled
+        self._inputs = compiled.inputs
+        self._options = dict(compiled.options)
+        self._backend = compiled.backend
+        self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
+        self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
+        self._bind(compiled.lowered())
 
     def _bind(self, program: Program) -> None:
         """Give a program its memory."""

@@ -286,8 +286,9 @@ def test_without_a_call_there_is_nothing_to_report():
     x = mg.input("x", (None, 3))
     step = mg.comp_graph().compile([x], x * 2)
     assert step.reports() == []
-    with pytest.raises(mg.GraphError, match="call it"):
-        step.report()
+    for tell in (step.report, lambda: step.save_cache("none"), lambda: step.to_dot("none")):
+        with pytest.raises(mg.GraphError, match="call it"):
+            tell()
 
 
 def test_a_function_of_fixed_size_has_one_report():
