@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -130,9 +130,9 @@ class Parameter(Node):
 
 
 def _input_sizes(shape: Any) -> Shape:
-    if shape is None or isinstance(shape, str) or not isinstance(shape, Sequence):
-        shape = (shape,)
-    return as_sizes([_input_size(axis, n) for axis, n in enumerate(shape)])
+    if isinstance(shape, tuple | list):
+        return as_sizes([_input_size(axis, n) for axis, n in enumerate(shape)])
+    return as_sizes((_input_size(0, shape),) if isinstance(shape, str) else shape)
 
 
 def _input_size(axis: int, n: Any) -> Any:
@@ -148,7 +148,7 @@ def _input_size(axis: int, n: Any) -> Any:
 InputSizes = Annotated[
     Any,
     Kind(
-        "an integer >= 0, None or a name for a size that calls give, or a sequence of them",
+        "an integer >= 0 or a sequence of them, in which None or a name is a size that calls give",
         _input_sizes,
         ShapeError,
     ),
