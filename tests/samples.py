@@ -33,6 +33,7 @@ from minigraph.ops import (
     conv,
     elementwise,
     indexing,
+    interpolation,
     loss,
     normalization,
     ordering,
@@ -338,6 +339,17 @@ def other_samples():
     row, rows = np.arange(9.0) - 4, np.sort(real(2, 5))
     yield "searchsorted", ordering.Searchsorted(False), [row, distinct(7)]
     yield "searchsorted-rows", ordering.Searchsorted(True), [rows, real(2, 3, seed=1)]
+    low, high = np.array([0, 0, 1, 2, 2], np.int32), np.array([1, 0, 2, 2, 0], np.int32)
+    share = np.array([0.25, 0, 0.5, 1, 0.75])
+    for axis, size, result in (
+        (0, (3,), (5,)),
+        (1, (2, 3), (2, 5)),
+        (1, (2, 3, 4), (2, 5, 4)),
+    ):
+        of = f"{axis}-{len(size)}"
+        yield f"blend-{of}", interpolation.Blend(axis), [real(*size), low, high, share]
+        back = interpolation.BlendBackward(axis, 3)
+        yield f"blend_backward-{of}", back, [real(*result), low, high, share]
     yield "take-scalar", indexing.Take(0), [real(3, 2), np.array(-1)]
     yield "one_hot", indexing.OneHot(4, np.dtype(np.float32)), [integer(2, 3)]
     yield "one_hot-bool", indexing.OneHot(4, BOOL), [integer(2, 3).astype(np.uint8)]

@@ -200,6 +200,13 @@ FUNCTIONS = {
     "huber_loss": {"x": X, "target": X, "reduction": "mean", "delta": 1.0},
     "index_add": {"x": X, "axis": 1, "index": LABELS, "source": X[:, :2], "alpha": 2},
     "index_put": {"x": X, "indices": (LABELS,), "values": V, "accumulate": True},
+    "interpolate": {
+        "x": IMAGES,
+        "scale_factor": (2.0, 1.5),
+        "mode": "bilinear",
+        "align_corners": True,
+        "recompute_scale_factor": False,
+    },
     "kl_div": {"x": X, "target": X, "reduction": "mean", "log_target": False},
     "l1_loss": {"x": X, "target": X, "reduction": "mean"},
     "layer_norm": {"x": X, "normalized_shape": 3, "weight": V, "bias": V, "eps": 1e-5},
@@ -367,6 +374,10 @@ LAYERS = {
     nn.InstanceNorm2d: ({"num_features": 4, "eps": 1e-5, "affine": True}, IMAGES),
     nn.PixelShuffle: ({"upscale_factor": 2}, IMAGES),
     nn.UpsamplingNearest2d: ({"scale_factor": 2}, IMAGES),
+    nn.Upsample: (
+        {"size": (5, 6), "mode": "bilinear", "align_corners": True, "recompute_scale_factor": True},
+        IMAGES,
+    ),
     nn.RMSNorm: (
         {"normalized_shape": 3, "eps": None, "elementwise_affine": True, "dtype": "float32"},
         X,

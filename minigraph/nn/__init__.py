@@ -60,7 +60,7 @@ from minigraph.nn.stateless import (
     Identity,
     MaxPool2d,
     PixelShuffle,
-    UpsamplingNearest2d,
 )
+from minigraph.nn.upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 
 Buffer = ModuleState  # as torch calls it

@@ -180,23 +180,3 @@ class PixelShuffle(Module):
         c = channels // (r * r)
         parts = ops.permute_dims(ops.reshape(x, (n, c, r, r, h, w)), (0, 1, 4, 2, 5, 3))
         return ops.reshape(parts, (n, c, h * r, w * r))
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class UpsamplingNearest2d(Module):
-    """Images (n, c, h, w) with each pixel `scale_factor` times, an integer or a pair (h, w)."""
-
-    scale_factor: Annotated[Any, sides(1)]
-
-    shown = "scale_factor={scale_factor}"
-
-    def forward(self, x: Any) -> Node:
-        x, factor = as_node(x), self.scale_factor
-        if x.ndim != 4:
-            raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
-        n, c, h, w = x.shape
-        rows, columns = factor if isinstance(factor, tuple) else (factor, factor)
-        pixels = ops.reshape(x, (n, c, h, 1, w, 1))
-        repeated = ops.broadcast_to(pixels, (n, c, h, rows, w, columns))
-        return ops.reshape(repeated, (n, c, h * rows, w * columns))

@@ -54,6 +54,7 @@ from minigraph.ops.creation import (
 )
 from minigraph.ops.elementwise import astype
 from minigraph.ops.indexing import one_hot, take
+from minigraph.ops.interpolation import interpolate
 from minigraph.ops.loss import (
     binary_cross_entropy_with_logits,
     cross_entropy,

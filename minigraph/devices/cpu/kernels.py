@@ -9,6 +9,7 @@ from typing import Any
 from minigraph.devices.cpu import (
     along,
     argmax,
+    blend,
     cross_entropy,
     local_response_norm,
     one_hot,
@@ -38,6 +39,7 @@ from minigraph.ops.indexing import OneHot, Take
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     **along.KERNELS,
     **argmax.KERNELS,
+    **blend.KERNELS,
     **cross_entropy.KERNELS,
     **local_response_norm.KERNELS,
     **one_hot.KERNELS,

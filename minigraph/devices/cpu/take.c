@@ -31,6 +31,10 @@ int NAME(const int64_t *a, char **slots) {
     for (int64_t w = 0; w < outer * blocks; w++) {
       const int64_t o = w / blocks, first = w % blocks * block;
       const int64_t wide = columns - first < block ? columns - first : block;
+      if (columns == 1) {
+        for (int64_t i = 0; i < count; i++) y[o * n + NAME_at(index, i, n)] += x[o * count + i];
+        continue;
+      }
       for (int64_t i = 0; i < count; i++) {
         const T *p = x + (o * count + i) * columns + first;
         T *q = y + (o * n + NAME_at(index, i, n)) * columns + first;
@@ -40,6 +44,12 @@ int NAME(const int64_t *a, char **slots) {
     }
   }
 #else
+  if (columns == 1 && outer >= threads) {
+    #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int64_t o = 0; o < outer; o++)
+      for (int64_t i = 0; i < count; i++) y[o * count + i] = x[o * n + NAME_at(index, i, n)];
+    return 0;
+  }
   #pragma omp parallel for collapse(2) num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t o = 0; o < outer; o++)
     for (int64_t i = 0; i < count; i++) {

@@ -1,0 +1,39 @@
+"""Linear interpolation along an axis, and its gradient, in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from minigraph.devices.cpu.kernel import NativeKernel, call
+from minigraph.devices.cpu.take import columns_for
+from minigraph.graph import Node, Op, Shape, around
+from minigraph.jit.expression import c_type
+from minigraph.jit.macros import with_macros
+from minigraph.ops.interpolation import Blend, BlendBackward
+
+TEXT = Path(__file__).with_name("blend.c").read_text()
+
+
+def blend(op: Blend, node: Node, threads: int) -> NativeKernel:
+    return _made(node, node.inputs[0].shape, op.axis, threads, 0)
+
+
+def blend_backward(op: BlendBackward, node: Node, threads: int) -> NativeKernel:
+    return _made(node, node.shape, op.axis, threads, 1)
+
+
+def _made(node: Node, x: Shape, axis: int, threads: int, backward: int) -> NativeKernel:
+    """Return the kernel for an input, or a gradient for it, of shape `x`."""
+    text = with_macros(TEXT, T=c_type(node.dtype), BACKWARD=backward)
+    outer, n, columns = around(x, axis)
+    block = columns_for(threads, outer, columns, node.dtype)
+    values = threads, outer, n, columns, node.inputs[3].size, block
+    return NativeKernel(node, [call(text, *values)], refuses=True)
+
+
+KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
+    Blend: blend,
+    BlendBackward: blend_backward,
+}

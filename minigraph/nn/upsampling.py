@@ -1,0 +1,61 @@
+"""Images and sequences of another size, as in `torch.nn`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minigraph import ops
+from minigraph.arguments import checked
+from minigraph.graph import Node
+from minigraph.nn.module import Module
+from minigraph.ops.interpolation import FACTORS, SIZES, Mode
+
+
+class Upsample(Module):
+    """`ops.interpolate` of x (n, c, ...): to `size`, or by `scale_factor`."""
+
+    @checked
+    def __init__(
+        self,
+        size: SIZES | None = None,
+        scale_factor: FACTORS | None = None,
+        mode: Mode = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.size, self.scale_factor = _shown(size), _shown(scale_factor)
+        self.mode, self.align_corners = mode, align_corners
+        self.recompute_scale_factor = recompute_scale_factor
+
+    def forward(self, x: Any) -> Node:
+        return ops.interpolate(
+            x,
+            self.size,
+            self.scale_factor,
+            self.mode,
+            self.align_corners,
+            self.recompute_scale_factor,
+        )
+
+    def extra_repr(self) -> str:
+        name = "size" if self.scale_factor is None else "scale_factor"
+        return f"{name}={getattr(self, name)!r}, mode={self.mode!r}"
+
+
+class UpsamplingNearest2d(Upsample):
+    """Images (n, c, h, w) of another size, each pixel that of x which covers it."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor)
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Images (n, c, h, w) of another size by bilinear interpolation, with aligned corners."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
+
+
+def _shown(numbers: tuple[Any, ...] | None) -> Any:
+    return numbers[0] if numbers is not None and len(numbers) == 1 else numbers

@@ -1,0 +1,193 @@
+"""Images and sequences (n, c, ...) of another size, as `torch.nn.functional.interpolate`."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minigraph.arguments import NUMBER, Kind, integers
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, DType, Node, Op, Operand, Spec, around, as_node, builder
+from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.indexing import Take, check_range
+from minigraph.ops.padding import MANY
+
+
+class Blend(Op):
+    """Along `axis`, x at `low` times 1 - share plus x at `high` times share.
+
+    low, high  int32 vectors of places, from 0 on
+    share      as long, in x's dtype, but at least float32
+    """
+
+    axis: int
+
+    def infer(self, x: Spec, low: Spec, high: Spec, share: Spec) -> Spec:
+        if not low.shape == high.shape == share.shape or len(share.shape) != 1:
+            raise ShapeError("places and shares are vectors of one length")
+        places = {low.dtype, high.dtype} == {np.dtype(np.int32)}
+        if kind(x.dtype) != "f" or not places or share.dtype != _wide(x.dtype):
+            raise DTypeError("floats are blended, at places in int32 by shares in the same floats")
+        a = self.axis
+        return Spec((*x.shape[:a], *share.shape, *x.shape[a + 1 :]), x.dtype)
+
+    def forward(self, x: Array, low: Array, high: Array, share: Array) -> Array:
+        for places in (low, high):
+            check_range(places, 0, x.shape[self.axis], "place")
+        wide, part = widened(x), _along(share, x.ndim - self.axis)
+        below, above = np.take(wide, low, self.axis), np.take(wide, high, self.axis)
+        return (below * (1 - part) + above * part).astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node, *where: Node) -> tuple[Node | None, ...]:
+        return BlendBackward(self.axis, x.shape[self.axis])(dy, *where), None, None, None
+
+
+class BlendBackward(Op):
+    """The gradient of a blend for its input, which has `size` elements along `axis`."""
+
+    axis: int
+    size: int
+
+    def infer(self, dy: Spec, low: Spec, high: Spec, share: Spec) -> Spec:
+        a = self.axis
+        return Spec((*dy.shape[:a], self.size, *dy.shape[a + 1 :]), dy.dtype)
+
+    def forward(self, dy: Array, low: Array, high: Array, share: Array) -> Array:
+        wide, part = widened(dy), _along(share, dy.ndim - self.axis)
+        outer, count, columns = around(dy.shape, self.axis)
+        parts = np.stack([wide * (1 - part), wide * part], self.axis + 1)
+        parts = parts.reshape(outer, 2 * count, columns).swapaxes(0, 1)
+        dx = np.zeros((self.size, outer, columns), wide.dtype)
+        np.add.at(dx, np.stack([low, high], 1).reshape(-1), parts)
+        shape = (*dy.shape[: self.axis], self.size, *dy.shape[self.axis + 1 :])
+        return dx.swapaxes(0, 1).reshape(shape).astype(dy.dtype)
+
+    def grad(self, ddx: Node, dx: Node, dy: Node, *where: Node) -> tuple[Node | None, ...]:
+        return Blend(self.axis)(ddx, *where), None, None, None
+
+
+def _wide(dtype: DType) -> DType:
+    return np.promote_types(dtype, np.float32)
+
+
+def _along(share: Array, axes: int) -> Array:
+    return share.reshape(-1, *(1,) * (axes - 1))
+
+
+def _factors(value: Any) -> tuple[float, ...]:
+    several = isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
+    factors = tuple(map(NUMBER.parse, value if several else [value]))
+    if not all(0 < factor < MANY for factor in factors):
+        raise ValueError
+    return factors
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    sizes = integers(value)
+    if not all(0 < size <= MANY for size in sizes):
+        raise ValueError
+    return sizes
+
+
+SIZES = Annotated[
+    Any, Kind(f"integers from 1 to {MANY}, one for all axes or each", _sizes, ShapeError)
+]
+FACTORS = Annotated[Any, Kind("numbers > 0, one for all axes or for each", _factors, ShapeError)]
+Mode = Literal["nearest", "linear", "bilinear", "trilinear"]
+LINEAR = ("linear", "bilinear", "trilinear")  # for one axis, two and three
+
+
+@builder
+def interpolate(
+    x: Operand,
+    size: SIZES | None = None,
+    scale_factor: FACTORS | None = None,
+    mode: Mode = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+) -> Node:
+    """Return x (n, c, ...) with its last axes of another size, as torch's function of this name.
+
+    size, scale_factor      one of them: how many elements, or how many times as many, rounded down
+    mode                    "nearest": of the element that covers the place; "linear" for sequences,
+                            "bilinear" for images, "trilinear" for volumes: of the nearest ones on
+                            both sides, by distance
+    align_corners           whether the outermost elements' centres stay where they are, not their
+                            edges; None is False.  Not for "nearest"
+    recompute_scale_factor  whether distances follow from the sizes, not from scale_factor
+    """
+    x = as_node(x)
+    _check(x, mode, align_corners)
+    old = [operator.index(n) for n in x.shape[2:]]
+    new, steps = _targets(old, size, scale_factor, bool(recompute_scale_factor))
+    # The innermost axis is the slowest to change, so it changes while there are fewer rows.
+    axes = range(2, x.ndim) if math.prod(new) < math.prod(old) else range(x.ndim - 1, 1, -1)
+    for axis in axes:
+        n, m, step = old[axis - 2], new[axis - 2], steps[axis - 2]
+        if n == m and step == 1:
+            continue
+        if mode == "nearest":
+            x = _nearest(x, axis, m, step)
+        else:
+            x = _linear(x, axis, m, step, bool(align_corners))
+    return x
+
+
+def _targets(
+    old: list[int], size: Any, scale_factor: Any, by_sizes: bool
+) -> tuple[list[int], list[float]]:
+    """Return the new size of each axis, and how far apart in x neighbours of the result are."""
+    if (size is None) == (scale_factor is None):
+        raise ShapeError("give either size or scale_factor")
+    given = size if scale_factor is None else scale_factor
+    if len(given) not in (1, len(old)):
+        raise ShapeError(f"{given} is neither one number nor {len(old)}, as x has such axes")
+    factors = given * len(old) if len(given) == 1 else given
+    new = list(factors)
+    if scale_factor is not None:
+        new = [math.floor(n * factor) for n, factor in zip(old, factors, strict=True)]
+    if not all(0 < n <= MANY for n in (*old, *new)):
+        raise ShapeError(f"axes of {old} would have {new} elements; they take 1 to {MANY}")
+    if size is not None or by_sizes:
+        return new, [n / m for n, m in zip(old, new, strict=True)]
+    return new, [1 / factor for factor in factors]
+
+
+def _check(x: Node, mode: str, align_corners: bool | None) -> None:
+    """Raise an error if x has not the axes of the mode, or not its type."""
+    if not 3 <= x.ndim <= 5:
+        raise ShapeError(f"the input is (n, c, ...) with one to three axes more, not {x.shape}")
+    if mode == "nearest":
+        if align_corners is not None:
+            raise GraphError("mode 'nearest' takes no align_corners")
+        return
+    if mode != LINEAR[x.ndim - 3]:
+        raise ShapeError(f"of {x.ndim} axes, mode {LINEAR[x.ndim - 3]!r} is linear, not {mode!r}")
+    if kind(x.dtype) != "f":
+        raise DTypeError(f"a mean of {x.dtype.name}; convert to a float dtype first")
+
+
+def _nearest(x: Node, axis: int, size: int, step: float) -> Node:
+    """Return x with the element before each of `size` places along an axis, `step` apart.
+
+    Places are computed in the precision of torch, which decides between neighbours.
+    """
+    real = _wide(x.dtype) if kind(x.dtype) == "f" else np.dtype(np.float32)
+    places = np.floor(np.arange(size).astype(real) * real.type(step)).astype(np.int64)
+    return Take(axis)(x, as_node(np.minimum(places, x.shape[axis] - 1)))
+
+
+def _linear(x: Node, axis: int, size: int, step: float, align_corners: bool) -> Node:
+    """Return x with its neighbours' means at `size` places along an axis."""
+    last = x.shape[axis] - 1
+    if align_corners:
+        places = np.arange(size) * (last / max(size - 1, 1))
+    else:
+        places = np.maximum((np.arange(size) + 0.5) * step - 0.5, 0)
+    low = np.minimum(np.floor(places), last)
+    share = np.minimum(places - low, 1).astype(_wide(x.dtype))
+    bounds = [v.astype(np.int32) for v in (low, np.minimum(low + 1, last))]
+    return Blend(axis)(x, *map(as_node, (*bounds, share)))
