@@ -121,8 +121,23 @@ def test_avg_pool2d(kwargs, size, count_include_pad):
 
 
 @pytest.mark.parametrize("size", [(6, 6), (3, 2), 1, (4, 5), 7, (13, 1), (12, 12)], ids=str)
-def test_adaptive_avg_pool2d(size):
-    assert_same_call("adaptive_avg_pool2d", real(2, 3, 6, 6), output_size=size)
+@pytest.mark.parametrize("name", ["adaptive_avg_pool2d", "adaptive_max_pool2d"])
+def test_adaptive_pooling(name, size):
+    assert_same_call(name, real(2, 3, 6, 6), output_size=size)
+
+
+def test_adaptive_max_pool2d_takes_the_first_of_equals_and_passes_nan():
+    x = np.random.default_rng(0).integers(0, 3, (2, 3, 7, 5)).astype(float)
+    x[0, 0, 2, 2] = np.nan
+    assert_same_call("adaptive_max_pool2d", x, output_size=(3, 4))
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_adaptive_max_pool2d_runs_in_native_kernels(level):
+    x = mg.input("x", (2, 3, 7, 5))
+    y = ops.adaptive_max_pool2d(x, (3, 4))
+    cg = mg.comp_graph(options={"graph_opt_level": level})
+    assert not cg.compile([x], [y, *mg.grad(y.sum(), [x])]).report().numpy
 
 
 # ---------------------------------------------------------------- normalisation

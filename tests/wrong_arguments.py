@@ -112,6 +112,13 @@ ODD = {
 
 # What the functions take that elementwise ops and reductions do not have in common.
 FUNCTIONS = {
+    "adaptive_max_pool2d": {"x": IMAGES, "output_size": (2, 3)},
+    "binary_cross_entropy": {
+        "x": X,
+        "target": X,
+        "weight": np.ones(3, "float32"),
+        "reduction": "mean",
+    },
     "adaptive_avg_pool2d": {"x": IMAGES, "output_size": (2, 3)},
     "all": {"x": X, "axis": 1, "keepdims": True},
     "any": {"x": X, "axis": 1, "keepdims": True},
@@ -287,6 +294,17 @@ FUNCTIONS = {
 }
 
 LAYERS = {
+    nn.AdaptiveMaxPool2d: ({"output_size": 3, "return_indices": False}, IMAGES),
+    nn.MaxPool1d: (
+        {"kernel_size": 2, "stride": 1, "padding": 1, "ceil_mode": True},
+        mg.input("signal", (2, 3, 8)),
+    ),
+    nn.AvgPool1d: (
+        {"kernel_size": 2, "stride": 1, "padding": 1, "count_include_pad": True},
+        mg.input("signal", (2, 3, 8)),
+    ),
+    nn.AdaptiveAvgPool1d: ({"output_size": 3}, mg.input("signal", (2, 3, 8))),
+    nn.Unflatten: ({"dim": 1, "unflattened_size": (2, -1)}, IMAGES),
     nn.AdaptiveAvgPool2d: ({"output_size": 2}, IMAGES),
     nn.AvgPool2d: (
         {

@@ -22,6 +22,7 @@ from minigraph.nn.conv import Conv1d, Conv2d, ConvTranspose2d, Linear
 from minigraph.nn.embedding import Embedding
 from minigraph.nn.init import manual_seed
 from minigraph.nn.loss import (
+    BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
     HuberLoss,
@@ -50,17 +51,18 @@ from minigraph.nn.padding import (
     ReplicationPad2d,
     ZeroPad2d,
 )
-from minigraph.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from minigraph.nn.stateless import (
+from minigraph.nn.pooling import (
+    AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
     AvgPool2d,
-    Dropout,
-    Dropout2d,
-    Flatten,
-    Identity,
+    MaxPool1d,
     MaxPool2d,
-    PixelShuffle,
 )
+from minigraph.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from minigraph.nn.stateless import Dropout, Dropout2d, Flatten, Identity, PixelShuffle, Unflatten
 from minigraph.nn.upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 
 Buffer = ModuleState  # as torch calls it

@@ -128,6 +128,22 @@ class KLDivLoss(Module):
 
 @checked
 @dataclass(eq=False, repr=False)
+class BCELoss(Module):
+    """`ops.binary_cross_entropy` of probabilities and a target of one shape."""
+
+    weight: Any = None
+    _: KW_ONLY
+    reduction: Reducing = "mean"
+
+    def __post_init__(self) -> None:
+        self.weight = _state(self.weight)
+
+    def forward(self, x: Any, target: Any) -> Node:
+        return ops.binary_cross_entropy(x, target, self.weight, reduction=self.reduction)
+
+
+@checked
+@dataclass(eq=False, repr=False)
 class BCEWithLogitsLoss(Module):
     """`ops.binary_cross_entropy_with_logits` of logits and a target of one shape."""
 

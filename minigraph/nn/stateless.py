@@ -1,4 +1,4 @@
-"""Layers without parameters: dropout, pooling of images (n, c, h, w), shapes.
+"""Layers without parameters that drop or rearrange elements.
 
 As in `torch.nn`.  `inplace` is there for its arguments and changes nothing: where results lie in
 memory is the compiler's work.
@@ -6,17 +6,18 @@ memory is the compiler's work.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Axis, Count, Kind, at_least, checked, optional
+from minigraph.arguments import Axis, Count, checked
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, as_node, constant
 from minigraph.nn.module import Module
-from minigraph.ops.window import sides
+from minigraph.ops.shape import PARTIAL, normalize_axis
 
 
 @checked
@@ -55,92 +56,6 @@ class Dropout2d(Dropout):
 
 @checked
 @dataclass(eq=False, repr=False)
-class MaxPool2d(Module):
-    """The largest element of each window; stride None is the kernel size.
-
-    dilation, return_indices  are there for torch's order of arguments; only 1 and False work
-    """
-
-    kernel_size: Annotated[Any, sides(1)]
-    stride: Annotated[Any, sides(1)] | None = None
-    padding: Annotated[Any, sides(0)] = 0
-    dilation: Annotated[Any, sides(1)] = 1
-    return_indices: bool = False
-    ceil_mode: bool = False
-
-    shown = (
-        "kernel_size={kernel_size}, stride={stride}, padding={padding}, dilation={dilation}, "
-        "ceil_mode={ceil_mode}"
-    )
-
-    def __post_init__(self) -> None:
-        if self.dilation not in (1, (1, 1)) or self.return_indices:
-            raise GraphError(
-                "MaxPool2d: dilation other than 1 and return_indices are not supported"
-            )
-        if self.stride is None:
-            self.stride = self.kernel_size
-
-    def forward(self, x: Any) -> Node:
-        return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class AvgPool2d(Module):
-    """The mean of each window; stride None is the kernel size."""
-
-    kernel_size: Annotated[Any, sides(1)]
-    stride: Annotated[Any, sides(1)] | None = None
-    padding: Annotated[Any, sides(0)] = 0
-    ceil_mode: bool = False
-    count_include_pad: bool = True
-
-    shown = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
-
-    def __post_init__(self) -> None:
-        if self.stride is None:
-            self.stride = self.kernel_size
-
-    def forward(self, x: Any) -> Node:
-        return ops.avg_pool2d(
-            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
-
-
-def _output(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        height, width = map(OUTPUT_SIDE.parse, value)
-        return height, width
-    return OUTPUT_SIDE.parse(value)
-
-
-OUTPUT_SIDE = optional(at_least(1, ShapeError))
-OUTPUT = Kind("an integer >= 1 or None, or a pair of them", _output, ShapeError)
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class AdaptiveAvgPool2d(Module):
-    """An image of `output_size`, each pixel the mean of its part of the input.
-
-    output_size  an int or a pair; None keeps the input's size
-    """
-
-    output_size: Annotated[Any, OUTPUT]
-
-    shown = "output_size={output_size}"
-
-    def forward(self, x: Any) -> Node:
-        x, size = as_node(x), self.output_size
-        sizes = size if isinstance(size, tuple | list) else (size, size)
-        if x.ndim == 4 and len(sizes) == 2:  # else the op says what is wrong
-            sizes = [n if m is None else m for m, n in zip(sizes, x.shape[2:], strict=True)]
-        return ops.adaptive_avg_pool2d(x, sizes)
-
-
-@checked
-@dataclass(eq=False, repr=False)
 class Flatten(Module):
     """The axes from start_dim to end_dim as one, as in `torch.nn`."""
 
@@ -151,6 +66,27 @@ class Flatten(Module):
 
     def forward(self, x: Any) -> Node:
         return ops.flatten(x, self.start_dim, self.end_dim)
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class Unflatten(Module):
+    """The axis `dim` as several axes of sizes `unflattened_size`, of which one may be -1."""
+
+    dim: Axis
+    unflattened_size: Annotated[Any, PARTIAL]
+
+    shown = "dim={dim}, unflattened_size={unflattened_size}"
+
+    def forward(self, x: Any) -> Node:
+        x = as_node(x)
+        axis = normalize_axis(self.dim, x.ndim)
+        sizes = self.unflattened_size
+        known = math.prod(n for n in sizes if n != -1)
+        if sizes.count(-1) > 1 or not known or x.shape[axis] % known:
+            raise ShapeError(f"axis {axis} of shape {x.shape} does not become {sizes}")
+        sizes = [x.shape[axis] // known if n == -1 else n for n in sizes]
+        return ops.reshape(x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
 
 
 class Identity(Module):

@@ -56,6 +56,7 @@ from minigraph.ops.elementwise import astype
 from minigraph.ops.indexing import one_hot, take
 from minigraph.ops.interpolation import interpolate
 from minigraph.ops.loss import (
+    binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
     huber_loss,
@@ -78,7 +79,12 @@ from minigraph.ops.normalization import (
 )
 from minigraph.ops.ordering import argsort, searchsorted, sort, topk
 from minigraph.ops.padding import pad
-from minigraph.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from minigraph.ops.pooling import (
+    adaptive_avg_pool2d,
+    adaptive_max_pool2d,
+    avg_pool2d,
+    max_pool2d,
+)
 from minigraph.ops.random import dropout, random_normal, random_uniform
 from minigraph.ops.reduction import argmax, logsumexp, mean, var
 from minigraph.ops.scan import scan

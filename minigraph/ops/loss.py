@@ -17,7 +17,7 @@ from minigraph.arguments import NUMBER, Kind
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, as_node, builder
 from minigraph.ops.activation import softplus
-from minigraph.ops.arithmetic import Abs
+from minigraph.ops.arithmetic import Abs, clip
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand, kind, promote, widened
@@ -287,6 +287,34 @@ def kl_div(
             raise ShapeError("a scalar has no first axis")
         return (losses.sum() / x.shape[0]).astype(dtype)
     return _reduced(losses, reduction, dtype)
+
+
+@builder
+def binary_cross_entropy(
+    x: Operand,
+    target: Operand,
+    weight: Operand | None = None,
+    *,
+    reduction: Reducing = "mean",
+) -> Node:
+    """Return the mean of -(target * log(x) + (1 - target) * log(1 - x)) of probabilities x.
+
+    As in torch, no logarithm is below -100.  At 0 and 1 its gradient is 0; before that, use
+    `binary_cross_entropy_with_logits`.  ShapeError if the shapes of x and target differ.
+
+    weight  factors of the losses, which broadcast
+    """
+    (x, target), dtype = _alike(x, target)
+    losses = -(target * _bounded_log(x) + (1 - target) * _bounded_log(1 - x))
+    if weight is not None:
+        losses = losses * _broadcasting("weight", weight, x)
+    return _reduced(losses, reduction, dtype)
+
+
+def _bounded_log(p: Node) -> Node:
+    """Return the logarithm, at least -100, without a derivative of infinity where p is 0."""
+    zero = p <= 0
+    return where(zero, -100.0, clip(Log()(where(zero, 1.0, p)), -100.0))
 
 
 @builder

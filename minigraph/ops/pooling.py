@@ -22,7 +22,9 @@ from minigraph.graph import (
     constant,
 )
 from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.indexing import Take
 from minigraph.ops.matmul import Matmul
+from minigraph.ops.padding import MANY
 from minigraph.ops.window import Border, Pair, Pairs, Window, scatter, steps, windows
 
 
@@ -236,20 +238,67 @@ def adaptive_avg_pool2d(x: Operand, output_size: Window) -> Node:
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
     """
-    x = _floats(x)
+    x = _pixels(_floats(x))
+    rows, columns = output_size
+    if output_size == x.shape[2:]:
+        return x
+    pooling = _even(x, output_size)
+    if pooling:
+        return AvgPool2d(pooling, (0, 0), False)(x)
+    down = constant(_means(x.shape[2], rows), x.dtype)
+    across = constant(_means(x.shape[3], columns).T, x.dtype)
+    return Matmul()(Matmul()(down, x), across)
+
+
+@builder
+def adaptive_max_pool2d(x: Operand, output_size: Window) -> Node:
+    """Return an image of `output_size`, each pixel the largest of the part of x that it covers.
+
+    Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
+    """
+    x = _pixels(as_node(x))
+    if output_size == x.shape[2:]:
+        return x
+    pooling = _even(x, output_size)
+    if not pooling:  # the parts one after the other; the shorter ones end with their last row again
+        window = []
+        for axis, out in ((2, output_size[0]), (3, output_size[1])):
+            places = _parts(x.shape[axis], out)
+            window.append(places.shape[1])
+            x = Take(axis)(x, constant(places.reshape(-1)))
+        size = (window[0], window[1])
+        pooling = Pooling(size, size, NO_BORDER)
+    return MaxPool2d(pooling).results(x)[0]
+
+
+NO_BORDER: Pairs = ((0, 0), (0, 0))
+
+
+def _pixels(x: Node) -> Node:
+    """Return images that have pixels; ShapeError for others."""
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
     if not all(x.shape[2:]):
         raise ShapeError(f"an image of shape {x.shape} has no pixels")
-    rows, columns = output_size
-    if output_size == x.shape[2:]:
-        return x
-    if not (x.shape[2] % rows or x.shape[3] % columns):
-        window = (x.shape[2] // rows, x.shape[3] // columns)
-        return AvgPool2d(Pooling(window, window, ((0, 0), (0, 0))), (0, 0), False)(x)
-    down = constant(_means(x.shape[2], rows), x.dtype)
-    across = constant(_means(x.shape[3], columns).T, x.dtype)
-    return Matmul()(Matmul()(down, x), across)
+    return x
+
+
+def _even(x: Node, output_size: Pair) -> Pooling | None:
+    """Return the pooling by equal parts, None if there are none."""
+    (h, w), (rows, columns) = x.shape[2:], output_size
+    if h % rows or w % columns:
+        return None
+    window = (h // rows, w // columns)
+    return Pooling(window, window, NO_BORDER)
+
+
+def _parts(size: int, out: int) -> Array:
+    """Return which of `size` rows each part covers, [out, most]: the last of fewer is repeated."""
+    if out > MANY:
+        raise ShapeError(f"output_size is {out}; it takes up to {MANY}")
+    i = np.arange(out)[:, None]
+    begin, end = i * size // out, -((i + 1) * -size // out)
+    return np.minimum(begin + np.arange((end - begin).max()), end - 1)
 
 
 def _means(size: int, out: int) -> Array:

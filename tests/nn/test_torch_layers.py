@@ -130,6 +130,9 @@ LOSSES = [
     ("KLDivLoss", {"reduction": "batchmean"}, (LOG, share(4, 5))),
     ("KLDivLoss", {"reduction": "sum", "log_target": True}, (LOG, np.log(share(4, 5)))),
     ("KLDivLoss", {"reduction": "none"}, (LOG, share(4, 5))),
+    ("BCELoss", {}, (share(4, 5), share(4, 5))),
+    ("BCELoss", {"reduction": "none", "weight": CLASSES}, (share(4, 5), (Y > 0) * 1.0)),
+    ("BCELoss", {"reduction": "sum"}, (share(4, 5), share(4, 5))),
     ("BCEWithLogitsLoss", {}, (X, share(4, 5))),
     ("BCEWithLogitsLoss", {}, (X * 100, share(4, 5))),
     ("BCEWithLogitsLoss", {"reduction": "none", "weight": CLASSES}, (X, share(4, 5))),
@@ -159,6 +162,19 @@ def test_a_class_of_probability_0_adds_nothing_to_a_divergence():
         torch.tensor(LOG), torch.tensor(target), reduction="batchmean"
     )
     np.testing.assert_allclose(Graph((), (got,))()[0], want.item(), rtol=1e-12)
+
+
+def test_a_probability_of_0_or_1_has_a_finite_loss_as_in_torch():
+    x, target = np.array([0, 0, 1, 1, 1e-30]), np.array([0.0, 1, 0, 1, 1])
+    node = mg.input("x", x.shape, "float64")
+    losses = ops.binary_cross_entropy(node, target, reduction="none")
+    got, gradient = Graph((node,), (losses, *mg.grad(losses.sum(), [node])))(x)
+    want = torch.nn.functional.binary_cross_entropy(
+        torch.tensor(x), torch.tensor(target), reduction="none"
+    )
+    np.testing.assert_allclose(got, want)
+    assert np.isfinite(gradient).all()
+    assert np.isnan(Graph((node,), (losses,))(x * np.nan)[0]).all()
 
 
 SMALL = np.concatenate([floats(2, 3, 4, low=-1), floats(1, 3, 4, low=-9, high=9)])
@@ -254,6 +270,25 @@ LAYERS = [
             {"padding": 2, "padding_mode": "circular", "bias": False},
         ]
     ],
+    *[
+        (name, kwargs, floats(2, 3, 11))
+        for name, kwargs in [
+            ("MaxPool1d", {"kernel_size": 3}),
+            ("MaxPool1d", {"kernel_size": 4, "stride": 3, "padding": 2, "ceil_mode": True}),
+            ("AvgPool1d", {"kernel_size": 3}),
+            ("AvgPool1d", {"kernel_size": 4, "stride": 3, "padding": 2, "ceil_mode": True}),
+            ("AvgPool1d", {"kernel_size": 3, "padding": 1, "count_include_pad": False}),
+            ("AdaptiveAvgPool1d", {"output_size": 4}),
+            ("AdaptiveMaxPool1d", {"output_size": 4}),
+            ("AdaptiveMaxPool1d", {"output_size": 11}),
+        ]
+    ],
+    *[
+        ("AdaptiveMaxPool2d", {"output_size": size}, floats(2, 3, 9, 10))
+        for size in [1, 3, (3, 5), (4, 7), (9, 3), (None, 4), (12, 10)]
+    ],
+    ("Unflatten", {"dim": 1, "unflattened_size": (2, 2)}, IMAGES),
+    ("Unflatten", {"dim": -1, "unflattened_size": (3, -1, 1)}, IMAGES),
     ("PixelShuffle", {"upscale_factor": 2}, floats(2, 8, 3, 2)),
     ("UpsamplingNearest2d", {"scale_factor": 2}, IMAGES),
     ("UpsamplingNearest2d", {"scale_factor": (3, 2)}, IMAGES),

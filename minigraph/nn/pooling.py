@@ -1,0 +1,225 @@
+"""Pooling of images (n, c, h, w) and sequences (n, c, length), as in `torch.nn`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from minigraph import ops
+from minigraph.arguments import Count, Kind, Size, at_least, checked, optional
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import Node, as_node
+from minigraph.nn.module import Module
+from minigraph.ops.window import sides
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class MaxPool2d(Module):
+    """The largest element of each window; stride None is the kernel size.
+
+    dilation, return_indices  are there for torch's order of arguments; only 1 and False work
+    """
+
+    kernel_size: Annotated[Any, sides(1)]
+    stride: Annotated[Any, sides(1)] | None = None
+    padding: Annotated[Any, sides(0)] = 0
+    dilation: Annotated[Any, sides(1)] = 1
+    return_indices: bool = False
+    ceil_mode: bool = False
+
+    shown = (
+        "kernel_size={kernel_size}, stride={stride}, padding={padding}, dilation={dilation}, "
+        "ceil_mode={ceil_mode}"
+    )
+
+    def __post_init__(self) -> None:
+        _no_indices(self)
+        if self.stride is None:
+            self.stride = self.kernel_size
+
+    def forward(self, x: Any) -> Node:
+        return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class AvgPool2d(Module):
+    """The mean of each window; stride None is the kernel size."""
+
+    kernel_size: Annotated[Any, sides(1)]
+    stride: Annotated[Any, sides(1)] | None = None
+    padding: Annotated[Any, sides(0)] = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+
+    shown = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
+
+    def __post_init__(self) -> None:
+        if self.stride is None:
+            self.stride = self.kernel_size
+
+    def forward(self, x: Any) -> Node:
+        return ops.avg_pool2d(
+            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+        )
+
+
+def _output(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        height, width = map(OUTPUT_SIDE.parse, value)
+        return height, width
+    return OUTPUT_SIDE.parse(value)
+
+
+OUTPUT_SIDE = optional(at_least(1, ShapeError))
+OUTPUT = Kind("an integer >= 1 or None, or a pair of them", _output, ShapeError)
+
+
+class Adaptive(Module):
+    """What adaptive poolings share: the size of their result."""
+
+    output_size: Any
+
+    shown = "output_size={output_size}"
+
+    def _sizes(self, x: Node) -> Any:
+        """Return the sizes for images (n, c, h, w); None is the image's own."""
+        size = self.output_size
+        sizes = size if isinstance(size, tuple | list) else (size, size)
+        if x.ndim == 4 and len(sizes) == 2:  # else the op says what is wrong
+            return [n if m is None else m for m, n in zip(sizes, x.shape[2:], strict=True)]
+        return sizes
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class AdaptiveAvgPool2d(Adaptive):
+    """An image of `output_size`, each pixel the mean of its part of the input.
+
+    output_size  an int or a pair; None keeps the input's size
+    """
+
+    output_size: Annotated[Any, OUTPUT]
+
+    def forward(self, x: Any) -> Node:
+        x = as_node(x)
+        return ops.adaptive_avg_pool2d(x, self._sizes(x))
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class AdaptiveMaxPool2d(Adaptive):
+    """An image of `output_size`, each pixel the largest element of its part of the input.
+
+    output_size     an int or a pair; None keeps the input's size
+    return_indices  is there for torch's order of arguments; only False works
+    """
+
+    output_size: Annotated[Any, OUTPUT]
+    return_indices: bool = False
+
+    def __post_init__(self) -> None:
+        _no_indices(self)
+
+    def forward(self, x: Any) -> Node:
+        x = as_node(x)
+        return ops.adaptive_max_pool2d(x, self._sizes(x))
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class MaxPool1d(Module):
+    """The largest element of each window of sequences (n, c, length); arguments as `MaxPool2d`."""
+
+    kernel_size: Count
+    stride: Count | None = None
+    padding: Size = 0
+    dilation: Count = 1
+    return_indices: bool = False
+    ceil_mode: bool = False
+
+    shown = MaxPool2d.shown
+
+    def __post_init__(self) -> None:
+        _no_indices(self)
+        self.stride = self.stride or self.kernel_size
+
+    def forward(self, x: Any) -> Node:
+        image = _as_image(x)
+        window, stride, padding = (1, self.kernel_size), (1, self.stride), (0, self.padding)
+        return ops.squeeze(ops.max_pool2d(image, window, stride, padding, self.ceil_mode), 2)
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class AvgPool1d(Module):
+    """The mean of each window of sequences (n, c, length); stride None is the kernel size."""
+
+    kernel_size: Count
+    stride: Count | None = None
+    padding: Size = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+
+    shown = "kernel_size=({kernel_size},), stride=({stride},), padding=({padding},)"
+
+    def __post_init__(self) -> None:
+        self.stride = self.stride or self.kernel_size
+
+    def forward(self, x: Any) -> Node:
+        y = ops.avg_pool2d(
+            _as_image(x),
+            (1, self.kernel_size),
+            (1, self.stride),
+            (0, self.padding),
+            self.ceil_mode,
+            self.count_include_pad,
+        )
+        return ops.squeeze(y, 2)
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class AdaptiveAvgPool1d(Module):
+    """A sequence of `output_size` elements, each the mean of its part of (n, c, length)."""
+
+    output_size: Count
+
+    shown = "output_size={output_size}"
+
+    def forward(self, x: Any) -> Node:
+        return ops.squeeze(ops.adaptive_avg_pool2d(_as_image(x), (1, self.output_size)), 2)
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class AdaptiveMaxPool1d(Module):
+    """A sequence of `output_size` elements, each the largest of its part of (n, c, length).
+
+    return_indices  is there for torch's order of arguments; only False works
+    """
+
+    output_size: Count
+    return_indices: bool = False
+
+    shown = "output_size={output_size}"
+
+    def __post_init__(self) -> None:
+        _no_indices(self)
+
+    def forward(self, x: Any) -> Node:
+        return ops.squeeze(ops.adaptive_max_pool2d(_as_image(x), (1, self.output_size)), 2)
+
+
+def _as_image(x: Any) -> Node:
+    x = as_node(x)
+    if x.ndim != 3:
+        raise ShapeError(f"the input is (n, c, length), not {x.shape}")
+    return ops.expand_dims(x, 2)
+
+
+def _no_indices(layer: Any) -> None:
+    if getattr(layer, "dilation", 1) not in (1, (1, 1)) or layer.return_indices:
+        what = f"{type(layer).__name__}: dilation other than 1 and return_indices"
+        raise GraphError(f"{what} are not supported")
