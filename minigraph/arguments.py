@@ -183,7 +183,7 @@ def one_of(*options: str) -> Kind:
             raise ValueError
         return value
 
-    return Kind(" or ".join(f'"{option}"' for option in options), parse)
+    return Kind('"' + '" or "'.join(options) + '"', parse)
 
 
 def optional(kind: Kind) -> Kind:
@@ -263,8 +263,7 @@ class Signature:
         self._quick = [ANYTHING if kind is None else kind.quick for kind in kinds]
 
     def _default(self, name: str, value: Any) -> Any:
-        kind = self.kinds[name]
-        return value if kind is None or value is None else kind.check(name, value)
+        return value if value is None else self._named(name, value)
 
     def parse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Parsed:
         """Return the arguments parsed.  How many there are, and their names, Python checks."""
