@@ -1,0 +1,89 @@
+"""A small share of the samples of PyTorch's own tests, and what counts as equal."""
+
+import importlib
+import warnings
+
+import numpy as np
+import pytest
+from torch_rounding import difference
+
+pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+FEW = [
+    "__getitem__",
+    "add",
+    "div",
+    "linalg.vector_norm",
+    "matmul",
+    "nn.BatchNorm2d",
+    "nn.CrossEntropyLoss",
+    "nn.functional.conv_transpose2d",
+    "nn.functional.elu",
+    "nn.functional.layer_norm",
+    "pow",
+    "prod",
+    "var",
+]
+
+
+def samples():
+    """The script; what it imports of torch takes seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("torch_samples")
+
+
+def test_the_meaning_of_ops_is_that_of_pytorch():
+    script = samples()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        counts, absent = script.counted(FEW, ["float32", "bfloat16", "int64"], ["ops"], limit=6)
+    assert not counts.wrong and not absent
+    assert {name for name, *_ in counts.passed} == set(FEW)
+    assert {order for _, _, order, _ in counts.passed} == set(script.ORDERS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("level", ["0", "3"])
+def test_compiled_functions_compute_what_pytorch_does(level):
+    script = samples()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        counts, _ = script.counted([], ["float32", "float16", "int32"], [level], limit=4)
+    assert not counts.wrong
+    assert sum(counts.passed.values()) > 1000
+
+
+F32, F16 = np.float32, np.float16
+
+
+@pytest.mark.parametrize(
+    ("found", "wide", "own", "equal"),
+    [
+        (F32([1, 2]), [1, 2], F32([1, 2]), True),
+        (F32([1, 2]), [1, 2, 3], F32([1, 2, 3]), False),
+        (np.int64([1, 2]), [1, 2], F32([1, 2]), False),
+        (np.array([True]), [1], np.uint8([1]), False),
+        (np.int32([7]), [7], np.int64([7]), True),
+        (np.int32([7]), [8], np.int32([8]), False),
+        (F32([1 + 1e-6]), [1], F32([1]), True),
+        (F32([1 + 1e-4]), [1], F32([1]), False),
+        (F32([1 + 1e-4]), [1], F32([1 + 1e-4]), True),
+        (F32([1e-9]), [2e-9], F32([2e-9]), False),
+        (F32([np.nan, np.inf]), [np.nan, np.inf], F32([np.nan, np.inf]), True),
+        (F32([np.nan]), [0], F32([0]), False),
+        (F32([1]), [np.nan], F32([np.nan]), False),
+        (F32([np.inf]), [3e38], F32([3e38]), False),
+        (F16([np.inf]), [1e5], F16([np.inf]), True),
+    ],
+)
+def test_what_counts_as_equal(found, wide, own, equal):
+    wrong = difference(found, np.asarray(wide, "float64"), own, scale=0.0)
+    assert (wrong is None) == equal, wrong
+
+
+def test_sums_that_cancel_are_compared_with_their_terms():
+    found, zero = F32([1e-6]), np.zeros(1)
+    assert difference(found, zero, F32(zero), scale=0.0)
+    assert difference(found, zero, F32(zero), scale=1.0) is None
