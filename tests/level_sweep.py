@@ -2,12 +2,21 @@
 
 Run it to see where a level is slower than the one below it, or NumPy computes something:
 
-    .venv/bin/python tests/level_sweep.py [batch_norm ...] [--threads 1] [--slower 1.2]
+    python tests/level_sweep.py [batch_norm ...] [--minutes 1] [--seed 7] [--threads 1]
+
+It draws programs and shapes by the seed until the time is over.  The levels take turns, so that
+what else the machine does slows them alike, and their medians are compared.  Where a level seems
+slower, both are timed again, more often: what remains is printed.
 """
 
 import argparse
 import itertools
+import json
+import random
+import sys
 import time
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -18,7 +27,10 @@ CHANNELS = (1, 3, 8, 16, 24, 32, 64, 128, 256, 512)
 SIDES = (4, 7, 14, 28, 56)
 BATCHES = (1, 8, 64)
 LEVELS = (0, 1, 2, 3)
-LARGEST = 1 << 23  # elements of an image
+LARGEST = 1 << 22  # elements of an image
+SLOWER = 1.15  # ratio of medians, from which on a level counts as slower
+LEAST = 0.004  # milliseconds that a level is slower, at least: calls take about as long
+ROUNDS, AGAIN = 9, 41  # turns of each level, and of two of them
 
 
 def channels(x, *values):
@@ -65,42 +77,90 @@ def program(name, x):
     return [y, *mg.grad(ops.square(y).sum(), [x, *parameters])]
 
 
-def milliseconds(name, shape, threads, rounds=15):
-    """Return the least time of each level, taken in turn, and what NumPy computes."""
-    x = mg.input("x", shape)
-    ys = program(name, x)
-    image = np.random.default_rng(0).normal(size=shape).astype("float32")
-    functions = []
-    for level in LEVELS:
-        options = {"graph_opt_level": level, "num_threads": threads}
-        functions.append(mg.comp_graph("cpu", options).compile([x], ys))
-        functions[-1](image)
-    times = [[] for _ in LEVELS]
-    for _ in range(rounds):
-        for function, taken in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function(image)
-            taken.append(1e3 * (time.perf_counter() - start))
-    by_numpy = [f"level {i}: {s}" for i, f in enumerate(functions) for s in f.report().numpy]
-    return [min(t) for t in times], by_numpy
+class Case:
+    """A program for one shape, compiled at each level."""
+
+    def __init__(self, name, shape, threads):
+        x = mg.input("x", shape)
+        ys = program(name, x)
+        self.image = np.random.default_rng(0).normal(size=shape).astype("float32")
+        self.functions = []
+        for level in LEVELS:
+            options = {"graph_opt_level": level, "num_threads": threads, "autotune": "off"}
+            self.functions.append(mg.comp_graph("cpu", options).compile([x], ys))
+            self.functions[-1](self.image)
+
+    def milliseconds(self, levels, rounds):
+        """Return the median time of each of some levels, which take turns."""
+        times = {level: [] for level in levels}
+        for _ in range(rounds):
+            for level, taken in times.items():
+                start = time.perf_counter()
+                self.functions[level](self.image)
+                taken.append(1e3 * (time.perf_counter() - start))
+        return {level: median(taken) for level, taken in times.items()}
+
+    def slower(self):
+        """Return the first level that is slower than the one below it, and the times; or None."""
+        times = self.milliseconds(LEVELS, ROUNDS)
+        for below, level in itertools.pairwise(LEVELS):
+            if is_slower(times[below], times[level]):
+                again = self.milliseconds((below, level), AGAIN)
+                if is_slower(again[below], again[level]):
+                    return level, times | again
+        return None
+
+    @property
+    def by_numpy(self):
+        """What NumPy computes at any level."""
+        levels = enumerate(self.functions)
+        return [f"level {i}: {step}" for i, f in levels for step in f.report().numpy]
+
+
+def is_slower(below, level):
+    return level > SLOWER * below and level - below > LEAST
+
+
+def draws(names, seed):
+    """Yield programs and shapes, without end."""
+    rng = random.Random(seed)
+    while True:
+        name, n, c, side = map(rng.choice, (names, BATCHES, CHANNELS, SIDES))
+        if n * c * side * side <= LARGEST and n * side * side > 1:
+            yield name, (n, c, side, side)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", default=list(PROGRAMS), metavar="program")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--slower", type=float, default=1.2, help="ratio from which on to show it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="add the counts there")
     given = parser.parse_args()
-    for name, *shape in itertools.product(given.names, BATCHES, CHANNELS, SIDES):
-        n, c, side = shape
-        if n * c * side * side > LARGEST or n * side * side == 1:
-            continue
-        taken, by_numpy = milliseconds(name, (n, c, side, side), given.threads)
-        worst = max(b / a for a, b in itertools.pairwise(taken))
-        if worst > given.slower or by_numpy:
-            figures = " ".join(f"{t:8.3f}" for t in taken)
-            print(f"{name:28} {(n, c, side, side)!s:20} {figures} ms  x{worst:.2f}", *by_numpy)
+    end = time.monotonic() + 60 * given.minutes
+    count, slower, numpys = 0, [], []
+    for name, shape in draws(given.names, given.seed):
+        if time.monotonic() > end:
+            break
+        case = Case(name, shape, given.threads)
+        count += 1
+        numpys += [f"{name} {shape}: {step}" for step in case.by_numpy]
+        if found := case.slower():
+            level, times = found
+            figures = " ".join(f"{times[i]:.3f}" for i in LEVELS)
+            ratio = times[level] / times[level - 1]
+            slower.append(f"{name} {shape}: level {level} x{ratio:.2f} ({figures} ms)")
+            print(slower[-1], flush=True)
+    print(*numpys, sep="\n", end="\n" * bool(numpys))
+    about = f"seed {given.seed}, {given.threads} threads"
+    print(f"{about}: {count} programs, {len(slower)} with a slower level, {len(numpys)} by NumPy")
+    if given.json:
+        runs = json.loads(given.json.read_text()) if given.json.exists() else []
+        run = {"about": about, "programs": count, "slower": slower, "numpy": numpys}
+        given.json.write_text(json.dumps([*runs, run], indent=1) + "\n")
+    return int(bool(slower or numpys))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
