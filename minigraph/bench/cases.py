@@ -93,6 +93,7 @@ SCALES = {
             "resnet20": 128,
             "unet": 4,
             "gpt": 32,
+            "lstm": 32,
         },
         quick={
             "mlp": 32,
@@ -103,6 +104,7 @@ SCALES = {
             "resnet20": 32,
             "unet": 2,
             "gpt": 8,
+            "lstm": 8,
         },
         copied=1 << 25,
         matrix=1536,
@@ -123,6 +125,7 @@ SCALES = {
             "resnet20": 1024,
             "unet": 64,
             "gpt": 256,
+            "lstm": 256,
         },
         quick={
             "mlp": 32,
@@ -133,6 +136,7 @@ SCALES = {
             "resnet20": 128,
             "unet": 16,
             "gpt": 32,
+            "lstm": 32,
         },
         copied=1 << 29,
         matrix=1 << 14,
@@ -225,7 +229,7 @@ class Described(NamedTuple):
 
 RESNET18 = partial(networks.resnet, depths=(2, 2, 2, 2), bottleneck=False)
 RESNET50 = partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
-DIGIT, CIFAR, ROW = (1, 28, 28), (3, 32, 32), (networks.CONTEXT,)
+DIGIT, CIFAR, ROW, TEXT = (1, 28, 28), (3, 32, 32), (networks.CONTEXT,), (100,)
 NETWORKS = {
     "mlp": Described("MLP 784-128-10", networks.mlp, {}, DIGIT, DIGIT, 10),
     "alexnet": Described("AlexNet", networks.alexnet, {2: 1.03, 3: 1.14}),
@@ -235,6 +239,7 @@ NETWORKS = {
     "resnet20": Described("ResNet-20", networks.resnet20, {}, CIFAR, CIFAR, 10),
     "unet": Described("U-Net", networks.unet, {}, (3, 128, 128), classes=4, labels="pixels"),
     "gpt": Described("GPT 4 x 128", networks.gpt, {}, ROW, ROW, networks.VOCABULARY, "tokens"),
+    "lstm": Described("LSTM 2 x 256", networks.lstm, {}, TEXT, TEXT, networks.VOCABULARY, "tokens"),
 }
 NAMES = (*EXPRESSIONS, *NETWORKS)
 

@@ -144,6 +144,13 @@ def gpt(nn: Any, layers: int = 4, width: int = 128, heads: int = 4) -> Any:
     return nn.Sequential(first, *blocks, nn.LayerNorm(width), scores, nn.Flatten(0, 1))
 
 
+def lstm(nn: Any, width: int = 256, layers: int = 2) -> Any:
+    """LSTMs that predict characters; a row of scores a token."""
+    states = nn.States(nn.LSTM(width, width, layers, batch_first=True))
+    scores = nn.Linear(width, VOCABULARY)
+    return nn.Sequential(nn.Embedding(VOCABULARY, width), states, scores, nn.Flatten(0, 1))
+
+
 def with_blocks(nn: Any, functions: Any) -> Any:
     """Return a library like torch.nn with what the networks are made of besides.
 
@@ -191,6 +198,16 @@ def with_blocks(nn: Any, functions: Any) -> Any:
         def forward(self, x: Any) -> Any:
             return self.tokens(x) + self.places.weight
 
+    class States(nn.Module):  # type: ignore[misc]
+        """The states of all steps of a recurrent layer."""
+
+        def __init__(self, layer: Any) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)[0]
+
     class CausalAttention(nn.Module):  # type: ignore[misc]
         """Self-attention of rows (n, t, width), where no token sees later ones."""
 
@@ -206,7 +223,7 @@ def with_blocks(nn: Any, functions: Any) -> Any:
             y = functions.scaled_dot_product_attention(q, k, v, is_causal=True)
             return self.out(y.swapaxes(1, 2).reshape(n, t, width))
 
-    blocks = (Residual, Added, Beside, Tokens, CausalAttention)
+    blocks = (Residual, Added, Beside, Tokens, States, CausalAttention)
     return SimpleNamespace(**{**vars(nn), **{block.__name__: block for block in blocks}})
 
 
@@ -285,6 +302,28 @@ class Arithmetic:
             return (*shape, width)
 
         return vectors
+
+    def Embedding(self, count: int, width: int) -> Any:
+        def vectors(shape: Shape) -> Shape:
+            self.parameters += count * width
+            self.products.append(0)
+            return (*shape, width)
+
+        return vectors
+
+    def States(self, layer: Any) -> Any:
+        return layer
+
+    def LSTM(self, inputs: int, width: int, layers: int, batch_first: bool) -> Any:
+        def states(shape: Shape) -> Shape:
+            tokens, _ = shape
+            for layer in range(layers):
+                for terms in (width if layer else inputs, width):
+                    self.parameters += (terms + 1) * 4 * width
+                    self._count(terms, (tokens, 4 * width))
+            return tokens, width
+
+        return states
 
     def CausalAttention(self, width: int, heads: int) -> Any:
         into, out = self.Linear(width, 3 * width), self.Linear(width, width)

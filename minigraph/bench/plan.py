@@ -58,7 +58,7 @@ PEERS = {
         "jax_peer",
         ("",),
         [name for name, p in PRECISIONS.items() if p.jax],
-        lacks=("mobilenetv2", "unet", "gpt"),
+        lacks=("mobilenetv2", "unet", "gpt", "lstm"),
     ),
 }
 

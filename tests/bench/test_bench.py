@@ -463,6 +463,7 @@ SIZES = {
     "resnet20": 272_474,
     "unet": 1_927_108,
     "gpt": 826_112,
+    "lstm": 1_101_920,
 }
 EXAMPLES = {"alexnet": "AlexNet", "resnet18": "resnet18", "resnet50": "resnet50", "gpt": "GPT"}
 
@@ -499,7 +500,7 @@ def test_what_is_counted_are_the_parameters_and_the_labels_fit_the_scores(name):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
-@pytest.mark.parametrize("name", ["mobilenetv2", "resnet20", "unet", "gpt"])
+@pytest.mark.parametrize("name", ["mobilenetv2", "resnet20", "unet", "gpt", "lstm"])
 def test_a_network_is_the_same_in_pytorch(name):
     torch = pytest.importorskip("torch")
     torch_peer = importlib.import_module("minigraph.bench.torch_peer")
