@@ -11,7 +11,7 @@ import numpy as np
 from minigraph.arguments import NUMBER, Kind, integers
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, DType, Node, Op, Operand, Spec, around, as_node, builder
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.elementwise import astype, kind, widened
 from minigraph.ops.indexing import Take, check_range
 from minigraph.ops.padding import MANY
 
@@ -20,7 +20,7 @@ class Blend(Op):
     """Along `axis`, x at `low` times 1 - share plus x at `high` times share.
 
     low, high  int32 vectors of places, from 0 on
-    share      as long, in x's dtype, but at least float32
+    share      as long, in x's dtype or in float32 if that is wider
     """
 
     axis: int
@@ -29,7 +29,8 @@ class Blend(Op):
         if not low.shape == high.shape == share.shape or len(share.shape) != 1:
             raise ShapeError("places and shares are vectors of one length")
         places = {low.dtype, high.dtype} == {np.dtype(np.int32)}
-        if kind(x.dtype) != "f" or not places or share.dtype != _wide(x.dtype):
+        shares = share.dtype in (x.dtype, _wide(x.dtype))
+        if kind(x.dtype) != "f" or not places or not shares:
             raise DTypeError("floats are blended, at places in int32 by shares in the same floats")
         a = self.axis
         return Spec((*x.shape[:a], *share.shape, *x.shape[a + 1 :]), x.dtype)
@@ -37,12 +38,15 @@ class Blend(Op):
     def forward(self, x: Array, low: Array, high: Array, share: Array) -> Array:
         for places in (low, high):
             check_range(places, 0, x.shape[self.axis], "place")
-        wide, part = widened(x), _along(share, x.ndim - self.axis)
+        wide, part = widened(x), _along(widened(share), x.ndim - self.axis)
         below, above = np.take(wide, low, self.axis), np.take(wide, high, self.axis)
         return (below * (1 - part) + above * part).astype(x.dtype)
 
-    def grad(self, dy: Node, y: Node, x: Node, *where: Node) -> tuple[Node | None, ...]:
-        return BlendBackward(self.axis, x.shape[self.axis])(dy, *where), None, None, None
+    def grad(
+        self, dy: Node, y: Node, x: Node, low: Node, high: Node, share: Node
+    ) -> tuple[Node | None, ...]:
+        dx = BlendBackward(self.axis, x.shape[self.axis])(dy, low, high, share)
+        return dx, None, None, _of_shares(dy, x, low, high, share, self.axis)
 
 
 class BlendBackward(Op):
@@ -56,7 +60,7 @@ class BlendBackward(Op):
         return Spec((*dy.shape[:a], self.size, *dy.shape[a + 1 :]), dy.dtype)
 
     def forward(self, dy: Array, low: Array, high: Array, share: Array) -> Array:
-        wide, part = widened(dy), _along(share, dy.ndim - self.axis)
+        wide, part = widened(dy), _along(widened(share), dy.ndim - self.axis)
         outer, count, columns = around(dy.shape, self.axis)
         parts = np.stack([wide * (1 - part), wide * part], self.axis + 1)
         parts = parts.reshape(outer, 2 * count, columns).swapaxes(0, 1)
@@ -65,8 +69,17 @@ class BlendBackward(Op):
         shape = (*dy.shape[: self.axis], self.size, *dy.shape[self.axis + 1 :])
         return dx.swapaxes(0, 1).reshape(shape).astype(dy.dtype)
 
-    def grad(self, ddx: Node, dx: Node, dy: Node, *where: Node) -> tuple[Node | None, ...]:
-        return Blend(self.axis)(ddx, *where), None, None, None
+    def grad(
+        self, ddx: Node, dx: Node, dy: Node, low: Node, high: Node, share: Node
+    ) -> tuple[Node | None, ...]:
+        ddy = Blend(self.axis)(ddx, low, high, share)
+        return ddy, None, None, _of_shares(dy, ddx, low, high, share, self.axis)
+
+
+def _of_shares(dy: Node, x: Node, low: Node, high: Node, share: Node, axis: int) -> Node:
+    """Return the gradient for the shares of a blend of x with the gradient dy."""
+    slope = dy * (Take(axis)(x, high) - Take(axis)(x, low))
+    return astype(slope.sum([a for a in range(x.ndim) if a != axis]), share.dtype)
 
 
 def _wide(dtype: DType) -> DType:

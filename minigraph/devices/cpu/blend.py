@@ -16,16 +16,18 @@ from minigraph.ops.interpolation import Blend, BlendBackward
 TEXT = Path(__file__).with_name("blend.c").read_text()
 
 
-def blend(op: Blend, node: Node, threads: int) -> NativeKernel:
+def blend(op: Blend, node: Node, threads: int) -> NativeKernel | None:
     return _made(node, node.inputs[0].shape, op.axis, threads, 0)
 
 
-def blend_backward(op: BlendBackward, node: Node, threads: int) -> NativeKernel:
+def blend_backward(op: BlendBackward, node: Node, threads: int) -> NativeKernel | None:
     return _made(node, node.shape, op.axis, threads, 1)
 
 
-def _made(node: Node, x: Shape, axis: int, threads: int, backward: int) -> NativeKernel:
+def _made(node: Node, x: Shape, axis: int, threads: int, backward: int) -> NativeKernel | None:
     """Return the kernel for an input, or a gradient for it, of shape `x`."""
+    if node.inputs[3].dtype != node.dtype:
+        return None
     text = with_macros(TEXT, T=c_type(node.dtype), BACKWARD=backward)
     outer, n, columns = around(x, axis)
     block = columns_for(threads, outer, columns, node.dtype)
