@@ -238,7 +238,8 @@ class ModuleDict(Uncalled):
 
 
 def _listed(container: Module, values: Any) -> list[Any]:
-    if not isinstance(values, Iterable):
+    try:
+        return list(values)
+    except TypeError:
         what = f"{type(container).__name__} takes an iterable"
-        raise GraphError(f"{what}, not {type(values).__name__}")
-    return list(values)
+        raise GraphError(f"{what}, not {type(values).__name__}") from None

@@ -4,6 +4,7 @@ import copy
 import inspect
 import warnings
 
+import numpy as np
 import pytest
 
 import minigraph as mg
@@ -176,6 +177,7 @@ def test_a_copy_of_a_list_shares_nothing():
         (lambda: nn.ModuleDict({"keys": nn.ReLU()}), "'keys' is an attribute's name"),
         (lambda: nn.ModuleDict(["ab"]), "ModuleDict takes pairs of name and module, not 'ab'"),
         (lambda: nn.ModuleDict(3), "ModuleDict takes an iterable, not int"),
+        (lambda: nn.ModuleList(np.ones(())), "ModuleList takes an iterable, not ndarray"),
     ],
 )
 def test_what_is_no_module_and_no_name_is_refused(wrong, text):
