@@ -132,7 +132,8 @@ def elu(x: Operand, alpha: float = 1.0) -> Node:
 def relu6(x: Operand) -> Node:
     """Return 0 where x is negative, 6 where it is above 6, else x."""
     (x,) = promote(x)
-    return Minimum.of(Relu.of(x), 6)
+    # The other way round, gcc asks of a result 0 whether it is NaN by a branch, and no vectors.
+    return Minimum.of(6, Relu.of(x))
 
 
 @builder
