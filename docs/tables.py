@@ -8,6 +8,9 @@ parts    the parts of the package, in the order of tests/layers.py
 options  the options, from minigraph/options.py
 tour     the files that are headings of the document, with their numbers of lines
 attacks  what `tests/long.py --json docs/long-run.json` counted, with its machine, seed and commit
+samples  what `tests/torch_samples.py --json docs/torch-samples.json` counted
+refused  the most frequent reasons of that run why a sample was refused
+sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
 
 What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
 results in DIR/RUN.  Only the table `runs` takes several runs.
@@ -23,6 +26,7 @@ import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
@@ -89,7 +93,13 @@ def _of_code(name: str, document: str) -> list[str]:
         return _markdown(["", "file", "lines"], _tour(document))
     if name == "attacks":
         return _attacks()
-    raise GraphError(f"there is no table {name!r}; use parts, options, tour, attacks")
+    if name in ("samples", "refused"):
+        run = json.loads((ROOT / "docs" / "torch-samples.json").read_text())
+        return _samples(run) if name == "samples" else _refused(run)
+    if name == "sweep":
+        return _sweep()
+    known = "parts, options, tour, attacks, samples, refused, sweep"
+    raise GraphError(f"there is no table {name!r}; use {known}")
 
 
 def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]) -> list[str]:
@@ -133,6 +143,48 @@ def _attacks() -> list[str]:
         rows.append([f"`{name}`", f"{part['attempts']:,}", failed, ", ".join(counts)])
     table = _markdown(["part", "attempts", "failed", "what they did"], rows)
     return [f"{about}{run['seed']}, on {run['machine']}:", "", *table]
+
+
+def _samples(run: Any) -> list[str]:
+    """Return what agreed with PyTorch: by dtype, and by order of derivative at each level."""
+    about = (
+        f"{run['date']}, torch {run['torch']}: {len(run['compared'])} ops, layers and optimizers "
+        f"compared, {len(run['absent'])} of PyTorch's that do not exist here; "
+        f"{sum(count for *_, count in run['refused']):,} samples refused, {len(run['wrong'])} "
+        "wrong. Comparisons that agreed:"
+    )
+    counts = {(dtype, order, level): count for level, dtype, order, count in run["passed"]}
+    columns = list(dict.fromkeys((order, level) for _, order, level in counts))
+    columns.sort(key=lambda column: (column[1], ["v", "g", "s"].index(column[0][0])))
+    header = ["dtype", *(f"{order}, level {level}" for order, level in columns)]
+    rows = []
+    for dtype in dict.fromkeys(dtype for dtype, *_ in counts):
+        cells = (counts.get((dtype, *column), 0) for column in columns)
+        rows.append([dtype, *(f"{count:,}" if count else "" for count in cells)])
+    return [about, "", *_markdown(header, rows)]
+
+
+def _refused(run: Any) -> list[str]:
+    """Return the reasons that refused most samples, each with the ops that it was given for."""
+    reasons: dict[str, dict[str, int]] = {}
+    for name, reason, count in run["refused"]:
+        reasons.setdefault(re.sub(r"^\w+: ", "", reason), {})[name] = count
+    rows = []
+    for reason, names in sorted(reasons.items(), key=lambda item: -sum(item[1].values()))[:15]:
+        few = ", ".join([*names][:3]) + (", …" if len(names) > 3 else "")
+        rows.append([reason.replace("|", "\\|"), few, f"{sum(names.values()):,}"])
+    return _markdown(["reason", "of", "samples"], rows)
+
+
+def _sweep() -> list[str]:
+    """Return how many programs were timed at all levels, and those of which one is slower."""
+    runs = json.loads((ROOT / "docs" / "level-sweep.json").read_text())
+    header = ["run", "programs", "a level slower than the one below", "steps by NumPy"]
+    rows = [
+        [run["about"], f"{run['programs']:,}", str(len(run["slower"])), str(len(run["numpy"]))]
+        for run in runs
+    ]
+    return [*_markdown(header, rows), "", *(f"* {case}" for run in runs for case in run["slower"])]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -179,7 +179,7 @@ def test_tables_of_a_document_come_from_the_results(document, capsys):
 
 def test_tables_of_a_document_come_from_the_code(document):
     heading = "## 1. `minigraph/version.py`"
-    names = "options", "parts", "tour", "attacks"
+    names = "options", "parts", "tour", "attacks", "samples", "refused", "sweep"
     marks = "\n".join(f"<!-- table: {name} -->\n<!-- end -->" for name in names)
     document.write_text(f"{marks}\n{heading}\n")
     assert make_tables(document) == 0
@@ -189,6 +189,9 @@ def test_tables_of_a_document_come_from_the_code(document):
         "| 1 | `errors.py` | ",
         "/version.py) | 3 |\n|  | together | 3",
         "| `races` | ",
+        "| float32 | ",
+        "there is no argument ",
+        "| seed ",
     ):
         assert row in text
 

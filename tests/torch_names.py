@@ -139,6 +139,8 @@ def max_pool2d(
 
 
 def linspace(start, end, steps, dtype):
+    if isinstance(start, Node) or isinstance(end, Node):
+        raise Refused("linspace takes no expressions")
     if "float" not in dtype:
         start, end = int(start), int(end)  # as torch does
     return ops.linspace(start, end, steps, dtype)

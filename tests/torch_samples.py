@@ -47,7 +47,6 @@ LEVELS = ("ops", "0", "1", "2", "3")
 ORDERS = ("values", "gradients", "second derivatives")
 IMPLEMENTATIONS = {"foreach", "fused", "differentiable"}  # arguments that change no number
 IGNORED = {"device", "requires_grad", "layout", "memory_format", "pin_memory"}
-FEWER = {"nn.TransformerEncoderLayer": 12, "nn.MultiheadAttention": 12}  # they compile for minutes
 NUMBERS = itertools.count()  # of inputs
 
 
@@ -363,6 +362,7 @@ def reason(error):
     """Return the first words of a GraphError, without the numbers of this sample."""
     text = str(error).split("\n")[0]
     text = re.sub(r"\[[^\]]*\]|\([^)]*\)| at \S+:\d+$", "…", text)
+    text = re.sub(r"\binput x\d+", "x", text)
     return re.sub(r"(?<!\w)-?\d+(\.\d+)?(?!\w)", "N", text.strip(" …"))[:120]
 
 
@@ -495,7 +495,7 @@ def counted(names, dtypes, levels, limit=None):
         samples = []
         for dtype in dtypes:
             if getattr(torch, dtype) in kinds:
-                samples += make(dtype, limit or FEWER.get(name))
+                samples += make(dtype, limit)
         counts.build(samples)
         for level in levels:
             counts.compare(samples, level)
