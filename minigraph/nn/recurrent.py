@@ -133,17 +133,18 @@ class _Layers(_Recurrence):
 
     shown = "{input_size}, {hidden_size}, num_layers={num_layers}"
 
-    def _set_up(
+    def __init__(
         self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        dtype: DType,
+        input_size: Count,
+        hidden_size: Count,
+        num_layers: Count = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: Weights = "float32",
     ) -> None:
+        super().__init__()
         if not 0 <= dropout <= 1:
             raise GraphError(f"{type(self).__name__}: dropout is {dropout}; it takes a probability")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -230,56 +231,23 @@ class RNN(_Layers, _Elman):
         bidirectional: bool = False,
         dtype: Weights = "float32",
     ) -> None:
-        super().__init__()
-        self.nonlinearity = nonlinearity
-        self._set_up(
+        super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
         )
+        self.nonlinearity = nonlinearity
 
 
+@checked
 class LSTM(_Layers, _LongShortTerm):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997); arguments as of `RNN`.
 
     Its state is (h, c).
     """
 
-    @checked
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Count,
-        num_layers: Count = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self._set_up(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
-        )
 
-
+@checked
 class GRU(_Layers, _Gated):
     """Gated recurrent units (Cho et al., 2014); arguments as of `RNN`."""
-
-    @checked
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Count,
-        num_layers: Count = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self._set_up(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
-        )
 
 
 class _Cell(_Recurrence):
@@ -287,7 +255,14 @@ class _Cell(_Recurrence):
 
     shown = "{input_size}, {hidden_size}"
 
-    def _set_up(self, input_size: int, hidden_size: int, bias: bool, dtype: DType) -> None:
+    def __init__(
+        self,
+        input_size: Count,
+        hidden_size: Count,
+        bias: bool = True,
+        dtype: Weights = "float32",
+    ) -> None:
+        super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         self._add_weights(input_size, "", bias, dtype)
 
@@ -316,36 +291,15 @@ class RNNCell(_Cell, _Elman):
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         dtype: Weights = "float32",
     ) -> None:
-        super().__init__()
+        super().__init__(input_size, hidden_size, bias, dtype)
         self.nonlinearity = nonlinearity
-        self._set_up(input_size, hidden_size, bias, dtype)
 
 
+@checked
 class LSTMCell(_Cell, _LongShortTerm):
     """One step of `LSTM`."""
 
-    @checked
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Count,
-        bias: bool = True,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self._set_up(input_size, hidden_size, bias, dtype)
 
-
+@checked
 class GRUCell(_Cell, _Gated):
     """One step of `GRU`."""
-
-    @checked
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Count,
-        bias: bool = True,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self._set_up(input_size, hidden_size, bias, dtype)
