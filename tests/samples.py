@@ -2,7 +2,7 @@
 
 Elementwise ops need nothing here: `operands`, `accepts`, `domain` and `kinks` of the class say how
 to draw inputs; only those with fields name their instances.  Any other op needs a row in
-STRUCTURAL, one for each branch of its code.
+STRUCTURAL, one for each branch of its code; a loop has one in LOOPS.
 """
 
 import itertools
@@ -402,13 +402,14 @@ STRUCTURAL = {
         reduction_samples,
         shape_samples,
         other_samples,
-        scan_samples,
     )
     for name, op, xs in samples()
 }
+LOOPS = {name: (op, xs) for name, op, xs in scan_samples()}  # whose bodies take one dtype
 SAMPLES = {
     **{name: (op, operands(op, default_dtype(op))) for name, op in ELEMENTWISE.items()},
     **STRUCTURAL,
+    **LOOPS,
 }
 
 

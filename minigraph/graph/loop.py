@@ -108,9 +108,6 @@ class Loop(GraphOp, eq=False):
         """Return the slices in the order of the steps."""
         return reversed(range(self.length)) if self.reverse else range(self.length)
 
-    def forward(self, *xs: Any) -> Any:
-        return self.loop(self.graph, *xs)
-
     def loop(self, body: Callable[..., Sequence[Array]], *xs: Array) -> Any:
         """Return the results, with `body` in place of the graph."""
         last = self.carried + self.scanned

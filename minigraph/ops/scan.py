@@ -44,6 +44,9 @@ from minigraph.ops.shape import (
 class Scan(Loop, eq=False):
     """A loop that can be differentiated, and unrolled."""
 
+    def forward(self, *xs: Any) -> Any:
+        return self.loop(self.graph, *xs)
+
     def expand(self, *xs: Node) -> tuple[Node, ...]:
         """Unroll the loop."""
         last = self.carried + self.scanned
