@@ -155,4 +155,4 @@ def index_add(x: Operand, axis: Axis, index: Operand, source: Operand, alpha: Sc
     if source.shape != wanted:
         raise ShapeError(f"source has shape {source.shape}, x and index take {wanted}")
     added = TakeBackward(axis, x.shape)(values_for(source, x, wanted), index)
-    return x + (added if alpha == 1 else added * alpha)
+    return (x + (added if alpha == 1 else added * alpha)).astype(x.dtype)

@@ -143,3 +143,11 @@ def test_values_take_the_dtype_of_the_array_where_that_loses_no_kind():
     x, n = mg.input("x", (3,)), mg.input("n", (3,), "int32")
     assert ops.index_put(x, ([0],), np.ones(1)).dtype == np.float32
     assert ops.scatter(n, 0, [1], 7).dtype == np.int32
+
+
+@pytest.mark.parametrize("alpha", [0, 1, 2])
+def test_index_add_keeps_the_type_of_bools(alpha):
+    x = np.array([False, True, False])
+    y = ops.index_add(x, 0, np.array([0, 1]), np.array([True, False]), alpha)
+    function = mg.comp_graph("reference").compile([], y)
+    np.testing.assert_array_equal(function(), np.array([alpha > 0, True, False]), strict=True)
