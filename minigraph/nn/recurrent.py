@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from minigraph import ops
-from minigraph.arguments import Count, checked
+from minigraph.arguments import Count, at_least, checked
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import DType, Node, Parameter, as_node
 from minigraph.nn import init
@@ -19,6 +19,10 @@ from minigraph.nn.init import Weights
 from minigraph.nn.module import Module
 
 State = tuple[Node, ...]  # h, and for an LSTM c
+
+
+# More would take all memory, and minutes, before an error says so.
+Layers = Annotated[int, at_least(1, ShapeError, most=1000)]
 
 
 class _Recurrence(Module):
@@ -137,7 +141,7 @@ class _Layers(_Recurrence):
         self,
         input_size: Count,
         hidden_size: Count,
-        num_layers: Count = 1,
+        num_layers: Layers = 1,
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
@@ -223,7 +227,7 @@ class RNN(_Layers, _Elman):
         self,
         input_size: Count,
         hidden_size: Count,
-        num_layers: Count = 1,
+        num_layers: Layers = 1,
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
         batch_first: bool = False,
