@@ -10,7 +10,7 @@ from wrong_arguments import calls, invoke, variants
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.arguments import checked, shown
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.errors import DTypeError, GraphError, MinigraphWarning, ShapeError
 from minigraph.graph.spec import MAX_AXES, Spec
 
 SAMPLE = 7  # the short run does one variant in so many
@@ -52,7 +52,7 @@ def raw_errors(step):
             continue
         try:
             call()
-        except GraphError as error:
+        except (GraphError, MinigraphWarning) as error:
             if "\n" in str(error):
                 raw[f"{name}: {argument}={odd}: more than one line"] += 1
         except Exception as error:

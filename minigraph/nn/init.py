@@ -101,21 +101,25 @@ def trunc_normal_(
     Uniform numbers are taken through the inverse of the distribution function, as in torch: here it
     is interpolated in a table.
     """
-    if not (std > 0 and a < b):
-        raise GraphError(f"trunc_normal_: std is {std}, a {a}, b {b}; it takes std > 0 and a < b")
+    if not (std > 0 and a < b and math.isfinite(mean)):
+        given = f"mean is {mean}, std {std}, a {a}, b {b}"
+        raise GraphError(f"trunc_normal_: {given}; it takes a finite mean, std > 0 and a < b")
     low, high = (a - mean) / std, (b - mean) / std
     likeliest = min(max(0.0, low), high)
     # Beyond, a number is less likely by a factor of 1e-17.
     reach = math.sqrt(likeliest * likeliest + 80)
     z = np.linspace(max(low, -reach), min(high, reach), 2**16 + 1)
-    density = np.exp((likeliest * likeliest - z * z) / 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        density = np.exp((likeliest * likeliest - z * z) / 2)
     below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
 
     def draw(shape: Shape, dtype: DType) -> Array:
         return np.interp(_generator.random(shape) * below[-1], below, z).astype(dtype)
 
     _fill(parameter, draw, std, mean)
-    parameter.assign(np.clip(parameter.numpy(), *np.array([a, b], parameter.dtype)))  # it rounds
+    with np.errstate(over="ignore"):
+        ends = np.array([a, b]).astype(parameter.dtype)
+    parameter.assign(np.clip(parameter.numpy(), *ends))  # it rounds
     return parameter
 
 
@@ -131,7 +135,8 @@ def orthogonal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
     q, r = np.linalg.qr(normal)
     q *= np.sign(np.diagonal(r))  # so that all orthogonal matrices are equally likely
     matrix = (q if rows >= columns else q.T) * gain
-    parameter.assign(matrix.reshape(parameter.shape).astype(parameter.dtype))
+    with np.errstate(over="ignore"):
+        parameter.assign(matrix.reshape(parameter.shape).astype(parameter.dtype))
     return parameter
 
 

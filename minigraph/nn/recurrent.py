@@ -21,6 +21,7 @@ from minigraph.nn.module import Module
 State = tuple[Node, ...]  # h, and for an LSTM c
 
 
+Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
 # More would take all memory, and minutes, before an error says so.
 Layers = Annotated[int, at_least(1, ShapeError, most=1000)]
 
@@ -140,7 +141,7 @@ class _Layers(_Recurrence):
     def __init__(
         self,
         input_size: Count,
-        hidden_size: Count,
+        hidden_size: Width,
         num_layers: Layers = 1,
         bias: bool = True,
         batch_first: bool = False,
@@ -226,7 +227,7 @@ class RNN(_Layers, _Elman):
     def __init__(
         self,
         input_size: Count,
-        hidden_size: Count,
+        hidden_size: Width,
         num_layers: Layers = 1,
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
@@ -262,7 +263,7 @@ class _Cell(_Recurrence):
     def __init__(
         self,
         input_size: Count,
-        hidden_size: Count,
+        hidden_size: Width,
         bias: bool = True,
         dtype: Weights = "float32",
     ) -> None:
@@ -290,7 +291,7 @@ class RNNCell(_Cell, _Elman):
     def __init__(
         self,
         input_size: Count,
-        hidden_size: Count,
+        hidden_size: Width,
         bias: bool = True,
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         dtype: Weights = "float32",
