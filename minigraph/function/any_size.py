@@ -13,6 +13,7 @@ from minigraph import forks
 from minigraph.arguments import FilePath, checked
 from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import ProblemTable
+from minigraph.autotune.session import Near
 from minigraph.cache import Entry
 from minigraph.errors import GraphError, ShapeError
 from minigraph.function.function import CallCounter, Counted, Function, in_order
@@ -20,7 +21,6 @@ from minigraph.function.profile import Profile
 from minigraph.function.report import Report
 from minigraph.graph import Array, Node, SymbolicSize, as_array, here
 
-Near = Callable[[Problem], ProblemTable | None]
 SHORT = 5.0  # seconds: the calls of a size take at least so long before it is measured
 
 
