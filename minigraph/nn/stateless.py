@@ -10,12 +10,10 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
-
 from minigraph import ops
 from minigraph.arguments import Axis, Count, checked
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import Node, as_node, constant
+from minigraph.graph import Node, as_node
 from minigraph.nn.module import Module
 from minigraph.ops.shape import PARTIAL, normalize_axis
 
@@ -50,8 +48,8 @@ class Dropout2d(Dropout):
             raise ShapeError(f"the input is (n, c, ...) with at least 3 axes, not {x.shape}")
         if not self.training or not self.p:
             return x
-        ones = np.ones((*x.shape[:2], *(1,) * (x.ndim - 2)))
-        return x * ops.dropout(constant(ones, x.dtype), self.p)
+        ones = ops.ones((*x.shape[:2], *(1,) * (x.ndim - 2)), x.dtype)
+        return x * ops.dropout(ones, self.p)
 
 
 @checked

@@ -9,6 +9,7 @@ import numpy as np
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Operand, as_node, builder
 from minigraph.ops.comparison import where
+from minigraph.ops.creation import lower_triangle
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.matmul import matmul
 from minigraph.ops.normalization import softmax
@@ -57,7 +58,7 @@ def attention_weights(
     axes = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
     scores = matmul(query * scale, permute_dims(key, axes))
     if is_causal:
-        scores = where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = where(lower_triangle(*scores.shape[-2:]), scores, -np.inf)
     if mask is not None:
         scores = where(mask, scores, -np.inf) if kind(mask.dtype) == "b" else scores + mask
     return softmax(scores)

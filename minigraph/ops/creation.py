@@ -126,14 +126,19 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
 def tril(x: Operand, k: int = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros above diagonal `k`."""
     x = matrices(x)
-    return where(_from_sizes(_below, x.shape[-2], x.shape[-1], k), x, zeros((), x.dtype))
+    return where(lower_triangle(x.shape[-2], x.shape[-1], k), x, zeros((), x.dtype))
 
 
 @builder
 def triu(x: Operand, k: int = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros below diagonal `k`."""
     x = matrices(x)
-    return where(_from_sizes(_below, x.shape[-2], x.shape[-1], k - 1), zeros((), x.dtype), x)
+    return where(lower_triangle(x.shape[-2], x.shape[-1], k - 1), zeros((), x.dtype), x)
+
+
+def lower_triangle(rows: int, columns: int, k: int = 0) -> Node:
+    """Return where a matrix (rows, columns) is on or below its diagonal `k`."""
+    return _from_sizes(_below, rows, columns, k)
 
 
 def _from_sizes(mask: Callable[..., Array], rows: int, columns: int, k: int) -> Node:

@@ -191,6 +191,27 @@ def test_training_with_a_smaller_last_batch(level):
     assert len(step.reports()) == 2
 
 
+def test_attention_over_any_length_sees_the_past_alone():
+    q = mg.input("q", (None, None, 8))
+    y = ops.scaled_dot_product_attention(q, q, q, is_causal=True)
+    function = mg.comp_graph("reference").compile([q], y)
+    for n, length in ((2, 5), (1, 7)):
+        own = mg.input("q", (n, length, 8))
+        y = ops.scaled_dot_product_attention(own, own, own, is_causal=True)
+        value = real(n, length, 8)
+        expected = mg.comp_graph("reference").compile([own], y)(value)
+        np.testing.assert_array_equal(function(value), expected)
+
+
+def test_dropout_of_channels_takes_any_batch():
+    x = mg.input("x", (None, 50, 3, 3))
+    step = mg.comp_graph().compile([x], nn.Dropout2d(0.5)(x))
+    for n in (2, 1):
+        kept = step(np.ones((n, 50, 3, 3)))
+        assert (kept == kept[:, :, :1, :1]).all()
+        assert set(np.unique(kept)) == {0, 2}
+
+
 def test_dropout_counts_the_calls_of_all_sizes():
     x = mg.input("x", (None, 50))
     step = mg.comp_graph().compile([x], ops.dropout(x, 0.5))
