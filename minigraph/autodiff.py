@@ -23,7 +23,7 @@ from minigraph.graph import (
     dependents,
     toposort,
 )
-from minigraph.graph.location import source
+from minigraph.graph.location import gradient_of
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import sum_to
 from minigraph.ops.shape import broadcast_to, join, paddings
@@ -77,12 +77,12 @@ def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> li
         if node not in wanted or not (node in parts or node in results):
             continue
         if node in parts:
-            with source(node.source):
+            with gradient_of(node.source):
                 grads[node] = _sum(parts.pop(node))
         if isinstance(node.op, Item):
             _accumulate(results.setdefault(node.inputs[0], {}), node.op.index, grads[node])
             continue
-        with source(node.source):
+        with gradient_of(node.source):
             for x, dx in zip(node.inputs, _backward(node, grads, results), strict=True):
                 if dx is not None and x in wanted:
                     parts.setdefault(x, []).append(sum_to(dx, x.shape))

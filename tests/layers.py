@@ -82,6 +82,7 @@ LAYERS = {
         [
             "report",
             "profile",
+            "bound",
             "drawing",
             "fingerprint",
             "noise",

@@ -17,7 +17,8 @@ from cycler import cycler
 from matplotlib import pyplot
 from matplotlib.patches import Patch
 
-from minigraph.bench.results import GIGA, Results
+from minigraph.bench.results import Results
+from minigraph.function.bound import GIGA
 
 GREY = "#808080"
 COLOURS = (

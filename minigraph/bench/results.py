@@ -7,7 +7,6 @@ import os
 import statistics
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from minigraph.bench.cases import PRODUCT
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
+from minigraph.function.bound import Bound
 from minigraph.options import cpus
 from minigraph.records import decode, encode
 from minigraph.version import __version__
@@ -27,7 +27,6 @@ from minigraph.version import __version__
 FILE = "results.json"
 PACKAGES = ("torch", "jax")
 NOISY = 0.15  # a spread above this is unusual
-GIGA = 1e9
 LEVELS = (0, 1, 2, 3)
 UNTUNED = ", untuned"  # the end of the name of an untuned level's side
 CHANNELS_LAST = "channels last"
@@ -101,33 +100,6 @@ class ProbeResult(Struct, forbid_unknown_fields=True):
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A roofline: the time to move the bytes or to compute the operations, whichever is longer.
-
-    bandwidth  bytes a second of the fastest copy, in the same rounds as the case
-    peak       operations a second of a matrix product, in the same rounds
-    """
-
-    bandwidth: float
-    peak: float
-    bytes: int
-    flops: int
-
-    @property
-    def of_memory(self) -> bool:
-        return self.bytes / self.bandwidth >= self.flops / self.peak
-
-    @property
-    def seconds(self) -> float:
-        return max(self.bytes / self.bandwidth, self.flops / self.peak)
-
-    def __str__(self) -> str:
-        if self.of_memory:
-            return f"{self.bytes / 1e6:,.1f} MB at {self.bandwidth / GIGA:.1f} GB/s"
-        return f"{self.flops / GIGA:,.4g} GFLOP at {self.peak / GIGA:,.0f} GFLOP/s"
 
 
 class CaseResult(Struct, forbid_unknown_fields=True):

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 
 
 class Location(NamedTuple):
-    """Where the user made a node: file and line, and the path of the layer that was called."""
+    """Where the user made a node: file and line, and the path of the layer that was called.
+
+    backward  whether it is part of the gradient of what was made there
+    """
 
     file: str
     line: int
     layer: str = ""
+    backward: bool = False
 
     def __str__(self) -> str:
         layer = f"in layer {self.layer}, " if self.layer else ""
@@ -61,9 +65,9 @@ class Within:
         vars(scope).update(self.before)
 
 
-def source(place: Location) -> Within:
-    """Let nodes made inside have the source `place`: a gradient has that of its op."""
-    return Within(source=place)
+def gradient_of(place: Location) -> Within:
+    """Let nodes made inside have the source `place`: they are the gradient of what it made."""
+    return Within(source=place._replace(backward=True))
 
 
 def layer(name: str) -> Within:

@@ -12,12 +12,14 @@ class Stop:
 
     producer  the op that is read
     line      the user's line of the producer
+    turns     of the two nodes, which stay the same while passes replace nodes
     """
 
     producer: str
     consumer: str
     reason: str
     line: str
+    turns: tuple[int, int]
 
     def __str__(self) -> str:
         return f"{self.producer} -> {self.consumer}: {self.reason} ({self.line})"

@@ -211,7 +211,8 @@ class _Fusion:
         return self.begun
 
     def _stop(self, node: Node, user: Node, why: str) -> None:
-        self.notes.stops.append(Stop(node.op.name, user.op.name, why, str(node.source)))
+        turns = node.turn[0], user.turn[0]
+        self.notes.stops.append(Stop(node.op.name, user.op.name, why, str(node.source), turns))
 
     # ------------------------------------------------------------ the new graph
 
