@@ -1,6 +1,6 @@
 """minigraph: a deep-learning framework whose computation graph optimises itself by level."""
 
-from minigraph import autotune, data, jit, nn, ops, optim
+from minigraph import autotune, data, distributed, jit, nn, ops, optim
 from minigraph.autodiff import grad
 from minigraph.errors import (
     CacheError,

@@ -201,10 +201,24 @@ OPTIONS: dict[str, Option] = {
             minimum=1,
             maximum=4096,
             optional=True,
-            default_text="`MINIGRAPH_NUM_THREADS`, else one per core",
+            default_text="`MINIGRAPH_NUM_THREADS`, else one per core, shared among the processes "
+            "launched there",
+        ),
+        Option(
+            "distributed.timeout",
+            300.0,
+            "Seconds that a process waits for the others at most. After them an error says what "
+            "each process waits for.",
+            kind=float,
+            minimum=0.001,
         ),
     )
 }
+
+
+def without_graph(name: str) -> Any:
+    """Return an option where no `comp_graph` sets it: by `MINIGRAPH_OPTIONS`, or its default."""
+    return resolve({})[name]
 
 
 def find(name: str) -> Option:
@@ -269,12 +283,39 @@ def num_threads(option: int | None) -> int:
             raise OptionError(f"MINIGRAPH_NUM_THREADS: {error}") from None
         if parsed is not None:
             return int(parsed)
-    return cpus()
+    return min(cpus(), max(1, (os.cpu_count() or 1) // _neighbours()))
 
 
 def cpus() -> int:
     """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# By launcher: how many processes there are; where it does not say that, that there are several.
+LAUNCHED = {
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",  # Open MPI's mpiexec
+    "PMI_RANK": "PMI_SIZE",  # the mpiexec of MPICH and of Intel's MPI, srun --mpi=pmi2
+    "PMIX_RANK": "",  # srun --mpi=pmix
+}
+NEIGHBOURS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")  # processes on this machine
+
+
+def launched() -> tuple[str, int | None]:
+    """Return the variable by which a launcher of MPI says that it started this process.
+
+    And how many processes it started, None where it does not say; ("", 1) without a launcher.
+    """
+    for variable, size in LAUNCHED.items():
+        if variable in os.environ:
+            text = os.environ.get(size, "")
+            return variable, int(text) if text.isdecimal() else None
+    return "", 1
+
+
+def _neighbours() -> int:
+    """Return how many processes a launcher started on this machine, itself included."""
+    given = (os.environ.get(name, "") for name in NEIGHBOURS)
+    return next((int(text) for text in given if text.isdecimal() and int(text)), 1)
 
 
 def c_compiler() -> str:

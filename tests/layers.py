@@ -10,6 +10,7 @@ LAYERS = {
         ["symbolic"],
         ["arguments"],
         ["options"],
+        ["distributed"],
         ["graph"],
         ["ops"],
         ["autodiff", "cache"],
@@ -73,6 +74,10 @@ LAYERS = {
         ["reference"],
         ["cpu", "cuda"],
         ["factory"],
+    ],
+    "minigraph.distributed": [
+        ["board", "ending"],
+        ["world"],
     ],
     "minigraph.optim": [
         ["optimizer"],

@@ -23,6 +23,7 @@ DEFAULTS = {
     "amp": "off",
     "seed": 0,
     "num_threads": None,
+    "distributed.timeout": 300.0,
 }
 TAKEN = {
     "graph_opt_level": [-3, -2, -1, 0, 1, 2, 3],
@@ -39,6 +40,7 @@ TAKEN = {
     "amp": ["off", "bfloat16", "float16"],
     "seed": [0, 1, 2**64 - 1],
     "num_threads": [1, 2, None],
+    "distributed.timeout": [0.5, 10, math.inf],
 }
 REFUSED = {
     "graph_opt_level": [-4, 4, True, 2.0, "2", None, [2]],
@@ -55,6 +57,7 @@ REFUSED = {
     "amp": ["float32", True, None],
     "seed": [-1, 2**64, 1.0, True, "0", None],
     "num_threads": [0, -1, 1.0, True, "2", 10**6],
+    "distributed.timeout": [0, -1, math.nan, True, "30", None],
 }
 NUMPY = {
     "graph_opt_level": [np.int64(-3), np.int8(1), np.uint8(2)],

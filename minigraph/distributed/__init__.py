@@ -1,0 +1,9 @@
+"""The processes that a launcher started together: who they are, how they agree, how they end.
+
+They talk through MPI, which mpi4py calls: `pip install 'minigraph[mpi]'`.  Where nothing was
+launched there is one process, and no MPI is needed or loaded.
+"""
+
+from minigraph.distributed.world import World, world
+
+__all__ = ["World", "world"]

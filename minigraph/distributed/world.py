@@ -1,0 +1,217 @@
+"""The world: all processes that were launched together, and what they agree on in Python.
+
+Collectives of a step are ops.  Those here carry Python data between processes: choices, checks,
+metrics.  All of them have a deadline.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pickle
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import numpy as np
+
+from minigraph import options
+from minigraph.arguments import Kind, at_least, checked
+from minigraph.distributed import ending
+from minigraph.distributed.board import ENDED, Board, described
+from minigraph.errors import GraphError
+
+SHORT = 0.01  # seconds: nobody is told of a wait that takes no longer
+NAP = 0.001  # seconds between two looks of a long wait
+LOOK = 1.0  # seconds of a wait after which it looks whether a process has ended, each time
+ANSWER = 2.0  # seconds in which other processes may say what they wait for
+USES = ("barrier", "broadcast", "gather", "any", "native")  # each has a communicator
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not seconds > 0:
+        raise ValueError
+    return seconds
+
+
+Rank = Annotated[int, at_least(0)]
+Seconds = Annotated[float, Kind("a number of seconds > 0", _seconds)]
+
+
+class World:
+    """The processes that were launched together.
+
+    rank  the number of this process, from 0
+    size  how many processes there are
+
+    All processes call the methods in the same order.  A call that waits for longer than `timeout`
+    seconds (the option `distributed.timeout` by default), or for a process that has ended, is a
+    GraphError that says what each process does.
+
+    >>> import minigraph as mg
+    >>> world = mg.distributed.world()
+    >>> world.rank, world.size, world.gather("here")
+    (0, 1, ['here'])
+    """
+
+    def __init__(self, mpi: Any = None) -> None:
+        self.rank, self.size = 0, 1
+        self._mpi = mpi
+        self._comms: dict[str, Any] = {}
+        self._board: Board | None = None
+        if mpi:
+            everyone = mpi.COMM_WORLD
+            self.rank, self.size = everyone.rank, everyone.size
+            # What one process calls is never answered by another method of another process.
+            self._comms = {use: everyone.Dup() for use in USES}
+            self._board = Board(mpi, everyone)
+            ending.together(everyone, self._board.leave)
+
+    def __repr__(self) -> str:
+        return f"World(size={self.size})"  # the same in all processes
+
+    @property
+    def handle(self) -> int:
+        """The C handle of a communicator of all processes, for native code alone."""
+        if not self._comms:
+            raise GraphError("the world of one process has no communicator")
+        return int(self._mpi._handleof(self._comms["native"]))
+
+    @checked
+    def barrier(self, timeout: Seconds | None = None) -> None:
+        """Wait until all processes have called this."""
+        if self._comms:
+            self._wait(self._comms["barrier"].Ibarrier(), "a barrier", timeout)
+
+    @checked
+    def broadcast(self, value: Any, root: Rank = 0, timeout: Seconds | None = None) -> Any:
+        """Return the value that process `root` gives, Python data that can be pickled."""
+        if root >= self.size:
+            raise GraphError(f"root is {root}; it takes a rank from 0 to {self.size - 1}")
+        if not self._comms:
+            return value
+        comm = self._comms["broadcast"]
+        what = f"a broadcast of process {root}"
+        data = pickle.dumps(value) if self.rank == root else b""
+        length = np.array([len(data)], np.int64)
+        self._wait(comm.Ibcast(length, root), what, timeout)
+        held = np.empty(int(length[0]), np.uint8)
+        held[: len(data)] = np.frombuffer(data, np.uint8)
+        self._wait(comm.Ibcast(held, root), what, timeout)
+        return value if self.rank == root else pickle.loads(held.tobytes())
+
+    @checked
+    def gather(self, value: Any, timeout: Seconds | None = None) -> list[Any]:
+        """Return the values of all processes, by rank, to all; Python data that can be pickled."""
+        if not self._comms:
+            return [value]
+        comm = self._comms["gather"]
+        what = "values of all processes"
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        lengths = np.empty(self.size, np.int64)
+        own = np.array([len(data)], np.int64)
+        self._wait(comm.Iallgather(own, lengths), what, timeout)
+        held = np.empty(int(lengths.sum()), np.uint8)
+        into = [held, lengths.tolist()]
+        self._wait(comm.Iallgatherv(data, into), what, timeout)
+        parts = np.split(held, lengths.cumsum()[:-1])
+        return [pickle.loads(part.tobytes()) for part in parts]
+
+    @checked
+    def any(self, flag: bool, timeout: Seconds | None = None) -> bool:
+        """Return whether the flag of one process or more is True."""
+        if not self._comms:
+            return flag
+        given, found = np.array([flag], np.uint8), np.empty(1, np.uint8)
+        request = self._comms["any"].Iallreduce(given, found, self._mpi.MAX)
+        self._wait(request, "a flag of all processes", timeout)
+        return bool(found[0])
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Let the other processes see what this one waits for, until the end of the block."""
+        if self._board is None:
+            yield
+            return
+        self._board.write(f"waits for {what}")
+        try:
+            yield
+        finally:
+            self._board.write("")
+
+    def overdue(self, what: str, seconds: float) -> GraphError:
+        """Return the error that a wait has taken too long, with what each process does."""
+        texts = {self.rank: f"waits for {what}"}
+        if self._board is not None:
+            texts |= self._board.read(ANSWER)
+        option = "" if ENDED in texts.values() else " (option distributed.timeout)"
+        return GraphError(
+            f"process {self.rank} waited {seconds:.3g} s for {what}{option}: "
+            f"{described(self.size, texts)}"
+        )
+
+    def _wait(self, request: Any, what: str, timeout: float | None) -> None:
+        """Wait for a request of MPI, but no longer than its deadline, nor for who has ended."""
+        if _reached(request, SHORT):
+            return
+        usual = options.without_graph("distributed.timeout")
+        start = time.monotonic()
+        end = start + (usual if timeout is None else timeout)
+        ended = False
+        with self.waiting(what):
+            while not _reached(request, min(LOOK, end - time.monotonic())):
+                # Who had ended a look ago has sent all that it had to send.
+                if ended or time.monotonic() >= end:
+                    raise self.overdue(what, time.monotonic() - start)
+                assert self._board is not None  # one process waits for nobody
+                ended = ENDED in self._board.read(NAP).values()
+
+
+def _reached(request: Any, seconds: float) -> bool:
+    """Return whether a request of MPI is done within so many seconds."""
+    start = time.monotonic()
+    while not request.Test():
+        waited = time.monotonic() - start
+        if waited >= seconds:
+            return False
+        time.sleep(min(waited / 10, NAP))
+    return True
+
+
+@functools.cache
+def world() -> World:
+    """Return the processes that a launcher started together; one where nothing was launched.
+
+    A launcher, such as `mpiexec -n 4 python train.py` or `srun --mpi=pmi2`, sets environment
+    variables by which this sees that it was launched.  Then mpi4py is imported, and from now on
+    an exception that ends this process ends all of them: nobody waits for it.
+
+    GraphError where mpi4py is missing, or belongs to another MPI than the launcher.
+    """
+    launcher, size = options.launched()
+    if size == 1:
+        return World()
+    try:
+        mpi: Any = importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError) as error:
+        raise GraphError(
+            f"{launcher} says that a launcher started several processes, which need mpi4py; it "
+            f"cannot be imported ({error}): pip install 'minigraph[mpi]'"
+        ) from error
+    if size is not None and mpi.COMM_WORLD.size != size:
+        raise GraphError(
+            f"{launcher} says that a launcher started {size} processes, but mpi4py's MPI, "
+            f"{mpi.get_vendor()[0]}, sees {mpi.COMM_WORLD.size}; use the mpiexec of that MPI"
+        )
+    return World(mpi)
+
+
+def _world(value: Any) -> World:
+    if not isinstance(value, World):
+        raise TypeError
+    return value
+
+
+Processes = Annotated[World, Kind("what mg.distributed.world() returned", _world)]
