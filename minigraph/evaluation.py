@@ -14,6 +14,7 @@ import numpy as np
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.arguments import Kind, checked, shown
+from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.function.compile import CompGraph
 from minigraph.graph import Array, Node, as_array
@@ -73,6 +74,7 @@ class Evaluation:
     metrics  functions of what the module returns and the last part of the batch, as expressions;
              each returns an expression whose mean over the batch is wanted
     cg       what compiles, `mg.comp_graph()` by default
+    world    the processes among which the examples are shared, each with a loader of its own
     """
 
     @checked
@@ -81,8 +83,10 @@ class Evaluation:
         net: Network,
         metrics: Metrics | None = None,
         cg: Compiler | None = None,
+        world: Processes | None = None,
     ) -> None:
         self._net = net
+        self._world = world or World()
         self._metrics = METRICS if metrics is None else dict(metrics)
         self._cg = mg.comp_graph() if cg is None else cg
         self._functions: dict[Any, Any] = {}
@@ -92,16 +96,16 @@ class Evaluation:
     @checked
     def __call__(self, loader: Loader) -> dict[str, float]:
         """Return the mean of each metric over all examples of a loader."""
-        sums, examples = np.zeros(len(self._metrics)), 0
+        sums = np.zeros(1 + len(self._metrics))  # of the examples first
         for number, batch in enumerate(loader):
             arrays = self._arrays(number, batch)
             size = len(arrays[0])
             values = self._function(arrays)(*arrays)
-            sums += [size * float(value) for value in values]
-            examples += size
+            sums += [size, *(size * float(value) for value in values)]
+        examples, *totals = np.sum(self._world.gather(sums), axis=0).tolist()
         if not examples:
             raise GraphError("evaluate: the loader gave no batch")
-        return dict(zip(self._metrics, (sums / examples).tolist(), strict=True))
+        return {name: total / examples for name, total in zip(self._metrics, totals, strict=True)}
 
     def _arrays(self, number: int, batch: Any) -> list[Array]:
         """Return the parts of a batch; floats become what the network computes in."""
@@ -152,6 +156,7 @@ def evaluate(
     loader: Loader,
     metrics: Metrics | None = None,
     cg: Compiler | None = None,
+    world: Processes | None = None,
 ) -> dict[str, float]:
     """Return the mean loss and accuracy of a network over all examples of a loader, by name.
 
@@ -166,6 +171,8 @@ def evaluate(
              gets what the network returns and the target, as expressions, and returns an
              expression, the mean of which over the batch is wanted
     cg       what compiles the function that computes them, `mg.comp_graph()` by default
+    world    `mg.distributed.world()` where each process has a share of the examples, from a
+             `DataLoader` with `shard=world`: all get the means over the examples of all
 
     Whoever evaluates a network after each epoch makes an `Evaluation` once and calls that, which
     compiles once.  GraphError for batches of another kind, and for a loader that gives none.
@@ -177,7 +184,7 @@ def evaluate(
     >>> evaluate(nn.Identity(), DataLoader((x, y), batch_size=2), {"squared error": ops.mse_loss})
     {'squared error': 1.0}
     """
-    return Evaluation(net, metrics, cg)(loader)
+    return Evaluation(net, metrics, cg, world)(loader)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import pytest
 import minigraph as mg
 from minigraph import evaluation, nn, ops, optim
 from minigraph.data import DataLoader
+from minigraph.distributed.world import World
 from minigraph.training import Evaluation, evaluate
 
 RNG = np.random.default_rng(0)
@@ -35,6 +36,28 @@ def test_loss_and_accuracy_are_means_over_all_examples_however_they_are_batched(
     assert list(found) == ["loss", "accuracy"]
     assert found == pytest.approx(expected(net), rel=1e-6)
     assert all(type(value) is float for value in found.values())
+
+
+class Together(World):
+    """A world of two processes, of which the other one has gathered some values already."""
+
+    def __init__(self, rank, other):
+        super().__init__()
+        self.rank, self.size, self.other, self.given = rank, 2, other, None
+
+    def gather(self, value):
+        self.given = value
+        return [self.other, value] if self.rank else [value, value * 0]
+
+
+@pytest.mark.parametrize("batch_size", [2, 4, 6, 20])
+def test_processes_that_share_the_examples_get_the_means_over_all(batch_size):
+    net = network()
+    first = Together(0, None)
+    evaluate(net, DataLoader((X, LABELS), batch_size, shard=first), cg=GRAPH, world=first)
+    second = Together(1, first.given)
+    loader = DataLoader((X, LABELS), batch_size, shard=second)
+    assert evaluate(net, loader, cg=GRAPH, world=second) == pytest.approx(expected(net), rel=1e-6)
 
 
 def test_the_network_is_built_in_evaluation_and_left_as_it_was():

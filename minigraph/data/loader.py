@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked
 from minigraph.data.collation import collated
 from minigraph.data.dataset import Dataset, InMemory
 from minigraph.data.source import SOURCE, Columns, Stream, optional_generator
+from minigraph.distributed.world import Processes, World
 from minigraph.errors import GraphError
 
+S = TypeVar("S", list[int], range)
 EPOCH = at_least(0)
 FUNCTION = "a function of {0}, or of {0} and a generator of random numbers"
 
@@ -61,6 +63,7 @@ class DataLoader:
                      otherwise, which stacks arrays and keeps their dtypes
     workers          threads that prepare batches, in parts if examples are read one by one
     prefetch         how many batches they prepare ahead of the one in use
+    shard            `mg.distributed.world()`: each process gets its share of each batch
 
     Without workers, a batch is prepared when asked for.  An error in a thread is raised where its
     batch would have come.  Threads end with the iteration, also if it is left early.
@@ -75,6 +78,13 @@ class DataLoader:
             loader.epoch = epoch
             for images, labels in loader:
                 ...
+
+    With `shard`, `batch_size` is that of all processes together, and a multiple of their number:
+    process r of n gets the r-th n-th of each batch.  So any number of processes sees the same
+    batches in the same order, and a training can be resumed with another number.  The shares of a
+    last batch that is not whole differ by one example at most; where it has fewer examples than
+    there are processes, some get one batch fewer.  So a step that waits for all processes takes
+    `drop_last=True`.  Each process reads the whole of an iterable.
 
     `waiting` is the share of the time of the last iteration that it waited for data, from 0 to 1.
 
@@ -99,6 +109,7 @@ class DataLoader:
         transform: Transform | None = None,
         batch_transform: BatchTransform | None = None,
         collate: Collate | None = None,
+        shard: Processes | None = None,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
@@ -110,15 +121,21 @@ class DataLoader:
         self.transform = transform
         self.batch_transform = batch_transform
         self.collate = collate
+        self.shard = shard or World()
         self.epoch = 0
         self.waiting = 0.0
+        if batch_size % self.shard.size:
+            raise GraphError(
+                f"DataLoader: batch_size is {batch_size}, of which {self.shard.size} processes "
+                f"cannot have equal shares; use a multiple of {self.shard.size}"
+            )
         if isinstance(dataset, Stream):
             if shuffle:
                 raise GraphError(
                     "DataLoader: shuffle=True takes a data set with a length, not an iterable, "
                     "whose order is its own"
                 )
-        elif not len(self):
+        elif len(dataset) < (batch_size if drop_last else 1):
             raise GraphError(
                 f"DataLoader has no batch to give: the data set's length is {len(dataset)}, "
                 f"batch_size={batch_size}, drop_last={drop_last}"
@@ -129,7 +146,7 @@ class DataLoader:
         if isinstance(self.dataset, Stream):
             raise NoLength("DataLoader: an iterable has no length, so nor have its batches")
         whole, rest = divmod(len(self.dataset), self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
+        return whole + (len(self._share(range(rest))) > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         return self._run(EPOCH.check("DataLoader: epoch", self.epoch))
@@ -195,15 +212,25 @@ class DataLoader:
         else:
             indexes = self._order(epoch)
         for number, some in enumerate(indexes):
-            yield _Batch(self, dataset, epoch, number, some, parts)
+            own = self._share(some)
+            if isinstance(dataset, _Drawn):
+                dataset.forget(some, own)
+            if own:
+                yield _Batch(self, dataset, epoch, number, own, parts)
 
     def _order(self, epoch: int) -> Iterator[list[int]]:
         """Iterate over the indexes of each batch of a data set with a length."""
         order = np.arange(len(self.dataset))
         if self.shuffle:
             order = _generator(self.seed, epoch).permutation(order)
-        for start in range(0, len(self) * self.batch_size, self.batch_size):
+        whole = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
+        for start in range(0, whole, self.batch_size):
             yield order[start : start + self.batch_size].tolist()
+
+    def _share(self, batch: S) -> S:
+        """Return the part of the whole batch's examples that this process gets."""
+        rank, size, count = self.shard.rank, self.shard.size, len(batch)
+        return batch[count * rank // size : count * (rank + 1) // size]
 
     @property
     def _reads_whole_batches(self) -> bool:
@@ -229,6 +256,11 @@ class _Drawn:
             self._examples[self._next] = example
             self._next += 1
         return list(range(begun, self._next))
+
+    def forget(self, drawn: Sequence[int], kept: Sequence[int]) -> None:
+        """Forget all that were drawn but those that are kept."""
+        for index in set(drawn).difference(kept):
+            del self._examples[index]
 
     def __getitem__(self, index: int) -> Any:
         return self._examples.pop(index)
@@ -286,7 +318,8 @@ class _Batch:
         batch = self._whole() if loader._reads_whole_batches else self._collated()
         if loader.batch_transform is None:
             return batch
-        return loader.batch_transform(batch, _generator(loader.seed, self.epoch, self.number, 0))
+        key = (loader.seed, self.epoch, self.number, loader.shard.rank)
+        return loader.batch_transform(batch, _generator(*key))
 
     def _whole(self) -> Any:
         if isinstance(self.dataset, Columns):
@@ -338,7 +371,7 @@ def _finished(begun: _Begun, parts: list[Future[None]]) -> _Batch | None:
 
 def _generator(seed: int, *key: int) -> np.random.Generator:
     """Return the random numbers of `key`: (epoch,) for the order or the iterable of an epoch,
-    (epoch, index) for an example, (epoch, number, 0) for a batch.
+    (epoch, index) for an example, (epoch, number, rank) for a process's share of a batch.
 
     A spawn key, because plain entropy ignores zeros at its end: [seed, 0] and [seed, 0, 0] are
     the same stream.

@@ -11,6 +11,7 @@ import pytest
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.data import DataLoader, Dataset, Digits, default_collate
+from minigraph.distributed.world import World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 
@@ -154,6 +155,15 @@ def test_an_iterable_gives_batches_to_its_end_in_each_epoch(workers, make):
     assert values(DataLoader(make(7), 3, drop_last=True, workers=workers)) == [[0, 1, 2], [3, 4, 5]]
     assert values(DataLoader(make(6), 3, workers=workers)) == [[0, 1, 2], [3, 4, 5]]
     assert values(DataLoader(make(0), 3, workers=workers)) == []
+
+
+@WORKERS
+def test_processes_share_the_batches_of_an_iterable(workers):
+    world = World()
+    world.rank, world.size = 1, 2
+    loader = DataLoader(Countdown(11), 4, workers=workers, shard=world)
+    assert values(loader) == [[2, 3], [6, 7], [9, 10]]
+    assert values(DataLoader(Countdown(11), 4, drop_last=True, shard=world)) == [[2, 3], [6, 7]]
 
 
 @WORKERS

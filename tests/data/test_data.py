@@ -23,6 +23,7 @@ from minigraph.data import (
 from minigraph.data.cifar import MEAN, RECORD, STD, TEST, TRAIN
 from minigraph.data.digits import enlarge
 from minigraph.data.image import _random
+from minigraph.distributed.world import World
 from minigraph.errors import GraphError, ShapeError
 
 
@@ -112,6 +113,54 @@ def test_shuffling_visits_every_example_once_in_an_order_of_its_epoch_and_seed()
     assert all(sorted(found) == list(range(50)) for found in orders)
     assert len(set(map(tuple, orders))) == 4
     assert order(1, 1) == orders[3]
+
+
+def shards(size, make):
+    """Return the loaders of so many processes; `make` gets the world of each."""
+    worlds = [World() for _ in range(size)]
+    for rank, world in enumerate(worlds):
+        world.rank, world.size = rank, size
+    return [make(world) for world in worlds]
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_the_shares_of_any_number_of_processes_make_the_same_batches(size, drop_last):
+    def make(world=None):
+        return DataLoader(Noisy(), 8, True, drop_last, workers=size // 2, seed=3, shard=world)
+
+    whole, parts = make(), shards(size, make)
+    for batch, *shares in zip(whole, *parts, strict=True):
+        assert {len(labels) for _, labels in shares} == {len(batch[1]) // size}
+        for array, found in zip(batch, zip(*shares, strict=True), strict=True):
+            np.testing.assert_array_equal(np.concatenate(found), array)
+    assert {len(loader) for loader in parts} == {len(whole)}
+
+
+def test_of_a_last_batch_with_fewer_examples_than_processes_some_have_no_share():
+    loaders = shards(4, lambda world: DataLoader(numbered(10), 8, shard=world))
+    labels = [[batch.tolist() for _, batch in loader] for loader in loaders]
+    assert labels == [[[0, 1]], [[2, 3], [8]], [[4, 5]], [[6, 7], [9]]]
+    assert [len(loader) for loader in loaders] == [1, 2, 1, 2]
+
+
+def test_processes_draw_other_numbers_for_their_shares():
+    def drawn(world):
+        loader = DataLoader(
+            numbered(4), 4, batch_transform=lambda b, rng: rng.random(), shard=world
+        )
+        return next(iter(loader))
+
+    first, second = shards(2, drawn)
+    assert first == drawn(None) != second
+
+
+def test_a_batch_that_processes_cannot_share_equally_is_an_error():
+    text = "batch_size is 30, of which 4 processes cannot have equal shares; use a multiple of 4"
+    with pytest.raises(GraphError, match=text):
+        shards(4, lambda world: DataLoader(numbered(90), 30, shard=world))
+    with pytest.raises(GraphError, match=r"shard is 2; it takes what mg.distributed.world"):
+        DataLoader(numbered(4), shard=2)
 
 
 @pytest.mark.parametrize("workers, prefetch", [(1, 0), (1, 2), (3, 1), (4, 9), (16, 2)])
