@@ -84,10 +84,10 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
+        ["bound", "trace", "work"],
+        ["report"],
         [
-            "report",
             "profile",
-            "bound",
             "drawing",
             "fingerprint",
             "noise",

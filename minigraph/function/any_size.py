@@ -16,7 +16,7 @@ from minigraph.autotune.measurement import ProblemTable
 from minigraph.autotune.session import Near
 from minigraph.cache import Entry
 from minigraph.errors import GraphError, ShapeError
-from minigraph.function.function import CallCounter, Counted, Function, in_order
+from minigraph.function.function import PROFILED, CallCounter, Counted, Function, in_order
 from minigraph.function.profile import Profile
 from minigraph.function.report import Report
 from minigraph.graph import Array, Node, SymbolicSize, as_array, here
@@ -97,10 +97,10 @@ class AnySizeFunction(Counted):
         kept.seconds += time.perf_counter() - start
         return results
 
-    def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
-        """Run once like a call, one kernel at a time, and return how long each took."""
+    def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
+        """Run some calls of a size, as `Function.profile` does."""
         values = self._values(args, kwargs)
-        return self._function(values).function.profile(*values)
+        return self._function(values).function.profile(*values, calls=calls)
 
     # ------------------------------------------------------------ sizes
 

@@ -31,7 +31,7 @@ class FiniteFunction(Function):
         super().__init__(compiled)
 
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
-        before = [p.numpy() for p in self._compiled.changes]
+        before = self._state()
 
         def inspected(inputs: Sequence[Array], done: Done) -> list[Array]:
             return cast(Inspectable, self._executor).inspect(inputs, done, _look)
@@ -40,8 +40,7 @@ class FiniteFunction(Function):
             return super()._run(values, inspected if execute is self._executor else execute)
         except GraphError:
             with held():
-                for parameter, value in zip(self._compiled.changes, before, strict=True):
-                    parameter.state.write()[...] = value
+                self._restore(before)
             raise
 
 

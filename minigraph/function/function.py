@@ -20,28 +20,27 @@ from minigraph.autotune.measurement import ProblemTable
 from minigraph.cache import Entry
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
+from minigraph.function.bound import speeds
 from minigraph.function.drawing import to_dot, to_html
-from minigraph.function.profile import KernelTime, Profile
-from minigraph.function.report import GeneratedKernel, MemoryUse, Report, algorithm
-from minigraph.graph import (
-    Array,
-    Claim,
-    Constant,
-    Input,
-    Item,
-    Node,
-    Parameter,
-    Variable,
-    as_array,
-    can_cast,
-    here,
+from minigraph.function.profile import Profile, profiled
+from minigraph.function.report import (
+    GENERATED,
+    LEAVES,
+    Report,
+    algorithm,
+    generated,
+    layer_uses,
+    memory_use,
+    preformatted,
 )
-from minigraph.jit.fused import Fused, Together
+from minigraph.graph import Array, Claim, Node, Parameter, as_array, can_cast, here
 from minigraph.ops.random import SEED, STEP
-from minigraph.options import ineffective
+from minigraph.options import ineffective, num_threads
 from minigraph.passes.notes import PassRecord
-from minigraph.program import Backend, Done, Home, Program, Step, Timing
+from minigraph.program import Backend, Done, Program, Timing
 from minigraph.program.choices import Choices
+from minigraph.program.memory import in_use
+from minigraph.signals import held
 
 
 class CallCounter:
@@ -87,6 +86,8 @@ class Compiled:
 
 
 CALLS = at_least(0, most=2**64 - 1)
+CALLED = at_least(1)
+PROFILED = 5  # calls, unless a profile is asked for more or fewer
 
 
 class Counted:
@@ -136,8 +137,17 @@ class Function(Counted):
         self._options = dict(compiled.options)
         self._backend = compiled.backend
         self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
+        self._last_profile: Profile | None = None
         self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
         self._bind(compiled.lowered())
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{x.name}: {x.spec}" for x in self._inputs)
+        steps = len(self._program.steps)
+        return f"<function of ({names}) on {self._backend.device}, {steps} steps>"
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self.report()))
 
     def _bind(self, program: Program) -> None:
         """Give a program its memory."""
@@ -162,30 +172,34 @@ class Function(Counted):
         results = self._alone(work)
         return self._compiled.returned(results)
 
-    def profile(self, /, *args: Any, **kwargs: Any) -> Profile:
-        """Run once like a call, one kernel at a time, and return how long each took."""
+    def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
+        """Run some calls, one kernel at a time, and return how long each kernel took.
+
+        calls  how many; the times are their medians.  An input of this name is given in order.
+
+        For parameters and random ops it is one call: what the others change is undone.
+        """
         values = self._checked(args, kwargs)
-        timings: list[Timing] = []
+        repeats = CALLED.check("calls", calls) - 1
+        runs: list[list[Timing]] = []
 
         def execute(inputs: Sequence[Array], done: Done) -> list[Array]:
-            results, found = self._executor.profile(inputs, done)
-            timings.extend(found)
+            before = self._state()
+            try:
+                for _ in range(repeats):
+                    runs.append(self._executor.profile(inputs)[1])
+            finally:
+                with held():
+                    self._restore(before)
+            results, timings = self._executor.profile(inputs, done)
+            runs.append(timings)
             return results
 
         self._alone(lambda: self._run(values, execute))
-        return Profile(
-            [
-                KernelTime(
-                    name=t.step.node.op.name,
-                    kernel=t.step.kernel.name,
-                    result=", ".join(map(str, t.step.node.specs)),
-                    line=str(t.step.node.source),
-                    start=t.start - timings[0].start,
-                    seconds=t.seconds,
-                )
-                for t in timings
-            ]
-        )
+        reached = speeds(self._backend, num_threads(self._options["num_threads"]))
+        used = dict(zip(self._program.steps, in_use(self._program), strict=True))
+        self._last_profile = profiled(runs, reached, used)
+        return self._last_profile
 
     # ------------------------------------------------------------ a call
 
@@ -225,6 +239,14 @@ class Function(Counted):
         count = functools.partial(operator.setitem, self._counter.calls, (), self.calls + 1)
         return execute(inputs, count)
 
+    def _state(self) -> list[Array]:
+        """Return the values of the parameters that a call changes."""
+        return [p.numpy() for p in self._compiled.changes]
+
+    def _restore(self, state: Sequence[Array]) -> None:
+        for parameter, value in zip(self._compiled.changes, state, strict=True):
+            parameter.state.write()[...] = value
+
     def _recover(self) -> None:
         """Take other algorithms from now on where the chosen ones have failed."""
         failures = dict(self._executor.failures)
@@ -248,6 +270,8 @@ class Function(Counted):
         steps = list(program.all_steps())
         graphs = [program.graph, *(step.kernel.body.graph for step in steps if step.kernel.body)]
         nodes = [node for graph in graphs for node in graph if not isinstance(node.op, LEAVES)]
+        profile = self._last_profile
+        times = {cost.name: cost.seconds for cost in profile.by_layer} if profile else {}
         return Report(
             device=self._backend.device,
             ops=Counter(node.op.name for node in nodes),
@@ -256,7 +280,8 @@ class Function(Counted):
                 for step in steps
             ],
             makers=Counter(step.kernel.maker for step in steps),
-            memory=self._memory(),
+            layers=layer_uses(program.steps, times),
+            memory=memory_use(program),
             launches=self._executor.launches,
             syncs=self._executor.syncs,
             seconds=dict(self._compiled.seconds),
@@ -264,7 +289,7 @@ class Function(Counted):
             options=dict(self._options),
             ineffective=ineffective(self._options, self._backend.device),
             passes=list(self._compiled.passes),
-            kernels=[_generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
+            kernels=[generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
             numpy=[
                 f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"
                 for step in steps
@@ -326,47 +351,9 @@ class Function(Counted):
         """Return what caches keep of one of `cache_entries` and an old one with the same key."""
         return self._compiled.choices.session.merge(old, new)
 
-    def _memory(self) -> MemoryUse:
-        sizes: Counter[Home] = Counter()
-        held: set[Node | None] = set()
-        for buffer in self._program.buffers:
-            if buffer.node is None or buffer.node not in held:
-                sizes[buffer.home] += buffer.nbytes
-            held.add(buffer.node)
-        arena = self._program.arena_bytes
-        others = sizes[Home.PARAMETER] + sizes[Home.CONSTANT] + sizes[Home.OUTPUT]
-        return MemoryUse(
-            peak_bytes=arena + others,
-            arena_bytes=arena,
-            parameter_bytes=sizes[Home.PARAMETER],
-            unplanned_bytes=self._program.unplanned_bytes,
-        )
 
-
-LEAVES = (Input, Constant, Item, Variable)
-GENERATED = (Fused, Together)
 Execute = Callable[[Sequence[Array], Done], list[Array]]  # as an Executor is called
 Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
-
-
-def _generated(step: Step) -> GeneratedKernel:
-    """Return what a step tells of its kernel."""
-    op = step.node.op
-    parts = [part for part, _ in op.groups(())] if isinstance(op, Together) else [op]
-    nodes = [node for part in parts if isinstance(part, Fused) for node in part.graph]
-    inner = [node for node in nodes if node.inputs]
-    views = (*step.inputs, *step.outputs)
-    sources = step.kernel.sources
-    names = [source.name for source in sources]
-    return GeneratedKernel(
-        name=names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else "",
-        ops=[n.op.name for n in inner] + [p.name for p in parts if not isinstance(p, Fused)],
-        inputs=len(step.inputs),
-        outputs=len(step.outputs),
-        bytes=sum({view.buffer: view.spec.nbytes for view in views}.values()),
-        source="\n".join(source.kernel for source in sources),
-        lines=list(dict.fromkeys(str(node.source) for node in (*inner, step.node))),
-    )
 
 
 def in_order(

@@ -116,13 +116,6 @@ class VerifiedFunction(Function):
         results = map(_on_host, self._written(*values))
         return dict(enumerate([*results, *self._state()]))
 
-    def _state(self) -> list[Array]:
-        return [p.numpy() for p in self._updates]
-
-    def _restore(self, state: Sequence[Array]) -> None:
-        for parameter, value in zip(self._updates, state, strict=True):
-            parameter.state.write()[...] = value
-
     def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
         """Raise CompileError that says what made the differences, unless rounding explains them."""
         doubts = _unexplained(doubts, self._shaken(values, doubts))

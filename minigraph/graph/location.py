@@ -24,6 +24,11 @@ class Location(NamedTuple):
         layer = f"in layer {self.layer}, " if self.layer else ""
         return f"{layer}at {self.file}:{self.line}"
 
+    @property
+    def brief(self) -> str:
+        """What tables call it: the layer; where there is none, the line without its folder."""
+        return self.layer or f"{Path(self.file).name}:{self.line}"
+
 
 class Scope(threading.local):
     source: Location | None = None  # of new nodes, if they are not the user's: gradients, passes

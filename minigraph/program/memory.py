@@ -7,6 +7,7 @@ the arrays that it returns.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,17 +93,31 @@ def plan(program: Program) -> None:
 def demand(program: Program) -> str:
     """Return in words how much memory a program takes, and for which results most of it."""
     others = sum({b.node: b.nbytes for b in program.buffers if b.node is not None}.values())
-    views = [(v, s) for s in program.steps for v in s.outputs if v.buffer.home is Home.ARENA]
-    views.sort(key=lambda made: -made[0].spec.nbytes)
-    largest = [
-        f"{step.node.op.name} {view.spec} {step.node.source} ({view.spec.nbytes >> 20} MiB)"
-        for view, step in views[:LARGEST]
-    ]
+    named = [f"{text} ({nbytes >> 20} MiB)" for text, nbytes in largest_results(program)]
     return (
         f"the step has {program.arena_bytes >> 20} MiB of intermediate results besides "
         f"{others >> 20} MiB of parameters, inputs and constants; a smaller batch takes less. "
-        f"The largest: {'; '.join(largest)}"
+        f"The largest: {'; '.join(named)}"
     )
+
+
+def largest_results(program: Program) -> list[tuple[str, int]]:
+    """Return the largest intermediate results, each in words, with its bytes."""
+    views = [(v, s) for s in program.steps for v in s.outputs if v.buffer.home is Home.ARENA]
+    views.sort(key=lambda made: -made[0].spec.nbytes)
+    return [
+        (f"{step.node.op.name} {view.spec} {step.node.source}", view.spec.nbytes)
+        for view, step in views[:LARGEST]
+    ]
+
+
+def in_use(program: Program) -> list[int]:
+    """Return the bytes of the arena that hold something while each step runs."""
+    changes = [0] * (len(program.steps) + 2)
+    for life in _lives(program):
+        changes[life.first] += life.size
+        changes[life.last + 1] -= life.size
+    return [*itertools.accumulate(changes)][: len(program.steps)]
 
 
 LARGEST = 3  # results that are named where memory is missing

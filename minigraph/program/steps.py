@@ -89,6 +89,7 @@ class Kernel:
     alignment   bytes, at a multiple of which its inputs have to begin in their buffers
     sources     what was generated for it
     body        of a loop: the program of one step
+    threads     of the processor that may share its work
     """
 
     maker: str
@@ -101,6 +102,7 @@ class Kernel:
     alignment: int = 1
     sources: Sequence[KernelSource] = ()
     body: Program | None = None
+    threads: int = 1
 
     @property
     def name(self) -> str:

@@ -114,7 +114,7 @@ def test_each_convolution_and_product_is_told_with_all_its_candidates(folder):
     function = compiled()
     assert origins(function) == {"stored"}
     assert Counter(a.op for a in algorithms(function)) == DIRECTIONS
-    page = str(function.report())
+    page = function.report().section("algorithms")
     for a in algorithms(function):
         (chosen,) = [c for c in a.candidates if (c.name, " ".join(c.layouts)) == (a.name, a.layout)]
         assert not chosen.error

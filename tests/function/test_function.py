@@ -775,10 +775,10 @@ def test_report_has_the_seconds_of_each_stage(cg):
     assert all(isinstance(stage, str) and value >= 0 for stage, value in seconds.items())
 
 
-def test_report_prints_as_a_page(cg):
+def test_report_prints_as_five_lines(cg):
     function = cg.compile(*layer())
     page = str(function.report())
-    assert "matmul" in page
+    assert len(page.splitlines()) == 5
     assert cg.device in page
     assert function.report().fingerprint[-7:] in page
 

@@ -437,7 +437,7 @@ def test_the_report_tells_of_each_kernel():
     assert kernel.bytes == 4 * (2 * 40 * 50 + 50 + 40)
     assert kernel.name in kernel.source and "expf" in kernel.source
     assert len(kernel.lines) == 2 and all("test_jit.py" in line for line in kernel.lines)
-    assert kernel.name in str(function.report())
+    assert kernel.name in function.report().section("kernels")
 
 
 def test_the_report_says_why_neighbours_are_apart():

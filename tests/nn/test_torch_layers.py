@@ -152,7 +152,7 @@ def test_a_plain_cross_entropy_is_one_op_at_level_2_whatever_its_reduction(reduc
     loss = ops.cross_entropy(x, labels, reduction=reduction).sum()
     cg = mg.comp_graph(options={"graph_opt_level": 2})
     step = cg.compile([x, labels], [loss, *mg.grad(loss, [x])])
-    assert "cross_entropy_backward" in str(step.report())
+    assert "cross_entropy_backward" in step.report().section("steps")
 
 
 def test_a_class_of_probability_0_adds_nothing_to_a_divergence():

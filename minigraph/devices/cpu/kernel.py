@@ -196,6 +196,7 @@ class SequenceKernel(CpuKernel):
         self.strided = first.strided
         self.inplace = first.inplace
         self.refuses = first.refuses or then.refuses
+        self.threads = max(first.threads, then.threads)
 
     @property
     def texts(self) -> Sequence[KernelSource]:

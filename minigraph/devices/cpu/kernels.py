@@ -26,7 +26,7 @@ from minigraph.devices.cpu.kernel import (
     threads_for,
 )
 from minigraph.devices.parts import KernelPart, can_be_generated, kernel_parts
-from minigraph.graph import Node, Op, Shape
+from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.jit.c.source import c_source
 from minigraph.jit.expression import c_type
 from minigraph.jit.fused import Together
@@ -56,7 +56,19 @@ def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
     specs = [*(x.spec for x in node.inputs), *node.specs]
     if not all(s.size for s in specs):
         return None
-    most = threads_for(max(s.size for s in specs), threads)
+    together = isinstance(node.op, Together)
+    elements = sum(s.size for s in node.specs) if together else max(s.size for s in specs)
+    most = threads_for(elements, threads)
+    kernel = _kernel(node, strides, specs, most)
+    if kernel:
+        kernel.threads = most
+    return kernel
+
+
+def _kernel(
+    node: Node, strides: Sequence[Shape], specs: Sequence[Spec], most: int
+) -> NativeKernel | None:
+    """Return the kernel that runs on at most so many threads."""
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
     if type(node.op) in WRITTEN and (not small or isinstance(node.op, OF_ANY_TYPE)):
         return WRITTEN[type(node.op)](node.op, node, most)
@@ -65,8 +77,7 @@ def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
         return None
     if isinstance(node.op, Together):  # each of them on one thread
         calls = [_call(part, node, 1) for part in made.parts]
-        threads = threads_for(sum(s.size for s in node.specs), threads)
-        return TogetherKernel(node, calls, threads, made.inplace)
+        return TogetherKernel(node, calls, most, made.inplace)
     calls = [_call(part, node, most) for part in made.parts]
     if made.fill:
         calls.insert(0, _fill(node, made.fill, most))

@@ -218,9 +218,12 @@ def winograd_kernel(node: Node, algorithm: str, threads: int) -> NativeKernel:
     """Return the kernel of one of the `algorithms` for `node`."""
     op: Op = node.op.plain  # type: ignore[attr-defined]
     if isinstance(op, Conv2dBackwardWeights):
-        return _to_weights(node, op.conv, algorithm, threads)
-    assert isinstance(op, Conv2d | Conv2dBackwardData)
-    return _to_images(node, op, algorithm, threads)
+        kernel = _to_weights(node, op.conv, algorithm, threads)
+    else:
+        assert isinstance(op, Conv2d | Conv2dBackwardData)
+        kernel = _to_images(node, op, algorithm, threads)
+    kernel.threads = threads
+    return kernel
 
 
 def _to_images(

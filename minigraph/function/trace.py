@@ -1,0 +1,87 @@
+"""Traces of a call in the Trace Event Format, which chrome://tracing and Perfetto show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+THREADS, LAYERS = 1, 2  # what the format calls processes: groups of tracks
+
+
+class Slice(NamedTuple):
+    """A kernel in time.
+
+    layers   the path of its layer, part by part
+    threads  that may share its work
+    memory   bytes in use while it runs
+    told     all that is shown of it
+    """
+
+    name: str
+    layers: Sequence[str]
+    start: float
+    seconds: float
+    threads: int
+    memory: int
+    told: Mapping[str, Any]
+
+
+def trace(slices: Sequence[Slice]) -> str:
+    """Return the trace: a track for each thread, one for each depth of layers, and the memory."""
+    return json.dumps({"traceEvents": [*_names(slices), *_kernels(slices), *_layers(slices)]})
+
+
+def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    yield _name("process_name", THREADS, 0, "kernels")
+    yield _name("process_name", LAYERS, 0, "layers")
+    for thread in range(max((s.threads for s in slices), default=1)):
+        yield _name("thread_name", THREADS, thread, f"thread {thread}")
+    for depth in range(max((len(s.layers) for s in slices), default=1)):
+        yield _name("thread_name", LAYERS, depth, f"depth {depth + 1}")
+
+
+def _name(what: str, group: int, track: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": group, "tid": track, "args": {"name": name}}
+
+
+def _kernels(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    for s in slices:
+        for thread in range(s.threads):
+            yield _event(s.name, THREADS, thread, s.start, s.seconds, s.told)
+        yield {
+            "name": "arena",
+            "ph": "C",
+            "pid": THREADS,
+            "ts": 1e6 * s.start,
+            "args": {"bytes": s.memory},
+        }
+
+
+def _layers(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    """Yield neighbours of one layer as one event, and so for the layers that it is in."""
+    begun: list[tuple[str, float]] = []  # path and start, by depth
+    end = 0.0
+    for s in (*slices, None):
+        parts = s.layers if s else []
+        paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        same = sum(1 for old, new in zip(begun, paths, strict=False) if old[0] == new)
+        for depth, (path, start) in [*enumerate(begun)][same:]:
+            yield _event(path, LAYERS, depth, start, end - start, {})
+        if s:
+            begun = [*begun[:same], *((path, s.start) for path in paths[same:])]
+            end = s.start + s.seconds
+
+
+def _event(
+    name: str, group: int, track: int, start: float, seconds: float, told: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ph": "X",
+        "pid": group,
+        "tid": track,
+        "ts": 1e6 * start,
+        "dur": 1e6 * seconds,
+        "args": told,
+    }

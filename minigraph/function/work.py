@@ -1,0 +1,51 @@
+"""What the steps of a program have to do, as far as shapes tell: bytes to move, operations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from minigraph.devices.problem import operations, product_of
+from minigraph.graph import Loop, Node
+from minigraph.jit.fused import Fused, Together
+from minigraph.program import Step
+
+
+class Work(NamedTuple):
+    """Bytes that are read and written at least, and floating-point operations.
+
+    A convolution or product counts its multiplications and additions, everything else one
+    operation for each element.
+    """
+
+    bytes: int
+    flops: int
+
+
+def work_of(step: Step) -> Work:
+    """Return what one run of a step has to do; of a loop, what all steps of its body have."""
+    if step.kernel.body:
+        assert isinstance(step.node.op, Loop)
+        inside = [work_of(each) for each in step.kernel.body.steps]
+        length = step.node.op.length
+        return Work(length * sum(w.bytes for w in inside), length * sum(w.flops for w in inside))
+    views = (*step.inputs, *step.outputs)
+    return Work(sum({view.buffer: view.spec.nbytes for view in views}.values()), _flops(step.node))
+
+
+def _flops(node: Node) -> int:
+    if product_of(node):
+        return operations(node)
+    if isinstance(node.op, Fused):
+        return sum(map(_elements, (each for each in node.op.graph if each.inputs)))
+    if isinstance(node.op, Together):
+        return sum(
+            sum(map(_elements, (each for each in op.graph if each.inputs)))
+            if isinstance(op, Fused)
+            else max(x.size for x in inputs)
+            for op, inputs in node.op.groups(node.inputs)
+        )
+    return _elements(node)
+
+
+def _elements(node: Node) -> int:
+    return max(spec.size for spec in (*node.specs, *(s for x in node.inputs for s in x.specs)))
