@@ -265,10 +265,7 @@ class Report:
         of = f"{guesses} of {len(self.algorithms)} algorithms are guesses"
         python = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"
         advice = (
-            (
-                "debug.check_finite=False: now each call looks at every result",
-                self.options["debug.check_finite"],
-            ),
+            ("debug.check_finite=False: now each call looks at every result", checks),
             (f"graph_opt_level={-level}: now each call also runs level 0", level < 0),
             (f'section("numpy"): {python}', self.numpy),
             (f"graph_opt_level=3: now it is {level}", 0 <= level < 3),
