@@ -116,6 +116,16 @@ OPTIONS: dict[str, Option] = {
             kind=bool,
         ),
         Option(
+            "graph_opt.memory_limit",
+            None,
+            "Keep intermediate results within so many bytes: what waits for the backward pass is "
+            "dropped and computed again where that costs the least time. The results keep their "
+            "bits.",
+            kind=int,
+            optional=True,
+            default_text="no limit",
+        ),
+        Option(
             "autotune",
             lambda values: "tune" if abs(values["graph_opt_level"]) >= 2 else "off",
             'How algorithms are chosen. "off": by heuristics. "cached": by stored measurements, '

@@ -67,7 +67,7 @@ LAYERS = {
     "minigraph.program": [
         ["steps"],
         ["device", "memory", "schedule"],
-        ["choices", "lower"],
+        ["choices", "lower", "recomputation"],
     ],
     "minigraph.devices": [
         ["host", "kernel_cache", "parts", "problem"],

@@ -34,6 +34,7 @@ from minigraph.function.given import (
 )
 from minigraph.function.left_out import warn_of_left_out
 from minigraph.function.verify import VerifiedFunction
+from minigraph.function.work import work_of
 from minigraph.graph import Array, Graph, Node, Parameter, is_symbolic, with_sizes
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
@@ -41,6 +42,7 @@ from minigraph.passes.notes import PassRecord
 from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
 from minigraph.program import Backend, Program
 from minigraph.program.lower import lower
+from minigraph.program.recomputation import within
 
 
 class CompGraph:
@@ -210,7 +212,14 @@ class CompGraph:
             found = ready.pop() if ready else optimized()
             graph = found[-1][0] if found else task.graph
             with timed(seconds, "lower"), collector_paused():
-                return lower(graph, task.results, task.updates, backend, choices.choose)
+                program = plainly(graph)
+                limit = values["graph_opt.memory_limit"]
+                if limit is None:
+                    return program
+                return within(limit, program, task.results, plainly, work_of)
+
+        def plainly(graph: Graph) -> Program:
+            return lower(graph, task.results, task.updates, backend, choices.choose)
 
         compiled = Compiled(
             inputs=task.inputs,
@@ -232,8 +241,8 @@ class CompGraph:
         if level >= 0:
             return Function(compiled)
         plain = {**values, **AS_WRITTEN}
-        plainly = replace(task, returned=as_they_are)
-        written = self._function(plainly, backend, plain, environment, {}, {})
+        listed = replace(task, returned=as_they_are)
+        written = self._function(listed, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
 
@@ -261,6 +270,7 @@ class CompileTask:
 # Options of the function that a negative level runs beside the optimised one.
 AS_WRITTEN = {
     "graph_opt_level": 0,
+    "graph_opt.memory_limit": None,
     "graph_opt.jit": 0,
     "graph_opt.fast_math": False,
     "autotune": "off",

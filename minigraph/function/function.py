@@ -269,6 +269,7 @@ class Function(Counted):
         program = self._program
         steps = list(program.all_steps())
         graphs = [program.graph, *(step.kernel.body.graph for step in steps if step.kernel.body)]
+        recomputed = [program.recomputed] if program.recomputed else []
         nodes = [node for graph in graphs for node in graph if not isinstance(node.op, LEAVES)]
         profile = self._last_profile
         times = {cost.name: cost.seconds for cost in profile.by_layer} if profile else {}
@@ -288,7 +289,7 @@ class Function(Counted):
             fingerprint=self._compiled.environment()["fingerprint"],
             options=dict(self._options),
             ineffective=ineffective(self._options, self._backend.device),
-            passes=list(self._compiled.passes),
+            passes=[*self._compiled.passes, *recomputed],
             kernels=[generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
             numpy=[
                 f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"

@@ -6,9 +6,19 @@ from minigraph.graph import Graph, Item, Node
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
 
+Turn = tuple[int, int]
+
 
 def schedule(graph: Graph, results: int) -> list[Node]:
-    """Return the nodes in the order in which they are to run.
+    """Return the nodes in the order in which they are to run: that of `turns`."""
+    turn = turns(graph, results)
+    return sorted(turn, key=lambda node: turn[node])  # stable: equal turns keep their order
+
+
+def turns(graph: Graph, results: int) -> dict[Node, Turn]:
+    """Return when each node is to run, inputs before their users.
+
+    results  how many outputs the caller gets; the rest are new values of parameters
 
     That is the order in which they were made, so a gradient is used up soon after it is there;
     only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
@@ -25,7 +35,7 @@ def schedule(graph: Graph, results: int) -> list[Node]:
             tail.add(node)
     tail -= set(graph.outputs[:results])
     start = (-1, -1)
-    turn: dict[Node, tuple[int, int]] = {}
+    turn: dict[Node, Turn] = {}
     for node in order:
         ready = max((turn[x] for x in node.inputs), default=start)
         moves = node in tail or not node.inputs
@@ -33,7 +43,7 @@ def schedule(graph: Graph, results: int) -> list[Node]:
     for node in reversed(order):
         if node in tail and turn[node] == start:  # it needs nothing but parameters: no hurry
             turn[node] = min((turn[user] for user in users[node]), default=start)
-    return sorted(order, key=lambda node: turn[node])  # stable: equal turns keep their order
+    return turn
 
 
 def _moves(node: Node) -> bool:

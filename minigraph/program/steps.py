@@ -16,6 +16,7 @@ from minigraph.autotune.measurement import Measurement
 from minigraph.errors import GraphError
 from minigraph.graph import Array, Graph, Node, Parameter, Shape, Spec
 from minigraph.jit.source import KernelSource
+from minigraph.passes.notes import PassRecord
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -172,6 +173,7 @@ class Program:
 
     outputs  views of OUTPUT buffers, or of buffers that have to be copied for the caller
     updates  after the last step, each view is copied to its parameter; others are made in place
+    recomputed  what was done to keep within a limit of memory
     """
 
     graph: Graph
@@ -180,6 +182,7 @@ class Program:
     updates: list[tuple[Parameter, View]] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     arena_bytes: int = 0
+    recomputed: PassRecord | None = None
 
     @functools.cached_property
     def inputs(self) -> list[Buffer]:
