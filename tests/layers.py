@@ -88,7 +88,7 @@ LAYERS = {
         ["report"],
         [
             "profile",
-            "drawing",
+            "dot",
             "fingerprint",
             "noise",
             "cache_file",
@@ -96,6 +96,7 @@ LAYERS = {
             "given",
             "left_out",
         ],
+        ["drawing"],
         ["function"],
         ["any_size", "finite", "verify"],
         ["compile"],

@@ -187,9 +187,10 @@ class AnySizeFunction(Counted):
         """Return the reports of all sizes that are kept, that of the latest call last."""
         return [kept.function.report() for kept in self._kept.values()]
 
-    def to_dot(self, path: str | Path) -> None:
-        """Write the steps for the size of the latest call, as `Function.to_dot` does."""
-        self._functions[-1].to_dot(path)
+    @checked
+    def to_dot(self, path: FilePath, whole: bool = False) -> None:
+        """Write a graph for the size of the latest call, as `Function.to_dot` does."""
+        self._functions[-1].to_dot(path, whole)
 
     def to_html(self, path: str | Path) -> None:
         """Write a page about the size of the latest call, as `Function.to_html` does."""

@@ -1,61 +1,21 @@
-"""Pictures of what a function executes: Graphviz's dot, and a page of HTML."""
+"""A page of HTML about what a function executes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 
-from minigraph.graph import Constant, Input, Node, Parameter
-from minigraph.program import Buffer, Program, Step
-
-# By what computes a step; what is not here is grey.
-COLOURS = {
-    "onednn": "#f4b183",
-    "cudnn": "#f4b183",
-    "c": "#a9d18e",
-    "cuda": "#a9d18e",
-    "numpy": "#ffd966",
-}
+from minigraph.function.dot import MAKERS, OTHER, sources
+from minigraph.graph import Constant, Input, Node
+from minigraph.program import Program, Step
 
 
 def _colour(step: Step) -> str:
-    return COLOURS.get(step.kernel.maker, "#d9d9d9")
+    return MAKERS.get(step.kernel.maker, OTHER)
 
 
 def _name(node: Node) -> str:
     return str(node.op) if isinstance(node.op, Input | Constant) else node.name
-
-
-def _sources(program: Program) -> Iterator[tuple[Step, list[Step | Node]]]:
-    """Yield each step with what it reads: earlier steps, inputs, parameters and constants."""
-    made: dict[Buffer, Step | Node] = {b: b.node for b in program.buffers if b.node is not None}
-    for step in program.steps:
-        yield step, [made[view.buffer] for view in step.inputs]
-        for view in step.outputs:
-            made[view.buffer] = step
-
-
-def to_dot(program: Program) -> str:
-    """Return the steps as a graph in Graphviz's language; constants are left out."""
-    ids: dict[Step | Node, str] = {}
-    lines = ["digraph {", '  node [shape=box, style=filled, fontname="sans-serif"];']
-    for step, sources in _sources(program):
-        ids[step] = f"s{len(ids)}"
-        label = f"{step.node.op.name}\\n{', '.join(map(str, step.node.specs))}"
-        colour = _colour(step)
-        tip = escape(f"{step.kernel.name} {step.node.source}", quote=True)
-        lines.append(f'  {ids[step]} [label="{label}", fillcolor="{colour}", tooltip="{tip}"];')
-        for source in sources:
-            if isinstance(source, Node) and isinstance(source.op, Constant):
-                continue
-            if source not in ids:
-                assert isinstance(source, Node), "steps are named when they are made"
-                ids[source] = f"s{len(ids)}"
-                shape = "ellipse" if isinstance(source, Parameter) else "hexagon"
-                label = escape(_name(source), quote=True)
-                lines.append(f'  {ids[source]} [label="{label}", shape={shape}, fillcolor=white];')
-            lines.append(f"  {ids[source]} -> {ids[step]};")
-    return "\n".join([*lines, "}", ""])
 
 
 PAGE = """<!doctype html>
@@ -84,7 +44,7 @@ def to_html(program: Program, title: str, report: str) -> str:
     """Return a page that lists the steps in their order, with links to what each reads."""
     number = {step: i for i, step in enumerate(program.steps)}
     rows = []
-    for step, sources in _sources(program):
+    for step, read in sources(program):
         colour = _colour(step)
         cells: Sequence[str] = (
             str(number[step]),
@@ -95,7 +55,7 @@ def to_html(program: Program, title: str, report: str) -> str:
                 f'<a href="#s{number[x]}">{number[x]}</a>'
                 if isinstance(x, Step)
                 else escape(_name(x))
-                for x in sources
+                for x in read
             ),
             escape(str(step.node.source)),
         )

@@ -21,7 +21,8 @@ from minigraph.cache import Entry
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
 from minigraph.function.bound import speeds
-from minigraph.function.drawing import to_dot, to_html
+from minigraph.function.dot import by_layer, every_step
+from minigraph.function.drawing import to_html
 from minigraph.function.profile import Profile, profiled
 from minigraph.function.report import (
     GENERATED,
@@ -304,9 +305,14 @@ class Function(Counted):
         """Return the report, in a list: a function of any size has one for each that it keeps."""
         return [self.report()]
 
-    def to_dot(self, path: str | Path) -> None:
-        """Write the steps as a graph in Graphviz's language: `dot -Tsvg -O path` draws it."""
-        Path(path).write_text(to_dot(self._program))
+    @checked
+    def to_dot(self, path: FilePath, whole: bool = False) -> None:
+        """Write the layers as a graph in Graphviz's language: `dot -Tsvg -O path` draws it.
+
+        whole  draw every step, with all that it reads; for a large network Graphviz takes minutes
+        """
+        text = every_step(self._program) if whole else by_layer(self._program)
+        Path(path).write_text(text, encoding="utf-8")
 
     def to_html(self, path: str | Path) -> None:
         """Write a page with the report and every step."""
