@@ -95,6 +95,7 @@ LAYERS = {
             "choosing",
             "given",
             "left_out",
+            "stage",
         ],
         ["drawing"],
         ["function"],

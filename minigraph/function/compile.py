@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -33,6 +30,7 @@ from minigraph.function.given import (
     new_value,
 )
 from minigraph.function.left_out import warn_of_left_out
+from minigraph.function.stage import collector_paused, timed
 from minigraph.function.verify import VerifiedFunction
 from minigraph.function.work import work_of
 from minigraph.graph import Array, Graph, Node, Parameter, is_symbolic, with_sizes
@@ -289,25 +287,3 @@ def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = No
     3
     """
     return CompGraph(device, options)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector off: a graph is many objects, of which none is garbage yet."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the time spent inside to `seconds[stage]`."""
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
