@@ -58,6 +58,10 @@ def save(path: FilePath, state: Any) -> None:
     all: an earlier one stays as it was until the new one is on disk.  DTypeError for a value that
     is no array; GraphError for a file that cannot be written.  A name that ends as those of torch
     or NumPy is a warning.
+
+    >>> mg.save("net.safetensors", nn.Linear(2, 1))
+    >>> sorted(mg.load("net.safetensors"))
+    ['bias', 'weight']
     """
     if reader := FOREIGN.get(os.path.splitext(path)[1].lower()):
         warn_once(

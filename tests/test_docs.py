@@ -9,10 +9,12 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 from attacks.table import ATTACKS
 
 import minigraph
+import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.bench.results import CaseResult, Results, SideResult
 from minigraph.function.compile import CompGraph
@@ -27,15 +29,32 @@ OPTIONAL = ("devices.cuda.", "bench.jax_peer", "bench.torch_peer", "bench.plot")
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_are_right(name):
+def test_examples_in_docstrings_are_right(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     try:
         module = importlib.import_module(name)
     except (ImportError, minigraph.DeviceError) as error:
         if not name.removeprefix("minigraph.").startswith(OPTIONAL):
             raise
         pytest.skip(str(error))
-    failed, _ = doctest.testmod(module, verbose=False)
+    known = {"np": np, "mg": mg, "nn": nn, "ops": ops, "optim": optim}  # docs/reference/index.md
+    failed, _ = doctest.testmod(module, extraglobs={**known, "cg": mg.comp_graph("reference")})
     assert not failed
+
+
+def public(package):
+    """The functions and classes that a package offers, by name."""
+    values = {name: getattr(package, name) for name in vars(package) if name[0] != "_"}
+    return [
+        pytest.param(value, id=f"{package.__name__}.{name}")
+        for name, value in values.items()
+        if callable(value) and value.__module__.startswith(package.__name__)
+    ]
+
+
+@pytest.mark.parametrize("value", [*public(ops), *public(nn), *public(optim)])
+def test_every_op_layer_and_optimizer_has_an_example(value):
+    assert ">>> " in value.__doc__
 
 
 def run_program_of(name):

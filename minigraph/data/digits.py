@@ -23,6 +23,11 @@ class Digits(InMemory):
 
     Source: E. Alpaydin, C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine
     Learning Repository, https://doi.org/10.24432/C50P49 (its test part).
+
+    >>> from minigraph.data import Digits
+    >>> image, label = Digits(train=False)[0]
+    >>> image.shape, label
+    ((1, 8, 8), 0)
     """
 
     @checked

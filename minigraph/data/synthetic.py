@@ -30,6 +30,11 @@ class Synthetic(Dataset):
 
     Example i is drawn from (seed, i) when asked for, and is of class i modulo `classes`.  Patterns
     depend on `shape` and `classes` alone, so another seed gives a test set of the same task.
+
+    >>> from minigraph.data import Synthetic
+    >>> image, label = Synthetic((3, 32, 32), classes=10)[0]
+    >>> image.shape
+    (3, 32, 32)
     """
 
     @checked

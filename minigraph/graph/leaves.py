@@ -75,6 +75,11 @@ class Parameter(Node):
     trainable  whether optimizers take it (`nn.Module.parameters()` lists all of them)
 
     Every function that uses it sees its current value.
+
+    >>> w = mg.Parameter(np.zeros((2, 3), "float32"), name="w")
+    >>> w.assign(np.ones((2, 3)))
+    >>> w.numpy().sum()
+    np.float32(6.0)
     """
 
     __slots__ = ("state", "trainable")
@@ -162,6 +167,11 @@ def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
     A size that differs between calls is None or has a name: `(None, 784)` or `("images", 784)`.
     Sizes of the same name are equal in a call, also those of several inputs.  None stands for the
     name "batch" along the first axis, for "size1" along axis 1, and so on.
+
+    >>> images = mg.input("images", (None, 3, 32, 32))
+    >>> labels = mg.input("labels", (None,), "int64")
+    >>> images.ndim, labels.dtype
+    (4, dtype('int64'))
     """
     return Node(Input(name), (), (Spec(shape, dtype),))
 

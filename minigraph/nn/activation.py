@@ -19,7 +19,11 @@ from minigraph.nn.module import Module
 @checked
 @dataclass(eq=False, repr=False)
 class ReLU(Module):
-    """0 where x is negative, else x."""
+    """0 where x is negative, else x.
+
+    >>> nn.ReLU()(mg.input("x", (8, 16)))
+    relu: float32[8,16]
+    """
 
     inplace: bool = False
 
@@ -33,7 +37,11 @@ class ReLU(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class Hardswish(Module):
-    """0 below -3, x above 3, x * (x + 3) / 6 in between."""
+    """0 below -3, x above 3, x * (x + 3) / 6 in between.
+
+    >>> nn.Hardswish()(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
 
     inplace: bool = False
 
@@ -44,7 +52,11 @@ class Hardswish(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class ReLU6(Module):
-    """0 where x is negative, 6 where it is above 6, else x."""
+    """0 where x is negative, 6 where it is above 6, else x.
+
+    >>> nn.ReLU6()(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
 
     inplace: bool = False
 
@@ -58,7 +70,11 @@ class ReLU6(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class LeakyReLU(Module):
-    """x where it is positive, else x * negative_slope."""
+    """x where it is positive, else x * negative_slope.
+
+    >>> nn.LeakyReLU(0.1)(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
 
     negative_slope: float = 0.01
     inplace: bool = False
@@ -73,7 +89,11 @@ class LeakyReLU(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class ELU(Module):
-    """x where it is positive, else alpha * (exp(x) - 1)."""
+    """x where it is positive, else alpha * (exp(x) - 1).
+
+    >>> nn.ELU(alpha=0.5)(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
 
     alpha: float = 1.0
     inplace: bool = False
@@ -90,6 +110,9 @@ class PReLU(Module):
 
     num_parameters  how many weights are learnt: one, or one for each channel of (n, c, ...)
     init            where they start
+
+    >>> nn.PReLU(num_parameters=16)(mg.input("x", (8, 16))).shape
+    (8, 16)
     """
 
     @checked
@@ -110,7 +133,11 @@ class PReLU(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class GELU(Module):
-    """x times the normal distribution function of x."""
+    """x times the normal distribution function of x.
+
+    >>> nn.GELU()(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
 
     approximate: Literal["none", "tanh"] = "none"
 
@@ -124,7 +151,11 @@ class GELU(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class SiLU(Module):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    >>> nn.SiLU()(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
 
     inplace: bool = False
 
@@ -138,7 +169,11 @@ class SiLU(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta."""
+    """log(1 + exp(beta * x)) / beta.
+
+    >>> nn.Softplus()(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
 
     beta: float = 1.0
     threshold: float = 20.0
@@ -150,14 +185,22 @@ class Softplus(Module):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> nn.Sigmoid()(mg.input("x", (8, 16)))
+    sigmoid: float32[8,16]
+    """
 
     def forward(self, x: Any) -> Node:
         return ops.sigmoid(x)
 
 
 class Tanh(Module):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> nn.Tanh()(mg.input("x", (8, 16)))
+    tanh: float32[8,16]
+    """
 
     def forward(self, x: Any) -> Node:
         return ops.tanh(x)
@@ -166,7 +209,11 @@ class Tanh(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class Softmax(Module):
-    """exp(x) over its sum along the axis `dim`; None: axis 1 of 2 or more than 3 axes, else 0."""
+    """exp(x) over its sum along the axis `dim`; None: axis 1 of 2 or more than 3 axes, else 0.
+
+    >>> nn.Softmax(dim=1)(mg.input("x", (8, 10))).shape
+    (8, 10)
+    """
 
     dim: Axis | None = None
 
@@ -179,7 +226,11 @@ class Softmax(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class LogSoftmax(Module):
-    """The logarithm of `Softmax`, accurate where that is small."""
+    """The logarithm of `Softmax`, accurate where that is small.
+
+    >>> nn.LogSoftmax(dim=1)(mg.input("x", (8, 10))).shape
+    (8, 10)
+    """
 
     dim: Axis | None = None
 

@@ -26,6 +26,12 @@ class MultiheadAttention(Module):
 
     dropout      share of the attention's weights that is dropped in training
     batch_first  whether expressions are (n, length, embed_dim), not (length, n, embed_dim)
+
+    >>> attention = nn.MultiheadAttention(32, num_heads=4, batch_first=True)
+    >>> x = mg.input("x", (8, 20, 32))  # n, tokens, width
+    >>> y, weights = attention(x, x, x)
+    >>> y.shape, weights.shape
+    ((8, 20, 32), (8, 20, 20))
     """
 
     in_proj_bias: Parameter | None
@@ -129,6 +135,10 @@ class TransformerEncoderLayer(Module):
     """Attention of a sequence to itself, then two linear layers, each added to what it is given.
 
     norm_first  whether the norms come before what is added, not after the sum
+
+    >>> layer = nn.TransformerEncoderLayer(32, nhead=4, batch_first=True)
+    >>> layer(mg.input("x", (8, 20, 32))).shape
+    (8, 20, 32)
     """
 
     @checked

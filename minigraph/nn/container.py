@@ -95,6 +95,10 @@ class Sequential(Numbered):
     """Modules called one after the other, each on the result of the one before.
 
     modules  modules, which are named "0", "1", ..., or one mapping of names to modules
+
+    >>> net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> net(mg.input("x", (4, 8))).shape
+    (4, 2)
     """
 
     def __init__(self, *modules: Any) -> None:
@@ -177,6 +181,10 @@ class ModuleDict(Uncalled):
     modules  a mapping of names to modules, or an iterable of pairs
 
     A name is a string without dots that no attribute has, such as "keys".
+
+    >>> heads = nn.ModuleDict({"digit": nn.Linear(8, 10), "colour": nn.Linear(8, 3)})
+    >>> heads["colour"](mg.input("x", (4, 8))).shape
+    (4, 3)
     """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[Any] | None = None) -> None:

@@ -101,7 +101,11 @@ USUAL = {"padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}  # which
 
 
 class Conv1d(Convolution):
-    """Convolution of sequences (n, in_channels, length); padding as that of `Conv2d`."""
+    """Convolution of sequences (n, in_channels, length); padding as that of `Conv2d`.
+
+    >>> nn.Conv1d(3, 8, kernel_size=5, padding="same")(mg.input("x", (4, 3, 100))).shape
+    (4, 8, 100)
+    """
 
     @checked
     def __init__(
@@ -141,6 +145,12 @@ class Conv2d(Convolution):
 
     padding       or "same", which keeps the size where the stride is 1, or "valid", which is none
     padding_mode  what the padding is made of, as the modes of `ops.pad`
+
+    >>> conv = nn.Conv2d(3, 8, kernel_size=3, stride=2, padding=1)
+    >>> conv(mg.input("images", (4, 3, 32, 32))).shape
+    (4, 8, 16, 16)
+    >>> conv.weight.shape
+    (8, 3, 3, 3)
     """
 
     @checked
@@ -174,6 +184,9 @@ class ConvTranspose2d(Convolution):
 
     `weight` is (in_channels, out_channels / groups, h, w).  output_padding, less than the stride,
     chooses among the sizes that the convolution would make one.
+
+    >>> nn.ConvTranspose2d(8, 3, kernel_size=2, stride=2)(mg.input("x", (4, 8, 16, 16))).shape
+    (4, 3, 32, 32)
     """
 
     transposed = True
@@ -210,7 +223,11 @@ class ConvTranspose2d(Convolution):
 
 
 class Linear(Weighted):
-    """x @ weight.T + bias of x (..., in_features)."""
+    """x @ weight.T + bias of x (..., in_features).
+
+    >>> nn.Linear(8, 2)(mg.input("x", (4, 8))).shape
+    (4, 2)
+    """
 
     @checked
     def __init__(

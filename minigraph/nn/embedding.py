@@ -23,6 +23,9 @@ class Embedding(Module):
     A token that is out of range is a GraphError at the call; negative ones count from the end.
 
     padding_idx  a token whose vector starts as zeros and is not learnt
+
+    >>> nn.Embedding(1000, 32)(mg.input("tokens", (4, 20), "int64")).shape
+    (4, 20, 32)
     """
 
     @checked

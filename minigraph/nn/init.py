@@ -23,7 +23,14 @@ _generator = np.random.default_rng(0)
 
 @checked
 def manual_seed(seed: Seed) -> None:
-    """Let the parameters made from now on depend on `seed` and on nothing before."""
+    """Let the parameters made from now on depend on `seed` and on nothing before.
+
+    >>> nn.manual_seed(0)
+    >>> first = nn.Linear(4, 2).weight.numpy()
+    >>> nn.manual_seed(0)
+    >>> bool((nn.Linear(4, 2).weight.numpy() == first).all())
+    True
+    """
     global _generator
     _generator = np.random.default_rng(seed)
 
@@ -54,38 +61,64 @@ def full(shape: Shape, value: float, dtype: DType) -> Array:
 
 @checked
 def uniform_(parameter: Trainable, a: float = 0.0, b: float = 1.0) -> Parameter:
-    """Fill with numbers from [a, b) and return the parameter."""
+    """Fill with numbers from [a, b) and return the parameter.
+
+    >>> w = mg.Parameter(np.zeros((2, 3), "float32"))
+    >>> bool((nn.init.uniform_(w, -0.1, 0.1).numpy() < 0.1).all())
+    True
+    """
     return _fill(parameter, _generator.random, b - a, a)
 
 
 @checked
 def normal_(parameter: Trainable, mean: float = 0.0, std: float = 1.0) -> Parameter:
-    """Fill with normally distributed numbers and return the parameter."""
+    """Fill with normally distributed numbers and return the parameter.
+
+    >>> nn.init.normal_(nn.Linear(8, 2).weight, std=0.02).shape
+    (2, 8)
+    """
     return _fill(parameter, _generator.standard_normal, std, mean)
 
 
 @checked
 def constant_(parameter: Trainable, val: float) -> Parameter:
-    """Fill with `val` and return the parameter."""
+    """Fill with `val` and return the parameter.
+
+    >>> nn.init.constant_(nn.Linear(8, 2).bias, 0.5).numpy()
+    array([0.5, 0.5], dtype=float32)
+    """
     parameter.assign(full(parameter.shape, val, parameter.dtype))
     return parameter
 
 
 @checked
 def zeros_(parameter: Trainable) -> Parameter:
-    """Fill with 0 and return the parameter."""
+    """Fill with 0 and return the parameter.
+
+    >>> nn.init.zeros_(nn.Linear(8, 2).bias).numpy()
+    array([0., 0.], dtype=float32)
+    """
     return constant_(parameter, 0.0)
 
 
 @checked
 def ones_(parameter: Trainable) -> Parameter:
-    """Fill with 1 and return the parameter."""
+    """Fill with 1 and return the parameter.
+
+    >>> nn.init.ones_(nn.Linear(8, 2).bias).numpy()
+    array([1., 1.], dtype=float32)
+    """
     return constant_(parameter, 1.0)
 
 
 @checked
 def eye_(parameter: Trainable) -> Parameter:
-    """Fill a matrix with 1 on its diagonal and 0 elsewhere; return it."""
+    """Fill a matrix with 1 on its diagonal and 0 elsewhere; return it.
+
+    >>> nn.init.eye_(nn.Linear(2, 2).weight).numpy()
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     if parameter.ndim != 2:
         raise ShapeError(f"eye_: the identity is a matrix, not of shape {parameter.shape}")
     parameter.assign(np.eye(*parameter.shape, dtype=parameter.dtype))
@@ -100,6 +133,9 @@ def trunc_normal_(
 
     Uniform numbers are taken through the inverse of the distribution function, as in torch: here it
     is interpolated in a table.
+
+    >>> nn.init.trunc_normal_(nn.Linear(8, 2).weight, std=0.02).shape
+    (2, 8)
     """
     if not (std > 0 and a < b and math.isfinite(mean)):
         given = f"mean is {mean}, std {std}, a {a}, b {b}"
@@ -129,6 +165,10 @@ def orthogonal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
 
     Its rows are orthonormal, or its columns if there are fewer (Saxe et al., 2013).  Returns the
     parameter.
+
+    >>> w = nn.init.orthogonal_(nn.Linear(2, 2).weight).numpy()
+    >>> np.allclose(w @ w.T, np.eye(2), atol=1e-6)
+    True
     """
     rows, columns = _weights("orthogonal_", parameter)[0], math.prod(parameter.shape[1:])
     normal = _generator.standard_normal((max(rows, columns), min(rows, columns)))
@@ -156,6 +196,9 @@ def calculate_gain(nonlinearity: Following, param: float | None = None) -> float
     """Return torch's factor for the standard deviation of weights before a nonlinearity.
 
     param  the slope of a leaky ReLU; None: 0.01
+
+    >>> nn.init.calculate_gain("leaky_relu", 1.0)
+    1.0
     """
     gain = GAINS[nonlinearity]
     slope = 0.01 if param is None else param
@@ -164,7 +207,11 @@ def calculate_gain(nonlinearity: Following, param: float | None = None) -> float
 
 @checked
 def xavier_uniform_(parameter: Trainable, gain: float = 1.0) -> Parameter:
-    """Fill weights (out, in, ...) uniformly with the standard deviation of `xavier_normal_`."""
+    """Fill weights (out, in, ...) uniformly with the standard deviation of `xavier_normal_`.
+
+    >>> nn.init.xavier_uniform_(nn.Linear(8, 2).weight).shape
+    (2, 8)
+    """
     bound = math.sqrt(3) * _xavier("xavier_uniform_", parameter, gain)
     return uniform_(parameter, -bound, bound)
 
@@ -174,6 +221,9 @@ def xavier_normal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
     """Fill weights (out, in, ...) normally, a mean of both variances (Glorot and Bengio, 2010).
 
     The standard deviation is gain * sqrt(2 / (fan_in + fan_out)).
+
+    >>> nn.init.xavier_normal_(nn.Linear(8, 2).weight).shape
+    (2, 8)
     """
     return normal_(parameter, 0.0, _xavier("xavier_normal_", parameter, gain))
 
@@ -185,7 +235,11 @@ def kaiming_uniform_(
     mode: Literal["fan_in", "fan_out"] = "fan_in",
     nonlinearity: Following = "leaky_relu",
 ) -> Parameter:
-    """Fill weights (out, in, ...) uniformly with the standard deviation of `kaiming_normal_`."""
+    """Fill weights (out, in, ...) uniformly with the standard deviation of `kaiming_normal_`.
+
+    >>> nn.init.kaiming_uniform_(nn.Linear(8, 2).weight, nonlinearity="relu").shape
+    (2, 8)
+    """
     bound = math.sqrt(3) * _kaiming("kaiming_uniform_", parameter, a, mode, nonlinearity)
     return uniform_(parameter, -bound, bound)
 
@@ -202,6 +256,9 @@ def kaiming_normal_(
     a             slope of the leaky ReLU that follows
     mode          "fan_in": of values, forwards; "fan_out": of gradients, backwards
     nonlinearity  what follows, by `calculate_gain`
+
+    >>> nn.init.kaiming_normal_(nn.Linear(8, 2).weight, mode="fan_out").shape
+    (2, 8)
     """
     return normal_(parameter, 0.0, _kaiming("kaiming_normal_", parameter, a, mode, nonlinearity))
 

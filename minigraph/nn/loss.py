@@ -23,7 +23,13 @@ def _state(value: Any) -> ModuleState | None:
 @checked
 @dataclass(eq=False, repr=False)
 class CrossEntropyLoss(Module):
-    """`ops.cross_entropy` of logits (n, classes, ...) and labels (n, ...)."""
+    """`ops.cross_entropy` of logits (n, classes, ...) and labels (n, ...).
+
+    >>> x, labels = mg.input("x", (2, 2)), np.array([0, 1])
+    >>> loss = nn.CrossEntropyLoss(label_smoothing=0.1)(x, labels)
+    >>> cg.compile([x], loss)([[2.0, 0.0], [0.0, 1.0]])
+    array(0.29509485, dtype=float32)
+    """
 
     weight: Any = None
     _: KW_ONLY
@@ -48,7 +54,12 @@ class CrossEntropyLoss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class NLLLoss(Module):
-    """`ops.nll_loss` of logarithms of probabilities (n, classes, ...) and labels (n, ...)."""
+    """`ops.nll_loss` of logarithms of probabilities (n, classes, ...) and labels (n, ...).
+
+    >>> x = mg.input("x", (1, 2))
+    >>> cg.compile([x], nn.NLLLoss()(ops.log_softmax(x), [0]))([[2.0, 0.0]])
+    array(0.12692805, dtype=float32)
+    """
 
     weight: Any = None
     _: KW_ONLY
@@ -67,7 +78,12 @@ class NLLLoss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class MSELoss(Module):
-    """`ops.mse_loss` of two expressions of one shape."""
+    """`ops.mse_loss` of two expressions of one shape.
+
+    >>> x = mg.input("x", (2,))
+    >>> cg.compile([x], nn.MSELoss()(x, [0.0, 0.0]))([1.0, 2.0])
+    array(2.5)
+    """
 
     _: KW_ONLY
     reduction: Reducing = "mean"
@@ -79,7 +95,12 @@ class MSELoss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class L1Loss(Module):
-    """`ops.l1_loss` of two expressions of one shape."""
+    """`ops.l1_loss` of two expressions of one shape.
+
+    >>> x = mg.input("x", (2,))
+    >>> cg.compile([x], nn.L1Loss()(x, [0.0, 0.0]))([1.0, 2.0])
+    array(1.5)
+    """
 
     _: KW_ONLY
     reduction: Reducing = "mean"
@@ -91,7 +112,12 @@ class L1Loss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class SmoothL1Loss(Module):
-    """`ops.smooth_l1_loss` of two expressions of one shape."""
+    """`ops.smooth_l1_loss` of two expressions of one shape.
+
+    >>> x = mg.input("x", (2,))
+    >>> cg.compile([x], nn.SmoothL1Loss()(x, [0.5, 0.0]))([0.0, 3.0])
+    array(1.3125)
+    """
 
     _: KW_ONLY
     reduction: Reducing = "mean"
@@ -104,7 +130,12 @@ class SmoothL1Loss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class HuberLoss(Module):
-    """`ops.huber_loss` of two expressions of one shape."""
+    """`ops.huber_loss` of two expressions of one shape.
+
+    >>> x = mg.input("x", (2,))
+    >>> cg.compile([x], nn.HuberLoss(delta=0.5)(x, [0.5, 0.0]))([0.0, 3.0])
+    array(0.75)
+    """
 
     reduction: Reducing = "mean"
     delta: float = 1.0
@@ -116,7 +147,13 @@ class HuberLoss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class KLDivLoss(Module):
-    """`ops.kl_div` of logarithms of probabilities and a target of one shape."""
+    """`ops.kl_div` of logarithms of probabilities and a target of one shape.
+
+    >>> x = mg.input("x", (1, 2))
+    >>> loss = nn.KLDivLoss(reduction="batchmean")(ops.log_softmax(x), [[0.5, 0.5]])
+    >>> cg.compile([x], loss)([[2.0, 0.0]])
+    array(0.43378089)
+    """
 
     _: KW_ONLY
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
@@ -129,7 +166,12 @@ class KLDivLoss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class BCELoss(Module):
-    """`ops.binary_cross_entropy` of probabilities and a target of one shape."""
+    """`ops.binary_cross_entropy` of probabilities and a target of one shape.
+
+    >>> x = mg.input("x", (2,))
+    >>> cg.compile([x], nn.BCELoss()(x, [1.0, 0.0]))([0.9, 0.2])
+    array(0.16425205)
+    """
 
     weight: Any = None
     _: KW_ONLY
@@ -145,7 +187,12 @@ class BCELoss(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class BCEWithLogitsLoss(Module):
-    """`ops.binary_cross_entropy_with_logits` of logits and a target of one shape."""
+    """`ops.binary_cross_entropy_with_logits` of logits and a target of one shape.
+
+    >>> x = mg.input("x", (2,))
+    >>> cg.compile([x], nn.BCEWithLogitsLoss()(x, [1.0, 0.0]))([2.0, -1.0])
+    array(0.22009485)
+    """
 
     weight: Any = None
     _: KW_ONLY

@@ -25,7 +25,12 @@ _clock = itertools.count(1)
 
 
 class ModuleState(Parameter):
-    """State of a module that is not learnt: in `state_dict()`, not among `parameters()`."""
+    """State of a module that is not learnt: in `state_dict()`, not among `parameters()`.
+
+    >>> seen = nn.ModuleState(np.zeros(3), name="seen")
+    >>> seen.trainable
+    False
+    """
 
     __slots__ = ()
 

@@ -82,20 +82,34 @@ class BatchNorm(Module):
 
 @checked
 class BatchNorm1d(BatchNorm):
-    """A `BatchNorm` of vectors (n, num_features) or sequences (n, num_features, length)."""
+    """A `BatchNorm` of vectors (n, num_features) or sequences (n, num_features, length).
+
+    >>> norm = nn.BatchNorm1d(16)
+    >>> y = norm(mg.input("x", (8, 16)))
+    >>> [state.name for state in norm.updates()]
+    ['num_batches_tracked', 'running_mean', 'running_var']
+    """
 
     ndims, layout = (2, 3), "(n, {0}) or (n, {0}, length)"
 
 
 @checked
 class BatchNorm2d(BatchNorm):
-    """A `BatchNorm` of images (n, num_features, h, w)."""
+    """A `BatchNorm` of images (n, num_features, h, w).
+
+    >>> nn.BatchNorm2d(16).eval()(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 32, 32)
+    """
 
     ndims, layout = (4,), "(n, {}, h, w)"
 
 
 class GroupNorm(Module):
-    """Normalise each of `num_groups` groups of the channels of x (n, num_channels, ...)."""
+    """Normalise each of `num_groups` groups of the channels of x (n, num_channels, ...).
+
+    >>> nn.GroupNorm(4, 16)(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 32, 32)
+    """
 
     @checked
     def __init__(
@@ -127,7 +141,11 @@ class GroupNorm(Module):
 
 
 class InstanceNorm2d(Module):
-    """Normalise each channel of each image (n, num_features, h, w) by its own statistics."""
+    """Normalise each channel of each image (n, num_features, h, w) by its own statistics.
+
+    >>> nn.InstanceNorm2d(16)(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 32, 32)
+    """
 
     @checked
     def __init__(
@@ -156,6 +174,9 @@ class RMSNorm(Module):
     """Divide by the root of the mean square over the last axes, which are `normalized_shape`.
 
     eps  is added to the mean square; None: the spacing of x's dtype at 1
+
+    >>> nn.RMSNorm(32)(mg.input("x", (8, 20, 32))).shape
+    (8, 20, 32)
     """
 
     @checked
@@ -180,7 +201,11 @@ class RMSNorm(Module):
 
 
 class LayerNorm(Module):
-    """Normalise over the last axes, which are `normalized_shape`, an int or ints."""
+    """Normalise over the last axes, which are `normalized_shape`, an int or ints.
+
+    >>> nn.LayerNorm(32)(mg.input("x", (8, 20, 32))).shape
+    (8, 20, 32)
+    """
 
     @checked
     def __init__(
@@ -207,7 +232,11 @@ class LayerNorm(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class LocalResponseNorm(Module):
-    """x over a power of the mean square of `size` neighbouring channels."""
+    """x over a power of the mean square of `size` neighbouring channels.
+
+    >>> nn.LocalResponseNorm(5)(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 32, 32)
+    """
 
     size: Count
     alpha: float = 1e-4

@@ -69,43 +69,73 @@ class Border2d(Border):
 
 
 class ReflectionPad1d(Border1d):
-    """Sequences (n, c, length) with a border that mirrors them at their first and last element."""
+    """Sequences (n, c, length) with a border that mirrors them at their first and last element.
+
+    >>> x = mg.input("x", (1, 1, 3))
+    >>> cg.compile([x], nn.ReflectionPad1d(2)(x))([[[1.0, 2.0, 3.0]]])
+    array([[[3., 2., 1., 2., 3., 2., 1.]]], dtype=float32)
+    """
 
     mode = "reflect"
 
 
 class ReflectionPad2d(Border2d):
-    """Images (n, c, h, w) with a border that mirrors them at their outermost pixels."""
+    """Images (n, c, h, w) with a border that mirrors them at their outermost pixels.
+
+    >>> nn.ReflectionPad2d(1)(mg.input("x", (8, 3, 32, 32))).shape
+    (8, 3, 34, 34)
+    """
 
     mode = "reflect"
 
 
 class ReplicationPad1d(Border1d):
-    """Sequences (n, c, length) with a border of their first and last element."""
+    """Sequences (n, c, length) with a border of their first and last element.
+
+    >>> x = mg.input("x", (1, 1, 3))
+    >>> cg.compile([x], nn.ReplicationPad1d(2)(x))([[[1.0, 2.0, 3.0]]])
+    array([[[1., 1., 1., 2., 3., 3., 3.]]], dtype=float32)
+    """
 
     mode = "replicate"
 
 
 class ReplicationPad2d(Border2d):
-    """Images (n, c, h, w) with a border of their outermost pixels."""
+    """Images (n, c, h, w) with a border of their outermost pixels.
+
+    >>> nn.ReplicationPad2d(1)(mg.input("x", (8, 3, 32, 32))).shape
+    (8, 3, 34, 34)
+    """
 
     mode = "replicate"
 
 
 class CircularPad2d(Border2d):
-    """Images (n, c, h, w) with a border that goes on at their other side."""
+    """Images (n, c, h, w) with a border that goes on at their other side.
+
+    >>> nn.CircularPad2d(1)(mg.input("x", (8, 3, 32, 32))).shape
+    (8, 3, 34, 34)
+    """
 
     mode = "circular"
 
 
 class ZeroPad2d(Border2d):
-    """Images (n, c, h, w) with a border of zeros."""
+    """Images (n, c, h, w) with a border of zeros.
+
+    >>> nn.ZeroPad2d(1)(mg.input("x", (8, 3, 32, 32))).shape
+    (8, 3, 34, 34)
+    """
 
     mode = "constant"
 
 
 class ConstantPad2d(Border):
-    """Images (n, c, h, w) with a border of `value`."""
+    """Images (n, c, h, w) with a border of `value`.
+
+    >>> nn.ConstantPad2d((1, 2, 0, 0), 0.5)(mg.input("x", (8, 3, 32, 32))).shape
+    (8, 3, 32, 35)
+    """
 
     axes, mode = 2, "constant"
     shown = "padding={padding}, value={value}"

@@ -19,6 +19,9 @@ class MaxPool2d(Module):
     """The largest element of each window; stride None is the kernel size.
 
     dilation, return_indices  are there for torch's order of arguments; only 1 and False work
+
+    >>> nn.MaxPool2d(3, stride=2, padding=1)(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 16, 16)
     """
 
     kernel_size: Annotated[Any, sides(1)]
@@ -45,7 +48,11 @@ class MaxPool2d(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class AvgPool2d(Module):
-    """The mean of each window; stride None is the kernel size."""
+    """The mean of each window; stride None is the kernel size.
+
+    >>> nn.AvgPool2d(2)(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 16, 16)
+    """
 
     kernel_size: Annotated[Any, sides(1)]
     stride: Annotated[Any, sides(1)] | None = None
@@ -98,6 +105,9 @@ class AdaptiveAvgPool2d(Adaptive):
     """An image of `output_size`, each pixel the mean of its part of the input.
 
     output_size  an int or a pair; None keeps the input's size
+
+    >>> nn.AdaptiveAvgPool2d(1)(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 1, 1)
     """
 
     output_size: Annotated[Any, OUTPUT]
@@ -114,6 +124,9 @@ class AdaptiveMaxPool2d(Adaptive):
 
     output_size     an int or a pair; None keeps the input's size
     return_indices  is there for torch's order of arguments; only False works
+
+    >>> nn.AdaptiveMaxPool2d((2, 4))(mg.input("x", (8, 16, 32, 32))).shape
+    (8, 16, 2, 4)
     """
 
     output_size: Annotated[Any, OUTPUT]
@@ -130,7 +143,11 @@ class AdaptiveMaxPool2d(Adaptive):
 @checked
 @dataclass(eq=False, repr=False)
 class MaxPool1d(Module):
-    """The largest element of each window of sequences (n, c, length); arguments as `MaxPool2d`."""
+    """The largest element of each window of sequences (n, c, length); arguments as `MaxPool2d`.
+
+    >>> nn.MaxPool1d(2)(mg.input("x", (8, 16, 100))).shape
+    (8, 16, 50)
+    """
 
     kernel_size: Count
     stride: Count | None = None
@@ -154,7 +171,11 @@ class MaxPool1d(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class AvgPool1d(Module):
-    """The mean of each window of sequences (n, c, length); stride None is the kernel size."""
+    """The mean of each window of sequences (n, c, length); stride None is the kernel size.
+
+    >>> nn.AvgPool1d(2)(mg.input("x", (8, 16, 100))).shape
+    (8, 16, 50)
+    """
 
     kernel_size: Count
     stride: Count | None = None
@@ -182,7 +203,11 @@ class AvgPool1d(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class AdaptiveAvgPool1d(Module):
-    """A sequence of `output_size` elements, each the mean of its part of (n, c, length)."""
+    """A sequence of `output_size` elements, each the mean of its part of (n, c, length).
+
+    >>> nn.AdaptiveAvgPool1d(4)(mg.input("x", (8, 16, 100))).shape
+    (8, 16, 4)
+    """
 
     output_size: Count
 
@@ -198,6 +223,9 @@ class AdaptiveMaxPool1d(Module):
     """A sequence of `output_size` elements, each the largest of its part of (n, c, length).
 
     return_indices  is there for torch's order of arguments; only False works
+
+    >>> nn.AdaptiveMaxPool1d(4)(mg.input("x", (8, 16, 100))).shape
+    (8, 16, 4)
     """
 
     output_size: Count

@@ -221,6 +221,10 @@ class RNN(_Layers, _Elman):
     batch_first    whether x and the result are (n, length, ...), not (length, n, ...)
     dropout        share of the states between the layers that is dropped in training
     bidirectional  whether a second loop runs backwards; states are then joined
+
+    >>> y, h = nn.RNN(8, 16)(mg.input("x", (20, 4, 8)))  # tokens first, as in torch
+    >>> y.shape, h.shape
+    ((20, 4, 16), (1, 4, 16))
     """
 
     @checked
@@ -247,12 +251,21 @@ class LSTM(_Layers, _LongShortTerm):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997); arguments as of `RNN`.
 
     Its state is (h, c).
+
+    >>> y, (h, c) = nn.LSTM(8, 16, num_layers=2, batch_first=True)(mg.input("x", (4, 20, 8)))
+    >>> y.shape, h.shape, c.shape
+    ((4, 20, 16), (2, 4, 16), (2, 4, 16))
     """
 
 
 @checked
 class GRU(_Layers, _Gated):
-    """Gated recurrent units (Cho et al., 2014); arguments as of `RNN`."""
+    """Gated recurrent units (Cho et al., 2014); arguments as of `RNN`.
+
+    >>> y, h = nn.GRU(8, 16, batch_first=True)(mg.input("x", (4, 20, 8)))
+    >>> y.shape, h.shape
+    ((4, 20, 16), (1, 4, 16))
+    """
 
 
 class _Cell(_Recurrence):
@@ -285,7 +298,11 @@ class _Cell(_Recurrence):
 
 
 class RNNCell(_Cell, _Elman):
-    """One step of `RNN`."""
+    """One step of `RNN`.
+
+    >>> nn.RNNCell(8, 16)(mg.input("x", (4, 8))).shape
+    (4, 16)
+    """
 
     @checked
     def __init__(
@@ -302,9 +319,18 @@ class RNNCell(_Cell, _Elman):
 
 @checked
 class LSTMCell(_Cell, _LongShortTerm):
-    """One step of `LSTM`."""
+    """One step of `LSTM`.
+
+    >>> h, c = nn.LSTMCell(8, 16)(mg.input("x", (4, 8)))
+    >>> h.shape, c.shape
+    ((4, 16), (4, 16))
+    """
 
 
 @checked
 class GRUCell(_Cell, _Gated):
-    """One step of `GRU`."""
+    """One step of `GRU`.
+
+    >>> nn.GRUCell(8, 16)(mg.input("x", (4, 8)), mg.input("h", (4, 16))).shape
+    (4, 16)
+    """

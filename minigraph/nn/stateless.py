@@ -24,6 +24,10 @@ class Dropout(Module):
     """In training each element 0 with probability p, else x / (1 - p), as in `torch.nn`.
 
     Masks follow the option `seed` of `mg.comp_graph`.
+
+    >>> x = mg.input("x", (8, 16))
+    >>> nn.Dropout(0.1).eval()(x) is x
+    True
     """
 
     p: float = 0.5
@@ -40,7 +44,11 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """In training each channel of (n, c, ...) 0 with probability p, else x / (1 - p)."""
+    """In training each channel of (n, c, ...) 0 with probability p, else x / (1 - p).
+
+    >>> nn.Dropout2d(0.1)(mg.input("x", (8, 3, 32, 32))).shape
+    (8, 3, 32, 32)
+    """
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -55,7 +63,11 @@ class Dropout2d(Dropout):
 @checked
 @dataclass(eq=False, repr=False)
 class Flatten(Module):
-    """The axes from start_dim to end_dim as one, as in `torch.nn`."""
+    """The axes from start_dim to end_dim as one, as in `torch.nn`.
+
+    >>> nn.Flatten()(mg.input("x", (8, 16, 4, 4))).shape
+    (8, 256)
+    """
 
     start_dim: Axis = 1
     end_dim: Axis = -1
@@ -69,7 +81,11 @@ class Flatten(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class Unflatten(Module):
-    """The axis `dim` as several axes of sizes `unflattened_size`, of which one may be -1."""
+    """The axis `dim` as several axes of sizes `unflattened_size`, of which one may be -1.
+
+    >>> nn.Unflatten(1, (16, 4, 4))(mg.input("x", (8, 256))).shape
+    (8, 16, 4, 4)
+    """
 
     dim: Axis
     unflattened_size: Annotated[Any, PARTIAL]
@@ -88,7 +104,12 @@ class Unflatten(Module):
 
 
 class Identity(Module):
-    """What it is given; arguments to make it are ignored, so that it can take any layer's place."""
+    """What it is given; arguments to make it are ignored, so that it can take any layer's place.
+
+    >>> x = mg.input("x", (8, 16))
+    >>> nn.Identity()(x) is x
+    True
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -100,7 +121,11 @@ class Identity(Module):
 @checked
 @dataclass(eq=False, repr=False)
 class PixelShuffle(Module):
-    """Images (n, c * r * r, h, w) as (n, c, h * r, w * r), where r is `upscale_factor`."""
+    """Images (n, c * r * r, h, w) as (n, c, h * r, w * r), where r is `upscale_factor`.
+
+    >>> nn.PixelShuffle(2)(mg.input("x", (8, 12, 16, 16))).shape
+    (8, 3, 32, 32)
+    """
 
     upscale_factor: Count
 

@@ -12,7 +12,11 @@ from minigraph.ops.interpolation import FACTORS, SIZES, Mode
 
 
 class Upsample(Module):
-    """`ops.interpolate` of x (n, c, ...): to `size`, or by `scale_factor`."""
+    """`ops.interpolate` of x (n, c, ...): to `size`, or by `scale_factor`.
+
+    >>> nn.Upsample(scale_factor=2, mode="bilinear")(mg.input("x", (8, 3, 16, 16))).shape
+    (8, 3, 32, 32)
+    """
 
     @checked
     def __init__(
@@ -44,14 +48,22 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images (n, c, h, w) of another size, each pixel that of x which covers it."""
+    """Images (n, c, h, w) of another size, each pixel that of x which covers it.
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(mg.input("x", (8, 3, 16, 16))).shape
+    (8, 3, 32, 32)
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor)
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images (n, c, h, w) of another size by bilinear interpolation, with aligned corners."""
+    """Images (n, c, h, w) of another size by bilinear interpolation, with aligned corners.
+
+    >>> nn.UpsamplingBilinear2d(size=(20, 30))(mg.input("x", (8, 3, 16, 16))).shape
+    (8, 3, 20, 30)
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

@@ -18,7 +18,11 @@ from minigraph.ops.shape import reshape
 
 
 class Relu(Elementwise):
-    """0 where x is negative, else x; NaN stays."""
+    """0 where x is negative, else x; NaN stays.
+
+    >>> cg.compile([], ops.relu([-1.0, 2.0]))()
+    array([0., 2.])
+    """
 
     c = "({0} < 0 ? 0 : {0})"
     kinks = (0.0,)
@@ -46,7 +50,11 @@ class LeakyRelu(Elementwise):
 
 
 class Hardswish(Elementwise):
-    """0 below -3, x above 3, x * (x + 3) / 6 in between (Howard et al., 2019, MobileNetV3)."""
+    """0 below -3, x above 3, x * (x + 3) / 6 in between (Howard et al., 2019, MobileNetV3).
+
+    >>> cg.compile([], ops.hardswish([-4.0, 1.0, 4.0]))()
+    array([0.        , 0.66666667, 4.        ])
+    """
 
     c = "({0} <= -3 ? 0 : {0} < 3 ? {0} * ({0} + 3) / 6 : {0})"
     accepts = "f"
@@ -60,7 +68,11 @@ class Hardswish(Elementwise):
 
 
 class Sigmoid(Elementwise):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> cg.compile([], ops.sigmoid([0.0, 2.0]))()
+    array([0.5       , 0.88079708])
+    """
 
     c = "1 / (1 + exp{f}(-{0}))"
     accepts = "f"
@@ -103,7 +115,11 @@ class Activated(Op):
 
 @builder
 def leaky_relu(x: Operand, negative_slope: Operand = 0.01) -> Node:
-    """Return x where it is positive, else x * negative_slope."""
+    """Return x where it is positive, else x * negative_slope.
+
+    >>> cg.compile([], ops.leaky_relu([-1.0, 2.0]))()
+    array([-0.01,  2.  ])
+    """
     return LeakyRelu()(*promote(x, negative_slope, floating=True))
 
 
@@ -112,6 +128,9 @@ def prelu(x: Operand, weight: Operand) -> Node:
     """Return x where it is positive, else x * weight: of each channel (c,), or of all (1,).
 
     x is (n, c, ...) where there are several weights (He et al., 2015).
+
+    >>> cg.compile([], ops.prelu([[-1.0, -2.0]], [0.1, 0.5]))()
+    array([[-0.1, -1. ]])
     """
     x, weight = promote(x, weight, floating=True)
     if weight.ndim > 1 or (weight.size != 1 and (x.ndim < 2 or weight.size != x.shape[1])):
@@ -122,7 +141,11 @@ def prelu(x: Operand, weight: Operand) -> Node:
 
 @builder
 def elu(x: Operand, alpha: float = 1.0) -> Node:
-    """Return x where it is positive, else alpha * (exp(x) - 1) (Clevert et al., 2016)."""
+    """Return x where it is positive, else alpha * (exp(x) - 1) (Clevert et al., 2016).
+
+    >>> cg.compile([], ops.elu([-1.0, 2.0]))()
+    array([-0.63212056,  2.        ])
+    """
     (x,) = promote(x, floating=True)
     positive = x > 0
     return where(positive, x, Expm1.of(where(positive, 0, x)) * alpha)
@@ -130,7 +153,11 @@ def elu(x: Operand, alpha: float = 1.0) -> Node:
 
 @builder
 def relu6(x: Operand) -> Node:
-    """Return 0 where x is negative, 6 where it is above 6, else x."""
+    """Return 0 where x is negative, 6 where it is above 6, else x.
+
+    >>> cg.compile([], ops.relu6([-1.0, 3.0, 8.0]))()
+    array([0., 3., 6.])
+    """
     (x,) = promote(x)
     # The other way round, gcc asks of a result 0 whether it is NaN by a branch, and no vectors.
     return Minimum.of(6, Relu.of(x))
@@ -141,6 +168,9 @@ def gelu(x: Operand, approximate: Literal["none", "tanh"] = "none") -> Node:
     """Return x times the normal distribution function of x (Hendrycks and Gimpel, 2016).
 
     approximate  "none": exact, by erf; "tanh": the paper's approximation
+
+    >>> cg.compile([], ops.gelu([-1.0, 0.0, 1.0]))()
+    array([-0.15865525,  0.        ,  0.84134475])
     """
     (x,) = promote(x, floating=True)
     if approximate == "none":
@@ -151,14 +181,22 @@ def gelu(x: Operand, approximate: Literal["none", "tanh"] = "none") -> Node:
 
 @builder
 def silu(x: Operand) -> Node:
-    """Return x * sigmoid(x)."""
+    """Return x * sigmoid(x).
+
+    >>> cg.compile([], ops.silu([-1.0, 1.0]))()
+    array([-0.26894142,  0.73105858])
+    """
     (x,) = promote(x, floating=True)
     return x * Sigmoid.of(x)
 
 
 @builder
 def softplus(x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Node:
-    """Return log(1 + exp(beta * x)) / beta, and x where beta * x is above `threshold`."""
+    """Return log(1 + exp(beta * x)) / beta, and x where beta * x is above `threshold`.
+
+    >>> cg.compile([], ops.softplus([-1.0, 0.0, 30.0]))()
+    array([ 0.31326169,  0.69314718, 30.        ])
+    """
     (x,) = promote(x, floating=True)
     scaled = x * beta
     # Above -log(eps / 4) the two are equal to rounding, and the exponential may be infinite.
@@ -169,7 +207,11 @@ def softplus(x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Node:
 
 @builder
 def logaddexp(x: Operand, y: Operand) -> Node:
-    """Return log(exp(x) + exp(y)) without overflow."""
+    """Return log(exp(x) + exp(y)) without overflow.
+
+    >>> cg.compile([], ops.logaddexp([0.0, 1000.0], [0.0, 1000.0]))()
+    array([6.93147181e-01, 1.00069315e+03])
+    """
     x, y = promote(x, y, floating=True)
     distance = where(x == y, 0, abs(x - y))  # inf - inf is NaN
     return Maximum.of(x, y) + Log1p.of(Exp.of(-distance))

@@ -36,6 +36,10 @@ def getitem(x: Operand, index: Any) -> Node:
 
     An integer out of range is an error, a GraphError at the call if only then it is known.  A mask
     of bool is no index, because the number of its elements is not known: use `where`.
+
+    >>> cg.compile([], ops.getitem([[1, 2], [3, 4]], (slice(None), [1, 0])))()
+    array([[2, 1],
+           [4, 3]])
     """
     x = as_node(x)
     items = [_item(i) for i in (index if isinstance(index, tuple) else (index,))]
@@ -124,6 +128,9 @@ def index_put(
     accumulate  add; else of several for one place the last stays, and has the gradient
 
     The order of sums is always the same.
+
+    >>> cg.compile([], ops.index_put([0, 0, 0], [[0, 2]], [5, 7]))()
+    array([5, 0, 7])
     """
     x = as_node(x)
     if len(indices) > x.ndim:
@@ -145,6 +152,9 @@ def index_add(x: Operand, axis: Axis, index: Operand, source: Operand, alpha: Sc
 
     As `torch.index_add`: index is one row of integers, source has the shape of x but along `axis`,
     where it is as long as index.  The order of the sums is always the same.
+
+    >>> cg.compile([], ops.index_add([0, 0, 0], 0, [0, 2, 2], [1, 1, 1]))()
+    array([1, 0, 2])
     """
     x, index = as_node(x), _integers(index)
     axis = normalize_axis(axis, x.ndim)

@@ -145,6 +145,9 @@ def take_along_axis(x: Operand, indices: Operand, axis: Axis = -1) -> Node:
     """Return for each row of x along `axis` its elements at the integers in that row of `indices`.
 
     Both have the same number of axes; the others are equally long.
+
+    >>> cg.compile([], ops.take_along_axis([[10, 30, 20]], [[0, 2, 1]]))()
+    array([[10, 20, 30]])
     """
     x, indices = as_node(x), as_node(indices)
     axis = normalize_axis(axis, x.ndim)
@@ -157,6 +160,10 @@ def gather(x: Operand, axis: Axis, index: Operand) -> Node:
 
     As `torch.gather`: index (of the result's shape) may be shorter than x along the other axes,
     where it stands for the first elements.
+
+    >>> cg.compile([], ops.gather([[1, 2], [3, 4]], 1, [[0, 0], [1, 0]]))()
+    array([[1, 1],
+           [4, 3]])
     """
     x, index = as_node(x), as_node(index)
     axis = normalize_axis(axis, x.ndim)
@@ -171,6 +178,10 @@ def scatter(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
     As `torch.scatter`: index may be shorter than x and src, where it stands for the first elements;
     src may be a number.  Of several for one place the last in the order of the rows stays, and has
     the gradient.
+
+    >>> cg.compile([], ops.scatter([[0, 0], [0, 0]], 1, [[1], [0]], [[5], [7]]))()
+    array([[0, 5],
+           [7, 0]])
     """
     x, axis, index, src = _scattered(x, axis, index, src)
     if not index.size:
@@ -190,6 +201,9 @@ def scatter_add(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
 
     As `torch.scatter_add`: index may be shorter than x and src, where it stands for the first
     elements; src may be a number.  The order of the sums is always the same.
+
+    >>> cg.compile([], ops.scatter_add([0, 0, 0], 0, [0, 2, 2], [1, 2, 3]))()
+    array([1, 0, 5])
     """
     x, axis, index, src = _scattered(x, axis, index, src)
     return x + _grown(AddAlong(axis, x.shape[axis])(src, index), x.shape)

@@ -14,7 +14,11 @@ from minigraph.ops.exponential import Log
 
 
 class Add(Elementwise):
-    """x + y; of bools, their disjunction."""
+    """x + y; of bools, their disjunction.
+
+    >>> cg.compile([], ops.add([1, 2], 10))()
+    array([11, 12])
+    """
 
     c = "{0} + {1}"
     accepts = "fiub"
@@ -26,7 +30,11 @@ class Add(Elementwise):
 
 
 class Subtract(Elementwise):
-    """x - y."""
+    """x - y.
+
+    >>> cg.compile([], ops.subtract([1, 2], 10))()
+    array([-9, -8])
+    """
 
     c = "{0} - {1}"
     forward = np.subtract
@@ -36,7 +44,11 @@ class Subtract(Elementwise):
 
 
 class Multiply(Elementwise):
-    """x * y; of bools, their conjunction."""
+    """x * y; of bools, their conjunction.
+
+    >>> cg.compile([], ops.multiply([1, 2], 10))()
+    array([10, 20])
+    """
 
     c = "{0} * {1}"
     accepts = "fiub"
@@ -62,7 +74,11 @@ class Divide(Elementwise):
 
 
 class FloorDivide(Elementwise):
-    """floor(x / y), as Python and NumPy have it; of integers, x // 0 is 0."""
+    """floor(x / y), as Python and NumPy have it; of integers, x // 0 is 0.
+
+    >>> cg.compile([], ops.floor_divide([7, -7], 2))()
+    array([ 3, -4])
+    """
 
     c = "mg_floor_divide{f}({0}, {1})"
     c_int = "mg_floor_divide_{T}({0}, {1})"
@@ -89,7 +105,11 @@ static inline {T} mg_floor_divide_{T}({T} x, {T} y) {{
 
 
 class Remainder(Elementwise):
-    """x - floor(x / y) * y, with the sign of y; of integers, x % 0 is 0."""
+    """x - floor(x / y) * y, with the sign of y; of integers, x % 0 is 0.
+
+    >>> cg.compile([], ops.remainder([7, -7], 3))()
+    array([1, 2])
+    """
 
     c = "mg_remainder{f}({0}, {1})"
     c_int = "mg_remainder_{T}({0}, {1})"
@@ -115,7 +135,11 @@ static inline {T} mg_remainder_{T}({T} x, {T} y) {{
 
 
 class Pow(Elementwise):
-    """x to the power y; of integers, a negative y gives 1 / x truncated (NumPy raises)."""
+    """x to the power y; of integers, a negative y gives 1 / x truncated (NumPy raises).
+
+    >>> cg.compile([], ops.pow([2.0, 3.0], 2))()
+    array([4., 9.])
+    """
 
     c = "pow{f}({0}, {1})"
     c_int = "mg_pow_{T}({0}, {1})"
@@ -153,7 +177,11 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
 
 
 class Negative(Elementwise):
-    """-x."""
+    """-x.
+
+    >>> cg.compile([], ops.negative([1, -2]))()
+    array([-1,  2])
+    """
 
     c = "-{0}"
     forward = np.negative
@@ -163,7 +191,11 @@ class Negative(Elementwise):
 
 
 class Abs(Elementwise):
-    """|x|."""
+    """|x|.
+
+    >>> cg.compile([], ops.abs([-1, 2]))()
+    array([1, 2])
+    """
 
     c = "fabs{f}({0})"
     kinks = (0.0,)
@@ -175,7 +207,11 @@ class Abs(Elementwise):
 
 
 class Sign(Elementwise):
-    """-1, 0 or 1; NaN of NaN."""
+    """-1, 0 or 1; NaN of NaN.
+
+    >>> cg.compile([], ops.sign([-3.0, 0.0, 5.0]))()
+    array([-1.,  0.,  1.])
+    """
 
     c = "({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))"
     kinks = (0.0,)
@@ -184,7 +220,11 @@ class Sign(Elementwise):
 
 
 class Square(Elementwise):
-    """x * x."""
+    """x * x.
+
+    >>> cg.compile([], ops.square([2, -3]))()
+    array([4, 9])
+    """
 
     c = "{0} * {0}"
     forward = np.square
@@ -194,7 +234,11 @@ class Square(Elementwise):
 
 
 class Sqrt(MathFunction):
-    """The square root."""
+    """The square root.
+
+    >>> cg.compile([], ops.sqrt([4.0, 9.0]))()
+    array([2., 3.])
+    """
 
     domain = (0.1, 4.0)
     forward = np.sqrt
@@ -204,7 +248,11 @@ class Sqrt(MathFunction):
 
 
 class Rsqrt(Elementwise):
-    """1 / sqrt(x)."""
+    """1 / sqrt(x).
+
+    >>> cg.compile([], ops.rsqrt([4.0, 16.0]))()
+    array([0.5 , 0.25])
+    """
 
     c = "1 / sqrt{f}({0})"
     accepts = "f"
@@ -219,7 +267,11 @@ class Rsqrt(Elementwise):
 
 
 class Reciprocal(Elementwise):
-    """1 / x."""
+    """1 / x.
+
+    >>> cg.compile([], ops.reciprocal([2.0, 4.0]))()
+    array([0.5 , 0.25])
+    """
 
     c = "1 / {0}"
     accepts = "f"
@@ -286,7 +338,11 @@ def _signed(sign: str, x: Node) -> Node:
 
 
 class Copysign(Elementwise):
-    """|x| with the sign of y; a NaN counts as positive, because arithmetic leaves its sign open."""
+    """|x| with the sign of y; a NaN counts as positive, because arithmetic leaves its sign open.
+
+    >>> cg.compile([], ops.copysign([1.0, 2.0], [-1.0, 1.0]))()
+    array([-1.,  2.])
+    """
 
     c = "copysign{f}({0}, {1} == {1} ? {1} : 1)"
     accepts = "f"
@@ -300,7 +356,11 @@ class Copysign(Elementwise):
 
 
 class Hypot(MathFunction):
-    """sqrt(x * x + y * y) without overflow on the way; infinite if x or y is."""
+    """sqrt(x * x + y * y) without overflow on the way; infinite if x or y is.
+
+    >>> cg.compile([], ops.hypot(3.0, 4.0))()
+    array(5.)
+    """
 
     forward = np.hypot
 
@@ -310,7 +370,11 @@ class Hypot(MathFunction):
 
 
 class Nextafter(Elementwise):
-    """The number next to x in the direction of y, of float32 or float64."""
+    """The number next to x in the direction of y, of float32 or float64.
+
+    >>> cg.compile([], ops.nextafter(1.0, 2.0))()
+    array(1.)
+    """
 
     c = "nextafter{f}({0}, {1})"
     accepts = "f"
@@ -334,28 +398,44 @@ class Rounding(Elementwise):
 
 
 class Floor(Rounding):
-    """The largest integer not above x."""
+    """The largest integer not above x.
+
+    >>> cg.compile([], ops.floor([1.2, -1.2]))()
+    array([ 1., -2.])
+    """
 
     c = "floor{f}({0})"
     forward = np.floor
 
 
 class Ceil(Rounding):
-    """The smallest integer not below x."""
+    """The smallest integer not below x.
+
+    >>> cg.compile([], ops.ceil([1.2, -1.2]))()
+    array([ 2., -1.])
+    """
 
     c = "ceil{f}({0})"
     forward = np.ceil
 
 
 class Trunc(Rounding):
-    """The integer next to x in the direction of zero."""
+    """The integer next to x in the direction of zero.
+
+    >>> cg.compile([], ops.trunc([1.7, -1.7]))()
+    array([ 1., -1.])
+    """
 
     c = "trunc{f}({0})"
     forward = np.trunc
 
 
 class Round(Rounding):
-    """The nearest integer, the even one of two."""
+    """The nearest integer, the even one of two.
+
+    >>> cg.compile([], ops.round([0.5, 1.5, 2.4]))()
+    array([0., 2., 2.])
+    """
 
     c = "rint{f}({0})"
 
@@ -364,7 +444,11 @@ class Round(Rounding):
 
 
 class Maximum(Elementwise):
-    """The larger of x and y; NaN if one is."""
+    """The larger of x and y; NaN if one is.
+
+    >>> cg.compile([], ops.maximum([1, 5], 3))()
+    array([3, 5])
+    """
 
     c = "({0} > {1} || {0} != {0} ? {0} : {1})"
     accepts = "fiub"
@@ -375,7 +459,11 @@ class Maximum(Elementwise):
 
 
 class Minimum(Elementwise):
-    """The smaller of x and y; NaN if one is."""
+    """The smaller of x and y; NaN if one is.
+
+    >>> cg.compile([], ops.minimum([1, 5], 3))()
+    array([1, 3])
+    """
 
     c = "({0} < {1} || {0} != {0} ? {0} : {1})"
     accepts = "fiub"
@@ -412,7 +500,11 @@ static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
 
 @builder
 def divide(x: Operand, y: Operand) -> Node:
-    """Return x / y; integers give float64."""
+    """Return x / y; integers give float64.
+
+    >>> cg.compile([], ops.divide([1, 2], 4))()
+    array([0.25, 0.5 ])
+    """
     x, y = promote(x, y)
     if kind(x.dtype) != "f":
         x, y = x.astype("float64"), y.astype("float64")
@@ -421,19 +513,31 @@ def divide(x: Operand, y: Operand) -> Node:
 
 @builder
 def positive(x: Operand) -> Node:
-    """Return x."""
+    """Return x.
+
+    >>> cg.compile([], ops.positive([-1.0, 2.0]))()
+    array([-1.,  2.])
+    """
     return promote(x)[0]
 
 
 @builder
 def fma(a: Operand, b: Operand, c: Operand) -> Node:
-    """Return a * b + c, rounded once (the op "fma3")."""
+    """Return a * b + c, rounded once (the op "fma3").
+
+    >>> cg.compile([], ops.fma([1.0, 2.0], 3.0, 1.0))()
+    array([4., 7.])
+    """
     return Fma3()(*promote(a, b, c))
 
 
 @builder
 def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Node:
-    """Return x limited to the interval from `min` to `max`; None leaves a side open."""
+    """Return x limited to the interval from `min` to `max`; None leaves a side open.
+
+    >>> cg.compile([], ops.clip([-1.0, 0.5, 2.0], 0, 1))()
+    array([0. , 0.5, 1. ])
+    """
     (x,) = promote(x)
     if x.dtype == BOOL:
         raise DTypeError("clip takes numbers, not bool")

@@ -35,6 +35,10 @@ def scaled_dot_product_attention(
     dropout_p  share of the weights that are dropped
     is_causal  whether each query sees no keys after its own place; then there is no attn_mask
     scale      None: 1 / sqrt(e)
+
+    >>> q, k, v = (mg.input(name, (2, 8, 16, 32)) for name in "qkv")  # n, heads, tokens, width
+    >>> ops.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+    (2, 8, 16, 32)
     """
     query, key, value = promote(query, key, value, floating=True)
     if min(query.ndim, key.ndim, value.ndim) < 2:

@@ -21,7 +21,11 @@ Label = str | int
 
 @builder
 def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
-    """Return the sums of products along `axis`, which both have; other axes broadcast."""
+    """Return the sums of products along `axis`, which both have; other axes broadcast.
+
+    >>> cg.compile([], ops.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))()
+    array([21., 43.])
+    """
     x1, x2 = promote(x1, x2)
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
         raise ShapeError(f"axis {axis} does not exist; axes of both are counted from the end")
@@ -35,7 +39,12 @@ def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
 
 @builder
 def outer(x1: Operand, x2: Operand) -> Node:
-    """Return the products of each element of x1 (n,) with each of x2 (m,): (n, m)."""
+    """Return the products of each element of x1 (n,) with each of x2 (m,): (n, m).
+
+    >>> cg.compile([], ops.outer([1, 2], [3, 4]))()
+    array([[3, 4],
+           [6, 8]])
+    """
     x1, x2 = promote(x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
         raise ShapeError(f"shapes {x1.shape} and {x2.shape}; vectors are wanted")
@@ -62,6 +71,9 @@ def tensordot(x1: Operand, x2: Operand, axes: Annotated[Any, AXES] = 2) -> Node:
     """Return the sums of products over `axes`: the last so many of x1 with the first of x2.
 
     Or over the pairs that two sequences of axes name.  What is left of x1 comes first.
+
+    >>> ops.tensordot(mg.input("x", (2, 3, 4)), mg.input("y", (3, 4, 5))).shape
+    (2, 5)
     """
     x1, x2 = promote(x1, x2)
     if isinstance(axes, int):
@@ -90,6 +102,9 @@ def einsum(subscripts: str, *operands: Operand) -> Node:
 
     `...` stands for axes that broadcast.  Operands are multiplied from left to right.  GraphError
     for subscripts that do not fit, and for a letter that one operand has twice (a diagonal).
+
+    >>> cg.compile([], ops.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))()
+    array([21., 43.])
     """
     terms, result = _parsed(subscripts)
     if len(terms) != len(operands):

@@ -185,6 +185,10 @@ def conv2d(
     bias (out,); stride, padding (zeros on both sides) and dilation are ints or (h, w) pairs.
     padding "same" is as many zeros as keep the size, which takes a stride of 1; "valid" is none.
     ShapeError if channels, groups or the window do not fit, DTypeError for integers.
+
+    >>> images, weights = mg.input("x", (8, 3, 32, 32)), mg.input("w", (16, 3, 3, 3))
+    >>> ops.conv2d(images, weights, stride=2, padding=1).shape
+    (8, 16, 16, 16)
     """
     x, w, *biases = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
     if isinstance(padding, str):
@@ -212,6 +216,10 @@ def conv_transpose2d(
     w (in, out / groups, h, w), bias (out,).  An axis of n pixels becomes one of (n - 1) * stride
     - 2 * padding + dilation * (window - 1) + output_padding + 1.  ShapeError if channels, groups or
     output_padding, which is less than the stride, do not fit; DTypeError for integers.
+
+    >>> images, weights = mg.input("x", (8, 16, 16, 16)), mg.input("w", (16, 3, 2, 2))
+    >>> ops.conv_transpose2d(images, weights, stride=2).shape
+    (8, 3, 32, 32)
     """
     x, w, *biases = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
     if x.ndim != 4 or w.ndim != 4:

@@ -30,7 +30,11 @@ from minigraph.ops.shape import broadcast_to, matrices
 
 @builder
 def full(shape: Sizes, fill_value: Operand, dtype: DTypeLike | None = None) -> Node:
-    """Return `fill_value` broadcast to `shape`; without `dtype` a Python float gives float32."""
+    """Return `fill_value` broadcast to `shape`; without `dtype` a Python float gives float32.
+
+    >>> cg.compile([], ops.full((2,), 7.0))()
+    array([7., 7.], dtype=float32)
+    """
     if dtype is None:
         dtype = np.dtype(np.float32) if type(fill_value) is float else as_node(fill_value).dtype
     return broadcast_to(as_operand(fill_value, dtype), shape)
@@ -38,32 +42,52 @@ def full(shape: Sizes, fill_value: Operand, dtype: DTypeLike | None = None) -> N
 
 @builder
 def zeros(shape: Sizes, dtype: DTypeLike = "float32") -> Node:
-    """Return zeros."""
+    """Return zeros.
+
+    >>> cg.compile([], ops.zeros((2,)))()
+    array([0., 0.], dtype=float32)
+    """
     return full(shape, 0, dtype)
 
 
 @builder
 def ones(shape: Sizes, dtype: DTypeLike = "float32") -> Node:
-    """Return ones."""
+    """Return ones.
+
+    >>> cg.compile([], ops.ones((2,)))()
+    array([1., 1.], dtype=float32)
+    """
     return full(shape, 1, dtype)
 
 
 @builder
 def full_like(x: Operand, fill_value: Operand, dtype: DTypeLike | None = None) -> Node:
-    """Return `fill_value` in the shape of x, and in its dtype if `dtype` is None."""
+    """Return `fill_value` in the shape of x, and in its dtype if `dtype` is None.
+
+    >>> cg.compile([], ops.full_like([1, 2], 7))()
+    array([7, 7])
+    """
     x = as_node(x)
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype)
 
 
 @builder
 def zeros_like(x: Operand, dtype: DTypeLike | None = None) -> Node:
-    """Return zeros in the shape of x, and in its dtype if `dtype` is None."""
+    """Return zeros in the shape of x, and in its dtype if `dtype` is None.
+
+    >>> cg.compile([], ops.zeros_like([5.0, 6.0]))()
+    array([0., 0.])
+    """
     return full_like(x, 0, dtype)
 
 
 @builder
 def ones_like(x: Operand, dtype: DTypeLike | None = None) -> Node:
-    """Return ones in the shape of x, and in its dtype if `dtype` is None."""
+    """Return ones in the shape of x, and in its dtype if `dtype` is None.
+
+    >>> cg.compile([], ops.ones_like([5, 6]))()
+    array([1, 1])
+    """
     return full_like(x, 1, dtype)
 
 
@@ -74,6 +98,9 @@ def arange(
     """Return the numbers from `start` up to, without, `stop`; of one number, from 0 up to it.
 
     Without `dtype` integers give int64 and floats float32.
+
+    >>> cg.compile([], ops.arange(2, 8, 3))()
+    array([2, 5])
     """
     if stop is None:
         start, stop = 0, start
@@ -102,7 +129,11 @@ def linspace(
     dtype: DTypeLike = "float32",
     endpoint: bool = True,
 ) -> Node:
-    """Return `num` evenly spaced numbers from `start` to `stop`, or not quite to it."""
+    """Return `num` evenly spaced numbers from `start` to `stop`, or not quite to it.
+
+    >>> cg.compile([], ops.linspace(0, 1, 3))()
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
     if not (math.isfinite(start) and math.isfinite(stop)):
         raise ShapeError(f"no numbers lead from {start} to {stop}")
     try:
@@ -117,6 +148,10 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
     """Return zeros (n_rows, n_cols) with ones on the diagonal that is `k` above the main one.
 
     Without `n_cols` it is square.
+
+    >>> cg.compile([], ops.eye(2))()
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
     """
     columns = n_rows if n_cols is None else n_cols
     return _from_sizes(_on_diagonal, n_rows, columns, k).astype(dtype)
@@ -124,14 +159,24 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
 
 @builder
 def tril(x: Operand, k: int = 0) -> Node:
-    """Return matrices x (..., rows, columns) with zeros above diagonal `k`."""
+    """Return matrices x (..., rows, columns) with zeros above diagonal `k`.
+
+    >>> cg.compile([], ops.tril([[1, 2], [3, 4]]))()
+    array([[1, 0],
+           [3, 4]])
+    """
     x = matrices(x)
     return where(lower_triangle(x.shape[-2], x.shape[-1], k), x, zeros((), x.dtype))
 
 
 @builder
 def triu(x: Operand, k: int = 0) -> Node:
-    """Return matrices x (..., rows, columns) with zeros below diagonal `k`."""
+    """Return matrices x (..., rows, columns) with zeros below diagonal `k`.
+
+    >>> cg.compile([], ops.triu([[1, 2], [3, 4]]))()
+    array([[1, 2],
+           [0, 4]])
+    """
     x = matrices(x)
     return where(lower_triangle(x.shape[-2], x.shape[-1], k - 1), zeros((), x.dtype), x)
 

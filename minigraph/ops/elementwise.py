@@ -208,6 +208,10 @@ class Astype(Elementwise):
 
 @builder
 def astype(x: Operand, dtype: DTypeLike) -> Node:
-    """Return x converted to `dtype`; floats to integers truncate."""
+    """Return x converted to `dtype`; floats to integers truncate.
+
+    >>> cg.compile([], ops.astype([1.7, -1.7], "int64"))()
+    array([ 1, -1])
+    """
     x = as_node(x)
     return x if x.dtype == dtype else Astype(dtype)(x)

@@ -99,7 +99,11 @@ class OneHot(Op):
 
 @builder
 def take(x: Operand, indices: Operand, axis: Axis | None = None) -> Node:
-    """Return the elements of x at the integers `indices` along `axis`; None: of x flattened."""
+    """Return the elements of x at the integers `indices` along `axis`; None: of x flattened.
+
+    >>> cg.compile([], ops.take([10, 20, 30], [2, 0], axis=0))()
+    array([30, 10])
+    """
     x = as_node(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
@@ -108,5 +112,10 @@ def take(x: Operand, indices: Operand, axis: Axis | None = None) -> Node:
 
 @builder
 def one_hot(labels: Operand, num_classes: Count, dtype: DTypeLike = "int64") -> Node:
-    """Return integer labels (...) as (..., num_classes) with 1 at the label and 0 elsewhere."""
+    """Return integer labels (...) as (..., num_classes) with 1 at the label and 0 elsewhere.
+
+    >>> cg.compile([], ops.one_hot([2, 0], 3))()
+    array([[0, 0, 1],
+           [1, 0, 0]])
+    """
     return OneHot(num_classes, dtype)(as_node(labels))

@@ -131,6 +131,9 @@ def interpolate(
     align_corners           whether the outermost elements' centres stay where they are, not their
                             edges; None is False.  Not for "nearest"
     recompute_scale_factor  whether distances follow from the sizes, not from scale_factor
+
+    >>> cg.compile([], ops.interpolate([[[1.0, 2.0]]], scale_factor=2))()
+    array([[[1., 1., 2., 2.]]])
     """
     x = as_node(x)
     _check(x, mode, align_corners)

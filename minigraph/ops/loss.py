@@ -108,6 +108,9 @@ def cross_entropy(
     weight           of each class, (classes,), constant; the mean is weighted by that of the labels
     ignore_index     a label whose places do not count (in torch -100 by default); None: no label
     label_smoothing  share of each label that is spread evenly over all classes
+
+    >>> cg.compile([], ops.cross_entropy([[2.0, 0.0], [0.0, 1.0]], [0, 1]))()
+    array(0.22009485)
     """
     logits, labels = as_node(logits), as_node(labels)
     probable = kind(labels.dtype) == "f" and labels.shape == logits.shape
@@ -148,6 +151,9 @@ def nll_loss(
     """Return the mean of -x at the labels, where x has the logarithms of probabilities.
 
     Shapes, errors and arguments are those of `cross_entropy`.
+
+    >>> cg.compile([], ops.nll_loss(ops.log_softmax([[2.0, 0.0]]), [0]))()
+    array(0.12692801)
     """
     x, labels = as_node(x), as_node(labels)
     classes, last = _classes_last(x, labels)
@@ -215,14 +221,22 @@ def _reduced(losses: Node, reduction: str, dtype: DType, weights: Node | None = 
 
 @builder
 def mse_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Node:
-    """Return the mean of (x - target) ** 2; ShapeError if the shapes differ."""
+    """Return the mean of (x - target) ** 2; ShapeError if the shapes differ.
+
+    >>> cg.compile([], ops.mse_loss([1.0, 2.0], [0.0, 0.0]))()
+    array(2.5)
+    """
     distance, dtype = _distance(x, target)
     return _reduced(distance * distance, reduction, dtype)
 
 
 @builder
 def l1_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Node:
-    """Return the mean of abs(x - target); ShapeError if the shapes differ."""
+    """Return the mean of abs(x - target); ShapeError if the shapes differ.
+
+    >>> cg.compile([], ops.l1_loss([1.0, 2.0], [0.0, 0.0]))()
+    array(1.5)
+    """
     distance, dtype = _distance(x, target)
     return _reduced(Abs.of(distance), reduction, dtype)
 
@@ -234,6 +248,9 @@ def smooth_l1_loss(
     """Return the mean of d * d / (2 * beta) where d = abs(x - target) is below beta.
 
     Elsewhere d - beta / 2 counts (Girshick, 2015).  ShapeError if the shapes differ.
+
+    >>> cg.compile([], ops.smooth_l1_loss([0.0, 3.0], [0.5, 0.0]))()
+    array(1.3125)
     """
     if not beta >= 0:
         raise GraphError(f"beta is {beta}; it takes a number >= 0")
@@ -252,6 +269,9 @@ def huber_loss(
     """Return the mean of d * d / 2 where d = abs(x - target) is below delta, else of its tangent.
 
     ShapeError if the shapes differ (Huber, 1964).
+
+    >>> cg.compile([], ops.huber_loss([0.0, 3.0], [0.5, 0.0]))()
+    array(1.3125)
     """
     if not delta > 0:
         raise GraphError(f"delta is {delta}; it takes a number > 0")
@@ -274,6 +294,10 @@ def kl_div(
     reduction   also "batchmean": the sum over the length of the first axis, which is the
                 divergence of Kullback and Leibler
     log_target  whether the target has logarithms, too
+
+    >>> p, q = np.array([[0.5, 0.5]]), np.array([[0.9, 0.1]])
+    >>> cg.compile([], ops.kl_div(np.log(q), p, reduction="batchmean"))()
+    array(0.51082562)
     """
     (x, target), dtype = _alike(x, target)
     if log_target:
@@ -303,6 +327,9 @@ def binary_cross_entropy(
     `binary_cross_entropy_with_logits`.  ShapeError if the shapes of x and target differ.
 
     weight  factors of the losses, which broadcast
+
+    >>> cg.compile([], ops.binary_cross_entropy([0.9, 0.2], [1.0, 0.0]))()
+    array(0.16425203)
     """
     (x, target), dtype = _alike(x, target)
     losses = -(target * _bounded_log(x) + (1 - target) * _bounded_log(1 - x))
@@ -332,6 +359,9 @@ def binary_cross_entropy_with_logits(
 
     weight      factors of the losses, which broadcast
     pos_weight  factors of the first term, which broadcast
+
+    >>> cg.compile([], ops.binary_cross_entropy_with_logits([2.0, -1.0], [1.0, 0.0]))()
+    array(0.22009485)
     """
     (x, target), dtype = _alike(x, target)
     smooth = softplus(-x)

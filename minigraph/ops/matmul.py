@@ -47,6 +47,9 @@ def matmul(x: Operand, y: Operand) -> Node:
     """Return the matrix product x @ y by NumPy's rule: vectors, matrices, batches of them.
 
     ShapeError for a scalar and where the rows of x and the columns of y differ in length.
+
+    >>> cg.compile([], ops.matmul([[1.0, 2.0]], [[3.0], [4.0]]))()
+    array([[11.]])
     """
     x, y = promote(x, y)
     if not x.ndim or not y.ndim:
@@ -66,7 +69,11 @@ def matmul(x: Operand, y: Operand) -> Node:
 
 @builder
 def linear(x: Operand, w: Operand, bias: Operand | None = None) -> Node:
-    """Return x @ w.T + bias for x (..., in), w (out, in) and bias (out,)."""
+    """Return x @ w.T + bias for x (..., in), w (out, in) and bias (out,).
+
+    >>> cg.compile([], ops.linear([[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]], [0.5, 0.5]))()
+    array([[11.5, 17.5]])
+    """
     w = as_node(w)
     if w.ndim != 2:
         raise ShapeError(f"w has shape {w.shape}; it is (out, in)")

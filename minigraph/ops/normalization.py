@@ -318,7 +318,12 @@ class LogSoftmax(AlongAxis):
 def batch_norm_with_statistics(
     x: Operand, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
 ) -> tuple[Node, Node, Node]:
-    """Return x normalised by its own statistics, its mean and its biased variance per channel."""
+    """Return x normalised by its own statistics, its mean and its biased variance per channel.
+
+    >>> y, mean, variance = ops.batch_norm_with_statistics([[1.0], [3.0]])
+    >>> cg.compile([], [mean, variance])()
+    [array([2.]), array([1.])]
+    """
     x, weight, bias = _affine(as_node(x), weight, bias)
     y, mean, var = BatchNorm(eps).results(x, weight, bias)
     return y, mean, var
@@ -340,6 +345,10 @@ def batch_norm(
     Training uses the statistics of the batch, evaluation the running ones, which may be None in
     training.  An expression cannot change those, so `momentum` has no effect here: see
     `nn.BatchNorm2d.updates()`.
+
+    >>> x = mg.input("x", (8, 16, 32, 32))
+    >>> ops.batch_norm(x, ops.zeros((16,)), ops.ones((16,))).shape
+    (8, 16, 32, 32)
     """
     if training:
         return batch_norm_with_statistics(x, weight, bias, eps)[0]
@@ -370,6 +379,9 @@ def layer_norm(
     """Return x normalised over its last axes, which are `normalized_shape` (Ba et al., 2016).
 
     `weight` and `bias` have that shape too, else ShapeError.
+
+    >>> cg.compile([], ops.layer_norm([[1.0, 2.0, 3.0]], 3))()
+    array([[-1.22473569,  0.        ,  1.22473569]])
     """
     (x,) = promote(x, floating=True)
     shape = normalized_shape
@@ -400,6 +412,9 @@ def rms_norm(
 
     These are `normalized_shape`, and `weight` has that shape, else ShapeError.  eps is added to
     the mean square; None: the spacing of x's dtype at 1.
+
+    >>> cg.compile([], ops.rms_norm([[3.0, 4.0]], 2))()
+    array([[0.84852814, 1.13137085]])
     """
     (x,) = promote(x, floating=True)
     axes = _last_axes(x, normalized_shape)
@@ -426,6 +441,9 @@ def group_norm(
     """Return x (n, c, ...) with each group of channels normalised (Wu and He, 2018).
 
     `weight` and `bias` are (c,).  ShapeError where the groups do not divide the channels.
+
+    >>> ops.group_norm(mg.input("x", (8, 16, 32, 32)), num_groups=4).shape
+    (8, 16, 32, 32)
     """
     (x,) = promote(x, floating=True)
     if x.ndim < 2 or x.shape[1] % num_groups or not x.size:
@@ -461,20 +479,31 @@ def local_response_norm(
     """Return x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
 
     x is (n, c, ...), of floats; as `torch.nn.functional.local_response_norm`.
+
+    >>> ops.local_response_norm(mg.input("x", (8, 16, 32, 32)), size=5).shape
+    (8, 16, 32, 32)
     """
     return LocalResponseNorm(size, alpha, beta, k)(as_node(x))
 
 
 @builder
 def softmax(x: Operand, axis: Axis = -1) -> Node:
-    """Return exp(x) over its sum along `axis`."""
+    """Return exp(x) over its sum along `axis`.
+
+    >>> cg.compile([], ops.softmax([[0.0, 1.0]]))()
+    array([[0.26894142, 0.73105858]])
+    """
     (x,) = promote(x, floating=True)
     return Softmax(_axis_with_elements(x, axis))(x)
 
 
 @builder
 def log_softmax(x: Operand, axis: Axis = -1) -> Node:
-    """Return log(softmax(x)) along `axis`, accurate where the softmax is small."""
+    """Return log(softmax(x)) along `axis`, accurate where the softmax is small.
+
+    >>> cg.compile([], ops.log_softmax([[0.0, 1.0]]))()
+    array([[-1.31326169, -0.31326169]])
+    """
     (x,) = promote(x, floating=True)
     return LogSoftmax(_axis_with_elements(x, axis))(x)
 

@@ -81,6 +81,9 @@ def argsort(x: Operand, axis: Axis = -1, descending: bool = False, stable: bool 
     """Return the int64 indices that sort x along `axis`.
 
     Equal elements keep their order, whether `stable` or not.  NaN counts as largest.
+
+    >>> cg.compile([], ops.argsort([30, 10, 20]))()
+    array([1, 2, 0])
     """
     return _order(as_node(x), axis, descending)[0]
 
@@ -90,6 +93,9 @@ def sort(x: Operand, axis: Axis = -1, descending: bool = False, stable: bool = T
     """Return x sorted along `axis`; `argsort` has the indices.
 
     Equal elements keep their order, whether `stable` or not.  NaN counts as largest.
+
+    >>> cg.compile([], ops.sort([30, 10, 20], descending=True))()
+    array([30, 20, 10])
     """
     x = as_node(x)
     order, axis = _order(x, axis, descending)
@@ -104,6 +110,9 @@ def topk(
 
     They are in order, whether `sorted` or not; of equal ones the first are taken.  NaN counts as
     largest.  ShapeError if there are fewer than k.
+
+    >>> cg.compile([], ops.topk([30, 10, 20], 2))()
+    [array([30, 20]), array([0, 2])]
     """
     x = as_node(x)
     order, axis = _order(x, axis, largest, k)
@@ -116,6 +125,9 @@ def searchsorted(x1: Operand, x2: Operand, side: Literal["left", "right"] = "lef
 
     x1 is one row, or (..., n) with a row for each row of x2 (..., m).  Side "left" is before equal
     elements, "right" behind them.  Where x1 is not sorted, so is the result not defined.
+
+    >>> cg.compile([], ops.searchsorted([1, 3, 5], [3, 4]))()
+    array([1, 2])
     """
     x, v = promote(x1, x2)
     if kind(x.dtype) == "b":

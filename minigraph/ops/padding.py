@@ -45,6 +45,9 @@ def pad(
             "wrap" (torch's "circular"), of x from its other side
 
     ShapeError for a border that is wider than what it repeats, as in torch.
+
+    >>> cg.compile([], ops.pad([1, 2], (1, 2)))()
+    array([0, 1, 2, 0, 0])
     """
     x = as_node(x)
     try:

@@ -208,6 +208,9 @@ def max_pool2d(
     """Return the largest element of each window of images (n, c, h, w).
 
     Sizes are ints or (h, w) pairs; stride None is the kernel size.  ShapeError if no window fits.
+
+    >>> ops.max_pool2d(mg.input("x", (8, 16, 32, 32)), 3, stride=2, padding=1).shape
+    (8, 16, 16, 16)
     """
     x = as_node(x)
     pooling, _ = _pooling(x, kernel_size, stride, padding, ceil_mode)
@@ -226,6 +229,9 @@ def avg_pool2d(
     """Return the mean of each window of images (n, c, h, w), which are floats.
 
     Sizes are ints or (h, w) pairs; stride None is the kernel size.  ShapeError if no window fits.
+
+    >>> ops.avg_pool2d(mg.input("x", (8, 16, 32, 32)), 2).shape
+    (8, 16, 16, 16)
     """
     x = _floats(x)
     pooling, pad = _pooling(x, kernel_size, stride, padding, ceil_mode)
@@ -237,6 +243,9 @@ def adaptive_avg_pool2d(x: Operand, output_size: Window) -> Node:
     """Return an image of `output_size`, each pixel the mean of the part of x that it covers.
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
+
+    >>> ops.adaptive_avg_pool2d(mg.input("x", (8, 16, 32, 32)), 1).shape
+    (8, 16, 1, 1)
     """
     x = _pixels(_floats(x))
     rows, columns = output_size
@@ -255,6 +264,9 @@ def adaptive_max_pool2d(x: Operand, output_size: Window) -> Node:
     """Return an image of `output_size`, each pixel the largest of the part of x that it covers.
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
+
+    >>> ops.adaptive_max_pool2d(mg.input("x", (8, 16, 32, 32)), (2, 4)).shape
+    (8, 16, 2, 4)
     """
     x = _pixels(as_node(x))
     if output_size == x.shape[2:]:

@@ -174,7 +174,11 @@ def _draw(op: type[RandomUniform] | type[RandomNormal], shape: Shape, dtype: DTy
 def random_uniform(
     shape: Sizes, low: float = 0.0, high: float = 1.0, dtype: DTypeLike = "float32"
 ) -> Node:
-    """Return numbers drawn uniformly from [low, high), anew at each call of the function."""
+    """Return numbers drawn uniformly from [low, high), anew at each call of the function.
+
+    >>> cg.compile([], ops.random_uniform((3,), low=1.0, high=2.0))()
+    array([1.3990464, 1.9722412, 1.0194495], dtype=float32)
+    """
     u = _draw(RandomUniform, shape, dtype)
     if dtype in _DIGITS:  # which must not round up to 1
         steps = 2.0 ** _DIGITS[dtype]
@@ -187,14 +191,22 @@ def random_uniform(
 def random_normal(
     shape: Sizes, mean: float = 0.0, std: float = 1.0, dtype: DTypeLike = "float32"
 ) -> Node:
-    """Return normally distributed numbers, drawn anew at each call of the function."""
+    """Return normally distributed numbers, drawn anew at each call of the function.
+
+    >>> cg.compile([], ops.random_normal((3,)))()
+    array([ 0.9911377 , -0.15363823, -1.1863579 ], dtype=float32)
+    """
     z = astype(_draw(RandomNormal, shape, dtype), dtype)
     return z if (mean, std) == (0, 1) else z * std + mean
 
 
 @builder
 def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Node:
-    """Return x with each element 0 with probability p, else x / (1 - p) (Srivastava, 2014)."""
+    """Return x with each element 0 with probability p, else x / (1 - p) (Srivastava, 2014).
+
+    >>> cg.compile([], ops.dropout(ops.ones((6,)), 0.5))()
+    array([0., 2., 0., 2., 2., 0.], dtype=float32)
+    """
     x = as_node(x)
     if not 0 <= p <= 1:
         raise GraphError(f"p is {p}; it takes a probability")

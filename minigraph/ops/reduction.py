@@ -88,7 +88,11 @@ class Accumulation(Reduction):
 
 
 class Sum(Accumulation):
-    """The sum over `axis`; of bool and small integers, in 64 bits."""
+    """The sum over `axis`; of bool and small integers, in 64 bits.
+
+    >>> cg.compile([], ops.sum([[1, 3], [4, 2]], axis=1))()
+    array([4, 6])
+    """
 
     combine = "{0} + {1}"
     identity = "0"
@@ -102,7 +106,11 @@ class Sum(Accumulation):
 
 
 class Prod(Accumulation):
-    """The product over `axis`; of bool and small integers, in 64 bits."""
+    """The product over `axis`; of bool and small integers, in 64 bits.
+
+    >>> cg.compile([], ops.prod([[1, 3], [4, 2]], axis=1))()
+    array([3, 8])
+    """
 
     combine = "{0} * {1}"
     identity = "1"
@@ -155,7 +163,11 @@ class Extremum(Reduction):
 
 
 class Max(Extremum):
-    """The largest element along `axis`; NaN if there is one."""
+    """The largest element along `axis`; NaN if there is one.
+
+    >>> cg.compile([], ops.max([[1, 3], [4, 2]], axis=1))()
+    array([3, 4])
+    """
 
     combine = "({0} > {1} || {0} != {0} ? {0} : {1})"
     identity = "{lowest}"
@@ -165,7 +177,11 @@ class Max(Extremum):
 
 
 class Min(Extremum):
-    """The smallest element along `axis`; NaN if there is one."""
+    """The smallest element along `axis`; NaN if there is one.
+
+    >>> cg.compile([], ops.min([[1, 3], [4, 2]], axis=1))()
+    array([1, 2])
+    """
 
     combine = "({0} < {1} || {0} != {0} ? {0} : {1})"
     identity = "{highest}"
@@ -201,7 +217,11 @@ def _count(x: Node, axes: tuple[int, ...]) -> int:
 
 @builder
 def argmax(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node:
-    """Return the int64 index of the first largest element along `axis`; None: of x flattened."""
+    """Return the int64 index of the first largest element along `axis`; None: of x flattened.
+
+    >>> cg.compile([], ops.argmax([[1, 3], [4, 2]], axis=1))()
+    array([1, 0])
+    """
     x = as_node(x)
     if axis is None:
         index = Argmax((0,))(reshape(x, (-1,) if x.size else (0,)))
@@ -212,7 +232,11 @@ def argmax(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node
 
 @builder
 def mean(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
-    """Return the mean over `axis`; integers give float64.  ShapeError over no elements."""
+    """Return the mean over `axis`; integers give float64.  ShapeError over no elements.
+
+    >>> cg.compile([], ops.mean([[1.0, 2.0], [3.0, 4.0]], axis=0))()
+    array([2., 3.])
+    """
     x = _floating(x)
     axes = normalize_axes(axis, x.ndim)
     if not _count(x, axes):
@@ -225,7 +249,11 @@ def mean(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> No
 def var(
     x: Operand, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
 ) -> Node:
-    """Return the variance over `axis`: squared distances from the mean over n - correction."""
+    """Return the variance over `axis`: squared distances from the mean over n - correction.
+
+    >>> cg.compile([], ops.var([1.0, 2.0, 3.0, 4.0]))()
+    array(1.25)
+    """
     x = _floating(x)
     axes = normalize_axes(axis, x.ndim)
     count = _count(x, axes) - correction
@@ -239,7 +267,11 @@ def var(
 
 @builder
 def logsumexp(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
-    """Return log(sum(exp(x))) over `axis`, without overflow."""
+    """Return log(sum(exp(x))) over `axis`, without overflow.
+
+    >>> cg.compile([], ops.logsumexp([1000.0, 1000.0]))()
+    array(1000.69314718)
+    """
     (x,) = promote(x, floating=True)
     axes = normalize_axes(axis, x.ndim)
     wide = widened(x)

@@ -282,7 +282,12 @@ PARTIAL = Kind("an integer >= -1 or a sequence of them", _partial_sizes, ShapeEr
 
 @builder
 def reshape(x: Operand, shape: Annotated[Any, PARTIAL]) -> Node:
-    """Return the elements of x in row-major order as `shape`; one size may be -1."""
+    """Return the elements of x in row-major order as `shape`; one size may be -1.
+
+    >>> cg.compile([], ops.reshape([1, 2, 3, 4], (2, -1)))()
+    array([[1, 2],
+           [3, 4]])
+    """
     x = as_node(x)
     if -1 in shape:
         known = math.prod(n for n in shape if n != -1)
@@ -294,7 +299,11 @@ def reshape(x: Operand, shape: Annotated[Any, PARTIAL]) -> Node:
 
 @builder
 def permute_dims(x: Operand, axes: Integers) -> Node:
-    """Return x with its axes in the order `axes`."""
+    """Return x with its axes in the order `axes`.
+
+    >>> ops.permute_dims(mg.input("x", (2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     x = as_node(x)
     order = tuple(normalize_axis(axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else PermuteDims(order)(x)
@@ -302,14 +311,23 @@ def permute_dims(x: Operand, axes: Integers) -> Node:
 
 @builder
 def broadcast_to(x: Operand, shape: Sizes) -> Node:
-    """Return x repeated to `shape` by NumPy's rule."""
+    """Return x repeated to `shape` by NumPy's rule.
+
+    >>> cg.compile([], ops.broadcast_to([1, 2], (2, 2)))()
+    array([[1, 2],
+           [1, 2]])
+    """
     x = as_node(x)
     return x if shape == x.shape else BroadcastTo(shape)(x)
 
 
 @builder
 def expand_dims(x: Operand, axis: Integers = 0) -> Node:
-    """Return x with axes of length 1 inserted, so that they are `axis` of the result."""
+    """Return x with axes of length 1 inserted, so that they are `axis` of the result.
+
+    >>> ops.expand_dims(mg.input("x", (2, 3)), 0).shape
+    (1, 2, 3)
+    """
     x = as_node(x)
     ndim = x.ndim + len(axis)
     new = normalize_axes(axis, ndim)
@@ -319,7 +337,11 @@ def expand_dims(x: Operand, axis: Integers = 0) -> Node:
 
 @builder
 def squeeze(x: Operand, axis: Integers | None = None) -> Node:
-    """Return x without the axes `axis`, which have length 1; None: without all such axes."""
+    """Return x without the axes `axis`, which have length 1; None: without all such axes.
+
+    >>> ops.squeeze(mg.input("x", (2, 1, 3)), 1).shape
+    (2, 3)
+    """
     x = as_node(x)
     if axis is None:
         return reshape(x, [n for n in x.shape if n != 1])
@@ -342,7 +364,11 @@ JOINED = Kind("a sequence of one array or more", _joined)
 
 @builder
 def concat(xs: Annotated[Sequence[Any], JOINED], axis: Axis | None = 0) -> Node:
-    """Return the arrays joined along `axis`; with None each is flattened first."""
+    """Return the arrays joined along `axis`; with None each is flattened first.
+
+    >>> cg.compile([], ops.concat([[1, 2], [3]]))()
+    array([1, 2, 3])
+    """
     if axis is None:
         xs, axis = tuple(reshape(x, -1) for x in xs), 0
     if len({x.ndim for x in xs}) > 1:
@@ -352,7 +378,12 @@ def concat(xs: Annotated[Sequence[Any], JOINED], axis: Axis | None = 0) -> Node:
 
 @builder
 def stack(xs: Annotated[Sequence[Any], JOINED], axis: Axis = 0) -> Node:
-    """Return arrays of one shape joined along a new axis, which is `axis` of the result."""
+    """Return arrays of one shape joined along a new axis, which is `axis` of the result.
+
+    >>> cg.compile([], ops.stack([[1, 2], [3, 4]], axis=1))()
+    array([[1, 3],
+           [2, 4]])
+    """
     if len({x.shape for x in xs}) > 1:
         raise ShapeError("the arrays have different shapes")
     return concat([expand_dims(x, axis) for x in xs], axis)
@@ -360,7 +391,11 @@ def stack(xs: Annotated[Sequence[Any], JOINED], axis: Axis = 0) -> Node:
 
 @builder
 def split(x: Operand, sections_or_indices: Sections, axis: Axis = 0) -> list[Node]:
-    """Return pieces of x along `axis`: so many equal ones, or cut before the given indices."""
+    """Return pieces of x along `axis`: so many equal ones, or cut before the given indices.
+
+    >>> cg.compile([], ops.split([1, 2, 3, 4], 2))()
+    [array([1, 2]), array([3, 4])]
+    """
     x = as_node(x)
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
@@ -376,7 +411,11 @@ def split(x: Operand, sections_or_indices: Sections, axis: Axis = 0) -> list[Nod
 
 @builder
 def slice(x: Operand, start: Integers, stop: Integers, step: Integers = 1) -> Node:
-    """Return x[start:stop:step] along the leading axes; each an int or one int an axis."""
+    """Return x[start:stop:step] along the leading axes; each an int or one int an axis.
+
+    >>> cg.compile([], ops.slice([1, 2, 3, 4], 1, 4, 2))()
+    array([2, 4])
+    """
     x = as_node(x)
     bounds = (start, stop, step)
     count = max(map(len, bounds))
@@ -388,14 +427,22 @@ def slice(x: Operand, start: Integers, stop: Integers, step: Integers = 1) -> No
 
 @builder
 def flip(x: Operand, axis: Integers | None = None) -> Node:
-    """Return x with the elements along `axis` (None: all axes) in reverse order."""
+    """Return x with the elements along `axis` (None: all axes) in reverse order.
+
+    >>> cg.compile([], ops.flip([1, 2, 3]))()
+    array([3, 2, 1])
+    """
     x = as_node(x)
     return Flip(normalize_axes(axis, x.ndim))(x)
 
 
 @builder
 def stop_gradient(x: Operand) -> Node:
-    """Return x, which `mg.grad` treats as a constant."""
+    """Return x, which `mg.grad` treats as a constant.
+
+    >>> cg.compile([], ops.stop_gradient([1.0, 2.0]))()
+    array([1., 2.])
+    """
     return StopGradient()(as_node(x))
 
 

@@ -37,7 +37,11 @@ def _kept(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
 def std(
     x: Operand, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
 ) -> Node:
-    """Return the standard deviation over `axis`: the root of `var`.  Its gradient at 0 is 0."""
+    """Return the standard deviation over `axis`: the root of `var`.  Its gradient at 0 is 0.
+
+    >>> cg.compile([], ops.std([1.0, 2.0, 3.0, 4.0]))()
+    array(1.11803399)
+    """
     x = as_node(x)
     y = _root(var(widened(x), axis, correction, keepdims))
     return y.astype(x.dtype) if kind(x.dtype) == "f" else y
@@ -49,6 +53,9 @@ def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bo
 
     `ord` is 1, 2, infinity (the largest magnitude), -infinity (the smallest) or 0 (how many are not
     0).  The gradient of 2 is 0 where the norm is 0.
+
+    >>> cg.compile([], ops.norm([3.0, 4.0]))()
+    array(5.)
     """
     x = as_node(x)
     if kind(x.dtype) != "f":
@@ -78,7 +85,11 @@ def _truth(x: Operand) -> Node:
 
 @builder
 def any(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
-    """Return whether an element along `axis` is not 0; False of none."""
+    """Return whether an element along `axis` is not 0; False of none.
+
+    >>> cg.compile([], ops.any([[1, 0], [0, 0]], axis=1))()
+    array([ True, False])
+    """
     x = _truth(x)
     axes = normalize_axes(axis, x.ndim)
     return _kept(Sum(axes)(x) > 0, axes, keepdims)
@@ -86,7 +97,11 @@ def any(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Nod
 
 @builder
 def all(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
-    """Return whether no element along `axis` is 0; True of none."""
+    """Return whether no element along `axis` is 0; True of none.
+
+    >>> cg.compile([], ops.all([[1, 0], [1, 1]], axis=1))()
+    array([False,  True])
+    """
     x = _truth(x)
     axes = normalize_axes(axis, x.ndim)
     return _kept(Sum(axes)(~x) == 0, axes, keepdims)
@@ -94,7 +109,11 @@ def all(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Nod
 
 @builder
 def count_nonzero(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
-    """Return how many elements along `axis` are not 0, as int64."""
+    """Return how many elements along `axis` are not 0, as int64.
+
+    >>> cg.compile([], ops.count_nonzero([[1, 0], [2, 3]], axis=1))()
+    array([1, 2])
+    """
     x = _truth(x)
     axes = normalize_axes(axis, x.ndim)
     return _kept(Sum(axes)(x), axes, keepdims)
@@ -105,6 +124,9 @@ def argmin(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node
     """Return the int64 index of the first smallest element along `axis`; None: of x flattened.
 
     A NaN counts as smallest.
+
+    >>> cg.compile([], ops.argmin([3, 1, 2]))()
+    array(1)
     """
     x = as_node(x)
     if not (x.size if axis is None else x.shape[normalize_axis(axis, x.ndim)]):
@@ -117,6 +139,9 @@ def diff(x: Operand, axis: Axis = -1, n: Size = 1) -> Node:
     """Return each element along `axis` less the one before it, `n` times.
 
     Of bool, whether the two differ.
+
+    >>> cg.compile([], ops.diff([1, 4, 9]))()
+    array([3, 5])
     """
     x = as_node(x)
     axis = normalize_axis(axis, x.ndim)
@@ -160,13 +185,21 @@ def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product
 
 @builder
 def cumsum(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
-    """Return the sums of each element and all before it along `axis`; None: of x flattened."""
+    """Return the sums of each element and all before it along `axis`; None: of x flattened.
+
+    >>> cg.compile([], ops.cumsum([1, 2, 3]))()
+    array([1, 3, 6])
+    """
     return _accumulated(x, axis, dtype, product=False)
 
 
 @builder
 def cumprod(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
-    """Return the products of each element and all before it along `axis`; None: of x flattened."""
+    """Return the products of each element and all before it along `axis`; None: of x flattened.
+
+    >>> cg.compile([], ops.cumprod([1, 2, 3]))()
+    array([1, 2, 6])
+    """
     return _accumulated(x, axis, dtype, product=True)
 
 
@@ -180,6 +213,9 @@ def cumulative_sum(
     """Return the sums of each element and all before it along `axis`, which only a vector may omit.
 
     With `include_initial` a 0 comes first.
+
+    >>> cg.compile([], ops.cumulative_sum([1, 2, 3], include_initial=True))()
+    array([0, 1, 3, 6])
     """
     return _with_initial(x, axis, dtype, include_initial, product=False)
 
@@ -194,6 +230,9 @@ def cumulative_prod(
     """Return the products of each element and all before it along `axis`, as `cumulative_sum`.
 
     With `include_initial` a 1 comes first.
+
+    >>> cg.compile([], ops.cumulative_prod([1, 2, 3]))()
+    array([1, 2, 6])
     """
     return _with_initial(x, axis, dtype, include_initial, product=True)
 

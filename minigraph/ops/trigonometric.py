@@ -10,7 +10,11 @@ from minigraph.ops.elementwise import MathFunction
 
 
 class Sin(MathFunction):
-    """The sine."""
+    """The sine.
+
+    >>> cg.compile([], ops.sin([0.0, 1.0]))()
+    array([0.        , 0.84147098])
+    """
 
     forward = np.sin
 
@@ -19,7 +23,11 @@ class Sin(MathFunction):
 
 
 class Cos(MathFunction):
-    """The cosine."""
+    """The cosine.
+
+    >>> cg.compile([], ops.cos([0.0, 1.0]))()
+    array([1.        , 0.54030231])
+    """
 
     forward = np.cos
 
@@ -28,7 +36,11 @@ class Cos(MathFunction):
 
 
 class Tan(MathFunction):
-    """The tangent."""
+    """The tangent.
+
+    >>> cg.compile([], ops.tan([0.0, 1.0]))()
+    array([0.        , 1.55740772])
+    """
 
     domain = (-1.0, 1.0)
     forward = np.tan
@@ -38,7 +50,11 @@ class Tan(MathFunction):
 
 
 class Asin(MathFunction):
-    """The inverse sine."""
+    """The inverse sine.
+
+    >>> cg.compile([], ops.asin([0.0, 1.0]))()
+    array([0.        , 1.57079633])
+    """
 
     domain = (-0.9, 0.9)
     forward = np.arcsin
@@ -48,7 +64,11 @@ class Asin(MathFunction):
 
 
 class Acos(MathFunction):
-    """The inverse cosine."""
+    """The inverse cosine.
+
+    >>> cg.compile([], ops.acos([0.0, 1.0]))()
+    array([1.57079633, 0.        ])
+    """
 
     domain = (-0.9, 0.9)
     forward = np.arccos
@@ -58,7 +78,11 @@ class Acos(MathFunction):
 
 
 class Atan(MathFunction):
-    """The inverse tangent."""
+    """The inverse tangent.
+
+    >>> cg.compile([], ops.atan([0.0, 1.0]))()
+    array([0.        , 0.78539816])
+    """
 
     forward = np.arctan
 
@@ -67,7 +91,11 @@ class Atan(MathFunction):
 
 
 class Sinh(MathFunction):
-    """The hyperbolic sine."""
+    """The hyperbolic sine.
+
+    >>> cg.compile([], ops.sinh([0.0, 1.0]))()
+    array([0.        , 1.17520119])
+    """
 
     forward = np.sinh
 
@@ -76,7 +104,11 @@ class Sinh(MathFunction):
 
 
 class Cosh(MathFunction):
-    """The hyperbolic cosine."""
+    """The hyperbolic cosine.
+
+    >>> cg.compile([], ops.cosh([0.0, 1.0]))()
+    array([1.        , 1.54308063])
+    """
 
     forward = np.cosh
 
@@ -85,7 +117,11 @@ class Cosh(MathFunction):
 
 
 class Tanh(MathFunction):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> cg.compile([], ops.tanh([0.0, 1.0]))()
+    array([0.        , 0.76159416])
+    """
 
     forward = np.tanh
 
@@ -94,7 +130,11 @@ class Tanh(MathFunction):
 
 
 class Asinh(MathFunction):
-    """The inverse hyperbolic sine."""
+    """The inverse hyperbolic sine.
+
+    >>> cg.compile([], ops.asinh([0.0, 1.0]))()
+    array([0.        , 0.88137359])
+    """
 
     forward = np.arcsinh
 
@@ -103,7 +143,11 @@ class Asinh(MathFunction):
 
 
 class Acosh(MathFunction):
-    """The inverse hyperbolic cosine."""
+    """The inverse hyperbolic cosine.
+
+    >>> cg.compile([], ops.acosh([1.0, 2.0]))()
+    array([0.       , 1.3169579])
+    """
 
     domain = (1.2, 4.0)
     forward = np.arccosh
@@ -113,7 +157,11 @@ class Acosh(MathFunction):
 
 
 class Atanh(MathFunction):
-    """The inverse hyperbolic tangent."""
+    """The inverse hyperbolic tangent.
+
+    >>> cg.compile([], ops.atanh([0.0, 0.5]))()
+    array([0.        , 0.54930614])
+    """
 
     domain = (-0.9, 0.9)
     forward = np.arctanh
@@ -123,7 +171,11 @@ class Atanh(MathFunction):
 
 
 class Atan2(MathFunction):
-    """The angle of the point (x, y) seen from the origin, given y and x."""
+    """The angle of the point (x, y) seen from the origin, given y and x.
+
+    >>> cg.compile([], ops.atan2([1.0, -1.0], 0.0))()
+    array([ 1.57079633, -1.57079633])
+    """
 
     operands = ("y", "x")
     domain = (0.3, 3.0)

@@ -21,7 +21,14 @@ class AdagradOptions(Options):
 
 
 class Adagrad(Optimizer[AdagradOptions]):
-    """Adagrad (Duchi, Hazan and Singer, 2011), as in `torch.optim`."""
+    """Adagrad (Duchi, Hazan and Singer, 2011), as in `torch.optim`.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> descend = cg.compile([], [], optim.Adagrad([w], lr=0.1).minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
+    """
 
     @checked
     def __init__(

@@ -28,7 +28,15 @@ class AdamOptions(Options):
 
 
 class Adam(Optimizer[AdamOptions]):
-    """Adam (Kingma and Ba, 2015), as in `torch.optim`: `weight_decay` is added to the gradient."""
+    """Adam (Kingma and Ba, 2015), as in `torch.optim`: `weight_decay` is added to the gradient.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> adam = optim.Adam([w], lr=0.1)
+    >>> descend = cg.compile([], [], adam.minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
+    """
 
     decoupled = False  # whether weight decay leaves the gradient alone
 
@@ -73,7 +81,15 @@ class Adam(Optimizer[AdamOptions]):
 
 
 class AdamW(Adam):
-    """Adam with weight decay of its own (Loshchilov and Hutter, 2019), as in `torch.optim`."""
+    """Adam with weight decay of its own (Loshchilov and Hutter, 2019), as in `torch.optim`.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> adam = optim.AdamW([w], lr=0.1, weight_decay=0.5)
+    >>> descend = cg.compile([], [], adam.minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.85, -1.8 ])
+    """
 
     decoupled = True
 

@@ -28,6 +28,12 @@ class Lion(Optimizer[LionOptions]):
     """Lion (X. Chen et al., 2023, Symbolic Discovery of Optimization Algorithms).
 
     Each element of a parameter moves by the learning rate; the weight decay is AdamW's.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> descend = cg.compile([], [], optim.Lion([w], lr=0.1).minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
     """
 
     @checked

@@ -92,6 +92,11 @@ class Optimizer(ABC, Generic[OptionsT]):
 
     All graphs share the optimizer's state: a function compiled for one loss goes on from where a
     function for another loss stopped.
+
+    >>> w, b = mg.Parameter([1.0]), mg.Parameter([0.0])
+    >>> groups = [{"params": [w], "weight_decay": 0.1}, {"params": [b]}]
+    >>> adam = optim.Adam(groups, lr=0.01)
+    >>> adam.lr = 0.001
     """
 
     def __init__(self, parameters: Iterable[Any], lr: float, options: OptionsT) -> None:

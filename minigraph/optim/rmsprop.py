@@ -21,7 +21,14 @@ class RMSpropOptions(Options):
 
 
 class RMSprop(Optimizer[RMSpropOptions]):
-    """RMSprop (Tieleman and Hinton, 2012; centred: Graves, 2013), as in `torch.optim`."""
+    """RMSprop (Tieleman and Hinton, 2012; centred: Graves, 2013), as in `torch.optim`.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> descend = cg.compile([], [], optim.RMSprop([w], lr=0.01).minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
+    """
 
     @checked
     def __init__(

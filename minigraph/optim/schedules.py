@@ -80,7 +80,17 @@ class Schedule(Resumable):
 
 @checked
 def step(optimizer: SomeOptimizer, step_size: Count, gamma: float = 0.1) -> Schedule:
-    """Return a schedule that multiplies the rate by `gamma` every `step_size` steps (StepLR)."""
+    """Return a schedule that multiplies the rate by `gamma` every `step_size` steps (StepLR).
+
+    >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
+    >>> schedule = optim.schedules.step(sgd, step_size=2, gamma=0.5)
+    >>> for _ in range(3):
+    ...     schedule.step()
+    ...     print(sgd.lr)
+    1.0
+    0.5
+    0.5
+    """
     return Schedule(optimizer, lambda base, t: base * gamma ** (t // step_size))
 
 
@@ -89,6 +99,14 @@ def cosine(optimizer: SomeOptimizer, T_max: Count, eta_min: float = 0.0) -> Sche
     """Return a schedule that falls to `eta_min` in `T_max` steps along half a cosine.
 
     CosineAnnealingLR; I. Loshchilov and F. Hutter (2017), SGDR, without restarts.
+
+    >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
+    >>> schedule = optim.schedules.cosine(sgd, T_max=2)
+    >>> for _ in range(2):
+    ...     schedule.step()
+    ...     print(f"{sgd.lr:.2f}")
+    0.50
+    0.00
     """
 
     def rate(base: float, t: int) -> float:
@@ -108,6 +126,12 @@ def warmup(
 
     total_iters  steps that it takes
     after        a schedule of the same optimizer, which begins then
+
+    >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
+    >>> cosine = optim.schedules.cosine(sgd, T_max=100)
+    >>> schedule = optim.schedules.warmup(sgd, total_iters=4, start_factor=0.2, after=cosine)
+    >>> sgd.lr
+    0.2
     """
     within("warmup: start_factor", start_factor)
     if after is not None:
@@ -135,6 +159,11 @@ def one_cycle(
 
     L. Smith and N. Topin (2018), Super-Convergence.  Of `total_steps`, the share `pct_start` rises.
     It begins at max_lr / div_factor and ends at that / final_div_factor.  It leaves momentum alone.
+
+    >>> sgd = optim.SGD([mg.Parameter([1.0])])
+    >>> schedule = optim.schedules.one_cycle(sgd, max_lr=0.1, total_steps=100)
+    >>> print(f"{sgd.lr:.3f}")
+    0.004
     """
     within("one_cycle: pct_start", pct_start, high=1 + 1e-9)
     low = max_lr / within("one_cycle: div_factor", div_factor, low=1e-9)
@@ -211,6 +240,13 @@ def plateau(
     Its `step(metric)` counts the steps that are not better by `threshold` ("rel": of the best so
     far); more than `patience` of them in a row lower the rate, and then `cooldown` steps do not
     count.
+
+    >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
+    >>> schedule = optim.schedules.plateau(sgd, patience=1)
+    >>> for loss in (0.5, 0.5, 0.5):
+    ...     schedule.step(loss)
+    >>> sgd.lr
+    0.1
     """
     within("plateau: factor", factor, high=1)
     sign = 1 if mode == "min" else -1

@@ -30,7 +30,15 @@ class SGDOptions(Options):
 
 
 class SGD(Optimizer[SGDOptions]):
-    """Stochastic gradient descent with momentum (Sutskever et al., 2013), as in `torch.optim`."""
+    """Stochastic gradient descent with momentum (Sutskever et al., 2013), as in `torch.optim`.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> sgd = optim.SGD([w], lr=0.25, momentum=0.9)
+    >>> descend = cg.compile([], [], sgd.minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.5, -1. ])
+    """
 
     @checked
     def __init__(
