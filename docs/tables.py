@@ -9,6 +9,7 @@ options  the options, from minigraph/options.py
 tour     the files that are headings of the document, with their numbers of lines
 attacks  what `tests/long.py --json docs/long-run.json` counted, with its machine, seed and commit
 samples  what `tests/torch_samples.py --json docs/torch-samples.json` counted
+habits   what people try who know PyTorch, and what serves here, from minigraph/habits.py
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
 
@@ -32,6 +33,7 @@ from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
 from minigraph.bench.tables import runs, tables
 from minigraph.errors import GraphError
+from minigraph.habits import OF_EXPRESSIONS, OF_MODULES, OF_OPTIMIZERS
 from minigraph.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +41,8 @@ FILES = (
     "README.md",
     "docs/architecture.md",
     "docs/performance.md",
+    "docs/pytorch.md",
+    "docs/reference/options.md",
     "docs/reliability.md",
     "docs/tour.md",
 )
@@ -89,6 +93,8 @@ def _of_code(name: str, document: str) -> list[str]:
     if name == "options":
         rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
         return _markdown(["option", "default", "meaning"], rows)
+    if name == "habits":
+        return _markdown(["what is tried", "what the error says"], _habits())
     if name == "tour":
         return _markdown(["", "file", "lines"], _tour(document))
     if name == "attacks":
@@ -98,12 +104,23 @@ def _of_code(name: str, document: str) -> list[str]:
         return _samples(run) if name == "samples" else _refused(run)
     if name == "sweep":
         return _sweep()
-    known = "parts, options, tour, attacks, samples, refused, sweep"
+    known = "parts, options, habits, tour, attacks, samples, refused, sweep"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
 def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
+
+
+def _habits() -> Iterator[list[str]]:
+    """Yield a row for each answer: the names that it is given for, on what they are tried."""
+    tried = {"x": OF_EXPRESSIONS, "net": OF_MODULES, "adam": OF_OPTIMIZERS}
+    for owner, habits in tried.items():
+        names: dict[str, list[str]] = {}
+        for name, answer in habits.items():
+            names.setdefault(answer, []).append(f"`{owner}.{name}`")
+        for answer, found in names.items():
+            yield [", ".join(found), answer]
 
 
 def _parts() -> Iterator[list[str]]:

@@ -27,7 +27,7 @@ class Option:
     """A setting, whose values `choices` lists; without them, all of type `kind` are its values.
 
     default       a value, or a function that makes it from the values of the options above
-    sentence      says what the option does; the README's table shows it
+    sentence      says what the option does; the table in docs/reference/options.md shows it
     default_text  describes a default that is a function or None
     optional      None is a value too
     cuda_only     why values other than the default have no effect on other devices

@@ -7,4 +7,5 @@ so that another policy is answered from the same measurements.
 
 from minigraph.cache.counters import tuning_counters
 
-stats, reset_stats = tuning_counters.stats, tuning_counters.reset_stats
+stats = tuning_counters.stats
+reset_stats = tuning_counters.reset_stats

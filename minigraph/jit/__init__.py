@@ -8,4 +8,5 @@ broadcasting.  It returns 0, or 1 if a value of its inputs does not fit.
 
 from minigraph.cache.counters import kernel_counters
 
-stats, reset_stats = kernel_counters.stats, kernel_counters.reset_stats
+stats = kernel_counters.stats
+reset_stats = kernel_counters.reset_stats

@@ -1,0 +1,104 @@
+"""Fill in the reference: every public name of a package, under the module that defines it.
+
+`<!-- reference: minigraph.nn -->` on a page becomes a directive of mkdocstrings for each name, so
+no page lists names.  In all pages, `nn.Linear` in prose becomes a link to its entry.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+from minigraph.nn import Module
+from minigraph.optim import Optimizer
+
+MARK = re.compile(r"^<!-- reference: ([\w. ]+?)( by module)? -->$", re.M)
+CODE = re.compile(r"(^(`{3,}|~{3,}).*?^\2$|^:::.*?$|^#.*?$|\[[^]]*\]\([^)]*\))", re.M | re.S)
+NAME = re.compile(r"`((?:mg|nn|ops|optim)(?:\.\w+)+)((?:\([^`]*\))?)`(?!\])")
+SHORT = {"minigraph": "mg", **{f"minigraph.{name}": name for name in ("nn", "ops", "optim")}}
+FULL = {short: full for full, short in SHORT.items()}
+LEAVES = (Module, Optimizer, Exception)  # of their subclasses only the arguments are shown
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in what the page has marks for, and link the names in its prose."""
+    documented = names(files)
+
+    def link(found: re.Match[str]) -> str:
+        first, _, rest = found[1].partition(".")
+        path = f"{FULL[first]}.{rest}"
+        return f"[`{found[1]}{found[2]}`][{path}]" if path in documented else found[0]
+
+    pieces = CODE.split(markdown)
+    pieces[::3] = [NAME.sub(link, text) for text in pieces[::3]]
+    del pieces[2::3]  # the marks of fences
+    return MARK.sub(entries, "".join(pieces))
+
+
+@functools.cache
+def names(files: Files) -> frozenset[str]:
+    """Return the full names of all that the pages have marks for."""
+    texts = (file.content_string for file in files.documentation_pages())
+    return frozenset(name for text in texts for mark in MARK.finditer(text) for name in meant(mark))
+
+
+def meant(mark: re.Match[str]) -> dict[str, Any]:
+    """Return what a mark stands for, by full name: names, and the public names of packages."""
+    found: dict[str, Any] = {}
+    for path in mark[1].split():
+        package, _, name = path.rpartition(".")
+        value = getattr(importlib.import_module(package), name) if package else None
+        found |= {path: value} if callable(value) else public_names(path)
+    return found
+
+
+def public_names(path: str) -> dict[str, Any]:
+    """Return the functions and classes that a package defines for users, by full name."""
+    package = importlib.import_module(path)
+    offered = getattr(package, "__all__", vars(package))
+    values = {name: getattr(package, name) for name in offered if not name.startswith("_")}
+    return {
+        f"{path}.{name}": value
+        for name, value in values.items()
+        if callable(value)
+        and (getattr(value, "__module__", None) or "").startswith(path)
+        and value.__name__ == name
+    }
+
+
+def entries(mark: re.Match[str]) -> str:
+    """Return the directives that a mark stands for."""
+    groups: dict[str, list[str]] = {}
+    for path, value in meant(mark).items():
+        groups.setdefault(value.__module__ if mark[2] else "", []).extend(directive(path, value))
+    lines: list[str] = []
+    for module, found in groups.items():
+        lines += [*heading(module), *found] if module else found
+    return "\n".join(lines)
+
+
+def heading(module: str) -> Iterator[str]:
+    """Yield the lines above what a module defines: its subject, and its docstring's first line."""
+    sentence = (importlib.import_module(module).__doc__ or "").partition("\n")[0]
+    yield f"## {module.rpartition('.')[2].replace('_', ' ').capitalize()}\n\n{sentence}\n"
+
+
+def directive(path: str, value: Any) -> Iterator[str]:
+    """Yield the lines of the directive for a name."""
+    package, _, name = path.rpartition(".")
+    yield f"::: {path}"
+    yield "    options:"
+    yield (
+        f"      heading: {SHORT[package]}.{name}" if package in SHORT else f"      heading: {name}"
+    )
+    if inspect.isclass(value) and issubclass(value, LEAVES) and value not in LEAVES:
+        yield "      members: false"
+    yield ""

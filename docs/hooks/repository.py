@@ -1,0 +1,93 @@
+"""Show on the site what documents link to outside of docs/: documents, code, pictures.
+
+So the links of a document are right in the repository and on the site, and a link to nothing stops
+a strict build.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+PREFIX = "repository/"  # where on the site such files are
+LANGUAGES = {".py": "python", ".c": "c", ".cu": "cuda", ".sh": "bash", ".toml": "toml"}
+APART = InclusionLevel.NOT_IN_NAV
+FENCE = re.compile(r"(^(`{3,}|~{3,}).*?^\2`*~*$)", re.M | re.S)
+LINK = re.compile(r"(\]\()([^)#\s:]+)([)#])")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what documents link to outside of docs/, and what those documents link to."""
+    waiting = [*files.documentation_pages()]
+    while waiting:
+        file = waiting.pop()
+        for path in linked(file):
+            if files.get_file_from_path(site_uri(path)) is None and (ROOT / path).is_file():
+                added = shown(path, config)
+                files.append(added)
+                waiting += [added] if path.endswith(".md") else []
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links lead to where the files are on the site."""
+    place = repository_path(page.file.src_uri)
+    if place.endswith(tuple(LANGUAGES)):
+        return markdown
+
+    def led(link: re.Match[str]) -> str:
+        target = site_uri(resolved(place, link[2]))
+        return link[1] + posixpath.relpath(target, posixpath.dirname(page.file.src_uri)) + link[3]
+
+    prose = FENCE.split(markdown)[::3]
+    fences = FENCE.split(markdown)[1::3]
+    led_prose = [LINK.sub(led, text) for text in prose]
+    pieces = [piece for pair in zip(led_prose, [*fences, ""], strict=True) for piece in pair]
+    return "".join(pieces)
+
+
+def linked(file: File) -> Iterator[str]:
+    """Yield the paths in the repository that a document links to, without those in docs/."""
+    for text in FENCE.split(file.content_string)[::3]:
+        for link in LINK.finditer(text):
+            path = resolved(repository_path(file.src_uri), link[2])
+            if not path.startswith("docs/"):
+                yield path
+
+
+def resolved(place: str, target: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
+
+
+def repository_path(uri: str) -> str:
+    """Return where a file of the site is in the repository."""
+    if not uri.startswith(PREFIX):
+        return f"docs/{uri}"
+    path = uri.removeprefix(PREFIX)
+    code = path.removesuffix(".md")
+    return code if code.endswith(tuple(LANGUAGES)) else path
+
+
+def site_uri(path: str) -> str:
+    """Return where a file of the repository is on the site; code is a page."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return PREFIX + path + (".md" if path.endswith(tuple(LANGUAGES)) else "")
+
+
+def shown(path: str, config: MkDocsConfig) -> File:
+    """Return a file of the repository as a file of the site."""
+    source, uri = ROOT / path, site_uri(path)
+    language = LANGUAGES.get(source.suffix)
+    if language is None:
+        return File.generated(config, uri, abs_src_path=str(source), inclusion=APART)
+    head = f"---\ntitle: {path}\nsearch:\n  exclude: true\n---\n\n# `{path}`\n"
+    text = f'{head}\n~~~~{{.{language} linenums="1"}}\n{source.read_text()}~~~~\n'
+    return File.generated(config, uri, content=text, inclusion=APART)
