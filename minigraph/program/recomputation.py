@@ -59,7 +59,7 @@ def within(
         made = lowered(rewritten)
         least = min(least, made.arena_bytes)
         if made.arena_bytes <= limit:
-            fired = Counter(f"recompute {clone.step.node.op.name}" for clone in model.clones)
+            fired = Counter(clone.step.node.op.name for clone in model.clones)
             before, after = len(graph.order), len(rewritten.order)
             took = time.perf_counter() - start
             made.recomputed = PassRecord("recompute", before, after, took, dict(fired))

@@ -96,7 +96,7 @@ def test_random_networks_keep_their_bits_within_any_limit(seed):
 def test_what_costs_least_is_repeated_first():
     whole, *_ = trained()
     report, *_ = trained(int(0.9 * whole.memory.arena_bytes))
-    assert set(repeated(report)) == {"recompute fused"}
+    assert set(repeated(report)) == {"fused"}
 
 
 def test_a_limit_that_is_kept_already_changes_nothing():
