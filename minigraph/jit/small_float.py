@@ -94,7 +94,7 @@ def widen_reductions(graph: Graph) -> Graph:
     """Return the graph with reductions of small floats done in float32, and rounded then."""
 
     def widened(node: Node, inputs: tuple[Node, ...]) -> Node:
-        if isinstance(node.op, Reduction) and node.dtype in SMALL_FLOATS:
+        if isinstance(node.op, Reduction) and inputs[0].dtype in SMALL_FLOATS:
             (x,) = inputs
             return node.op(x.astype(FLOAT32)).astype(node.dtype)
         return node.replace(inputs)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minigraph.arguments import Axis, Integers
-from minigraph.errors import ShapeError
+from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BFLOAT16,
     Array,
@@ -103,6 +103,30 @@ class Sum(Accumulation):
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (broadcast_to(dy, x.shape),)
+
+
+class WideSum(Accumulation):
+    """The sum of floats, in float64.
+
+    Kernels add up in it anyhow, and then round.  It is for sums of which a difference is left.
+    """
+
+    combine = Sum.combine
+    identity = Sum.identity
+
+    def infer(self, x: Spec) -> Spec:
+        if kind(x.dtype) != "f":
+            raise DTypeError(f"the input has a float dtype, not {x.dtype.name}")
+        return super().infer(x)
+
+    def result(self, dtype: DType) -> DType:
+        return np.dtype(np.float64)
+
+    def forward(self, x: Array) -> Array:
+        return x.sum(axis=self.axes, keepdims=True, dtype=np.float64)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (broadcast_to(dy.astype(x.dtype), x.shape),)
 
 
 class Prod(Accumulation):

@@ -16,6 +16,7 @@ from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
+from minigraph.passes.kernels.moments import join_moments
 from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import Costs, lay_out
 from minigraph.passes.library.batch_norm import fuse_batch_norm
@@ -73,6 +74,7 @@ TABLE = (
     Row(fuse_cross_entropy, 2, (LogSoftmax,)),
     Row(lay_out, 2, tuple(CONVOLUTIONS), needs="costs"),
     Row(take_apart, jit=(2,)),
+    Row(join_moments, among=(Square,), jit=(2,)),
     Row(fuse_fma, 2, (Multiply, Square)),
     Row(fuse_elementwise, jit=(1,)),
     Row(fuse_kernels, jit=(2,)),
