@@ -2,7 +2,7 @@
 
 import contextlib
 import doctest
-import importlib
+import importlib.util
 import io
 import json
 import pkgutil
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 FOUND = pkgutil.walk_packages(minigraph.__path__, "minigraph.")
 MODULES = [m.name for m in FOUND if not m.name.endswith("__main__")]  # that one runs
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
+HOOKS = [*ROOT.glob("docs/hooks/*.py")]
 NOTEBOOKS = [*ROOT.glob("docs/notebooks/*.ipynb")]
 TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 OPTIONAL = ("devices.cuda.", "bench.jax_peer", "bench.torch_peer", "bench.plot")  # libraries
@@ -42,6 +43,17 @@ def test_examples_in_docstrings_are_right(name, tmp_path, monkeypatch):
     known = {"np": np, "mg": mg, "nn": nn, "ops": ops, "optim": optim}  # docs/reference/index.md
     failed, _ = doctest.testmod(module, extraglobs={**known, "cg": mg.comp_graph("reference")})
     assert not failed
+
+
+@pytest.mark.parametrize("path", HOOKS, ids=lambda path: path.name)
+def test_examples_in_the_hooks_of_the_site_are_right(path):
+    for library in ("griffe", "mkdocs", "nbclient"):
+        pytest.importorskip(library)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    failed, tried = doctest.testmod(module)
+    assert tried and not failed
 
 
 def public(package):

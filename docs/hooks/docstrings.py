@@ -79,6 +79,14 @@ def as_markdown(docstring: str) -> str:
 
 
 def paragraph(text: str) -> str:
+    """Return a paragraph as Markdown.
+
+    >>> print(paragraph("lr     the learning rate, which\\n       may change\\nbetas  two numbers"))
+    * `lr`: the learning rate, which may change
+    * `betas`: two numbers
+    >>> paragraph("two  words apart,\\nand no columns")
+    'two  words apart,\\nand no columns'
+    """
     if text.startswith(">>> "):
         return f"```pycon\n{text}\n```"
     entries = columns(text.split("\n"))

@@ -72,11 +72,11 @@ def page_of_notebook(file: File) -> str:
         f"```python\n{cell.source}\n```" if cell.cell_type == "code" else cell.source
         for cell in notebook.cells
     ]
-    title, *rest = cells
+    title, _, text = "\n\n".join(cells).partition("\n")
     link = (
         f"This page is the notebook [{file.name}.ipynb]({file.name}.ipynb), run when it was made."
     )
-    return "\n\n".join(["---\nrun: true\n---", title, link, *rest])
+    return f"---\nrun: true\n---\n\n{title}\n\n{link}\n{text}"
 
 
 def run(blocks: list[str], name: str) -> Outputs:
@@ -112,7 +112,13 @@ def merged(outputs: list[Any]) -> Iterator[Any]:
 
 
 def as_markdown(output: Any, language: str) -> str:
-    """Return an output as a block of the page; progress bars leave their last state."""
+    """Return an output as a block of the page; progress bars leave their last state.
+
+    >>> print(as_markdown(nbformat.v4.new_output("stream", text="10%\\r100%\\n"), "text"))
+    ~~~~{.text .output}
+    100%
+    ~~~~
+    """
     if output.output_type == "stream":
         lines = (line.rpartition("\r")[2] for line in output.text.rstrip().split("\n"))
         return fenced("\n".join(lines), language)

@@ -23,8 +23,9 @@ from minigraph.optim import Optimizer
 MARK = re.compile(r"^<!-- reference: ([\w. ]+?)( by module)? -->$", re.M)
 CODE = re.compile(r"(^(`{3,}|~{3,}).*?^\2$|^:::.*?$|^#.*?$|\[[^]]*\]\([^)]*\))", re.M | re.S)
 NAME = re.compile(r"`((?:mg|nn|ops|optim)(?:\.\w+)+)((?:\([^`]*\))?)`(?!\])")
-SHORT = {"minigraph": "mg", **{f"minigraph.{name}": name for name in ("nn", "ops", "optim")}}
-FULL = {short: full for full, short in SHORT.items()}
+SHORT = {name: f"minigraph.{name}" for name in ("nn", "ops", "optim")} | {"mg": "minigraph"}
+# Where classes are that programs get and never name.
+UNNAMED = ("minigraph.graph.", "minigraph.function.", "minigraph.evaluation.")
 LEAVES = (Module, Optimizer, Exception)  # of their subclasses only the arguments are shown
 
 
@@ -34,7 +35,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def link(found: re.Match[str]) -> str:
         first, _, rest = found[1].partition(".")
-        path = f"{FULL[first]}.{rest}"
+        path = f"{SHORT[first]}.{rest}"
         return f"[`{found[1]}{found[2]}`][{path}]" if path in documented else found[0]
 
     pieces = CODE.split(markdown)
@@ -92,13 +93,33 @@ def heading(module: str) -> Iterator[str]:
 
 
 def directive(path: str, value: Any) -> Iterator[str]:
-    """Yield the lines of the directive for a name."""
-    package, _, name = path.rpartition(".")
+    """Yield the lines of the directive for a name.
+
+    >>> print(*directive("minigraph.nn.Linear", LEAVES[0]), sep="\\n")
+    ::: minigraph.nn.Linear
+        options:
+          heading: nn.Linear
+    <BLANKLINE>
+    """
     yield f"::: {path}"
     yield "    options:"
-    yield (
-        f"      heading: {SHORT[package]}.{name}" if package in SHORT else f"      heading: {name}"
-    )
+    yield f"      heading: {shortened(path)}"
     if inspect.isclass(value) and issubclass(value, LEAVES) and value not in LEAVES:
         yield "      members: false"
     yield ""
+
+
+def shortened(path: str) -> str:
+    """Return a full name as programs write it; of a class that they never name, its own.
+
+    >>> shortened("minigraph.nn.init.uniform_"), shortened("minigraph.data.DataLoader")
+    ('nn.init.uniform_', 'mg.data.DataLoader')
+    >>> shortened("minigraph.function.report.Report")
+    'Report'
+    """
+    if any(path.startswith(package) for package in UNNAMED):
+        return path.rpartition(".")[2]
+    for short, full in SHORT.items():
+        if path.startswith(f"{full}."):
+            return short + path.removeprefix(full)
+    raise ValueError(f"{path} is no name of minigraph")

@@ -63,6 +63,11 @@ def linked(file: File) -> Iterator[str]:
 
 
 def resolved(place: str, target: str) -> str:
+    """Return where a link of the file at `place` leads in the repository.
+
+    >>> resolved("docs/reference/options.md", "../../SECURITY.md")
+    'SECURITY.md'
+    """
     return posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
 
 
@@ -76,7 +81,11 @@ def repository_path(uri: str) -> str:
 
 
 def site_uri(path: str) -> str:
-    """Return where a file of the repository is on the site; code is a page."""
+    """Return where a file of the repository is on the site; code is a page.
+
+    >>> site_uri("docs/tour.md"), site_uri("SECURITY.md"), site_uri("minigraph/autodiff.py")
+    ('tour.md', 'repository/SECURITY.md', 'repository/minigraph/autodiff.py.md')
+    """
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return PREFIX + path + (".md" if path.endswith(tuple(LANGUAGES)) else "")
