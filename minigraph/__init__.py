@@ -14,5 +14,37 @@ from minigraph.errors import (
 )
 from minigraph.function.compile import comp_graph
 from minigraph.graph import Parameter, input
+from minigraph.messages import start_log
 from minigraph.serialization import load, save
 from minigraph.version import __version__
+
+start_log()
+
+__all__ = [
+    "CacheError",
+    "CompileError",
+    "DTypeError",
+    "DeviceError",
+    "GraphError",
+    "MinigraphWarning",
+    "OptionError",
+    "Parameter",
+    "ShapeError",
+    "__version__",
+    "autotune",
+    "comp_graph",
+    "data",
+    "distributed",
+    "grad",
+    "input",
+    "jit",
+    "load",
+    "nn",
+    "ops",
+    "optim",
+    "save",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

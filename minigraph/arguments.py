@@ -63,6 +63,11 @@ def shown(value: Any) -> str:
         text = " ".join(repr(value).split())
     except Exception:  # of a class that we do not know; and an int may have too many digits
         text = f"<{type(value).__name__}>"
+    return brief(text)
+
+
+def brief(text: str) -> str:
+    """Return a text, cut where it is too long for a line."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 

@@ -37,6 +37,10 @@ class DeviceError(GraphError):
     """A device that does not exist, is not supported or has failed."""
 
 
+class NoGradient(GraphError):
+    """Raised when a gradient is asked of an op that has none."""
+
+
 class MinigraphWarning(UserWarning):
     """Something works, but worse than it could; the text says what would help."""
 

@@ -387,6 +387,18 @@ def cache_folder() -> Path | None:
     return base / "minigraph" if base.is_absolute() else None
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def log_level() -> str:
+    """Return `MINIGRAPH_LOG`, from which level on the log is shown; "": where the program says."""
+    text = os.environ.get("MINIGRAPH_LOG", "").lower()
+    if text and text not in LOG_LEVELS:
+        allowed = ", ".join(map(repr, LOG_LEVELS))
+        raise OptionError(f"MINIGRAPH_LOG does not take {text!r}; allowed: {allowed}")
+    return text
+
+
 JIT_BACKENDS = ("c", "halide", "nvrtc", "none")
 
 

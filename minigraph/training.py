@@ -21,7 +21,7 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 from msgspec import Meta, Struct, to_builtins
 from msgspec.json import Decoder
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 import minigraph as mg
 from minigraph import nn, ops

@@ -10,6 +10,7 @@ LAYERS = {
         ["symbolic"],
         ["arguments"],
         ["options"],
+        ["messages"],
         ["distributed"],
         ["graph"],
         ["ops"],
@@ -27,7 +28,7 @@ LAYERS = {
         ["cli"],
     ],
     "minigraph.graph": [
-        ["dtypes", "location"],
+        ["dtypes", "location", "picture"],
         ["spec"],
         ["node", "state"],
         ["builder"],
@@ -84,7 +85,7 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["bound", "trace", "work"],
+        ["bound", "stage", "trace", "work"],
         ["report"],
         [
             "profile",
@@ -95,7 +96,6 @@ LAYERS = {
             "choosing",
             "given",
             "left_out",
-            "stage",
         ],
         ["drawing"],
         ["function"],

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -16,7 +15,9 @@ from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Measurements, environment_of
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, warn_once
+from minigraph.messages import progress
 
+log = logging.getLogger(__name__)
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
 NEAREST = "measured for another size"
 Near = Callable[[Problem], ProblemTable | None]
@@ -85,6 +86,11 @@ class Session:
             missing = [p for p in missing if not self._borrow(p, self.near(p))]
         if missing and self.mode == "tune" and self._left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
+        unknown = sum(subject not in self._known for subject in wanted)
+        log.info(
+            "%d problems: %d were known, %d are not measured",
+            *(len(wanted), len(wanted) - len(missing), unknown),
+        )
         return {subject: self._known[subject] for subject in wanted if subject in self._known}
 
     @property
@@ -137,6 +143,7 @@ class Session:
                 self._missing.add(problem.subject)
                 continue
             tuning_counters.count("hits")
+            log.debug("%s: %s %s", known[1], problem.kind, problem.subject)
             found.append(self._remember(problem, *known))
         if self.store:
             self.store.touch(found)
@@ -176,6 +183,7 @@ class Session:
                 elif measured := self._measured(problem, start + self._left):
                     # At once: an interrupt loses no more than what is being measured.
                     self._learn(problem, measured, MEASURED)
+                    log.debug("measured: %s %s", problem.kind, problem.subject)
                 self.spent += self._clock() - start
             if self._left <= 0:
                 break
@@ -239,15 +247,10 @@ class Session:
 
 def _shown(problems: Sequence[Problem]) -> Iterator[Problem]:
     """Yield problems and show on a terminal how much of the work is left."""
-    tqdm = importlib.import_module("tqdm").tqdm  # slow to import, and seldom needed
-    with tqdm(
+    with progress(
         desc="autotune",
         total=sum(problem.work for problem in problems),
         bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed} spent, {remaining} left",
-        disable=None,  # where there is no terminal
-        file=sys.stderr,
-        leave=False,
-        delay=1,
     ) as bar:
         for problem in problems:
             yield problem

@@ -22,3 +22,7 @@ __all__ = [
     "default_collate",
     "read_image",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,6 +13,7 @@ import heapq
 import logging
 import os
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -27,6 +28,8 @@ from minigraph.cache import Binaries, Entry, temporary, trust
 from minigraph.cache.counters import kernel_counters
 from minigraph.errors import DeviceError, warn_once
 from minigraph.jit.source import KernelSource
+
+log = logging.getLogger(__name__)
 
 # What loading a unit raises if it is no machine code, runs nowhere here, or lacks a kernel.
 NOT_LOADED = (OSError, AttributeError, DeviceError)
@@ -152,6 +155,7 @@ class KernelCache(ABC):
                     functions = self.load(unit, names)
                 except NOT_LOADED:
                     continue
+                log.debug("%d kernels from the folder of the caches", len(names))
                 for name in names:
                     del keys[name]
                 kernel_counters.count("disk_hits", len(names))
@@ -164,6 +168,7 @@ class KernelCache(ABC):
         """Yield the name and the function of each kernel, 0 if it failed; keep the binaries."""
         left = dict(missing)
         errors: list[str] = []
+        start = time.perf_counter()
         units = split(list(missing.values()), settings.cpus(), self.worth_a_run)
         try:
             while units:
@@ -186,6 +191,7 @@ class KernelCache(ABC):
                 units = [CompilationUnit((source,)) for source in suspects]
         except OSError as error:  # no folder to work in
             errors.append(str(error))
+        log.info("compiled %d kernels in %.2f s", len(missing), time.perf_counter() - start)
         if errors:
             self.refuse(errors[0])
         yield from dict.fromkeys(left, 0).items()
@@ -276,7 +282,7 @@ def private_folder() -> AbstractContextManager[Path]:
 def _kept_folder() -> Path:
     """Return a temporary folder that stays, and log where it is."""
     folder = Path(tempfile.mkdtemp(prefix="minigraph-kept-", dir=_temporary_root()))
-    logging.getLogger("minigraph").warning("sources and objects of kernels are in %s", folder)
+    log.warning("sources and objects of kernels are in %s", folder)
     return folder
 
 

@@ -18,7 +18,7 @@ from minigraph.cache import Entry
 from minigraph.errors import GraphError, ShapeError
 from minigraph.function.function import PROFILED, CallCounter, Counted, Function, in_order
 from minigraph.function.profile import Profile
-from minigraph.function.report import Report
+from minigraph.function.report import Report, preformatted
 from minigraph.graph import Array, Node, SymbolicSize, as_array, here
 
 SHORT = 5.0  # seconds: the calls of a size take at least so long before it is measured
@@ -101,6 +101,13 @@ class AnySizeFunction(Counted):
         """Run some calls of a size, as `Function.profile` does."""
         values = self._values(args, kwargs)
         return self._function(values).function.profile(*values, calls=calls)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{x.name}: {x.spec}" for x in self._inputs)
+        return f"<function of ({names}) of any size, {len(self._kept)} kept>"
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self.report()) if self._kept else repr(self))
 
     # ------------------------------------------------------------ sizes
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
 import operator
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from minigraph.function.report import (
     memory_use,
     preformatted,
 )
+from minigraph.function.stage import timed
 from minigraph.graph import Array, Claim, Node, Parameter, as_array, can_cast, here
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
@@ -42,6 +43,8 @@ from minigraph.program import Backend, Done, Program, Timing
 from minigraph.program.choices import Choices
 from minigraph.program.memory import in_use
 from minigraph.signals import held
+
+log = logging.getLogger(__name__)
 
 
 class CallCounter:
@@ -156,9 +159,13 @@ class Function(Counted):
         feeds = [_feed(buffer.node, self._inputs) for buffer in program.inputs]
         # None: all, in their order
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
-        start = time.perf_counter()
-        self._executor = self._backend.bind(program, self._compiled.arenas())
-        self._compiled.seconds["bind"] = time.perf_counter() - start
+        self._compiled.seconds["bind"] = 0.0  # the last time counts
+        with timed(self._compiled.seconds, "bind"):
+            self._executor = self._backend.bind(program, self._compiled.arenas())
+        for record in self._compiled.passes:
+            log.debug("%s, %.3f s", record, record.seconds)
+        took = ", ".join(f"{name} {s:.3f} s" for name, s in self._compiled.seconds.items())
+        log.info("a function of %d steps on %s: %s", len(program.steps), self._backend.device, took)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""

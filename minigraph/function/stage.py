@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from minigraph.messages import telling
+
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
@@ -22,9 +24,10 @@ def collector_paused() -> Iterator[None]:
 
 @contextmanager
 def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the time spent inside to `seconds[stage]`."""
+    """Add the time spent inside to `seconds[stage]`, and say what goes on where it is long."""
     start = time.perf_counter()
     try:
-        yield
+        with telling(f"compiling: {stage}"):
+            yield
     finally:
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start

@@ -4,6 +4,7 @@ Imports nothing else of minigraph but its errors and `arguments`.  It knows no o
 `Copy`.
 """
 
+from minigraph.errors import NoGradient
 from minigraph.graph.builder import builder, function_of
 from minigraph.graph.dtypes import (
     BFLOAT16,
@@ -41,7 +42,7 @@ from minigraph.graph.loop import (
     nested,
     stand_ins,
 )
-from minigraph.graph.node import Changes, Copy, Item, Node, NoGradient, Op, flat, in_place_of
+from minigraph.graph.node import Changes, Copy, Item, Node, Op, flat, in_place_of
 from minigraph.graph.sizing import with_sizes
 from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
 from minigraph.graph.state import Claim, State

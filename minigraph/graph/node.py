@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
-from minigraph.errors import DTypeError, GraphError
+from minigraph.arguments import brief
+from minigraph.errors import DTypeError, GraphError, NoGradient
 from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Within, here, scope
+from minigraph.graph.picture import picture
 from minigraph.graph.spec import Shape, Spec
 from minigraph.habits import OF_EXPRESSIONS, missing
 from minigraph.symbolic import UndecidedSize, taken_as_large
@@ -118,10 +120,6 @@ class Op:
     def __str__(self) -> str:
         attributes = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))  # type: ignore[arg-type]
         return self.name + (f"[{attributes}]" if attributes else "")
-
-
-class NoGradient(GraphError):
-    """Raised when a gradient is asked of an op that has none."""
 
 
 def flat(op: Op, dy: Node, y: Node, *inputs: Node) -> tuple[None, ...]:
@@ -260,12 +258,14 @@ class Node:
             return self
         made = object.__new__(Node)
         made.op, made.inputs, made.specs, made.source = self.op, inputs, self.specs, self.source
-        made.turn = (self.turn[0], next(_count))
-        made.changes = self.changes
+        made.turn, made.changes = (self.turn[0], next(_count)), self.changes
         return made
 
     def __repr__(self) -> str:
-        return f"{self.op}: {', '.join(map(str, self.specs))}"
+        return f"{brief(str(self.op))}: {', '.join(map(str, self.specs))}"
+
+    def _repr_html_(self) -> str:
+        return picture(self)
 
     # What these do stands in `minigraph.ops`, which this file may not import.
 
@@ -385,8 +385,7 @@ class Node:
         """Return the axes in the order `axes`, ints or one sequence; none: in reverse order."""
         if not axes or axes[0] is None:
             axes = tuple(reversed(range(self.ndim)))
-        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return Node.functions["permute_dims"](self, order)
+        return self.permute(*axes)
 
     view = reshape
 

@@ -66,3 +66,9 @@ from minigraph.nn.stateless import Dropout, Dropout2d, Flatten, Identity, PixelS
 from minigraph.nn.upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 
 Buffer = ModuleState  # as torch calls it
+
+__all__ = sorted(["init", *[n for n, value in globals().items() if isinstance(value, type)]])
+
+
+def __dir__() -> list[str]:
+    return __all__

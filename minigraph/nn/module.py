@@ -5,12 +5,13 @@ A module builds expressions.  It knows nothing of what compiles and runs them.
 
 from __future__ import annotations
 
+import html
 import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
-from minigraph.arguments import Name, checked
+from minigraph.arguments import Name, brief, checked
 from minigraph.errors import GraphError, located, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here
 from minigraph.graph.location import layer, scope
@@ -19,6 +20,7 @@ from minigraph.serialization import Incompatible, restore
 
 T = TypeVar("T")
 
+ROWS = 200  # of the table that a notebook shows
 DEEPEST = 100  # modules in one another; calls of them and copies recurse
 
 _clock = itertools.count(1)
@@ -207,8 +209,7 @@ class Module:
     def _state(self) -> Iterator[tuple[str, Parameter]]:
         """Iterate over parameters and buffers in torch's order."""
         for path, module in self._tree():
-            own = [(name, p) for name, p in vars(module).items() if isinstance(p, Parameter)]
-            for name, p in sorted(own, key=lambda item: isinstance(item[1], ModuleState)):
+            for name, p in sorted(module._own(), key=lambda item: isinstance(item[1], ModuleState)):
                 yield f"{path}.{name}" if path else name, p
 
     def state_dict(self) -> dict[str, Array]:
@@ -326,6 +327,36 @@ class Module:
             return f"{type(self).__name__}({extra})"
         body = textwrap.indent("\n".join([extra] * bool(extra) + lines), "  ")
         return f"{type(self).__name__}(\n{body}\n)"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the layers that have arguments or parameters of their own."""
+        rows = [
+            (path, type(module).__name__, module.extra_repr(), own)
+            for path, module in self.named_modules()
+            if (own := module._own()) or module.extra_repr() or not module._children()
+        ]
+        total = sum(p.size for p in self.parameters())
+        head = f"<caption>{type(self).__name__}: {total:,} parameters</caption>"
+        names = "".join(
+            f"<th>{name}</th>" for name in ("layer", "class", "arguments", "parameters")
+        )
+        lines = [
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(*row)) + "</tr>"
+            for row in rows[:ROWS]
+        ]
+        more = f"<tr><td>{len(rows) - ROWS} more</td></tr>" if len(rows) > ROWS else ""
+        return f"<table>{head}<tr>{names}</tr>{''.join(lines)}{more}</table>"
+
+    def _own(self) -> list[tuple[str, Parameter]]:
+        """Return the parameters and buffers of this module itself."""
+        return [(name, p) for name, p in vars(self).items() if isinstance(p, Parameter)]
+
+
+def _cells(
+    path: str, kind: str, arguments: str, own: list[tuple[str, Parameter]]
+) -> tuple[str, str, str, str]:
+    """Return what a table tells of a layer."""
+    return path, kind, brief(arguments), ", ".join(f"{name} {p.spec}" for name, p in own)
 
 
 def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:

@@ -191,4 +191,9 @@ sinh = trigonometric.Sinh.of
 tan = trigonometric.Tan.of
 tanh = trigonometric.Tanh.of
 
-Node.functions.update({name: value for name, value in globals().items() if callable(value)})
+__all__ = sorted([n for n, value in globals().items() if callable(value) and value is not Node])
+Node.functions.update({name: globals()[name] for name in __all__})
+
+
+def __dir__() -> list[str]:
+    return __all__

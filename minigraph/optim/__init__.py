@@ -9,3 +9,9 @@ from minigraph.optim.lion import Lion
 from minigraph.optim.optimizer import Optimizer
 from minigraph.optim.rmsprop import RMSprop
 from minigraph.optim.sgd import SGD
+
+__all__ = sorted(["schedules", *[n for n, value in globals().items() if isinstance(value, type)]])
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -26,7 +26,7 @@ from minigraph.graph import (
     toposort,
 )
 from minigraph.graph.builder import builder
-from minigraph.graph.location import layer, source
+from minigraph.graph.location import gradient_of, layer
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.normalization import BatchNorm
 
@@ -363,13 +363,13 @@ def test_a_node_knows_the_layer_that_was_called():
     assert here().layer == ""
 
 
-def test_the_program_may_make_nodes_in_the_users_name():
+def test_a_gradient_is_made_in_the_name_of_the_users_line():
     place = Location("train.py", 3, "net")
-    with source(place):
-        with source(Location("other.py", 1)):
+    with gradient_of(place):
+        with gradient_of(Location("other.py", 1)):
             pass
         x = mg.input("x", (2,)) + 1
-    assert x.source == place
+    assert x.source == place._replace(backward=True)
     assert here().file == __file__
 
 

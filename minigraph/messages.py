@@ -1,0 +1,86 @@
+"""What a user sees of long work: the log, if it is asked for, and progress.
+
+Modules log to loggers of their own names, below "minigraph".  Where that passes errors only, no
+progress is shown either.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from minigraph import options as settings
+
+log = logging.getLogger("minigraph")
+SILENT = 1.0  # seconds after which something is said
+_bars = 0  # that are open, beside which nothing else is said
+
+
+def start_log() -> None:
+    """Show what is logged, from the level that `MINIGRAPH_LOG` names, on the standard error."""
+    level = settings.log_level()
+    if level:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(level.upper())
+
+
+@contextmanager
+def progress(**of_tqdm: Any) -> Iterator[Any]:
+    """Give a progress bar of tqdm, which is shown after a second; a notebook has a notebook's."""
+    global _bars
+    _bars += 1
+    try:
+        with _bar(delay=SILENT, **of_tqdm) as shown:
+            yield shown
+    finally:
+        _bars -= 1
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Say what goes on, and for how long, if it takes longer than a second."""
+    if not ((sys.stderr and sys.stderr.isatty()) or in_notebook()):
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_tell, args=(what, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def in_notebook() -> bool:
+    """Return whether this process is a notebook's."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return "IPKernelApp" in getattr(shell, "config", ())
+
+
+def _tell(what: str, done: threading.Event) -> None:
+    start, line = time.monotonic(), None
+    while not done.wait(SILENT):
+        if _bars:
+            continue
+        if line is None:
+            line = _bar(bar_format="{desc}")
+        line.set_description_str(f"{what}, {time.monotonic() - start:.0f} s")
+    if line is not None:
+        line.close()
+
+
+def _bar(**of_tqdm: Any) -> Any:
+    """Return a bar of tqdm that shows nothing where the log passes errors only."""
+    # None: hidden where there is no terminal
+    hidden = (False if in_notebook() else None) if log.isEnabledFor(logging.WARNING) else True
+    tqdm = importlib.import_module("tqdm.auto").tqdm  # slow to import, and seldom needed
+    return tqdm(disable=hidden, file=sys.stderr, leave=False, **of_tqdm)

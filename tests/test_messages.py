@@ -1,0 +1,98 @@
+"""The log and progress: who sees them, and who does not."""
+
+import logging
+import os
+import pty
+import subprocess
+import sys
+import termios
+
+import pytest
+from new_process import python
+
+import minigraph as mg
+from minigraph import messages
+from minigraph.autotune import session
+from minigraph.messages import progress, telling
+
+SLOW = """
+import time
+from minigraph import messages
+from minigraph.messages import progress, telling
+messages.SILENT = 0.05
+with telling("compiling: optimize"):
+    time.sleep(0.2)
+with telling("never, for it is quick"):
+    pass
+with telling("never"), progress(total=2, desc="autotune") as bar:
+    for _ in range(2):
+        time.sleep(0.1)
+        bar.update(1)
+"""
+
+
+def on_a_terminal(program, **variables):
+    """Return what a program writes to a terminal that is its standard error."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 80))
+    subprocess.run(
+        [sys.executable, "-c", program], stderr=its, env={**os.environ, **variables}, check=True
+    )
+    os.close(its)
+    written = b""
+    try:
+        while part := os.read(ours, 4096):
+            written += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    return written.decode()
+
+
+def test_a_terminal_shows_what_takes_long_and_one_thing_at_a_time():
+    text = on_a_terminal(SLOW)
+    assert "compiling: optimize, 0 s" in text and "autotune" in text
+    assert "never" not in text
+
+
+def test_nothing_is_shown_where_only_errors_are_wanted_or_nobody_looks():
+    assert on_a_terminal(SLOW, MINIGRAPH_LOG="error") == ""
+    assert python("-c", SLOW) == ("", "")
+
+
+def test_an_error_inside_ends_what_is_told(monkeypatch):
+    monkeypatch.setattr(messages, "in_notebook", lambda: True)
+    with pytest.raises(KeyError), telling("x"):
+        raise KeyError
+    with pytest.raises(KeyError), progress(total=1):
+        raise KeyError
+    assert messages._bars == 0
+
+
+COMPILE = """
+import minigraph as mg
+x = mg.input("x", (4, 8))
+mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "tune"}).compile([x], (x @ x.T).exp() * 3)
+"""
+
+
+def test_the_environment_shows_the_log():
+    _, info = python("-c", COMPILE, MINIGRAPH_LOG="info")
+    assert "minigraph.function.function: a function of" in info
+    assert "minigraph.autotune.session: 1 problems: " in info and "fuse_kernels" not in info
+    _, debug = python("-c", COMPILE, MINIGRAPH_LOG="DEBUG")
+    assert "fuse_kernels: " in debug
+
+
+def test_a_level_that_does_not_exist_is_an_error(monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_LOG", "loud")
+    with pytest.raises(mg.OptionError, match="does not take 'loud'; allowed: 'debug', 'info'"):
+        messages.start_log()
+
+
+def test_programs_take_the_log_by_the_names_of_modules(caplog):
+    assert session.log.name == "minigraph.autotune.session"
+    x = mg.input("x", (3,))
+    with caplog.at_level(logging.INFO, "minigraph.function"):
+        mg.comp_graph("reference").compile([x], x * 2)
+    assert "a function of 1 steps on reference: build" in caplog.text

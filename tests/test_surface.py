@@ -1,0 +1,41 @@
+"""What `dir` and `help` show: what users may rely on."""
+
+import ast
+import inspect
+import types
+from pathlib import Path
+
+import pytest
+
+import minigraph as mg
+from minigraph import data, nn, ops, optim
+
+
+def test_the_package_shows_all_that_it_imports_for_users_and_nothing_else():
+    tree = ast.parse(Path(mg.__file__).read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    names = {alias.asname or alias.name for node in imports for alias in node.names}
+    assert set(dir(mg)) == set(mg.__all__) == names - {"start_log"}
+
+
+@pytest.mark.parametrize("package", [ops, nn, optim, data])
+def test_packages_show_functions_and_classes(package):
+    shown = dir(package)
+    assert shown == sorted(package.__all__) and len(set(shown)) == len(shown)
+    for name in shown:
+        value = getattr(package, name)
+        assert not isinstance(value, types.ModuleType) or name in ("init", "schedules")
+
+
+@pytest.mark.parametrize("name", ops.__all__)
+def test_ops_have_real_signatures_and_a_docstring(name):
+    function = getattr(ops, name)
+    kinds = {p.kind for p in inspect.signature(function).parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
+    assert inspect.getdoc(function)
+    assert name in ("abs", "pow") or function.__name__ == name or name != function.__name__.lower()
+
+
+@pytest.mark.parametrize("name", [n for n in nn.__all__ if n != "init"])
+def test_layers_have_real_signatures_and_a_docstring(name):
+    assert inspect.signature(getattr(nn, name)) and inspect.getdoc(getattr(nn, name))
