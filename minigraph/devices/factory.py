@@ -70,5 +70,7 @@ def open_backend(device: str, values: Mapping[str, Any], on_disk: bool = True) -
     number = ordinal(device)
     if number is None:
         return CpuBackend(options.num_threads(values["num_threads"]), values["bulk"], on_disk)
-    found: Backend = _cuda().CudaBackend(number, values["bulk"], policy_of(values), on_disk)
+    found: Backend = _cuda().CudaBackend(
+        number, values["bulk"], policy_of(values), values["graph_opt.fast_math"], on_disk
+    )
     return found

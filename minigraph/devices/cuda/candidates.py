@@ -14,6 +14,7 @@ import numpy as np
 from minigraph.autotune.candidate import Candidate, Runner, Workbench
 from minigraph.autotune.measurement import Recipe
 from minigraph.devices.cuda import cudnn_kernel
+from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.devices.cuda.cudnn_plan import Catalogue
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.problem import (
@@ -26,6 +27,7 @@ from minigraph.devices.problem import (
     operations,
 )
 from minigraph.graph import Node, Shape, Spec
+from minigraph.ops.activation import Relu
 from minigraph.ops.layout import Reorder, is_image_layout, lanes_of
 from minigraph.ops.matmul import Matmul
 
@@ -40,7 +42,7 @@ class CudaProblems(ProblemMaker):
     handle     of cuDNN
     workbench  where candidates are measured
     current    a context in which the device is the current one
-    tf32       whether products of float32 may be rounded to tf32
+    exactness  what cuDNN is allowed to do
     """
 
     kind = "cudnn"
@@ -50,19 +52,23 @@ class CudaProblems(ProblemMaker):
         handle: Any,
         workbench: Workbench,
         current: Callable[[], AbstractContextManager[Any]],
-        tf32: bool,
+        exactness: Exactness,
     ) -> None:
         self.catalogue = Catalogue(handle)
         self.workbench = workbench
         self.current = current
-        self.tf32 = tf32
+        self.exactness = exactness
 
     def product(self, node: Node) -> Product | None:
         return cudnn_kernel.product(node)
 
     def note(self, node: Node) -> str:
-        rounded = self.tf32 and node.dtype == np.float32 and not isinstance(node.op, Reorder)
-        return ", tf32" if rounded else ""
+        product = self.product(node)
+        if product is None:
+            return ""
+        rounded = self.exactness.tf32 and node.dtype == np.float32
+        ordinary = self.exactness.fast_math and isinstance(product.activation, Relu)
+        return ", tf32" * rounded + ", no NaN" * ordinary
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
         """Return nchw and the channels last.
@@ -90,7 +96,7 @@ class CudaProblems(ProblemMaker):
         if isinstance(node.op, Matmul):
             return None
         small = node.dtype.itemsize < 4
-        cores = small or (self.tf32 and node.dtype == np.float32)
+        cores = small or (self.exactness.tf32 and node.dtype == np.float32)
         sizes = [math.prod(shape) * node.dtype.itemsize for shape in (*xs, y)]
         if isinstance(node.op, Reorder):
             return lambda layouts: 2 * sizes[0] / BYTES
@@ -114,7 +120,7 @@ class CudaProblems(ProblemMaker):
             yield Candidate("generated", arrangement.layouts, make, precision=name)
             return
         with self.current():
-            for candidate in cudnn_kernel.candidates(arrangement, self.catalogue, self.tf32):
+            for candidate in cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness):
                 yield replace(candidate, make=partial(self._make, candidate))
 
     def _make(self, candidate: Candidate) -> Runner:
@@ -123,7 +129,7 @@ class CudaProblems(ProblemMaker):
 
     def remake(self, arrangement: Arrangement, recipe: Recipe) -> Runner:
         with self.current():
-            return cudnn_kernel.remade(arrangement, recipe, self.catalogue.handle, self.tf32)
+            return cudnn_kernel.remade(arrangement, recipe, self.catalogue.handle, self.exactness)
 
 
 def _generated(arrangement: Arrangement) -> CudaKernel:

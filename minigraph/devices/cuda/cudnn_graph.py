@@ -17,19 +17,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import cudnn
-import numpy as np
 
-from minigraph.graph import Array, Shape
+from minigraph.graph import Shape
 from minigraph.ops.window import Pair
 
 TYPES = {
     "float32": cudnn.data_type.FLOAT,
     "float16": cudnn.data_type.HALF,
     "bfloat16": cudnn.data_type.BFLOAT16,
-    "bool": cudnn.data_type.BOOLEAN,
 }
 FLOATS = ("float32", "float16", "bfloat16")
-ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1}
+ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class CudnnProblem:
               batches of them, of one rank; channels over channels of the weights are the groups
     inputs    the two operands in that order, then the bias
     bias      whether a vector along the channels, or along the columns, is added; fprop and matmul
-    relu      whether negative elements become 0 last of all; fprop and matmul
+    relu      whether what is not above 0, NaN included, becomes 0 last of all; fprop and matmul
     tf32      whether products of float32 may be rounded to tf32
 
     Sums are float32 in every dtype.
@@ -145,25 +143,19 @@ class CudnnProblem:
 
 @dataclass(frozen=True, eq=False)
 class CudnnGraph:
-    """A problem as cuDNN knows it: its graph, and the uid of each operand.
-
-    constants  numbers that cuDNN reads from host memory, by uid
-    """
+    """A problem as cuDNN knows it: its graph, and the uid of each operand."""
 
     problem: CudnnProblem
     built: Any
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    constants: dict[int, Array]
 
 
 def build(problem: CudnnProblem, handle: Any = None) -> CudnnGraph:
     """Return the graph of a problem.  Without a handle it can be looked at, but has no plans."""
     builder = _Builder(problem, handle)
     builder.product(problem)
-    return CudnnGraph(
-        problem, builder.graph, tuple(builder.inputs), tuple(builder.outputs), builder.constants
-    )
+    return CudnnGraph(problem, builder.graph, tuple(builder.inputs), tuple(builder.outputs))
 
 
 class _Builder:
@@ -176,7 +168,6 @@ class _Builder:
         )
         self.inputs: list[int] = []
         self.outputs: list[int] = []
-        self.constants: dict[int, Array] = {}
         self._uids: Iterator[int] = itertools.count(1)
 
     def input(self, tensor: Tensor, name: str) -> Any:
@@ -195,18 +186,6 @@ class _Builder:
         self.outputs.append(uid)
         value.set_name(name).set_uid(uid).set_output(True).set_data_type(TYPES[tensor.dtype])
         value.set_dim(list(tensor.shape)).set_stride(list(tensor.strides))
-
-    def constant(self, number: float, rank: int) -> Any:
-        uid = next(self._uids)
-        self.constants[uid] = np.full(1, number, np.float32)
-        return self.graph.tensor(
-            name=f"constant{uid}",
-            uid=uid,
-            dim=[1] * rank,
-            stride=[1] * rank,
-            data_type=cudnn.data_type.FLOAT,
-            is_pass_by_value=True,
-        )
 
     def product(self, problem: CudnnProblem) -> None:
         rest = iter(problem.inputs)
@@ -228,12 +207,5 @@ class _Builder:
         if problem.bias:
             y = self.graph.bias(input=y, bias=self.input(next(rest), "bias"))
         if problem.relu:
-            y = self._relu(y, len(problem.output.shape))
+            y = self.graph.relu(input=y)
         self.output(y, problem.output, "result")
-
-    def _relu(self, y: Any, rank: int) -> Any:
-        """0 where y is not above 0, else y: cuDNN's own would give 0 for NaN as well."""
-        zero = self.constant(0.0, rank)
-        negative = self.graph.cmp_le(input=y, comparison=zero)
-        negative.set_data_type(cudnn.data_type.BOOLEAN)
-        return self.graph.binary_select(input0=zero, input1=y, mask=negative)

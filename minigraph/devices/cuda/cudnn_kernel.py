@@ -12,10 +12,9 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cudnn
-import cupy
 import numpy as np
 
 from minigraph import forks
@@ -30,6 +29,8 @@ from minigraph.devices.cuda.cudnn_graph import (
     contiguous,
 )
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
+from minigraph.devices.cuda.kernel import cuda_kernel
+from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.cuda.memory import ALIGNMENT, READABLE, aligned, array_at, on_stream
 from minigraph.devices.problem import (
     MATRIX,
@@ -41,8 +42,10 @@ from minigraph.devices.problem import (
     product_of,
     strides_in,
 )
+from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import GraphError
-from minigraph.graph import Array, DType, Node, Op, Shape, Spec, as_dtype
+from minigraph.graph import Array, DType, Graph, Node, Op, Shape, Spec, input
+from minigraph.jit.fused import Fused
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import unpacked
@@ -61,7 +64,7 @@ KINDS: dict[type[Op], str] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CudnnWay:
     """A problem of cuDNN's, and what has to be done around it to make it a node.
 
@@ -69,8 +72,8 @@ class CudnnWay:
     inputs   the node's operands as they lie, in the axes of the problem
     output   likewise
     strided  which of the first two inputs may be views of a kind that it has been made for
-    bias     the node's third input, if it is added to the result afterwards
-    relu     whether negative results become 0 afterwards
+    rest     what a generated kernel does afterwards with the result, in place: a node of the result
+             and of the bias, if that is not the problem's
     """
 
     label: str
@@ -78,26 +81,34 @@ class CudnnWay:
     inputs: tuple[Tensor, ...]
     output: Tensor
     strided: tuple[bool, bool] = (False, False)
-    bias: Tensor | None = None
-    relu: bool = False
+    rest: Node | None = None
 
-    @property
-    def unfused(self) -> CudnnWay:
-        """The same with nothing but the product left to cuDNN."""
+    def unfused(self, rest: Node) -> CudnnWay:
+        """Return the same with nothing but the product left to cuDNN."""
         return dataclasses.replace(
             self,
             label=f"unfused {self.label}",
             problem=self.problem.bare,
             inputs=self.inputs[:2],
-            bias=self.inputs[2] if self.problem.bias else None,
-            relu=self.problem.relu,
+            rest=rest,
         )
+
+
+class Exactness(NamedTuple):
+    """What cuDNN is allowed to do.
+
+    tf32       products of float32 may be rounded to tf32
+    fast_math  a relu may make 0 of NaN, as cuDNN's does
+    """
+
+    tf32: bool = False
+    fast_math: bool = False
 
 
 def product(node: Node) -> Product | None:
     """Return what a node is made of, or None if cuDNN has no problem for it."""
     made = product_of(node)
-    if made is None or not isinstance(made.activation, Relu | None):
+    if made is None:
         return None
     specs = (*(x.spec for x in node.inputs), node.spec)
     fits = all(s.size and s.dtype == node.dtype for s in specs)
@@ -107,23 +118,47 @@ def product(node: Node) -> Product | None:
     return made if fits and node.dtype.name in FLOATS else None
 
 
-def ways(node: Node, strides: Sequence[Shape], tf32: bool) -> list[CudnnWay]:
+def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[CudnnWay]:
     """Return the ways to compute a node whose inputs have these strides in bytes, best first."""
     found = product(node)
     if found is None:
         return []
+    relu = isinstance(found.activation, Relu)
     if isinstance(found.op, Matmul):
-        direct = _matmul(node, strides, found.activation is not None, tf32)
-        found_ways = [direct, *_as_convolution(direct)]
+        direct = _matmul(node, strides, relu, exactness.tf32)
+        whole = [direct, *_as_convolution(direct)]
     else:
-        found_ways = [_convolution(node, found, tf32)]
-    return found_ways + [way.unfused for way in found_ways if way.problem.fused]
+        whole = [_convolution(node, found, relu, exactness.tf32)]
+    rest = _rest(node, found)
+    if rest is None:
+        return whole
+    unfused = [way.unfused(rest) for way in whole]
+    fusible = found.activation is None or (relu and exactness.fast_math)
+    # cuDNN adds nothing to gradients, which a product may be for it.
+    fused = [way for way in whole if way.problem.kind in ("fprop", "matmul")] if fusible else []
+    return fused + unfused
+
+
+def _rest(node: Node, found: Product) -> Node | None:
+    """Return what follows the product of a node: of its result and its bias, as they lie."""
+    y = input("y", node.shape, node.dtype)
+    operands, result = [y], y
+    if len(node.inputs) > 2:
+        shape = node.shape[-1:]
+        if not isinstance(found.op, Matmul):
+            (k,) = node.inputs[2].shape
+            shape = (k // node.shape[4], 1, 1, node.shape[4]) if node.ndim == 5 else (k, 1, 1)
+        operands.append(input("bias", shape, node.dtype))
+        result = y + operands[1]
+    if found.activation is not None:
+        result = found.activation(result)
+    return None if result is y else Fused(Graph(tuple(operands), (result,)))(*operands)
 
 
 # ---------------------------------------------------------------- convolutions
 
 
-def _convolution(node: Node, found: Product, tf32: bool) -> CudnnWay:
+def _convolution(node: Node, found: Product, relu: bool, tf32: bool) -> CudnnWay:
     op: Any = found.op
     kind, roles = KINDS[type(op)], ROLES[type(op)]
     conv = op if isinstance(op, Conv2d) else op.conv
@@ -148,7 +183,7 @@ def _convolution(node: Node, found: Product, tf32: bool) -> CudnnWay:
         conv.padding,
         conv.dilation,
         bias=bool(bias),
-        relu=found.activation is not None,
+        relu=relu,
         tf32=tf32,
     )
     return CudnnWay("", problem, (*given[:2], *bias), given[2])
@@ -211,45 +246,47 @@ def _as_convolution(way: CudnnWay) -> list[CudnnWay]:
     output = channels_last((m, n, 1, 1), dtype)
     bias = [channels_last((1, n, 1, 1), dtype)] if problem.bias else []
     whole = dataclasses.replace(problem, kind=kind, inputs=(*images, *bias), output=output)
-    found = CudnnWay("convolution ", whole, whole.inputs, output, way.strided)
-    if kind == "fprop" or not problem.fused:
-        return [found]
-    # cuDNN adds nothing to gradients.
-    return [dataclasses.replace(found.unfused, label=found.label)]
+    return [CudnnWay("convolution ", whole, whole.inputs, output, way.strided)]
 
 
 # ---------------------------------------------------------------- running
 
 
-def candidates(arrangement: Arrangement, catalogue: Catalogue, tf32: bool) -> Iterator[Candidate]:
+def candidates(
+    arrangement: Arrangement, catalogue: Catalogue, exactness: Exactness
+) -> Iterator[Candidate]:
     """Yield cuDNN's candidates for a node; the library's own choice is first."""
-    for way in ways(arrangement.node, arrangement.strides, tf32):
+    for way in ways(arrangement.node, arrangement.strides, exactness):
         for plan in catalogue.plans(way.problem):
             yield Candidate(
                 way.label + plan.name,
                 arrangement.layouts,
-                functools.partial(_made, way, plan, catalogue.handle),
+                functools.partial(_made, arrangement.node, way, plan, catalogue.handle),
                 plan.deterministic,
                 plan.precision,
                 recipe=Recipe(way.label, plan.engine, plan.knobs),
             )
 
 
-def _made(way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
-    return CudnnKernel(way, plan.build(), handle)
+def _made(node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
+    return CudnnKernel(node, way, plan.build(), handle)
 
 
-def remade(arrangement: Arrangement, recipe: Recipe, handle: Any, tf32: bool) -> CudnnKernel:
+def remade(
+    arrangement: Arrangement, recipe: Recipe, handle: Any, exactness: Exactness
+) -> CudnnKernel:
     """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
-    for way in ways(arrangement.node, arrangement.strides, tf32):
+    for way in ways(arrangement.node, arrangement.strides, exactness):
         if way.label == recipe.way:
             plan = replay(way.problem, handle, recipe.engine, recipe.knobs)
-            return CudnnKernel(way, plan, handle)
+            return CudnnKernel(arrangement.node, way, plan, handle)
     raise GraphError(f"cuDNN has no way {recipe.way!r} to compute {arrangement.node.op.name}")
 
 
 class CudnnKernel(Kernel):
     """A plan of cuDNN's, compiled, with what has to be done around it.
+
+    launches  what follows in a kernel that is generated
 
     Nothing in it allocates or waits, so its stream may be captured meanwhile.
     """
@@ -257,13 +294,15 @@ class CudnnKernel(Kernel):
     maker = "cudnn"
     alignment = READABLE
 
-    def __init__(self, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
+    def __init__(self, node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
         self.algorithm = way.label + plan.name
+        self.node = node
         self.way = way
         self.plan = plan
         self.handle = handle
-        others = len(way.inputs) - 2 + (way.bias is not None)
-        self.strided = (*way.strided, *(False for _ in range(others)))
+        self.launches = [] if way.rest is None else _in_place(way.rest)
+        self.sources = [launch.source for launch in self.launches]
+        self.strided = (*way.strided, *(False for _ in node.inputs[2:]))
         problem = way.problem
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
         self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets
@@ -275,13 +314,8 @@ class CudnnKernel(Kernel):
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute CuPy arrays, on CuPy's current stream."""
-        self.enqueue(
-            [x.data.ptr for x in inputs],
-            [x.data.ptr for x in outputs],
-            scratch.data.ptr,
-            cupy.cuda.get_current_stream().ptr,
-        )
+        """Compute in NumPy."""
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
 
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
@@ -300,14 +334,20 @@ class CudnnKernel(Kernel):
             self.plan.execute(addresses, scratch, self.handle)
             if last in self._copied:
                 _copy(_bits(places[last], way.problem.output), _bits(own[last], way.output))
-            if way.bias is None and not way.relu:
-                return
-            y = _array(own[last], way.output, as_dtype(way.output.dtype))
-            if way.bias is not None:
-                bias = _array(inputs[2], way.bias, as_dtype(way.bias.dtype))
-                np.add(y, bias, out=y)
-            if way.relu:
-                np.maximum(y, 0, out=y)
+
+
+def _in_place(rest: Node) -> list[Launch]:
+    """Return the launches of a node of a kernel's result, which they change, and of its bias."""
+    made = cuda_kernel(rest, [x.spec.strides for x in rest.inputs])
+    assert made is not None and made.may_overwrite(0) and not made.scratch
+
+    def of_the_kernel(launch: Launch) -> Launch:
+        def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
+            return launch.words([outputs[0], *inputs[2:]], outputs, scratch)
+
+        return dataclasses.replace(launch, words=words)
+
+    return [of_the_kernel(launch) for launch in made.launches]
 
 
 def _copy(source: Array, target: Array) -> None:
@@ -319,12 +359,8 @@ def _copy(source: Array, target: Array) -> None:
 
 
 def _bits(address: int, tensor: Tensor) -> Array:
-    """A tensor as whole numbers, which are copied in every dtype alike."""
-    return _array(address, tensor, BITS[ITEMSIZE[tensor.dtype]])
-
-
-def _array(address: int, tensor: Tensor, dtype: DType) -> Array:
-    """A tensor as an array of a type of its size."""
+    """A tensor as an array of whole numbers, which are copied in every dtype alike."""
+    dtype = BITS[ITEMSIZE[tensor.dtype]]
     return array_at(
         address, Spec(tensor.shape, dtype), tuple(step * dtype.itemsize for step in tensor.strides)
     )

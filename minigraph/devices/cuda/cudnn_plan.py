@@ -78,10 +78,7 @@ class CudnnPlan:
         addresses  of the operands, in device memory, by uid
         workspace  the address of as much memory as it needs
         """
-        numbers = {uid: x.ctypes.data for uid, x in self.graph.constants.items()}
-        self.graph.built.execute_plan_at_index(
-            {**addresses, **numbers}, workspace, self.index, handle
-        )
+        self.graph.built.execute_plan_at_index({**addresses}, workspace, self.index, handle)
 
 
 class Catalogue:

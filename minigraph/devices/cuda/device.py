@@ -16,8 +16,9 @@ from minigraph.cache import Entry
 from minigraph.devices.cuda import cudnn_kernel, nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.compiler import kernels_of
+from minigraph.devices.cuda.cudnn_kernel import CudnnKernel, Exactness
 from minigraph.devices.cuda.driver import Arguments, DeviceMemory, Driver
-from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
+from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
 from minigraph.devices.cuda.workbench import CudaWorkbench
@@ -26,6 +27,7 @@ from minigraph.devices.problem import Arrangement
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Node, Shape
+from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.program import Choice, Executor, Kernel, Memory, Program, Step, Tunable
 from minigraph.version import __version__
@@ -61,9 +63,10 @@ def _opened(ordinal: int) -> tuple[Driver, Any]:
 class CudaBackend:
     """Device "cuda:N".
 
-    bulk     run a step as one CUDA graph, else one launch a kernel
-    policy   for algorithms that were not measured
-    on_disk  whether kernels may be looked for, and kept, on disk
+    bulk       run a step as one CUDA graph, else one launch a kernel
+    policy     for algorithms that were not measured
+    fast_math  whether NaN may be lost
+    on_disk    whether kernels may be looked for, and kept, on disk
     """
 
     block = 1
@@ -72,19 +75,21 @@ class CudaBackend:
     unrolls = True
     tuning = "cudnn"
 
-    def __init__(self, ordinal: int, bulk: bool, policy: Policy, on_disk: bool) -> None:
+    def __init__(
+        self, ordinal: int, bulk: bool, policy: Policy, fast_math: bool, on_disk: bool
+    ) -> None:
         self.driver, self.handle = opened(ordinal)
         self.device = self.driver.device
         self.compiled = kernels_of(self.driver)
         self.bulk = bulk
         self.policy = policy
         self.on_disk = on_disk
-        self.tf32 = policy.precision == "tf32"
         self.why_no_jit = ""
         if options.jit_backend() not in ("", "nvrtc"):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
         workbench = CudaWorkbench(self.driver, self._runner)
-        self._problems = CudaProblems(self.handle, workbench, self.driver.current, self.tf32)
+        exactness = Exactness(policy.precision == "tf32", fast_math)
+        self._problems = CudaProblems(self.handle, workbench, self.driver.current, exactness)
         self.versions: Mapping[str, str] = {
             "gpu": self.driver.name,
             "driver": ".".join(map(str, self.driver.version)),
@@ -120,19 +125,12 @@ class CudaBackend:
         return cupy.from_dlpack(value) if on_device else None
 
     def _functions(self, kernels: Sequence[Kernel]) -> dict[str, int]:
-        sources = [
-            launch.source
-            for made in kernels
-            if isinstance(made, CudaKernel)
-            for launch in made.launches
-        ]
-        return self.compiled.functions(sources, self.on_disk)
+        return self.compiled.functions(_sources(kernels), self.on_disk)
 
     def _runner(self, kernel: Runner) -> Run:
         """Return what runs a kernel alone, on arrays of the device."""
-        if isinstance(kernel, CudaKernel):
-            return LaunchRunner(kernel, self._functions([kernel]), self.driver)
-        return kernel.run
+        assert isinstance(kernel, CudaKernel | CudnnKernel)
+        return DeviceRunner(kernel, self._functions([kernel]), self.driver)
 
     # ------------------------------------------------------------ caches
 
@@ -145,19 +143,24 @@ class CudaBackend:
         raise DeviceError(f"{node!r} {node.source}: CUDA devices run no loops, which are unrolled")
 
     def kernels(self, program: Program) -> list[Entry]:
-        kernels = [step.kernel for step in program.steps]
-        made = [k for k in kernels if isinstance(k, CudaKernel)]
-        sources = [launch.source for k in made for launch in k.launches]
-        return self.compiled.export(sources)
+        return self.compiled.export(_sources([step.kernel for step in program.steps]))
 
     def keep_kernels(self, entry: Entry) -> str:
         return import_kernels(entry)
 
 
-class LaunchRunner:
-    """A kernel of ours alone: called with its inputs, outputs and scratch memory, CuPy's arrays."""
+def _sources(kernels: Sequence[Kernel]) -> list[KernelSource]:
+    """Return what is generated for kernels."""
+    made = [kernel for kernel in kernels if isinstance(kernel, CudaKernel | LibraryKernel)]
+    return [launch.source for kernel in made for launch in kernel.launches]
 
-    def __init__(self, made: CudaKernel, functions: Mapping[str, int], driver: Driver) -> None:
+
+class DeviceRunner:
+    """A kernel alone: called with its inputs, outputs and scratch memory, CuPy's arrays."""
+
+    def __init__(
+        self, made: CudaKernel | CudnnKernel, functions: Mapping[str, int], driver: Driver
+    ) -> None:
         self._made = made
         self._functions = functions
         self._driver = driver
@@ -165,6 +168,8 @@ class LaunchRunner:
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         stream = self._driver.current_stream()
         given, results = ([x.data.ptr for x in arrays] for arrays in (inputs, outputs))
+        if isinstance(self._made, CudnnKernel):
+            self._made.enqueue(given, results, scratch.data.ptr, stream)
         for launch in self._made.launches:
             self._driver.launch(
                 self._functions[launch.source.name],

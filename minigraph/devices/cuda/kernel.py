@@ -69,7 +69,12 @@ class CudaKernel(Kernel):
 
 @runtime_checkable
 class LibraryKernel(Protocol):
-    """A kernel that calls a library, which enqueues what it does and allocates nothing."""
+    """A kernel that calls a library, which enqueues what it does and allocates nothing.
+
+    launches  of kernels of ours, which follow
+    """
+
+    launches: Sequence[Launch]
 
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int

@@ -19,15 +19,15 @@ Places = Mapping[Buffer, int]  # addresses in device memory
 
 def launches_of(kernel: Kernel) -> int | None:
     """Return how many calls enqueue a step with this kernel; None if it is none of the device."""
-    if isinstance(kernel, CudaKernel):
-        return len(kernel.launches)
-    return 1 if isinstance(kernel, LibraryKernel) else None
+    if not isinstance(kernel, CudaKernel | LibraryKernel):
+        return None
+    return len(kernel.launches) + isinstance(kernel, LibraryKernel)
 
 
 def calls_of(
     step: Step, places: Places, flag: int, functions: Mapping[str, int], driver: Driver
 ) -> list[Call] | None:
-    """Return what enqueues a step; None if it has no kernel of the device.
+    """Return what enqueues a step, in order; None if it has no kernel of the device.
 
     flag       the address of the int that the kernel sets if it finds an integer out of range
     functions  the loaded kernels, by the names of their sources
@@ -35,23 +35,22 @@ def calls_of(
     inputs, outputs = (
         [places[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
     )
-    scratch = places[step.scratch]
-    if isinstance(step.kernel, CudaKernel):
-        if step.kernel.range is not None:
-            outputs.append(flag)
+    scratch, kernel = places[step.scratch], step.kernel
+    if not isinstance(kernel, CudaKernel | LibraryKernel):
+        return None
+    calls: list[Call] = []
+    if isinstance(kernel, LibraryKernel):
+        enqueue = kernel.enqueue
+        calls.append(lambda stream: enqueue(inputs, outputs, scratch, stream))
+    elif kernel.range is not None:
+        outputs.append(flag)
 
-        def call(launch: Launch) -> Call:
-            function = functions[launch.source.name]
-            arguments = Arguments(launch.words(inputs, outputs, scratch))
-            return lambda stream: driver.launch(
-                function, launch.grid, launch.block, stream, arguments
-            )
+    def call(launch: Launch) -> Call:
+        function = functions[launch.source.name]
+        arguments = Arguments(launch.words(inputs, outputs, scratch))
+        return lambda stream: driver.launch(function, launch.grid, launch.block, stream, arguments)
 
-        return [call(launch) for launch in step.kernel.launches]
-    if isinstance(step.kernel, LibraryKernel):
-        enqueue = step.kernel.enqueue
-        return [lambda stream: enqueue(inputs, outputs, scratch, stream)]
-    return None
+    return calls + [call(launch) for launch in kernel.launches]
 
 
 def interpret(step: Step, places: Places, driver: Driver) -> None:

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("cudnn")
 pytest.importorskip("cupy")
 
-import cudnn
 from heavy_nodes import convolution, laid_out, product, strides
 
 from minigraph.devices.cuda import cudnn_kernel
@@ -23,10 +22,12 @@ from minigraph.devices.cuda.cudnn_graph import (
     channels_last,
     contiguous,
 )
+from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.graph import Spec, input
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
+from minigraph.ops.trigonometric import Tanh
 
 # ---------------------------------------------------------------- the networks' convolutions
 
@@ -77,7 +78,7 @@ def described(graph, uid):
 def operands_of(graph):
     """What the graph itself says of its inputs and its results."""
     uids = (*graph.inputs, *graph.outputs)
-    assert len({*uids, *graph.constants}) == len(uids) + len(graph.constants)
+    assert len({*uids}) == len(uids)
     return [described(graph, uid) for uid in uids]
 
 
@@ -103,7 +104,7 @@ def test_every_convolution_of_a_network_is_a_graph_in_each_direction(name, last,
             plain = [*(x.shape for x in node.inputs), node.shape]
             lanes = [s[1] if last and r != "w" else 1 for s, r in zip(plain, roles, strict=True)]
             laid = laid_out(node, tuple(lanes)) if last else node
-            (way,) = cudnn_kernel.ways(laid, strides(laid), False)
+            (way,) = cudnn_kernel.ways(laid, strides(laid), Exactness())
             graph = build(way.problem)
             assert operations_of(graph) == [f"CONV_{kind.upper()}"]
             wide = [
@@ -129,7 +130,7 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
     given = [
         [t.lies_as(u) for t, u in zip(way.inputs, way.problem.inputs, strict=True)]
         for node in (point, nhwc, first, laid_out(first, (1, 1, 64)))
-        for way in cudnn_kernel.ways(node, strides(node), False)
+        for way in cudnn_kernel.ways(node, strides(node), Exactness())
     ]
     assert given == [[True, True], [True, True], [True, True], [False, False]]
 
@@ -141,30 +142,44 @@ def test_epilogues_are_in_the_graph_in_their_order():
     x, w, y = (channels_last(s) for s in ((2, 8, 5, 5), (16, 8, 1, 1), (2, 16, 5, 5)))
     bias = channels_last((1, 16, 1, 1))
     graph = build(CudnnProblem("fprop", (x, w, bias), y, bias=True, relu=True))
-    assert operations_of(graph) == ["CONV_FPROP", "bias", "cmp_le", "binary_select"]
+    assert operations_of(graph) == ["CONV_FPROP", "bias", "relu"]
     assert operands_of(graph) == [x, w, bias, y]
-    *_, select = graph.built.nodes
-    zero, kept, mask = (select.inputs[f"IN_{i}"] for i in range(3))
-    assert graph.constants[zero.uid] == 0
-    # 0 is chosen where y <= 0 holds, which for NaN it does not.
-    assert kept.is_virtual
-    assert mask.data_type == cudnn.data_type.BOOLEAN
 
 
-def test_a_bias_and_a_relu_are_done_by_cudnn_or_afterwards():
+def test_a_bias_is_added_by_cudnn_or_afterwards():
+    x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
+    node = Conv2d()(x, w, b)
+    fused, unfused = cudnn_kernel.ways(node, strides(node), Exactness())
+    assert (fused.label, unfused.label) == ("", "unfused ")
+    assert (fused.problem.bias, fused.rest) == (True, None)
+    assert not unfused.problem.fused
+    assert [x.shape for x in unfused.rest.inputs] == [(2, 16, 3, 3), (16, 1, 1)]
+
+
+def test_a_relu_is_cudnns_only_where_nan_may_be_lost():
     x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
     node = Activated(Conv2d(), Relu())(x, w, b)
-    fused, unfused = cudnn_kernel.ways(node, strides(node), False)
-    assert (fused.label, unfused.label) == ("", "unfused ")
-    assert (fused.problem.bias, fused.problem.relu, fused.bias, fused.relu) == (1, 1, None, False)
-    assert not unfused.problem.fused
-    assert (unfused.bias, unfused.relu) == (channels_last((1, 16, 1, 1)), True)
+    (exact,) = cudnn_kernel.ways(node, strides(node), Exactness())
+    assert not exact.problem.fused
+    assert str(exact.rest.op) == "fused[add, relu]"
+    fused, unfused = cudnn_kernel.ways(node, strides(node), Exactness(fast_math=True))
+    assert (fused.problem.bias, fused.problem.relu, fused.rest) == (True, True, None)
+    assert (unfused.problem, unfused.label) == (exact.problem, "unfused ")
+
+
+@pytest.mark.parametrize("exactness", [Exactness(), Exactness(fast_math=True)])
+def test_another_activation_is_always_done_afterwards(exactness):
+    node = Activated(Matmul(), Tanh())(input("x", (3, 5)), input("y", (5, 7)))
+    found = cudnn_kernel.ways(node, strides(node), exactness)
+    assert [way.label for way in found] == ["unfused ", "unfused convolution "]
+    assert {str(way.rest.op) for way in found} == {"fused[tanh]"}
+    assert not any(way.problem.fused for way in found)
 
 
 def test_groups_are_channels_over_channels_of_the_weights():
     x, w = input("x", (2, 12, 5, 5)), input("w", (6, 2, 3, 3))
     node = laid_out(Conv2d(groups=6)(x, w), (12, 1, 6))
-    (way,) = cudnn_kernel.ways(node, strides(node), False)
+    (way,) = cudnn_kernel.ways(node, strides(node), Exactness())
     assert [t.shape for t in operands_of(build(way.problem))] == [
         (2, 12, 5, 5),
         (6, 2, 3, 3),
@@ -176,7 +191,9 @@ def test_groups_are_channels_over_channels_of_the_weights():
 
 
 def test_a_product_of_matrices_is_a_batch_of_one():
-    (fused, *_) = cudnn_kernel.ways(*product("rows", "columns", bias=True, dtype="bfloat16"), False)
+    (fused, *_) = cudnn_kernel.ways(
+        *product("rows", "columns", bias=True, dtype="bfloat16"), Exactness()
+    )
     graph = build(fused.problem)
     assert operations_of(graph) == ["MATMUL", "bias"]
     assert operands_of(graph) == [
@@ -189,7 +206,7 @@ def test_a_product_of_matrices_is_a_batch_of_one():
 
 def test_batches_have_their_axes_and_broadcast():
     node = Matmul()(input("x", (2, 1, 3, 5)), input("y", (4, 5, 7)))
-    (way,) = cudnn_kernel.ways(node, strides(node), False)
+    (way,) = cudnn_kernel.ways(node, strides(node), Exactness())
     x, y, z = operands_of(build(way.problem))
     assert (x.shape, y.shape, z.shape) == ((2, 1, 3, 5), (1, 4, 5, 7), (2, 4, 3, 7))
     assert y.strides == (140, 35, 7, 1)
@@ -197,7 +214,7 @@ def test_batches_have_their_axes_and_broadcast():
 
 def test_a_product_is_a_convolution_of_pixels_unless_both_are_transposed():
     kinds = {
-        orders: [way.problem.kind for way in cudnn_kernel.ways(*product(*orders), False)]
+        orders: [way.problem.kind for way in cudnn_kernel.ways(*product(*orders), Exactness())]
         for orders in itertools.product(("rows", "columns"), repeat=2)
     }
     assert kinds == {
@@ -210,6 +227,6 @@ def test_a_product_is_a_convolution_of_pixels_unless_both_are_transposed():
 
 def test_other_views_are_for_somebody_else_to_copy():
     node = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
-    (way, *_) = cudnn_kernel.ways(node, [(40, 4), (28, 4)], False)
+    (way, *_) = cudnn_kernel.ways(node, [(40, 4), (28, 4)], Exactness())
     assert way.strided == (False, True)
     assert way.inputs[0] == contiguous((1, 4, 5))

@@ -10,6 +10,7 @@ import itertools
 from functools import partial
 from types import SimpleNamespace
 
+import cuda_on_cpu
 import msgspec
 import numpy as np
 import pytest
@@ -28,8 +29,10 @@ from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
 from minigraph.devices import problem as problem_module
 from minigraph.devices.cuda import candidates, cudnn_kernel, cudnn_plan
-from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build, channels_last
+from minigraph.devices.cuda.cudnn_graph import ITEMSIZE, CudnnProblem, build, channels_last
+from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
+from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import GraphError
 from minigraph.graph import Graph, Input, input
 from minigraph.ops.activation import Activated, Relu
@@ -326,16 +329,24 @@ def host(device, monkeypatch):
             scratch.ctypes.data,
             0,
         )
+        rest = kernel.way.rest
+        if rest is not None:
+            rows = zip((*outputs, *inputs[2:]), rest.inputs, strict=True)
+            NumpyKernel(rest).run([x.reshape(spec.shape) for x, spec in rows], outputs, scratch)
 
-    monkeypatch.setattr(cudnn_kernel, "_array", host_array)
+    def bits(address, tensor):
+        return host_array(address, tensor, cudnn_kernel.BITS[ITEMSIZE[tensor.dtype]])
+
+    monkeypatch.setattr(cudnn_kernel, "_bits", bits)
     monkeypatch.setattr(cudnn_kernel, "on_stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(cudnn, "set_stream", lambda handle, stream: None)
     monkeypatch.setattr(cudnn_kernel.CudnnKernel, "run", run)
     return device
 
 
-def problems(tf32=False, bench=None):
-    return candidates.CudaProblems(None, bench or HostBench(), contextlib.nullcontext, tf32)
+def problems(tf32=False, bench=None, fast_math=False):
+    exactness = Exactness(tf32, fast_math)
+    return candidates.CudaProblems(None, bench or HostBench(), contextlib.nullcontext, exactness)
 
 
 def conv_nodes(dtype):
@@ -387,6 +398,47 @@ def test_what_is_allowed_is_part_of_the_subject(host):
     exact, loose = (problems(tf32).tunable(node, steps).problem for tf32 in (False, True))
     assert exact.subject == "matmul of rows and columns float32[3, 5] float32[5, 7]"
     assert loose.subject == f"{exact.subject}, tf32"
+
+
+def test_that_a_relu_may_lose_nan_is_part_of_the_subject(host):
+    relu, bare = (made(*conv_operands()) for made in (Activated(Conv2d(), Relu()), Conv2d()))
+    for node, note in ((relu, ", no NaN"), (bare, "")):
+        strict, loose = (
+            problems(fast_math=fast_math).tunable(node, strides(node)).problem.subject
+            for fast_math in (False, True)
+        )
+        assert loose == strict + note
+
+
+def conv_operands(dtype="float32"):
+    shapes = {"x": (2, 8, 6, 5), "w": (16, 8, 3, 3), "b": (16,)}
+    return [input(name, shape, dtype) for name, shape in shapes.items()]
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, tmp_path, dtype):
+    """In both layouts and of a product: in place, of cuDNN's result and the kernel's own bias."""
+    host(Engine(1))
+    shapes = {"x": (6, 5), "y": (5, 8), "b": (8,)}
+    matrices = [input(name, shape, dtype) for name, shape in shapes.items()]
+    nodes = [
+        Activated(op, Relu())(*xs)
+        for op, xs in ((Conv2d(), conv_operands(dtype)), (Matmul(), matrices))
+    ]
+    tuned = [problems().tunable(node, strides(node)).problem for node in nodes]
+    made = [first_allowed(p.candidates(layouts), Policy()) for p in tuned for layouts in p.layouts]
+    assert len(made) == 3
+    texts = cuda_on_cpu.build([source for kernel in made for source in kernel.sources], tmp_path)
+    rng = np.random.default_rng(0)
+    for kernel in made:
+        assert len(kernel.launches) == 1
+        y, bias = (rng.normal(size=x.shape).astype(x.dtype) for x in kernel.way.rest.inputs)
+        y.flat[:2] = np.nan, -np.inf
+        expected = y.astype("float32") + bias.astype("float32")
+        expected = np.where(expected < 0, 0, expected).astype(y.dtype)
+        cuda_on_cpu.run(texts, kernel.launches, [y, y, bias], [y])
+        np.testing.assert_array_equal(y.astype("float32"), expected.astype("float32"))
 
 
 def test_the_first_candidate_is_cudnns_first_choice(host):
