@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,6 +50,9 @@ class Workbench(Protocol):
 
     chunk: int
 
+    def current(self) -> AbstractContextManager[None]:
+        """Return a context for all that is done with its arrays."""
+
     def empty(self, nbytes: int) -> Array:
         """Return uninitialised bytes that begin at a multiple of 64 at least."""
 
@@ -65,6 +70,9 @@ class HostBench:
     """The workbench of this machine's processor."""
 
     chunk = 1 << 16  # they stay in the cache
+
+    def current(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def empty(self, nbytes: int) -> Array:
         return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))

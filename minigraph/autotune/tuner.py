@@ -35,6 +35,13 @@ def measure(
     float64).  Those that were right and not hopelessly slow take turns, so that a machine that
     is busy for a while is so for all of them, until they have lost.
     """
+    with problem.workbench.current():
+        return _measured(problem, deadline, clock)
+
+
+def _measured(
+    problem: Problem, deadline: float | None, clock: Callable[[], float]
+) -> ProblemTable | None:
     trials = []
     data = Data(problem)
     for candidate in problem.candidates(None):

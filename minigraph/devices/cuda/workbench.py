@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import cupy
 
@@ -32,13 +32,16 @@ class CudaWorkbench:
         self.device = cupy.cuda.Device(driver.ordinal)
         self.runner = runner
 
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        with self.driver.current(), self.device:
+            yield
+
     def empty(self, nbytes: int) -> Array:
-        with self.device:
-            return cupy.empty(nbytes, cupy.uint8)
+        return cupy.empty(nbytes, cupy.uint8)
 
     def put(self, array: Array) -> Array:
-        with self.device:
-            return cupy.asarray(array)
+        return cupy.asarray(array)
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         driver, stream = self.driver, self.driver.measuring
@@ -47,7 +50,7 @@ class CudaWorkbench:
             with on_stream(stream):
                 run()
 
-        with driver.current(), self.device, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             driver.synchronize(driver.current_stream())  # which may still write the arrays
             enqueue(stream)  # kernels are loaded when they first run
             driver.synchronize(stream)

@@ -1,0 +1,254 @@
+"""What the real cuDNN offers on an H200 for the networks' convolutions and products, without one.
+
+    python tests/cudnn_plans.py [resnet50 ...] [--precisions bfloat16 ...] [--json FILE]
+
+cuDNN's heuristics need a description of the device and a driver that is there: cc compiles one that
+does nothing.  Functions are compiled as for a device: a training step and the network in inference,
+at the levels 2 and 3, and where NaN may be lost.  Then all that the tuner would measure is built,
+in every layout.  The exit status is 1 where something has no plan, or a plan cannot be built.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+import minigraph as mg
+from minigraph import ops, optim
+from minigraph.bench import cases
+from minigraph.bench.ours import LIBRARY
+from minigraph.errors import GraphError
+
+H200 = {
+    "version": 1,
+    "deviceName": "NVIDIA H200",
+    "deviceVer": 900,
+    "driverVer": 13000,
+    "cudaDeviceId": 0,
+    "pciDeviceId": 0,
+    "multiProcessorCount": 132,
+    "smCountOrigin": 0,
+    "warpSize": 32,
+    "maxGridSize": [2147483647, 65535, 65535],
+    "maxBlockSize": [1024, 1024, 64],
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerSM": 2048,
+    "maxCtasPerSM": 32,
+    "regsPerBlock": 65536,
+    "maxRegistersPerSM": 65536,
+    "maxSharedMemoryPerBlock": 49152,
+    "maxSharedMemoryPerBlockOptin": 232448,
+    "oversizedSharedMemoryPerBlock": 0,
+    "reservedSharedMemoryPerBlock": 1024,
+    "l2CacheSize": 62914560,
+    "totalGlobalMem": 150754820096,
+    "memoryBusWidth": 6144,
+    "smClockRateKHz": 1980000,
+    "memClockRateKHz": 3201000,
+    "isTccDriver": 0,
+    "supportCoopLaunch": 1,
+}
+
+NETWORKS = ("alexnet", "resnet18", "resnet50")
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+OPTIONS = (
+    {"graph_opt_level": 2},
+    {"graph_opt_level": 3},
+    {"graph_opt_level": 2, "graph_opt.fast_math": True},
+)
+NO_NAN = ", no NaN"  # how problems end whose relu may be cuDNN's
+SMALL = 1 << 28  # bytes: what is larger is never touched here
+
+
+def stand_in_for_the_driver(folder):
+    """Load a libcuda.so.1 that does nothing: the library of that name for all that ask later."""
+    library = folder / "libcuda.so.1"
+    source = Path(__file__).with_name("cuda_without_device.c")
+    compiler = shutil.which("cc")
+    if compiler is None:
+        sys.exit("there is no C compiler (cc), which makes a driver without a device")
+    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", library]
+    subprocess.run(command, check=True)
+    ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
+
+@contextlib.contextmanager
+def an_h200():
+    """Let minigraph compile for an H200, with all of cuDNN but its execution; yield the patch."""
+    import cudnn
+    from cuda_stand_in import StandIn, open_instead
+
+    class Device(StandIn):
+        def allocate(self, nbytes):
+            if nbytes > SMALL:
+                return SimpleNamespace(address=1 << 40, nbytes=nbytes)
+            return super().allocate(nbytes)
+
+    properties = cudnn.create_device_properties(json.dumps(H200))
+    graph = cudnn.pygraph
+
+    def on_the_device(handle=None, **types):
+        return graph(device_property=properties, sm_version=90, **types)
+
+    def load(sources, driver, on_disk):
+        return {source.name: 0 for source in sources}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cudnn, "pygraph", on_the_device)
+        open_instead(patch, Device(), load, without_cudnn=False)
+        yield patch
+
+
+def problems(patch, name, precision):
+    """Return what the tuner would measure for a network, but reorders, by subject."""
+    from minigraph.devices.cuda.candidates import CudaProblems
+
+    found = {}
+    look = CudaProblems.tunable
+
+    def noted(self, node, strides):
+        tunable = look(self, node, strides)
+        if tunable and not tunable.problem.subject.startswith("reorder"):
+            found[tunable.problem.subject] = tunable.problem
+        return tunable
+
+    patch.setattr(CudaProblems, "tunable", noted)
+    case = cases.case(name, device="cuda", precision=precision)
+    x = mg.input("x", (case.images, *case.shape))
+    labels = mg.input("labels", (case.images,), "int64")
+    net = case.network(LIBRARY)
+    loss = ops.cross_entropy(net(x), labels)
+    updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
+    predicted = net.eval()(x)
+    for options in OPTIONS:
+        asked = {**options, "autotune": "cached", **cases.PRECISIONS[precision].options}
+        cg = mg.comp_graph("cuda", asked)
+        cg.compile([x, labels], loss, updates)
+        cg.compile([x], predicted)
+    return found
+
+
+class Plan(NamedTuple):
+    """A candidate that was built: its bytes of workspace, and whether cuDNN compiled its kernel."""
+
+    name: str
+    workspace: int
+    generated: bool
+
+    @property
+    def fused(self):
+        """Whether cuDNN computes all of the problem, also what follows the product."""
+        return not self.name.startswith("unfused")
+
+
+class Arranged(NamedTuple):
+    """A problem in some layouts: its plans, best first, why others were not built, and seconds."""
+
+    subject: str
+    layout: str
+    plans: list
+    failed: list
+    listing: float
+    building: float
+
+
+def arranged(problem):
+    """Yield what becomes of a problem in each of its layouts."""
+    for layouts in problem.layouts:
+        start = time.perf_counter()
+        candidates = [*problem.candidates(layouts)]
+        listed = time.perf_counter()
+        plans, failed = [], []
+        for candidate in candidates:
+            try:
+                plan = candidate.make().plan
+                plans.append(Plan(candidate.name, plan.workspace, plan.generated))
+            except GraphError as error:
+                failed.append(str(error))
+        seconds = listed - start, time.perf_counter() - listed
+        yield Arranged(problem.subject, name_of(layouts), plans, failed, *seconds)
+
+
+def name_of(layouts):
+    """Return where the images lie: "nchw", "nhwc" or "both"; "matrices" where there are none."""
+    images = {*layouts} & {"nchw", "nhwc"}
+    return "both" if len(images) == 2 else images.pop() if images else "matrices"
+
+
+def row(network, precision, layout, found):
+    """Return what is kept of the problems of a network in a layout."""
+    plans = [plan for each in found for plan in each.plans]
+    relus = [each for each in found if each.subject.endswith(NO_NAN)]
+    return {
+        "network": network,
+        "precision": precision,
+        "layout": layout,
+        "problems": len(found),
+        "without a plan": [each.subject for each in found if not each.plans],
+        "not built": [why for each in found for why in each.failed],
+        "plans": len(plans),
+        "generated": sum(plan.generated for plan in plans),
+        "relus": len(relus),
+        "relus fused": sum(any(plan.fused for plan in each.plans) for each in relus),
+        "first workspace": sum(each.plans[0].workspace for each in found if each.plans),
+        "seconds to list": round(sum(each.listing for each in found), 2),
+        "seconds to build": round(sum(each.building for each in found), 2),
+    }
+
+
+def rows(network, precision):
+    """Return the rows of a network, one for each layout."""
+    with an_h200() as patch:
+        found = [each for p in problems(patch, network, precision).values() for each in arranged(p)]
+    return [
+        row(network, precision, layout, [each for each in found if each.layout == layout])
+        for layout in dict.fromkeys(each.layout for each in found)
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found there")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MINIGRAPH_CACHE_DIR"] = folder  # where nothing was measured
+        stand_in_for_the_driver(Path(folder))
+        import cudnn
+
+        from minigraph.devices.cuda.nvrtc import nvrtc_version
+
+        found = {
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "device": H200["deviceName"],
+            "cudnn": cudnn.backend_version_string(),
+            "frontend": cudnn.__version__,
+            "nvrtc": nvrtc_version(),
+            "rows": [],
+        }
+        for network in given.networks or NETWORKS:
+            for precision in given.precisions:
+                found["rows"] += rows(network, precision)
+    text = json.dumps(found, indent=1) + "\n"
+    if given.json:
+        given.json.write_text(text)
+    else:
+        print(text, end="")
+    return int(any(each["without a plan"] or each["not built"] for each in found["rows"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
