@@ -20,6 +20,7 @@ BATCHES = 2  # of different images, used in turn
 LEARNING_RATE = 1e-4
 LOSSES = 20  # steps whose losses are compared
 PRODUCT = "product"  # the probe's step that multiplies matrices
+CUBLAS = f"{PRODUCT} by cuBLAS"
 # The speeds that MegBrain's documentation gives for its levels, relative to its level 0.
 Published = dict[int, float]
 
@@ -76,7 +77,7 @@ class Scale:
         """The bytes that each step of the probe moves, and the operations that it computes."""
         return {
             **dict.fromkeys(("copy", "copy by NumPy"), (8 * self.copied, 0)),
-            PRODUCT: (0, 2 * self.matrix**3),
+            **dict.fromkeys((PRODUCT, CUBLAS), (0, 2 * self.matrix**3)),
         }
 
 

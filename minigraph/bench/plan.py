@@ -114,7 +114,7 @@ class Plan:
         settings = [str(level) for level in self.levels]
         if self.untuned and model in NETWORKS:  # an expression has nothing to tune
             settings += [f"{level}{UNTUNED}" for level in self.levels if level >= TUNED]
-        commands = {MACHINE: command("probe", "")}
+        commands = {MACHINE: command("probe" if self.device == "cpu" else "cuda_probe", "")}
         commands |= {f"level {setting}": command("ours", setting) for setting in settings}
         missing = self.missing()
         for name in self.peers:

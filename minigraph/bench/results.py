@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.json import Decoder
 
-from minigraph.bench.cases import PRODUCT
+from minigraph.bench.cases import CUBLAS, PRODUCT
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
@@ -145,10 +145,11 @@ class CaseResult(Struct, forbid_unknown_fields=True):
         """The least time of a step; None if the probe did not run."""
         steps = {name: step for name, step in self.machine.items() if step.seconds}
         copies = [step.bytes / step.median for step in steps.values() if step.bytes]
-        if not copies or PRODUCT not in steps:
+        found = (steps[name] for name in (PRODUCT, CUBLAS) if name in steps)
+        products = [step.flops / step.median for step in found]
+        if not copies or not products:
             return None
-        peak = steps[PRODUCT].flops / steps[PRODUCT].median
-        return Bound(max(copies), peak, self.bytes, self.flops)
+        return Bound(max(copies), max(products), self.bytes, self.flops)
 
 
 class Results(Struct, forbid_unknown_fields=True):

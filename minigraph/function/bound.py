@@ -27,7 +27,7 @@ class Bound:
     """A roofline: the time to move the bytes or to compute the operations, whichever is longer.
 
     bandwidth  bytes a second of the fastest copy
-    peak       operations a second of a matrix product
+    peak       operations a second of the fastest matrix product
     """
 
     bandwidth: float
