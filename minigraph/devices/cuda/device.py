@@ -52,6 +52,7 @@ def _opened(ordinal: int) -> tuple[Driver, Any]:
     driver = Driver(ordinal)
     try:
         with driver.current():
+            nvrtc.nvrtc_version()  # loads NVRTC, which cuDNN asks the loader for by name only
             return driver, cudnn.create_handle()
     except Exception as error:  # its own classes, one for each way to fail
         said = " ".join(str(error).split())

@@ -21,6 +21,7 @@ pytest.importorskip("cudnn")
 from cuda_stand_in import DeviceArray, StandIn, open_instead
 
 from minigraph.devices.cuda import binding
+from minigraph.devices.cuda import device as device_module
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
 
@@ -187,3 +188,12 @@ def test_functions_on_both_devices_see_the_value_that_a_parameter_has(device):
         for step in both:
             step()
     np.testing.assert_array_equal(w.numpy(), np.full(3, 6, np.float32))
+
+
+def test_nvrtc_is_loaded_before_cudnn_which_looks_for_it_by_name_only(monkeypatch):
+    done = []
+    monkeypatch.setattr(device_module, "Driver", lambda ordinal: StandIn())
+    monkeypatch.setattr(device_module.nvrtc, "nvrtc_version", lambda: done.append("nvrtc"))
+    monkeypatch.setattr(device_module.cudnn, "create_handle", lambda: done.append("handle"))
+    device_module._opened.__wrapped__(0)
+    assert done == ["nvrtc", "handle"]
