@@ -6,6 +6,7 @@ It does what it is told to at once, in memory of the host; a kernel is its op's 
 import contextlib
 import ctypes
 import gc
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,8 @@ from minigraph.devices.reference import NumpyKernel
 class StandIn:
     """A driver whose device is the host; `log` has the calls, and `words` those of the launches."""
 
-    compute, copies, measuring, device = "compute", "copies", "measuring", "cuda:0"
+    compute, copies, measuring, captured = "compute", "copies", "measuring", "captured"
+    device = "cuda:0"
     ordinal = 0
     name, version, arch = "a stand-in", (13, 0), "sm_90"
 
@@ -28,6 +30,7 @@ class StandIn:
         self.held = []
         self.graphs = []
         self.capturing = None
+        self.capture_lock = threading.Lock()
         self.collecting = []  # whether garbage was collected when a capture began and ended
         self.fail_in_capture = fail_in_capture
         self.events = 0
@@ -49,9 +52,6 @@ class StandIn:
     def event(self, timing=False):
         self.events += 1
         return ["arrived", "landed", "begun", "done"][self.events - 1] if self.events < 5 else ""
-
-    def stream(self):
-        return "private"
 
     def _do(self, stream, action, *call):
         if stream == self.capturing:
@@ -118,6 +118,9 @@ class StandIn:
         for action in self.graphs[executable]:
             action()
 
+    def record_in_graph(self, event, stream):
+        self._do(stream, lambda: None, "event")
+
     def seconds(self, begin, end):
         return 0.5
 
@@ -128,16 +131,17 @@ class StandIn:
         return lambda *args: self.log.append((name, *args))
 
 
-def open_instead(patch, device, load):
-    """Let minigraph open a stand-in: without cuDNN, and with `load` for its compiler."""
+def open_instead(patch, device, load, without_cudnn=True):
+    """Let minigraph open a stand-in, with `load` for its compiler."""
     from minigraph.devices.cuda import compiler, cudnn_kernel
     from minigraph.devices.cuda import device as device_module
 
     patch.setattr(device_module, "opened", lambda ordinal: (device, None))
     patch.setattr(device_module, "CudaWorkbench", lambda *settings: None)
     patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
-    patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
-    patch.setattr(cudnn_kernel, "product", lambda node: None)
+    if without_cudnn:
+        patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
+        patch.setattr(cudnn_kernel, "product", lambda node: None)
     patch.setattr(
         compiler.NvrtcKernels,
         "functions",

@@ -14,25 +14,25 @@ from minigraph.errors import DeviceError
 def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
     """Return what launches each part as one graph; raises where one of them cannot be captured."""
     graphs: list[int] = []
-    stream = driver.stream()  # of its own: another thread may use `compute` at the same time
-    # A destructor that frees memory of the device would spoil what is being captured.
-    gc.collect()
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for calls in parts:
-            graphs.append(_captured(calls, stream, driver))
-    except BaseException:
-        driver.forget(graphs, [])
-        raise
-    finally:
-        if collecting:
-            gc.enable()
-        driver.close_stream(stream)
+    with driver.capture_lock:
+        # A destructor that frees memory of the device would spoil what is being captured.
+        gc.collect()
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            for calls in parts:
+                graphs.append(_captured(calls, driver))
+        except BaseException:
+            driver.forget(graphs, [])
+            raise
+        finally:
+            if collecting:
+                gc.enable()
     return graphs
 
 
-def _captured(calls: Sequence[Call], stream: int, driver: Driver) -> int:
+def _captured(calls: Sequence[Call], driver: Driver) -> int:
+    stream = driver.captured
     driver.begin_capture(stream)
     try:
         for call in calls:

@@ -18,6 +18,7 @@ import numpy as np
 from cuda.bindings import driver as cuda
 from cuda.pathfinder import DynamicLibNotFoundError
 
+from minigraph import forks
 from minigraph.devices.cuda.memory import array_at, on_stream
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Shape, Spec
@@ -95,6 +96,10 @@ class Driver:
         # device share their streams, so one sees the parameters that another has updated.
         with self.current():
             self.compute, self.copies, self.measuring = (self.stream() for _ in range(3))
+            # For captures, one at a time: another thread may use `compute` meanwhile.  It stays,
+            # because a library's handle remembers the last stream that it was given.
+            self.captured = self.stream()
+        self.capture_lock = forks.lock()
 
     @property
     def arch(self) -> str:
@@ -217,10 +222,6 @@ class Driver:
         """Return a new stream that does not wait for the default one."""
         return int(self._call(cuda.cuStreamCreate, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
-    def close_stream(self, stream: int) -> None:
-        """Give a stream back."""
-        self._call(cuda.cuStreamDestroy, stream)
-
     def current_stream(self) -> int:
         """Return the stream on which CuPy works for the caller in this thread."""
         return int(cupy.cuda.get_current_stream(self.ordinal).ptr)
@@ -234,6 +235,11 @@ class Driver:
     def record(self, event: int, stream: int) -> None:
         """Let an event happen when the stream has done what it has been given so far."""
         self._call(cuda.cuEventRecord, event, stream)
+
+    def record_in_graph(self, event: int, stream: int) -> None:
+        """Let an event happen at this place of a graph that is being captured."""
+        external = cuda.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
+        self._call(cuda.cuEventRecordWithFlags, event, stream, external)
 
     def wait(self, stream: int, event: int) -> None:
         """Let what a stream is given from now on wait for an event, as it was last recorded."""

@@ -16,7 +16,8 @@ import contextlib
 import itertools
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +29,14 @@ from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.memory import READABLE, aligned
 from minigraph.devices.cuda.parameter import copy_of
 from minigraph.devices.cuda.staging import Staging
-from minigraph.devices.cuda.step import Places, interpret, launches_of
+from minigraph.devices.cuda.step import Call, Places, interpret, launches_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
 from minigraph.graph import Array, Constant, Parameter
 from minigraph.program import Buffer, Done, Home, Program, Step, Timing, View, nothing
 from minigraph.program.memory import demand
 from minigraph.signals import held
+
+EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after each step
 
 
 class GraphSegment(NamedTuple):
@@ -99,6 +102,7 @@ class CudaProgram:
         graphs = any(segment.enqueued for segment in self._segments)
         self.bulk = bulk and not self._moving and graphs
         self._warm = False
+        self._fetches = 0  # of integers to be looked at, in the last call
         self._graphs: list[int] = []  # of the segments that are enqueued, once captured
         weakref.finalize(self, driver.forget, self._graphs, events).atexit = False
 
@@ -113,8 +117,9 @@ class CudaProgram:
 
     @property
     def syncs(self) -> int:
-        """How often a call waits for the device."""
-        return int(bool(self._flagged)) + sum(not segment.enqueued for segment in self._segments)
+        """How often a call waits for the device; integers that lie there count as in the last."""
+        by_numpy = sum(not segment.enqueued for segment in self._segments)
+        return int(bool(self._flagged)) + by_numpy + self._fetches
 
     # ------------------------------------------------------------ binding
 
@@ -157,7 +162,8 @@ class CudaProgram:
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
         with self._run(inputs, done) as run:
             if self.bulk and self._warm and not self._graphs:
-                self._capture(run.bound)
+                self._graphs += self._captured(lambda step: run.bound.calls[step] or ())
+                self.bulk = bool(self._graphs)
             graphs = iter(self._graphs)
             for steps, enqueued in self._segments:
                 if self._graphs and enqueued:
@@ -172,27 +178,58 @@ class CudaProgram:
     def profile(
         self, inputs: Sequence[Array], done: Done = nothing
     ) -> tuple[list[Array], list[Timing]]:
+        """Run once, and return the outputs and the time of each step, by the device's clock.
+
+        The steps are parts of CUDA graphs, with events between them, so times are those of the
+        kernels and of the microsecond or two until the next one starts.  A first call, which loads
+        kernels, launches them one by one: then a time is at least that of the launch from Python.
+        So it is for what NumPy does.
+        """
         driver, compute = self.driver, self.driver.compute
         with driver.current(), contextlib.ExitStack() as stack:
             events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
             stack.callback(driver.forget, [], events)
             begin, *rest = events
-            pairs = [*zip(rest[::2], rest[1::2], strict=True)]
+            pairs = dict(
+                zip(self.program.steps, zip(rest[::2], rest[1::2], strict=True), strict=True)
+            )
             with self._run(inputs, done) as run:
+                timed = self._timed(run.bound, pairs) if self._warm else []
+                stack.callback(driver.forget, timed, [])
+                graphs = iter(timed)
                 driver.synchronize(compute)
                 start = time.perf_counter()
                 driver.record(begin, compute)
-                for step, (before, after) in zip(self.program.steps, pairs, strict=True):
-                    driver.record(before, compute)
-                    self._enqueue(step, run.bound)
-                    driver.record(after, compute)
-                    self._see_flags([step], run.bound.places)
+                for steps, enqueued in self._segments:
+                    if timed and enqueued:
+                        driver.launch_graph(next(graphs), compute)
+                    else:
+                        self._time(steps, run.bound, pairs)
+                    self._see_flags(steps, run.bound.places)
+                self._warm = True
             driver.synchronize(compute)
             timings = [
                 Timing(step, start + driver.seconds(begin, before), driver.seconds(before, after))
-                for step, (before, after) in zip(self.program.steps, pairs, strict=True)
+                for step, (before, after) in pairs.items()
             ]
         return run.outputs, timings
+
+    def _timed(self, bound: BoundCalls, pairs: EventPairs) -> list[int]:
+        """Return a graph of each segment with the events of its steps; none where that fails."""
+
+        def calls(step: Step) -> list[Call]:
+            before, after = (partial(self.driver.record_in_graph, event) for event in pairs[step])
+            return [before, *(bound.calls[step] or ()), after]
+
+        return self._captured(calls)
+
+    def _time(self, steps: Sequence[Step], bound: BoundCalls, pairs: EventPairs) -> None:
+        """Enqueue steps one by one, each between its events."""
+        for step in steps:
+            before, after = pairs[step]
+            self.driver.record(before, self.driver.compute)
+            self._enqueue(step, bound)
+            self.driver.record(after, self.driver.compute)
 
     @contextlib.contextmanager
     def _run(self, inputs: Sequence[Array], done: Done) -> Iterator[RunningCall]:
@@ -272,18 +309,15 @@ class CudaProgram:
         else:
             self.driver.gather(to, source, view.spec, view.strides, compute)
 
-    def _capture(self, bound: BoundCalls) -> None:
-        """Make a graph of each segment; where that fails, launch step by step from now on."""
-        parts = [
-            [call for step in segment.steps for call in bound.calls[step] or ()]
-            for segment in self._segments
-            if segment.enqueued
-        ]
+    def _captured(self, calls: Callable[[Step], Sequence[Call]]) -> list[int]:
+        """Return a graph of each segment, made of the calls of its steps; none where that fails."""
+        enqueued = [segment.steps for segment in self._segments if segment.enqueued]
+        parts = [[*itertools.chain.from_iterable(map(calls, steps))] for steps in enqueued]
         try:
-            self._graphs += capture(parts, self.driver)
+            return capture(parts, self.driver)
         except (DeviceError, RuntimeError) as error:
-            self.bulk = False
             warn_once(f"the step is no CUDA graph but launched kernel by kernel: {error}")
+            return []
 
     # ------------------------------------------------------------ integers out of range
 
@@ -293,12 +327,14 @@ class CudaProgram:
 
     def _check_given(self, inputs: Sequence[Array], caller: int) -> None:
         """Raise GraphError, before anything runs, if an input holds an integer out of range."""
+        arrays = dict(zip(self.program.inputs, inputs, strict=True))
+        self._fetches = 0
         for step in self._given:
             buffer = self._checked(step).buffer
-            array = inputs[self.program.inputs.index(buffer)]
-            if not isinstance(array, np.ndarray):
-                array = self._fetched(buffer, array.data.ptr, caller)
-            self._check(step, array)
+            if not isinstance(arrays[buffer], np.ndarray):
+                arrays[buffer] = self._fetched(buffer, arrays[buffer].data.ptr, caller)
+                self._fetches += 1
+            self._check(step, arrays[buffer])
 
     def _check(self, step: Step, memory: Array) -> None:
         """Raise GraphError if one of the integers in `memory` is out of range."""
