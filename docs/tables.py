@@ -12,6 +12,7 @@ samples  what `tests/torch_samples.py --json docs/torch-samples.json` counted
 habits   what people try who know PyTorch, and what serves here, from minigraph/habits.py
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
+plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
 
 What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
 results in DIR/RUN.  Only the table `runs` takes several runs.
@@ -104,7 +105,9 @@ def _of_code(name: str, document: str) -> list[str]:
         return _samples(run) if name == "samples" else _refused(run)
     if name == "sweep":
         return _sweep()
-    known = "parts, options, habits, tour, attacks, samples, refused, sweep"
+    if name == "plans":
+        return _plans()
+    known = "parts, options, habits, tour, attacks, samples, refused, sweep, plans"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
@@ -202,6 +205,37 @@ def _sweep() -> list[str]:
         for run in runs
     ]
     return [*_markdown(header, rows), "", *(f"* {case}" for run in runs for case in run["slower"])]
+
+
+def _plans() -> list[str]:
+    """Return what cuDNN offers for each network in each precision, all layouts together."""
+    run = json.loads((ROOT / "docs" / "cudnn-plans.json").read_text())
+    about = (
+        f"{run['date']}, {run['device']}, cuDNN {run['cudnn']}, its frontend {run['frontend']}, "
+        f"NVRTC {run['nvrtc']}:"
+    )
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in run["rows"]:
+        groups.setdefault((row["network"], row["precision"]), {})[row["layout"]] = row
+    header = ["network", "precision", "problems in a layout", "without a plan", "plans"]
+    header += ["that cannot be built", "that cuDNN compiles", "s to list", "s to build"]
+    header += ["workspaces in nchw, MB", "in nhwc"]
+    lines = []
+    for names, layouts in groups.items():
+        counts = [
+            sum(row[key] for row in layouts.values())
+            for key in ("problems", "plans", "generated", "seconds to list", "seconds to build")
+        ]
+        missing, failed = (
+            sum(len(row[key]) for row in layouts.values())
+            for key in ("without a plan", "not built")
+        )
+        problems, plans, generated, listing, building = counts
+        workspaces = (layouts[layout]["first workspace"] / 1e6 for layout in ("nchw", "nhwc"))
+        cells = [f"{problems}", f"{missing}", f"{plans:,}", f"{failed}", f"{generated}"]
+        cells += [f"{listing:.1f}", f"{building:.1f}", *(f"{size:,.0f}" for size in workspaces)]
+        lines.append([*names, *cells])
+    return [about, "", *_markdown(header, lines)]
 
 
 def main(arguments: list[str] | None = None) -> int:
