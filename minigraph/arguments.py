@@ -219,6 +219,7 @@ Seed = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1, ShapeError)]
 
 
+@functools.cache
 def kind_of(annotation: Any) -> Kind | None:
     """Return the kind that an annotation stands for, None if it is not checked."""
     if annotation in PLAIN:
