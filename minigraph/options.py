@@ -215,6 +215,20 @@ OPTIONS: dict[str, Option] = {
             "launched there",
         ),
         Option(
+            "distributed.bucket_bytes",
+            4 << 20,
+            "From level 1 on, gradients that several processes reduce travel together until they "
+            "are so many bytes. A larger one travels alone.",
+            kind=int,
+        ),
+        Option(
+            "distributed.compress",
+            "off",
+            'What gradients travel in: "bfloat16" halves the bytes, and rounds each sum of two to '
+            '8 bits; "off" is their own type.',
+            choices=("off", "bfloat16"),
+        ),
+        Option(
             "distributed.timeout",
             300.0,
             "Seconds that a process waits for the others at most. After them an error says what "

@@ -62,7 +62,7 @@ LAYERS = {
     "minigraph.passes": [
         ["notes"],
         ["rewrite"],
-        ["library", "layout", "kernels"],
+        ["library", "layout", "kernels", "overlap"],
         ["levels"],
     ],
     "minigraph.program": [
@@ -96,9 +96,10 @@ LAYERS = {
             "choosing",
             "given",
             "left_out",
+            "task",
         ],
         ["drawing"],
-        ["function"],
+        ["agreement", "function"],
         ["any_size", "finite", "verify"],
         ["compile"],
     ],

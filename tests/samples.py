@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from minigraph import ops
+from minigraph.distributed import World
 from minigraph.errors import DTypeError
 from minigraph.graph import (
     BOOL,
@@ -29,6 +30,7 @@ from minigraph.ops import (
     activation,
     along,
     arithmetic,
+    collective,
     comparison,
     conv,
     elementwise,
@@ -371,6 +373,13 @@ def other_samples():
     convolution = Activated(conv.Conv2d(padding=(1, 0)), activation.Sigmoid())
     yield "activated-conv2d", convolution, [real(2, 3, 4, 5), real(4, 3, 3, 2, seed=1)]
     yield "constant", Constant(real(2, 3)), []
+    alone = World()  # processes of their own test what several do
+    for how in ("sum", "max"):
+        yield f"all_reduce-{how}", collective.AllReduce(alone, how), [real(2, 3)]
+    yield "broadcast", collective.Broadcast(alone, 0), [real(2, 3)]
+    yield "reduce", collective.Reduce(alone, 0), [real(2, 3)]
+    yield "all_gather", collective.AllGather(alone), [real(2, 3)]
+    yield "reduce_scatter", collective.ReduceScatter(alone), [real(2, 3)]
 
 
 def scan_samples():

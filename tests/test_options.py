@@ -24,6 +24,8 @@ DEFAULTS = {
     "amp": "off",
     "seed": 0,
     "num_threads": None,
+    "distributed.bucket_bytes": 4 << 20,
+    "distributed.compress": "off",
     "distributed.timeout": 300.0,
 }
 TAKEN = {
@@ -42,6 +44,8 @@ TAKEN = {
     "amp": ["off", "bfloat16", "float16"],
     "seed": [0, 1, 2**64 - 1],
     "num_threads": [1, 2, None],
+    "distributed.bucket_bytes": [0, 1, 1 << 40],
+    "distributed.compress": ["off", "bfloat16"],
     "distributed.timeout": [0.5, 10, math.inf],
 }
 REFUSED = {
@@ -60,6 +64,8 @@ REFUSED = {
     "amp": ["float32", True, None],
     "seed": [-1, 2**64, 1.0, True, "0", None],
     "num_threads": [0, -1, 1.0, True, "2", 10**6],
+    "distributed.bucket_bytes": [-1, 1.5, True, "1 MB", None],
+    "distributed.compress": ["float16", True, None],
     "distributed.timeout": [0, -1, math.nan, True, "30", None],
 }
 NUMPY = {

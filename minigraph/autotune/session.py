@@ -20,7 +20,9 @@ from minigraph.messages import progress
 log = logging.getLogger(__name__)
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
 NEAREST = "measured for another size"
+TOLD = "measured by another process"
 Near = Callable[[Problem], ProblemTable | None]
+Told = Mapping[str, tuple[Measurement, ...]]
 
 # Entries that no store could keep, by key: a process measures nothing twice even so.
 _unkept: dict[str, Entry] = {}
@@ -38,6 +40,7 @@ class Session:
     loaded       entries of a file, by key; they go before those of the store
     near         returns what is known of the problem that is nearest to one; where it has nothing,
                  the problem is measured
+    told         what another process knows of problems, by subject; then that alone is known
     spent        seconds of measuring so far
     used         entries that this compile has used or made, by key
     """
@@ -51,6 +54,7 @@ class Session:
         store: Measurements | None = None,
         loaded: Mapping[str, Entry] | None = None,
         near: Near | None = None,
+        told: Told | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.mode = mode
@@ -64,7 +68,8 @@ class Session:
         self._budget = budget
         self._patience = budget
         self._clock = clock
-        self._known: dict[str, tuple[ProblemTable, str]] = {}
+        self._told = told
+        self._known = {s: (ProblemTable(s, rows), TOLD) for s, rows in (told or {}).items()}
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
         self._missing: set[str] = set()
         self._odd: set[Entry | None] = set()
@@ -78,20 +83,30 @@ class Session:
         if self.mode == "off":
             return {}
         wanted = {problem.subject: problem for problem in problems}
-        self._look_up([p for p in wanted.values() if p.subject not in self._known])
-        missing = [p for p in wanted.values() if p.subject not in self._known]
+        if self._told is None:
+            self._find_out([*wanted.values()])
+        return {subject: self._known[subject] for subject in wanted if subject in self._known}
+
+    def _find_out(self, problems: Sequence[Problem]) -> None:
+        """Look up problems, and measure those that are not known, as far as that may be done."""
+        self._look_up([p for p in problems if p.subject not in self._known])
+        missing = [p for p in problems if p.subject not in self._known]
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0]))
         if missing and self.mode == "tune" and self.near:
             missing = [p for p in missing if not self._borrow(p, self.near(p))]
         if missing and self.mode == "tune" and self._left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
-        unknown = sum(subject not in self._known for subject in wanted)
+        unknown = sum(p.subject not in self._known for p in problems)
         log.info(
             "%d problems: %d were known, %d are not measured",
-            *(len(wanted), len(wanted) - len(missing), unknown),
+            *(len(problems), len(problems) - len(missing), unknown),
         )
-        return {subject: self._known[subject] for subject in wanted if subject in self._known}
+
+    @property
+    def knowledge(self) -> Told:
+        """What it knows of problems, as another session is told."""
+        return {subject: table.measurements for subject, (table, _) in self._known.items()}
 
     @property
     def _left(self) -> float:
@@ -109,7 +124,7 @@ class Session:
             return
         known, origin = self._known[subject]
         failed = known.with_error(measurement, f"{QUARANTINE}{why}")
-        if origin == NEAREST:
+        if origin in (NEAREST, TOLD):
             self._known[subject] = failed, origin
         else:
             self._learn(self._problems[subject], failed, origin)

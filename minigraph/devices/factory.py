@@ -69,7 +69,8 @@ def open_backend(device: str, values: Mapping[str, Any], on_disk: bool = True) -
         return ReferenceBackend()
     number = ordinal(device)
     if number is None:
-        return CpuBackend(options.num_threads(values["num_threads"]), values["bulk"], on_disk)
+        threads = options.num_threads(values["num_threads"])
+        return CpuBackend(threads, values["bulk"], on_disk, values["distributed.timeout"])
     found: Backend = _cuda().CudaBackend(
         number, values["bulk"], policy_of(values), values["graph_opt.fast_math"], on_disk
     )

@@ -10,7 +10,7 @@ import functools
 import importlib
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -45,6 +45,7 @@ class World:
 
     rank  the number of this process, from 0
     size  how many processes there are
+    mpi   mpi4py's module; None in a world of one process
 
     All processes call the methods in the same order.  A call that waits for longer than `timeout`
     seconds (the option `distributed.timeout` by default), or for a process that has ended, is a
@@ -58,7 +59,7 @@ class World:
 
     def __init__(self, mpi: Any = None) -> None:
         self.rank, self.size = 0, 1
-        self._mpi = mpi
+        self.mpi = mpi
         self._comms: dict[str, Any] = {}
         self._board: Board | None = None
         if mpi:
@@ -77,13 +78,13 @@ class World:
         """The C handle of a communicator of all processes, for native code alone."""
         if not self._comms:
             raise GraphError("the world of one process has no communicator")
-        return int(self._mpi._handleof(self._comms["native"]))
+        return int(self.mpi._handleof(self._comms["native"]))
 
     @checked
     def barrier(self, timeout: Seconds | None = None) -> None:
         """Wait until all processes have called this."""
         if self._comms:
-            self._wait(self._comms["barrier"].Ibarrier(), "a barrier", timeout)
+            self.wait(self._comms["barrier"].Ibarrier().Test, "a barrier", timeout)
 
     @checked
     def broadcast(self, value: Any, root: Rank = 0, timeout: Seconds | None = None) -> Any:
@@ -96,10 +97,10 @@ class World:
         what = f"a broadcast of process {root}"
         data = pickle.dumps(value) if self.rank == root else b""
         length = np.array([len(data)], np.int64)
-        self._wait(comm.Ibcast(length, root), what, timeout)
+        self.wait(comm.Ibcast(length, root).Test, what, timeout)
         held = np.empty(int(length[0]), np.uint8)
         held[: len(data)] = np.frombuffer(data, np.uint8)
-        self._wait(comm.Ibcast(held, root), what, timeout)
+        self.wait(comm.Ibcast(held, root).Test, what, timeout)
         return value if self.rank == root else pickle.loads(held.tobytes())
 
     @checked
@@ -112,10 +113,10 @@ class World:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
         lengths = np.empty(self.size, np.int64)
         own = np.array([len(data)], np.int64)
-        self._wait(comm.Iallgather(own, lengths), what, timeout)
+        self.wait(comm.Iallgather(own, lengths).Test, what, timeout)
         held = np.empty(int(lengths.sum()), np.uint8)
         into = [held, lengths.tolist()]
-        self._wait(comm.Iallgatherv(data, into), what, timeout)
+        self.wait(comm.Iallgatherv(data, into).Test, what, timeout)
         parts = np.split(held, lengths.cumsum()[:-1])
         return [pickle.loads(part.tobytes()) for part in parts]
 
@@ -125,9 +126,20 @@ class World:
         if not self._comms:
             return flag
         given, found = np.array([flag], np.uint8), np.empty(1, np.uint8)
-        request = self._comms["any"].Iallreduce(given, found, self._mpi.MAX)
-        self._wait(request, "a flag of all processes", timeout)
+        request = self._comms["any"].Iallreduce(given, found, self.mpi.MAX)
+        self.wait(request.Test, "a flag of all processes", timeout)
         return bool(found[0])
+
+    def gather_arrays(self, x: Any, what: str) -> Any:
+        """Return the arrays of all processes, of one shape and dtype, along a new first axis."""
+        held = np.empty((self.size, *x.shape), x.dtype)
+        mine = np.ascontiguousarray(x).reshape(-1)
+        if self._comms:
+            given, found = mine.view(np.uint8), held.reshape(-1).view(np.uint8)
+            self.wait(self._comms["native"].Iallgather(given, found).Test, what)
+        else:
+            held[0] = x
+        return held
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -152,16 +164,19 @@ class World:
             f"{described(self.size, texts)}"
         )
 
-    def _wait(self, request: Any, what: str, timeout: float | None) -> None:
-        """Wait for a request of MPI, but no longer than its deadline, nor for who has ended."""
-        if _reached(request, SHORT):
+    def wait(self, done: Callable[[], bool], what: str, timeout: float | None = None) -> None:
+        """Wait until `done()`, but no longer than the deadline, nor for who has ended.
+
+        done  lets MPI go on with what this waits for, and returns whether it is there
+        """
+        if _reached(done, SHORT):
             return
         usual = options.without_graph("distributed.timeout")
         start = time.monotonic()
         end = start + (usual if timeout is None else timeout)
         ended = False
         with self.waiting(what):
-            while not _reached(request, min(LOOK, end - time.monotonic())):
+            while not _reached(done, min(LOOK, end - time.monotonic())):
                 # Who had ended a look ago has sent all that it had to send.
                 if ended or time.monotonic() >= end:
                     raise self.overdue(what, time.monotonic() - start)
@@ -169,10 +184,10 @@ class World:
                 ended = ENDED in self._board.read(NAP).values()
 
 
-def _reached(request: Any, seconds: float) -> bool:
-    """Return whether a request of MPI is done within so many seconds."""
+def _reached(done: Callable[[], bool], seconds: float) -> bool:
+    """Return whether `done()` within so many seconds."""
     start = time.monotonic()
-    while not request.Test():
+    while not done():
         waited = time.monotonic() - start
         if waited >= seconds:
             return False

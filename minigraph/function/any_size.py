@@ -15,7 +15,9 @@ from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import ProblemTable
 from minigraph.autotune.session import Near
 from minigraph.cache import Entry
+from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
+from minigraph.function.agreement import call_alike
 from minigraph.function.function import PROFILED, CallCounter, Counted, Function, in_order
 from minigraph.function.profile import Profile
 from minigraph.function.report import Report, preformatted
@@ -66,12 +68,15 @@ class AnySizeFunction(Counted):
         on_device: Callable[[Any], Array | None],
         options: Mapping[str, Any],
         compile: Callable[[Mapping[str, int], Shared], Function],
+        world: World | None = None,
     ) -> None:
         self._inputs = list(inputs)
         self._on_device = on_device
         self._most = options["sizes.kept"]
         self._tunes = options["autotune"] == "tune"
         self._compile = compile
+        self._world = world
+        self._timeout = options["distributed.timeout"]
         self._counter = CallCounter(options["seed"])
         self._kept: dict[tuple[int, ...], Kept] = {}  # the latest size last
         self._places = [  # of the sizes that calls give: input, axis, name
@@ -147,7 +152,12 @@ class AnySizeFunction(Counted):
         sizes = self._sizes(values)
         with self._choosing:
             kept = self._kept.get(sizes)
-            if kept is None or (kept.borrows and kept.seconds > self._measuring):
+            due = bool(kept and kept.borrows and kept.seconds > self._measuring)
+            if self._world:
+                due = call_alike(
+                    self._world, dict(zip(self._names, sizes, strict=True)), due, self._timeout
+                )
+            if kept is None or due:
                 kept = self._compiled(sizes, near=kept is None and bool(self._kept))
             self._kept.pop(sizes, None)
             self._kept[sizes] = kept

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from minigraph import options as settings
-from minigraph.autotune.session import Near, Session
+from minigraph.autotune.session import Near, Session, Told
 from minigraph.cache import Entry, Measurements
 from minigraph.devices.factory import policy_of
+from minigraph.distributed import World
 from minigraph.errors import warn_once
+from minigraph.passes.overlap import Travel
 from minigraph.program import Backend
 from minigraph.program.choices import Choices
 
@@ -20,14 +22,51 @@ def open_choices(
     values: Mapping[str, Any],
     loaded: Mapping[str, Entry],
     near: Near | None = None,
+    told: Told | None = None,
 ) -> Choices:
-    """Return what chooses kernels for one compile, which may know entries of loaded files."""
+    """Return what chooses kernels for one compile, which may know entries of loaded files.
+
+    told  what another process has measured, where that is to be all that is known
+    """
     folder = settings.cache_folder()
     store = measurements(folder) if folder and values["autotune"] != "off" else None
     environment = backend.environment(backend.tuning)
     policy, budget = policy_of(values), values["autotune.budget"]
-    session = Session(values["autotune"], policy, budget, environment, store, loaded, near)
+    session = Session(values["autotune"], policy, budget, environment, store, loaded, near, told)
     return Choices(backend, session)
+
+
+def travel_of(values: Mapping[str, Any]) -> Travel:
+    """Return what options say of gradients that are reduced."""
+    return Travel(values["distributed.bucket_bytes"], values["distributed.compress"])
+
+
+class Tuned(Protocol):
+    """A function that knows what was measured for it."""
+
+    @property
+    def knowledge(self) -> Told: ...
+
+
+T = TypeVar("T", bound=Tuned)
+
+
+def tuned_once(
+    world: World, backend: Backend, values: Mapping[str, Any], build: Callable[..., T]
+) -> T:
+    """Return a function for which the first process on each kind of machine has measured.
+
+    build  returns the function; `told` is what was measured for it
+    """
+    timeout = values["distributed.timeout"]
+    threads = settings.num_threads(values["num_threads"])
+    kind = (dict(backend.environment(backend.tuning)), threads)
+    first = world.gather(kind, timeout).index(kind)
+    if first != world.rank:
+        return build(told=world.gather(None, timeout)[first])
+    function = build()
+    world.gather(function.knowledge, timeout)
+    return function
 
 
 measurements = functools.cache(Measurements)  # one for each folder

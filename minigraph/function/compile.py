@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from minigraph import options as settings
 from minigraph.arguments import FilePath, checked
+from minigraph.autotune.session import Told
 from minigraph.cache import Entry
 from minigraph.devices.factory import check_device, open_backend
 from minigraph.function import cache_file, fingerprint
+from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
-from minigraph.function.choosing import jit_level, open_choices
+from minigraph.function.choosing import jit_level, open_choices, travel_of, tuned_once
 from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function
 from minigraph.function.given import (
@@ -31,9 +33,10 @@ from minigraph.function.given import (
 )
 from minigraph.function.left_out import warn_of_left_out
 from minigraph.function.stage import collector_paused, timed
+from minigraph.function.task import CompileTask
 from minigraph.function.verify import VerifiedFunction
 from minigraph.function.work import work_of
-from minigraph.graph import Array, Graph, Node, Parameter, is_symbolic, with_sizes
+from minigraph.graph import Graph, Node, Parameter, is_symbolic
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
@@ -119,7 +122,8 @@ class CompGraph:
             graph.check()
             warn_of_left_out(graph, new)
             graph = merge_loops(number_streams(graph))
-        task = CompileTask(graph, list(inputs), len(results), returned, list(new))
+            world = agreed(graph, list(new), values)
+        task = CompileTask(graph, list(inputs), len(results), returned, list(new), world)
         backend = open_backend(self.device, values, optimize is not False)
         folder = None if optimize is False else cache_dir
         loaded = dict(self._loaded)
@@ -132,7 +136,7 @@ class CompGraph:
                 concrete = task.with_sizes(sizes)
             return self._cached(concrete, backend, values, took, loaded, folder, shared)
 
-        return AnySizeFunction(inputs, backend.array, values, of_sizes)
+        return AnySizeFunction(inputs, backend.array, values, of_sizes, world)
 
     def _cached(
         self,
@@ -153,11 +157,17 @@ class CompGraph:
         def environment() -> Mapping[str, str]:
             return fingerprint.environment(task.graph, self.device, values, backend.versions)
 
+        given = (task, backend, values, environment, seconds)
+
+        def make(known: Mapping[str, Entry]) -> Function:
+            build = functools.partial(self._function, *given, known, shared)
+            return tuned_once(task.world, backend, values, build) if task.world else build()
+
         if folder is None:
-            return self._function(task, backend, values, environment, seconds, loaded, shared)
+            return make(loaded)
         path = cache_file.file_of(folder, environment()["fingerprint"])
         known = {**loaded, **cache_file.load_from_folder(path, environment(), backend).entries}
-        function = self._function(task, backend, values, environment, seconds, known, shared)
+        function = make(known)
         entries = function.cache_entries()
         cache_file.save_to_folder(path, environment(), entries, function.merged)
         return function
@@ -185,17 +195,22 @@ class CompGraph:
         seconds: dict[str, float],
         loaded: Mapping[str, Entry],
         shared: Shared | None = None,
+        told: Told | None = None,
     ) -> Function:
-        """Return the function for `task` with these options; `seconds` says what took how long."""
+        """Return the function for `task` with these options; `seconds` says what took how long.
+
+        told  what another process has measured, where this one is not to measure
+        """
         if values["debug.check_finite"]:
             values = {**values, **AS_WRITTEN}
         level = values["graph_opt_level"]
-        choices = open_choices(backend, values, loaded, shared.near if shared else None)
+        choices = open_choices(backend, values, loaded, shared.near if shared else None, told)
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else choices
         amp = values["amp"] if backend.device.startswith("cuda") else "off"
         passes = pipeline(
-            abs(level), values["graph_opt.fast_math"], jit, amp, costs, backend.gathering
+            *(abs(level), values["graph_opt.fast_math"], jit, amp, costs, backend.gathering),
+            travel_of(values),
         )
 
         def optimized() -> list[tuple[Graph, PassRecord]]:
@@ -231,6 +246,7 @@ class CompGraph:
             passes=[record for _, record in stages],
             lowered=lowered,
             choices=choices,
+            world=task.world,
             counter=shared.counter if shared else None,
             arenas=shared.arenas if shared else tuple,
         )
@@ -243,26 +259,6 @@ class CompGraph:
         written = self._function(listed, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
-
-
-@dataclass(frozen=True)
-class CompileTask:
-    """What a function is to compute: the outputs of `graph`.
-
-    results   how many of the outputs the caller gets; the rest are new values of `updates`
-    returned  makes what the caller gets of a list of these results
-    """
-
-    graph: Graph
-    inputs: list[Node]
-    results: int
-    returned: Callable[[list[Array]], Any]
-    updates: list[Parameter]
-
-    def with_sizes(self, sizes: Mapping[str, int]) -> CompileTask:
-        """Return the task for these values of the symbolic sizes."""
-        graph = with_sizes(self.graph, sizes)
-        return replace(self, graph=graph, inputs=[*graph.inputs[: len(self.inputs)]])
 
 
 # Options of the function that a negative level runs beside the optimised one.

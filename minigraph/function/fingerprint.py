@@ -20,6 +20,15 @@ from minigraph.version import __version__
 IRRELEVANT = ("autotune", "bulk", "seed")
 
 
+def relevant(options: Mapping[str, Any], *besides: str) -> str:
+    """Return the options that are not irrelevant, nor among others, in words."""
+    return ", ".join(
+        f"{name}={value}"
+        for name, value in options.items()
+        if name.partition(".")[0] not in IRRELEVANT and name not in besides
+    )
+
+
 def environment(
     graph: Graph, device: str, options: Mapping[str, Any], libraries: Mapping[str, str]
 ) -> dict[str, str]:
@@ -29,17 +38,12 @@ def environment(
     for node in itertools.chain.from_iterable(graphs):
         if isinstance(node.op, Constant):
             constants.update(f"{node.spec}".encode() + node.op.value.tobytes())
-    relevant = [
-        f"{name}={value}"
-        for name, value in options.items()
-        if name.partition(".")[0] not in IRRELEVANT
-    ]
     fields = {
         "minigraph": __version__,
         "numpy": np.__version__,
         **libraries,
         "device": f"{device} {processor()}" if device != "reference" else device,
-        "options": ", ".join(relevant),
+        "options": relevant(options),
         "graph": hashlib.sha256("\n".join(map(str, graphs)).encode()).hexdigest(),
         "constants": constants.hexdigest(),
     }

@@ -17,7 +17,9 @@ from minigraph import forks
 from minigraph.arguments import FilePath, at_least, checked
 from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import ProblemTable
+from minigraph.autotune.session import Told
 from minigraph.cache import Entry
+from minigraph.distributed import World
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
 from minigraph.function.bound import speeds
@@ -70,6 +72,7 @@ class Compiled:
     seconds      that each stage of compiling took
     lowered      returns the program, with the algorithms that are best so far
     choices      what has chosen them
+    world        the processes that run it together, if there are several
     counter      what the function shares with those of other sizes, if there are any
     arenas       returns those of these
     """
@@ -85,6 +88,7 @@ class Compiled:
     passes: list[PassRecord]
     lowered: Callable[[], Program]
     choices: Choices
+    world: World | None = None
     counter: CallCounter | None = None
     arenas: Callable[[], Sequence[Any]] = tuple
 
@@ -92,6 +96,7 @@ class Compiled:
 CALLS = at_least(0, most=2**64 - 1)
 CALLED = at_least(1)
 PROFILED = 5  # calls, unless a profile is asked for more or fewer
+APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the golden ratio
 
 
 class Counted:
@@ -255,6 +260,13 @@ class Function(Counted):
         for parameter, value in zip(self._compiled.changes, state, strict=True):
             parameter.state.write()[...] = value
 
+    def _own_seed(self) -> Array:
+        """Return the seed of this process's random ops: each of several drops out other values."""
+        world = self._compiled.world
+        if world is None:
+            return self.seed
+        return np.array((int(self.seed) + world.rank * APART) % 2**64, np.uint64)
+
     def _recover(self) -> None:
         """Take other algorithms from now on where the chosen ones have failed."""
         failures = dict(self._executor.failures)
@@ -352,6 +364,11 @@ class Function(Counted):
         """How long measuring algorithms took when it was compiled."""
         return self._compiled.choices.session.spent
 
+    @property
+    def knowledge(self) -> Told:
+        """What is known of the algorithms that it chose among."""
+        return self._compiled.choices.session.knowledge
+
     def nearest(self, problem: Problem) -> tuple[float, ProblemTable] | None:
         """Return what it knows of the problem nearest to one, behind its distance, if anything."""
         return self._compiled.choices.session.nearest(problem)
@@ -396,7 +413,7 @@ def in_order(
 def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     """Return where the value of an input comes from."""
     if node is SEED:
-        return lambda function: function.seed
+        return Function._own_seed
     if node is STEP:
         return lambda function: function._counter.calls.copy()
     return next(i for i, x in enumerate(inputs) if x is node)

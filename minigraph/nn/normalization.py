@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from minigraph import ops
 from minigraph.arguments import Count, Size, checked
+from minigraph.distributed.world import Processes
 from minigraph.errors import ShapeError
 from minigraph.graph import DType, Node, Parameter, Shape, Sizes, as_node
 from minigraph.nn import init
@@ -23,6 +24,8 @@ class BatchNorm(Module):
     momentum             share of the batch in the running statistics; None: all batches count alike
     affine, bias         whether to scale by `weight`, and then to shift by `bias`
     track_running_stats  whether to have running statistics; else the batch's serve always
+    synchronize          `mg.distributed.world()`: a batch is what all its processes are given, as
+                         in `torch.nn.SyncBatchNorm`; None: each has statistics of its own
     """
 
     ndims: ClassVar[tuple[int, ...]]
@@ -42,10 +45,12 @@ class BatchNorm(Module):
         *,
         bias: bool = True,
         dtype: Weights = "float32",
+        synchronize: Processes | None = None,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
+        self.synchronize = synchronize
         self.weight, self.bias = _weight_and_bias((num_features,), affine, bias, dtype)
         self.running_mean = self.running_var = self.num_batches_tracked = None
         if track_running_stats:
@@ -60,23 +65,29 @@ class BatchNorm(Module):
             raise ShapeError(f"the input is {layout}, not {x.shape}")
         mean, var, batches = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or var is None or batches is None:
-            return ops.batch_norm_with_statistics(x, self.weight, self.bias, self.eps)[0]
+            return self._by_batch(x)[0]
         if not self.training:
             return ops.batch_norm(x, mean, var, self.weight, self.bias, eps=self.eps)
-        y, new_mean, new_var = ops.batch_norm_with_statistics(x, self.weight, self.bias, self.eps)
+        y, new_mean, new_var = self._by_batch(x)
         count = self.updated(batches) + 1
         self.update(batches, count)
         share = (1 / count).astype(x.dtype) if self.momentum is None else self.momentum
         values = x.size // x.shape[1]  # of a channel; the running variance is the unbiased one
+        values *= self.synchronize.size if self.synchronize else 1
         unbiased = share * (values / (values - 1))
         self.update(mean, self.updated(mean) * (1 - share) + new_mean * share)
         self.update(var, self.updated(var) * (1 - share) + new_var * unbiased)
         return y
 
+    def _by_batch(self, x: Node) -> tuple[Node, Node, Node]:
+        """Return x normalised by the statistics of the batch, and these."""
+        return ops.batch_norm_with_statistics(x, self.weight, self.bias, self.eps, self.synchronize)
+
     def extra_repr(self) -> str:
+        shared = f", synchronize={self.synchronize}" if self.synchronize else ""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}{shared}"
         )
 
 

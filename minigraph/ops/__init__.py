@@ -36,6 +36,7 @@ from minigraph.ops.arrangement import (
     unstack,
 )
 from minigraph.ops.attention import scaled_dot_product_attention
+from minigraph.ops.collective import all_gather, all_reduce, broadcast
 from minigraph.ops.comparison import where
 from minigraph.ops.contraction import einsum, outer, tensordot, vecdot
 from minigraph.ops.conv import conv2d, conv_transpose2d

@@ -15,16 +15,18 @@ import ml_dtypes
 import numpy as np
 
 from minigraph.arguments import Axis, Count
+from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Shape, Sizes, Spec, as_node, builder, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
+from minigraph.ops.collective import AllGather
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import common_dtype, kind, promote, widened
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.padding import pad
-from minigraph.ops.reduction import Max, Sum, mean
-from minigraph.ops.shape import broadcast_to, normalize_axis, reshape, stop_gradient
+from minigraph.ops.reduction import Max, Sum, mean, var
+from minigraph.ops.shape import broadcast_to, normalize_axis, reshape, stack, stop_gradient
 
 
 def _channel(v: Any, x: Any) -> Any:
@@ -316,17 +318,42 @@ class LogSoftmax(AlongAxis):
 
 @builder
 def batch_norm_with_statistics(
-    x: Operand, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
+    x: Operand,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
+    world: Processes | None = None,
 ) -> tuple[Node, Node, Node]:
     """Return x normalised by its own statistics, its mean and its biased variance per channel.
+
+    world  whose processes' x, together, the statistics are of
 
     >>> y, mean, variance = ops.batch_norm_with_statistics([[1.0], [3.0]])
     >>> cg.compile([], [mean, variance])()
     [array([2.]), array([1.])]
     """
     x, weight, bias = _affine(as_node(x), weight, bias)
+    if world is not None and world.size > 1:
+        mean, var = _statistics(x, world)
+        return BatchNormInference(eps)(x, weight, bias, mean, var), mean, var
     y, mean, var = BatchNorm(eps).results(x, weight, bias)
     return y, mean, var
+
+
+def _statistics(x: Node, world: World) -> tuple[Node, Node]:
+    """Return mean and biased variance of each channel of the x of all processes.
+
+    Those of each process are merged as in Chan, Golub and LeVeque (1979), Updating formulae and a
+    pairwise algorithm for computing sample variances: sums of squares would lose digits.
+    """
+    axes = tuple(a for a in range(x.ndim) if a != 1)
+    wide = widened(x)
+    of_all = AllGather(world)(stack([mean(wide, axes), var(wide, axes)]))
+    parts = reshape(of_all, (world.size, 2, x.shape[1]))
+    means, variances = parts[:, 0], parts[:, 1]
+    center = mean(means, 0)
+    spread = mean(variances + Square.of(means - center), 0)
+    return center.astype(x.dtype), spread.astype(x.dtype)
 
 
 @builder

@@ -16,10 +16,12 @@ import numpy as np
 
 from minigraph.arguments import NUMBER, Kind, checked
 from minigraph.autodiff import grad
+from minigraph.distributed.world import Processes
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, DType, Expression, Graph, Node, Parameter, as_node
 from minigraph.habits import OF_OPTIMIZERS, missing
 from minigraph.ops import astype, clip, minimum, sqrt, square
+from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.serialization import restore
 
@@ -126,6 +128,7 @@ class Optimizer(ABC, Generic[OptionsT]):
         grads: Mapping[Parameter, Node] | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
+        reduce: Processes | None = None,
     ) -> Updates:
         """Return the updates, of parameters and of the optimizer's state, that lower a scalar loss.
 
@@ -134,11 +137,15 @@ class Optimizer(ABC, Generic[OptionsT]):
         clip_norm   scales all gradients so that their norm together is at most this, as
                     `torch.nn.utils.clip_grad_norm_` does
         clip_value  brings each element of a gradient, before that, into [-clip_value, clip_value]
+        reduce      `mg.distributed.world()`: take the mean of the gradients of all its processes,
+                    before clipping.  All parameters begin as those of process 0
 
         As in torch, a parameter that the loss does not depend on stays as it is.  GraphError if the
         loss depends on none, ShapeError for a gradient of another shape than its parameter's.
         """
         found = self._gradients(loss) if grads is None else self._given(grads)
+        if reduce is not None:
+            found = {p: mean_gradient(g, reduce, p.name) for p, g in found.items()}
         if clip_value is not None:
             bound = within("minimize: clip_value", clip_value)
             found = {p: clip(g, -bound, bound) for p, g in found.items()}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from minigraph.graph import Graph, Op
 from minigraph.ops.arithmetic import Multiply, Square
+from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import BatchNorm, BatchNormBackward, BatchNormInference, LogSoftmax
@@ -24,6 +25,7 @@ from minigraph.passes.library.convolution import fold_batch_norm, fuse_activatio
 from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.library.mixed_precision import compute_small
 from minigraph.passes.notes import Notes, PassRecord
+from minigraph.passes.overlap import Travel, compress_gradients, overlap_collectives
 from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.facts import has
 from minigraph.passes.rewrite.fast_math import relax
@@ -44,7 +46,7 @@ class Row(NamedTuple):
     among: tuple[type[Op], ...] = (Op,)
     jit: tuple[int, ...] = (0, 1, 2)
     fast_math: bool = False  # whether the option has to allow it
-    needs: str = ""  # an argument without which it does not run: "amp", "costs" or "limits"
+    needs: str = ""  # an argument of `pipeline` without which it does not run
 
     def given(self, value: Any) -> Pass:
         """Return the pass with the argument that it needs, for graphs and the bodies of loops."""
@@ -63,6 +65,7 @@ class Row(NamedTuple):
 # parts depend.  An activation joins the op before it only if no generated kernel has taken it.
 TABLE = (
     Row(compute_small, needs="amp"),
+    Row(compress_gradients, 0, (AllReduce,), needs="travel"),
     Row(share_common, 1),
     Row(simplify, 1),
     Row(share_common, 1),
@@ -80,6 +83,7 @@ TABLE = (
     Row(fuse_kernels, jit=(2,)),
     Row(gather_updates, jit=(1, 2), needs="limits"),
     Row(fuse_activation, 2),
+    Row(overlap_collectives, 1, (Collective,), needs="travel"),
 )
 
 
@@ -90,14 +94,17 @@ def pipeline(
     amp: str = "off",
     costs: Costs | None = None,
     limits: Gathering | None = None,
+    travel: Travel | None = None,
 ) -> list[Pass]:
     """Return the passes for these settings, in order.
 
     amp     the small type of `compute_small`, or "off"
     costs   measured times, without which no layouts are chosen
     limits  the sizes of updates that run together; without them each has a launch of its own
+    travel  how gradients travel between processes; without it nothing runs beside a collective
     """
-    given = {"amp": None if amp == "off" else amp, "costs": costs, "limits": limits, "": True}
+    small = None if amp == "off" else amp
+    given = {"amp": small, "costs": costs, "limits": limits, "travel": travel, "": True}
     rows = [
         row
         for row in TABLE

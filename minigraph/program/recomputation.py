@@ -23,6 +23,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import Graph, Node
 from minigraph.graph.location import Within
 from minigraph.passes.notes import PassRecord
+from minigraph.passes.overlap import communicates
 from minigraph.program.schedule import turns
 from minigraph.program.steps import Buffer, Home, Program, Step, round_up
 
@@ -212,7 +213,8 @@ class _Model:
 
     def _repeatable(self, step: Step) -> bool:
         inside = all(view.buffer.home is Home.ARENA for view in step.outputs)
-        return inside and not step.kernel.refuses and step.node in self.graph
+        once = step.kernel.refuses or communicates(step.node)
+        return inside and not once and step.node in self.graph
 
     def _available(self, buffer: Buffer, full: int, at: int, plan: _Plan) -> bool:
         """Whether `buffer` can be read at the step `at`, perhaps because it lives longer."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from minigraph.graph import Graph, Item, Node
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
+from minigraph.passes.overlap import Await
 
 Turn = tuple[int, int]
 
@@ -23,7 +26,7 @@ def turns(graph: Graph, results: int) -> dict[Node, Turn]:
     That is the order in which they were made, so a gradient is used up soon after it is there;
     only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
     moves forward to where its inputs are there, so that no gradient waits for the end of the
-    backward pass.
+    backward pass.  What waits for a collective runs as late as possible.
     """
     order = graph.by_turn()
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
@@ -35,15 +38,31 @@ def turns(graph: Graph, results: int) -> dict[Node, Turn]:
             tail.add(node)
     tail -= set(graph.outputs[:results])
     start = (-1, -1)
+    needed = _needed(order, users)
     turn: dict[Node, Turn] = {}
     for node in order:
         ready = max((turn[x] for x in node.inputs), default=start)
-        moves = node in tail or not node.inputs
-        turn[node] = ready if moves else max(node.turn, ready)
+        if isinstance(node.op, Await):
+            turn[node] = max(ready, needed.get(node, (sys.maxsize, node.turn[1])))
+        else:
+            moves = node in tail or not node.inputs
+            turn[node] = ready if moves else max(node.turn, ready)
     for node in reversed(order):
         if node in tail and turn[node] == start:  # it needs nothing but parameters: no hurry
             turn[node] = min((turn[user] for user in users[node]), default=start)
     return turn
+
+
+def _needed(order: list[Node], users: dict[Node, list[Node]]) -> dict[Node, Turn]:
+    """Return when nodes are first needed by one that does not move; not those that never are."""
+    needed: dict[Node, Turn] = {}
+    for node in reversed(order):
+        turns = [needed[user] for user in users[node] if user in needed]
+        if not (_moves(node) or node.op.is_view or isinstance(node.op, Await)):
+            turns.append(node.turn)
+        if turns:
+            needed[node] = min(turns)
+    return needed
 
 
 def _moves(node: Node) -> bool:

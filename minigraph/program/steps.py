@@ -80,7 +80,7 @@ class View:
 class Kernel:
     """One way to compute the results of one node; subclasses change the defaults.
 
-    maker       whose it is: "numpy", "c", "onednn", "cuda" or "cudnn"
+    maker       whose it is: "numpy", "c", "onednn", "mpi", "cuda" or "cudnn"
     algorithm   what `maker` calls it, such as "jit:avx2"; empty if it has but one
     scratch     bytes of memory that it needs while it runs
     strided     for each input whether it may be a view that is not contiguous; empty: none may
@@ -91,6 +91,7 @@ class Kernel:
     sources     what was generated for it
     body        of a loop: the program of one step
     threads     of the processor that may share its work
+    rescue      goes on where a native call of it gave up; None: NumPy does the step anew
     """
 
     maker: str
@@ -104,6 +105,7 @@ class Kernel:
     sources: Sequence[KernelSource] = ()
     body: Program | None = None
     threads: int = 1
+    rescue: Kernel | None = None
 
     @property
     def name(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from minigraph.cache import Entry
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, kernels, onednn, openmp, primitives, walker
 from minigraph.devices.cpu.candidates import CpuProblems
+from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.kernel import SequenceKernel, texts_of
 from minigraph.devices.cpu.loop import loop_kernel
 from minigraph.devices.cpu.widened import widened_kernel
@@ -31,15 +33,19 @@ class CpuBackend(HostBackend):
     threads  that kernels may use; small ones run on one
     bulk     run a step as one native call, else one call a kernel
     on_disk  whether kernels may be looked for, and kept, on disk
+    timeout  seconds after which waiting for other processes is an error
     """
 
     device = "cpu"
     tuning = "onednn"
 
-    def __init__(self, threads: int, bulk: bool, on_disk: bool = True) -> None:
+    def __init__(
+        self, threads: int, bulk: bool, on_disk: bool = True, timeout: float = math.inf
+    ) -> None:
         self.threads = openmp.available(threads)
         self.bulk = bulk
         self.on_disk = on_disk
+        self.timeout = timeout
         self.library = onednn.library()
         self._problems = CpuProblems(self.threads, on_disk)
         self.versions: Mapping[str, str] = {
@@ -63,7 +69,8 @@ class CpuBackend(HostBackend):
             return self._activated(node, strides, choice)
         made = choice.kernel if choice else self._library_kernel(node, strides)
         if made is None and compiler.compiler():
-            made = kernels.native_kernel(node, strides, self.threads)
+            made = collective_kernel(node, self.timeout)
+            made = made or kernels.native_kernel(node, strides, self.threads)
             made = made or widened_kernel(node, strides, self.kernel)
         return made or NumpyKernel(node, self._why_numpy(node))
 

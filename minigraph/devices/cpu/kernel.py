@@ -73,12 +73,16 @@ class Linker:
         self._blocks.append(np.array(words, np.int64))
         return int(self._blocks[-1].ctypes.data)
 
-    def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
-        """Return the call of a function; raises KernelFailed if its text could not be compiled."""
+    def address(self, source: KernelSource) -> int:
+        """Return where a function is; raises KernelFailed if its text could not be compiled."""
         address = self._addresses[source.name]
         if not address:
             raise KernelFailed(f"{compiler.compiler()} could not compile {source.name}")
-        return NativeCall(address, self.keep(words))
+        return address
+
+    def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
+        """Return the call of a function; raises KernelFailed if its text could not be compiled."""
+        return NativeCall(self.address(source), self.keep(words))
 
 
 class CpuKernel(Kernel, ABC):

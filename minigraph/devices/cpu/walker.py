@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu import compiler, openmp
+from minigraph.devices.cpu.collective import InFlight
 from minigraph.devices.cpu.kernel import Linker, NativeCall, Operands, Place, calls_of, texts_of
 from minigraph.devices.host import together
 from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
@@ -123,6 +124,7 @@ class NativeProgram:
         segments: list[NativeSegment] = []
         rows: list[NativeCall] = []
         steps: list[Step] = []
+        flying = InFlight()
 
         def close() -> None:
             if rows:
@@ -143,6 +145,9 @@ class NativeProgram:
                 close()
             rows += calls
             steps += [step] * len(calls)
+            for call, begun in flying.after(step, self.linker):
+                rows.append(call)
+                steps.append(begun)
         close()
         return segments
 
@@ -266,8 +271,9 @@ class NativeProgram:
         self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array], why: str = ""
     ) -> None:
         """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""
-        changing = changing_memory(self.program, inputs, outputs)
-        run_step(step, NumpyKernel(step.node), {**self.memory, **changing})
+        memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
+        run_step(step, step.kernel.rescue or NumpyKernel(step.node), memory)
         if step.kernel.refuses:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
-        self.failures[step] = why or f"{step.kernel.name} reported an error"
+        if not step.kernel.rescue:
+            self.failures[step] = why or f"{step.kernel.name} reported an error"

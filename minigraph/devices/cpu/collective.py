@@ -1,0 +1,326 @@
+"""Collectives on the CPU: MPI's functions, called by address from the native step.
+
+MPI moves data while it is called, and at no other time.  So the step calls it between kernels for
+as long as anything is in flight (`InFlight`).  A thread of its own would compete with the kernels
+for the processors, and MPI's lock with both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, Place
+from minigraph.devices.reference import NumpyKernel
+from minigraph.distributed import World
+from minigraph.errors import GraphError
+from minigraph.graph import Array, Node
+from minigraph.jit.expression import c_type
+from minigraph.jit.macros import with_macros
+from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS, conversion
+from minigraph.jit.source import KernelSource
+from minigraph.ops.collective import (
+    AllGather,
+    AllReduce,
+    Broadcast,
+    Collective,
+    Reduce,
+    ReduceScatter,
+)
+from minigraph.ops.elementwise import kind
+from minigraph.passes.overlap import Await, Begin, Flight, communicates, flight_of
+from minigraph.program import Kernel, Step
+
+PATIENCE = 1.0  # seconds of a wait after which Python goes on with it
+FOLDER = Path(__file__).parent
+FLIGHT = (FOLDER / "flight.c").read_text().strip()
+BEGIN = (FOLDER / "collective_begin.c").read_text()
+AWAIT = KernelSource((FOLDER / "collective_await.c").read_text(), (FLIGHT,))
+LOOK = KernelSource(
+    """
+/* Let MPI go on with flights: their count, MPI_Test, then each. */
+int NAME(const int64_t *a, char **slots) {
+  for (int64_t i = 0; i < a[0]; i++) mg_look((int64_t *)a[2 + i], a[1]);
+  return 0;
+}
+""",
+    (FLIGHT,),
+)
+# Words of a flight, and its states, as in flight.c.
+REQUEST, STATE, BEGAN, LANDED, FLOWN, WAITED, FLIGHTS, ERROR, WORDS = range(9)
+IDLE, FLYING, HERE, FAILED = range(4)
+
+
+class Call(NamedTuple):
+    """A function of MPI, and how it is called."""
+
+    function: str
+    text: str
+
+
+_TYPES = "void *, void *, int, void *, void *, void *, void *"
+_REDUCTION = Call(
+    "MPI_Iallreduce",
+    f"((int (*)({_TYPES}))function)(in_place, y, count, type, how, comm, request)",
+)
+CALLS: dict[type[Collective], Call] = {
+    AllReduce: _REDUCTION,
+    Reduce: _REDUCTION,
+    ReduceScatter: _REDUCTION._replace(function="MPI_Ireduce_scatter_block"),
+    Broadcast: Call(
+        "MPI_Ibcast",
+        "((int (*)(void *, int, void *, int, void *, void *))function)"
+        "(y, count, type, a[12], comm, request)",
+    ),
+    AllGather: Call(
+        "MPI_Iallgather",
+        "((int (*)(void *, int, void *, void *, int, void *, void *, void *))function)"
+        "(in_place, 0, type, y, count, type, comm, request)",
+    ),
+}
+# What MPI's own MAX does with NaN is undefined, and it does not know floats of 16 bits.
+COMBINE = """
+void NAME(const T *x, T *y, const int *count, const void *type) {
+  for (int64_t i = 0; i < *count; i++) {
+    const C a = FROM(x[i]), b = FROM(y[i]);
+    y[i] = TO(RESULT);
+  }
+}
+"""
+RESULTS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
+
+
+class Log:
+    """What is known of a flight, in memory that native code shares."""
+
+    def __init__(self, flight: Flight) -> None:
+        self.what = str(flight)
+        self.nbytes = flight.nbytes
+        self.world = flight.op.world
+        self.words = np.zeros(WORDS, np.int64)
+
+    @property
+    def address(self) -> int:
+        return int(self.words.ctypes.data)
+
+    @property
+    def test(self) -> int:
+        return _function(self.world, "MPI_Test")
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the flight, but no longer than `timeout` seconds; raise what went wrong."""
+        begin = time.monotonic_ns()
+        if self.words[STATE] == FLYING:
+            self.world.wait(self._landed, self.what, timeout)
+            self.words[WAITED] += time.monotonic_ns() - begin
+        if self.words[STATE] == FAILED:
+            error = int(self.words[ERROR])
+            why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else CUT_SHORT
+            raise GraphError(f"{self.what} failed: {why}")
+        self.words[FLOWN] += self.words[LANDED] - self.words[BEGAN]
+        self.words[FLIGHTS] += 1
+        self.words[STATE] = IDLE
+
+    def _landed(self) -> bool:
+        """Let MPI go on with the flight, and return whether that is no longer needed."""
+        landed, status = ctypes.c_int(), (ctypes.c_int64 * 16)()
+        error = TEST(self.test)(self.address, ctypes.byref(landed), status)
+        if error:
+            self.words[[ERROR, STATE]] = error, FAILED
+        elif landed:
+            self.words[[LANDED, STATE]] = time.monotonic_ns(), HERE
+        return bool(error or landed)
+
+
+CUT_SHORT = (
+    "an earlier call was cut short, and the processes are no longer at the same place; start anew"
+)
+TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_logs: weakref.WeakKeyDictionary[Flight, Log] = weakref.WeakKeyDictionary()
+
+
+class CollectiveKernel(CpuKernel):
+    """A collective, or a half of it: what begins it, or what waits for it.
+
+    timeout  seconds after which a wait is an error
+    """
+
+    maker = "mpi"
+
+    def __init__(self, node: Node, timeout: float) -> None:
+        self.node = node
+        self.begins, self.ends = not isinstance(node.op, Await), not isinstance(node.op, Begin)
+        flight = node.op.flight if isinstance(node.op, Begin | Await) else flight_of(node)
+        self.op = flight.op
+        self.log = _logs.setdefault(flight, Log(flight))
+        self.algorithm = self.op.name
+        self.timeout = timeout
+        self.inplace = ((0,),)
+        x = node.inputs[0].spec
+        self.apart = self.begins and self.ends and self.op.flown(x) != node.spec
+        if self.apart:
+            self.scratch = self.op.flown(x).nbytes
+        self.rescue = Rescue(self)
+
+    @property
+    def texts(self) -> Sequence[KernelSource]:
+        begin = [self._begin, *self._combine] if self.begins else []
+        return [*begin, AWAIT, LOOK]
+
+    @property
+    def _begin(self) -> KernelSource:
+        return KernelSource(with_macros(BEGIN, CALL=CALLS[type(self.op)].text), (FLIGHT,))
+
+    @property
+    def _combine(self) -> list[KernelSource]:
+        """Return how elements are combined, where MPI has no function for it."""
+        dtype = self.node.dtype
+        how = _how(self.op)
+        if how is None or kind(dtype) != "f" or (how == "sum" and dtype not in SMALL_FLOATS):
+            return []
+        macros = {"C": c_type(dtype), "FROM": "", "TO": "", "RESULT": RESULTS[how]}
+        support: tuple[str, ...] = ()
+        if dtype in SMALL_FLOATS:
+            macros["FROM"], first = conversion(dtype, FLOAT32)
+            macros["TO"], second = conversion(FLOAT32, dtype)
+            macros["C"], support = "float", tuple(dict.fromkeys((*first, *second)))
+        return [KernelSource(with_macros(COMBINE, T=c_type(dtype), **macros), support)]
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        x, y = operands.inputs[0], operands.outputs[0]
+        flown = operands.scratch if self.apart else y if self.begins else x
+        begin = [linker.call(self._begin, self._told(x, flown, linker))] if self.begins else []
+        return [*begin, linker.call(AWAIT, self._asked(flown, y))] if self.ends else begin
+
+    def _told(self, x: Place, flown: Place, linker: Linker) -> list[int]:
+        """Return the argument block of what begins it."""
+        world, spec = self.op.world, self.node.inputs[0].spec
+        plain = _how(self.op) is None
+        dtype = (
+            "BYTE" if plain else _TYPES_OF_MPI.get(spec.dtype.name, f"{spec.dtype.name.upper()}_T")
+        )
+        count = spec.nbytes if plain else spec.size
+        if isinstance(self.op, ReduceScatter):
+            count //= world.size
+        shift = world.rank * spec.nbytes if isinstance(self.op, AllGather) else 0
+        how = self._mpi_op(linker) if not plain else getattr(self.op, "root", 0)
+        words = [self.log.address, *x, *flown, spec.nbytes, shift]
+        words += [int(world.mpi.IN_PLACE), _function(world, CALLS[type(self.op)].function), count]
+        return [*words, _handle(world, dtype), _word(world.handle), how]
+
+    def _asked(self, flown: Place, y: Place) -> list[int]:
+        """Return the argument block of what waits for it."""
+        clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
+        words = [self.log.address, self.log.test, *flown, *y, self.node.spec.nbytes, int(clears)]
+        return [*words, int(PATIENCE * 1e9)]
+
+    def _mpi_op(self, linker: Linker) -> int:
+        """Return MPI's handle of how elements are combined."""
+        world = self.op.world
+        for source in self._combine:
+            return _own_op(world, linker.address(source))
+        return _handle(world, "MAX" if _how(self.op) == "max" else "SUM")
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Do all of it in NumPy, where the compiler failed."""
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
+
+
+class Rescue(Kernel):
+    """What goes on with a collective whose native wait was too long, or says why it failed."""
+
+    maker = "mpi"
+
+    def __init__(self, kernel: CollectiveKernel) -> None:
+        self.kernel = kernel
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        kernel, (y,) = self.kernel, outputs
+        kernel.log.wait(kernel.timeout)
+        if isinstance(kernel.op, Reduce) and kernel.op.world.rank != kernel.op.root:
+            y[...] = 0
+        else:
+            flown = scratch.view(y.dtype) if kernel.apart else y if kernel.begins else inputs[0]
+            np.copyto(y, flown.reshape(-1)[: y.size].reshape(y.shape))
+
+
+def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
+    """Return the kernel for a collective or a half of it; None for other nodes, and no elements."""
+    return CollectiveKernel(node, timeout) if communicates(node) and node.size else None
+
+
+class InFlight:
+    """What is in flight at a step of a program, and which step has begun it."""
+
+    def __init__(self) -> None:
+        self._begun: dict[Log, Step] = {}
+
+    def after(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
+        """Return what lets MPI go on after a step, and the step whose time that is."""
+        if isinstance(step.kernel, CollectiveKernel):
+            log = step.kernel.log
+            if step.kernel.ends:
+                self._begun.pop(log, None)
+            else:
+                self._begun[log] = step
+            return []
+        if not self._begun:
+            return []
+        logs = [*self._begun]
+        words = [len(logs), logs[0].test, *(log.address for log in logs)]
+        return [(linker.call(LOOK, words), self._begun[logs[-1]])]
+
+
+def _how(op: Collective) -> str | None:
+    """Return how an op combines elements; None if it does not."""
+    if isinstance(op, AllReduce):
+        return op.how
+    return "sum" if isinstance(op, Reduce | ReduceScatter) else None
+
+
+# MPI's names of types whose names are not made of NumPy's; those of 16 bits are held as bits.
+_TYPES_OF_MPI = {
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "float16": "UINT16_T",
+    "bfloat16": "UINT16_T",
+}
+
+
+def _handle(world: World, name: str) -> int:
+    """Return what C calls one of MPI's objects."""
+    return _word(int(world.mpi._handleof(getattr(world.mpi, name))))
+
+
+def _word(handle: int) -> int:
+    """Return a handle, of which mpi4py gives the bits, as a signed number."""
+    return handle - (handle >> 63 << 64)
+
+
+@functools.cache
+def _library(path: str) -> ctypes.CDLL:
+    return ctypes.CDLL(path)
+
+
+def _function(world: World, name: str) -> int:
+    """Return the address of one of MPI's functions, in the library that mpi4py uses."""
+    found = getattr(_library(world.mpi.__file__), name)
+    return ctypes.cast(found, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def _own_op(world: World, address: int) -> int:
+    """Return MPI's handle of a commutative reduction that a C function does."""
+    create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
+    made = ctypes.c_int64()
+    error = create(_function(world, "MPI_Op_create"))(address, 1, ctypes.byref(made))
+    if error:
+        raise GraphError(f"MPI_Op_create: {world.mpi.Get_error_string(error)}")
+    return made.value

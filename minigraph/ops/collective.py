@@ -1,0 +1,191 @@
+"""Ops on the arrays of all processes of a world: each process gives its own x.
+
+Each process differentiates its own loss, and gradients are those of the sum of all these losses.
+Shapes and dtypes are the same in all processes.  In a world of one process these are identities,
+for which no node is made.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+import numpy as np
+
+from minigraph.arguments import Axis, Size
+from minigraph.distributed.world import Processes, World
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder, in_place_of
+from minigraph.ops.arrangement import swapaxes
+from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.shape import normalize_axis
+
+LARGEST = 2**31 - 1  # bytes: MPI counts in C's int
+
+
+class Collective(Op):
+    """What all processes of a world do together, in the same order."""
+
+    world: World
+
+    def flown(self, x: Spec) -> Spec:
+        """Return what is in the memory that MPI reads and writes: the result begins there."""
+        result = self.infer(x)
+        assert isinstance(result, Spec)
+        return result
+
+
+def _checked(x: Spec) -> Spec:
+    if x.nbytes > LARGEST:
+        raise ShapeError(f"{x} has {x.nbytes} bytes; processes exchange at most {LARGEST} at once")
+    return x
+
+
+class AllReduce(Collective):
+    """The sum or the maximum of the x of all processes, elementwise; all get the same bits.
+
+    how       "sum" or "max", in which NaN wins
+    gradient  the name of the parameter whose gradient x is; "" if it is none
+    """
+
+    how: str
+    gradient: str = ""
+
+    def infer(self, x: Spec) -> Spec:
+        if kind(x.dtype) not in "fiu":
+            raise DTypeError(f"all_reduce takes numbers, not {x.dtype.name}; see `astype`")
+        return _checked(x)
+
+    def forward(self, x: Array) -> Array:
+        combine = {"sum": np.add, "max": np.maximum}[self.how]
+        parts = self.world.gather_arrays(widened(x), self.name)
+        return np.asarray(functools.reduce(combine, parts)).astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        total = AllReduce(self.world, "sum")
+        if self.how == "sum":
+            return (total(dy),)
+        wins = (x == y).astype(x.dtype)  # those that are equal share the gradient
+        return (total(dy) * wins / total(wins),)
+
+
+class Broadcast(Collective):
+    """The x of process `root`."""
+
+    root: int
+
+    def infer(self, x: Spec) -> Spec:
+        return _checked(x)
+
+    def forward(self, x: Array) -> Array:
+        return self.world.gather_arrays(x, self.name)[self.root]
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (Reduce(self.world, self.root)(dy),)
+
+
+class Reduce(Collective):
+    """The sum of the x of all processes in process `root`, zeros in the others."""
+
+    root: int
+
+    def infer(self, x: Spec) -> Spec:
+        return AllReduce(self.world, "sum").infer(x)
+
+    def forward(self, x: Array) -> Array:
+        total = AllReduce(self.world, "sum").forward(x)
+        return total if self.world.rank == self.root else np.zeros_like(total)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (Broadcast(self.world, self.root)(dy),)
+
+
+class AllGather(Collective):
+    """The x of all processes one after the other, along the first axis."""
+
+    def infer(self, x: Spec) -> Spec:
+        if not x.shape:
+            raise ShapeError("all_gather takes arrays with an axis; see `expand_dims`")
+        return _checked(Spec((self.world.size * x.shape[0], *x.shape[1:]), x.dtype))
+
+    def forward(self, x: Array) -> Array:
+        return np.concatenate(self.world.gather_arrays(x, self.name))
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (ReduceScatter(self.world)(dy),)
+
+
+class ReduceScatter(Collective):
+    """This process's part, along the first axis, of the sum of the x of all processes."""
+
+    def infer(self, x: Spec) -> Spec:
+        AllReduce(self.world, "sum").infer(x)
+        return Spec((x.shape[0] // self.world.size, *x.shape[1:]), x.dtype)
+
+    def flown(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x: Array) -> Array:
+        total = AllReduce(self.world, "sum").forward(x)
+        return np.split(total, self.world.size)[self.world.rank]
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (AllGather(self.world)(dy),)
+
+
+@builder
+def all_reduce(x: Operand, world: Processes, op: Literal["sum", "mean", "max"] = "sum") -> Node:
+    """Return the sum, mean or maximum of the x of all processes, elementwise.
+
+    All processes get the same bits.  In a maximum NaN wins, and elements that are equal share the
+    gradient.
+
+    >>> x = mg.input("x", (2,))
+    >>> total = cg.compile([x], ops.all_reduce(x, mg.distributed.world()))  # of one process here
+    >>> total([1.0, 2.0])
+    array([1., 2.], dtype=float32)
+    """
+    x = as_node(x)
+    if op == "mean" and kind(x.dtype) != "f":
+        raise DTypeError(f"the mean is of floats, not {x.dtype.name}; see `astype`")
+    total = _between(AllReduce(world, "max" if op == "max" else "sum"), x)
+    return total / world.size if op == "mean" and world.size > 1 else total
+
+
+@builder
+def broadcast(x: Operand, world: Processes, root: Size = 0) -> Node:
+    """Return the x of process `root`; its gradient is the sum of those of all processes.
+
+    >>> cg.compile([], ops.broadcast([1.0, 2.0], mg.distributed.world(), root=0))()
+    array([1., 2.])
+    """
+    if root >= world.size:
+        raise GraphError(f"root is {root}; it takes a rank from 0 to {world.size - 1}")
+    return _between(Broadcast(world, root), as_node(x))
+
+
+@builder
+def all_gather(x: Operand, world: Processes, axis: Axis = 0) -> Node:
+    """Return the x of all processes joined along `axis`, in the order of their ranks.
+
+    >>> cg.compile([], ops.all_gather([[1.0], [2.0]], mg.distributed.world(), axis=1))()
+    array([[1.],
+           [2.]])
+    """
+    x = as_node(x)
+    a = normalize_axis(axis, x.ndim)
+    return swapaxes(_between(AllGather(world), swapaxes(x, 0, a)), 0, a)
+
+
+def mean_gradient(gradient: Node, world: World, name: str) -> Node:
+    """Return the mean of all processes' gradients of the parameter with this name."""
+    if world.size == 1:
+        return gradient
+    with in_place_of(gradient):  # it may be on its way while others are computed
+        return AllReduce(world, "sum", name)(gradient) / world.size
+
+
+def _between(op: Collective, x: Node) -> Node:
+    """Return what an op makes of x; x itself, if it may be, where there are no other processes."""
+    made = op(x)
+    return made if op.world.size > 1 else x

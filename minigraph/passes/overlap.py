@@ -1,0 +1,162 @@
+"""Collectives that run beside other kernels, and small reductions that travel together.
+
+A collective becomes two nodes: one begins it as soon as its input is there, and one waits for it
+before its result is read.  Gradients are reduced in buckets, in the order in which the backward
+pass makes them, as in PyTorch's DistributedDataParallel: S. Li et al. (2020), PyTorch distributed:
+experiences on accelerating data parallel training, https://arxiv.org/abs/2006.15704.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from minigraph.graph import BFLOAT16, Array, Graph, Node, Op, Shape, Spec, in_place_of
+from minigraph.ops.collective import AllReduce, Collective
+from minigraph.ops.elementwise import astype
+from minigraph.ops.shape import concat, reshape, slice
+from minigraph.passes.notes import Notes
+
+NAMED = 3  # gradients of a bucket that are named
+
+
+class Travel(NamedTuple):
+    """How gradients travel.
+
+    bucket_bytes  so many travel together; a larger one travels alone
+    compress      the type that they travel in; "off": their own
+    """
+
+    bucket_bytes: int
+    compress: str = "off"
+
+
+@dataclass(frozen=True, eq=False)
+class Flight:
+    """A collective on its way: which, of what, and how many bytes a process gives."""
+
+    op: Collective
+    names: tuple[str, ...]
+    nbytes: int
+
+    def __str__(self) -> str:
+        more = len(self.names) - NAMED
+        rest = f" and {more} more" if more > 0 else ""
+        of = f" of {', '.join(self.names[:NAMED])}{rest}" if self.names else ""
+        return f"{self.op.name}{of} ({self.nbytes} bytes)"
+
+
+class Begin(Op):
+    """Begin a collective: its result is there once `Await` has waited for it."""
+
+    flight: Flight
+
+    def infer(self, x: Spec) -> Spec:
+        return self.flight.op.flown(x)
+
+    def forward(self, x: Array) -> Array:
+        flown = self.infer(Spec(x.shape, x.dtype))
+        y = self.flight.op.forward(x).reshape(-1)
+        return np.resize(y, flown.shape)
+
+
+class Await(Op):
+    """The result of a collective that was begun: it stands at the beginning of x."""
+
+    flight: Flight
+    shape: Shape
+
+    def infer(self, x: Spec) -> Spec:
+        return Spec(self.shape, x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return x.reshape(-1)[: math.prod(self.shape)].reshape(self.shape)
+
+
+def communicates(node: Node) -> bool:
+    """Whether a node is a collective or a half of one, which all processes run once."""
+    return isinstance(node.op, Collective | Begin | Await)
+
+
+def flight_of(node: Node) -> Flight:
+    """Return what is on its way for a collective."""
+    op = node.op
+    assert isinstance(op, Collective)
+    name = op.gradient if isinstance(op, AllReduce) else ""
+    return Flight(op, (name or f"what is made {node.source}",), node.inputs[0].spec.nbytes)
+
+
+def compress_gradients(graph: Graph, notes: Notes, travel: Travel) -> Graph:
+    """Send gradients in the type that `travel` names."""
+    if travel.compress == "off":
+        return graph
+
+    def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
+        wide = node.dtype in (np.float32, np.float64) if not node.is_bundle else False
+        if not (isinstance(node.op, AllReduce) and node.op.gradient and wide):
+            return node.replace(inputs)
+        notes.fired[f"gradients in {travel.compress}"] += 1
+        return astype(node.op(astype(inputs[0], BFLOAT16)), node.dtype)
+
+    return graph.map(rewrite)
+
+
+def overlap_collectives(graph: Graph, notes: Notes, travel: Travel) -> Graph:
+    """Begin collectives early, wait for them late, and gather reductions in buckets."""
+    results: dict[Node, Sequence[Node]] = {}
+    for bucket in _buckets(graph, travel.bucket_bytes):
+        notes.fired["buckets" if len(bucket) > 1 else "alone"] += 1
+        # That of the last input to be ready.
+        with in_place_of(max((node.inputs[0] for node in bucket), key=lambda x: x.turn)):
+            results.update(_begun(bucket))
+    return graph.substitute(results)
+
+
+def _begun(bucket: Sequence[Node]) -> dict[Node, Sequence[Node]]:
+    """Return the results of collectives that are begun together."""
+    flights = [flight_of(node) for node in bucket]
+    names = tuple(name for flight in flights for name in flight.names)
+    flight = Flight(flights[0].op, names, sum(f.nbytes for f in flights))
+    if len(bucket) == 1:
+        (node,) = bucket
+        return {node: (Await(flight, node.shape)(Begin(flight)(node.inputs[0])),)}
+    flat = concat([reshape(node.inputs[0], (node.size,)) for node in bucket])
+    y = Await(flight, flat.shape)(Begin(flight)(flat))
+    results: dict[Node, Sequence[Node]] = {}
+    start = 0
+    for node in bucket:
+        results[node] = (reshape(slice(y, start, start + node.size), node.shape),)
+        start += node.size
+    return results
+
+
+def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:
+    """Yield collectives in the order in which they can begin: those in one list begin together."""
+    place = {node: i for i, node in enumerate(graph.by_turn())}
+    found = [node for node in graph if isinstance(node.op, Collective)]
+    needed = _needed(graph)
+    open_: dict[tuple[object, ...], list[Node]] = {}
+    for node in sorted(found, key=lambda node: place[node.inputs[0]]):
+        large = node.spec.nbytes >= bucket_bytes  # a copy of it would gain nothing
+        if not isinstance(node.op, AllReduce) or node in needed or large or not node.size:
+            yield [node]
+            continue
+        key = node.op.world, node.op.how, node.dtype
+        bucket = open_.setdefault(key, [])
+        bucket.append(node)
+        if sum(x.spec.nbytes for x in bucket) >= bucket_bytes:
+            yield open_.pop(key)
+    yield from open_.values()
+
+
+def _needed(graph: Graph) -> set[Node]:
+    """Return the nodes on which collectives depend."""
+    needed: set[Node] = set()
+    for node in reversed(graph.order):
+        if isinstance(node.op, Collective) or node in needed:
+            needed.update(node.inputs)
+    return needed

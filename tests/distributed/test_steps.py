@@ -1,0 +1,41 @@
+"""Compiled steps that several processes run together."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launched import start
+from new_process import wait
+
+import minigraph as mg
+from minigraph import ops
+
+TESTS = Path(__file__).parent.parent
+
+
+def test_collectives_are_what_numpy_makes_of_the_arrays_of_all():
+    wait(start(2, TESTS / "launched_collectives.py"))
+
+
+def test_processes_train_as_one_on_the_batches_of_all():
+    wait(start(2, TESTS / "launched_training.py", "small", 5))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_train_as_one_for_many_steps(count):
+    networks = ("mlp", "alexnet", "resnet18")
+    wait(start(count, TESTS / "launched_training.py", *networks, 50), timeout=1200)
+
+
+def test_in_a_world_of_one_process_nothing_is_exchanged():
+    world = mg.distributed.world()
+    x = mg.input("x", (2, 3))
+    for op in (ops.all_reduce, ops.broadcast, ops.all_gather):
+        assert op(x, world) is x
+    p = mg.Parameter(np.ones(3, "float32"))
+    loss = ((x - p) ** 2).sum()
+    sgd = mg.optim.SGD([p], 0.1)
+    alone, reduced = sgd.minimize(loss), sgd.minimize(loss, reduce=world)
+    assert str(alone[p]) == str(reduced[p])
+    mg.comp_graph().compile([x], ops.all_reduce(loss, world, "mean"), reduced)(np.ones((2, 3)))
