@@ -23,7 +23,11 @@ Metric = Callable[..., Node]
 
 
 def accuracy(scores: Node, labels: Node) -> Node:
-    """Return the share of labels (n, ...) whose class has the highest score (n, classes, ...)."""
+    """Return the share of labels (n, ...) whose class has the highest score (n, classes, ...).
+
+    >>> cg.compile([], accuracy(ops.full((1, 2), [0.1, 0.9]), [1]))()
+    array(1.)
+    """
     return (ops.argmax(scores, axis=1) == labels).mean()
 
 
@@ -75,6 +79,11 @@ class Evaluation:
              each returns an expression whose mean over the batch is wanted
     cg       what compiles, `mg.comp_graph()` by default
     world    the processes among which the examples are shared, each with a loader of its own
+
+    >>> from minigraph.evaluation import Evaluation
+    >>> measure = Evaluation(nn.Identity(), {"loss": ops.mse_loss}, cg)
+    >>> measure([(np.ones((4, 3)), np.zeros((4, 3)))])
+    {'loss': 1.0}
     """
 
     @checked

@@ -25,7 +25,7 @@ CODE = re.compile(r"(^(`{3,}|~{3,}).*?^\2$|^:::.*?$|^#.*?$|\[[^]]*\]\([^)]*\))",
 NAME = re.compile(r"`((?:mg|nn|ops|optim)(?:\.\w+)+)((?:\([^`]*\))?)`(?!\])")
 SHORT = {name: f"minigraph.{name}" for name in ("nn", "ops", "optim")} | {"mg": "minigraph"}
 # Where classes are that programs get and never name.
-UNNAMED = ("minigraph.graph.", "minigraph.function.", "minigraph.evaluation.")
+UNNAMED = ("minigraph.graph.", "minigraph.function.")
 LEAVES = (Module, Optimizer, Exception)  # of their subclasses only the arguments are shown
 
 
@@ -104,20 +104,22 @@ def directive(path: str, value: Any) -> Iterator[str]:
     yield f"::: {path}"
     yield "    options:"
     yield f"      heading: {shortened(path)}"
+    if path.startswith(UNNAMED):
+        yield "      merge_init_into_class: false"
     if inspect.isclass(value) and issubclass(value, LEAVES) and value not in LEAVES:
         yield "      members: false"
     yield ""
 
 
 def shortened(path: str) -> str:
-    """Return a full name as programs write it; of a class that they never name, its own.
+    """Return a full name as programs write it; what they import from elsewhere alone.
 
     >>> shortened("minigraph.nn.init.uniform_"), shortened("minigraph.data.DataLoader")
     ('nn.init.uniform_', 'mg.data.DataLoader')
     >>> shortened("minigraph.function.report.Report")
     'Report'
     """
-    if any(path.startswith(package) for package in UNNAMED):
+    if path.startswith((*UNNAMED, "minigraph.evaluation.")):
         return path.rpartition(".")[2]
     for short, full in SHORT.items():
         if path.startswith(f"{full}."):

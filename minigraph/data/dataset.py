@@ -28,6 +28,16 @@ class Dataset(ABC):
 
     A subclass gives `shape`, `classes` (their names), `__len__` and `__getitem__`; one that
     augments overrides `example` too.
+
+    >>> class Bright(Dataset):
+    ...     shape, classes = (1, 2, 2), ("dark", "bright")
+    ...     def __len__(self):
+    ...         return 2
+    ...     def __getitem__(self, index):
+    ...         return np.full(self.shape, index, "float32"), index
+    >>> images, labels = next(iter(mg.data.DataLoader(Bright(), batch_size=2)))
+    >>> images.shape, labels
+    ((2, 1, 2, 2), array([0, 1]))
     """
 
     shape: tuple[int, int, int]

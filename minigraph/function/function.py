@@ -136,6 +136,13 @@ class Function(Counted):
     results, which belong to the caller, are NumPy arrays, on a CUDA device CuPy arrays.
     A call is done, with all updates, or not done, whatever interrupts it.  Calls from several
     threads wait for each other where one changes a parameter that the other uses.
+
+    >>> x, y = mg.input("x", (2,)), mg.input("y", (2,))
+    >>> difference = cg.compile([x, y], x - y)
+    >>> difference([1, 2], y=[3, 3])
+    array([-2., -1.], dtype=float32)
+    >>> difference.calls
+    1
     """
 
     def __init__(self, compiled: Compiled) -> None:

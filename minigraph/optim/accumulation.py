@@ -14,11 +14,18 @@ from minigraph.optim.optimizer import Parameters, Updates, listed, wide
 class Accumulation:
     """Sums of the gradients of several calls.
 
-    >>> add = cg.compile([x], loss, sums.add(loss))  # doctest: +SKIP
-    >>> apply = cg.compile([], [], {**adam.minimize(grads=sums.mean), **sums.clear()})
-    ... # doctest: +SKIP
-
     Four calls of `add` and one of `apply` are a step on four times the batch.
+
+    >>> x, w = mg.input("x", (2,)), mg.Parameter(np.zeros(2, "float32"))
+    >>> sgd, sums = optim.SGD([w], lr=0.5), optim.Accumulation([w])
+    >>> loss = ops.mse_loss(w, x)
+    >>> add = cg.compile([x], loss, sums.add(loss))
+    >>> apply = cg.compile([], [], {**sgd.minimize(grads=sums.mean), **sums.clear()})
+    >>> for batch in ([1.0, 2.0], [3.0, 4.0]):
+    ...     _ = add(batch)
+    >>> _ = apply()
+    >>> w.numpy()
+    array([1. , 1.5], dtype=float32)
     """
 
     @checked

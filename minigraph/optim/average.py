@@ -18,10 +18,14 @@ class EMA:
 
     decay  the share of the old average in the new one
 
-    >>> updates = adam.minimize(loss)  # doctest: +SKIP
-    >>> step = cg.compile([x], loss, {**updates, **ema.updates(updates)})  # doctest: +SKIP
-    >>> with ema.applied():  # doctest: +SKIP
-    ...     evaluate(net)
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> sgd, ema = optim.SGD([w], lr=0.25), optim.EMA([w], decay=0.5)
+    >>> updates = sgd.minimize((w * w).sum())
+    >>> step = cg.compile([], [], {**updates, **ema.updates(updates)})
+    >>> _ = step()
+    >>> with ema.applied():
+    ...     print(w.numpy())
+    [ 0.75 -1.5 ]
     """
 
     @checked
