@@ -27,8 +27,12 @@ from nbclient.exceptions import CellExecutionError
 
 BLOCK = re.compile(r"^```python(?: output=(\w+))?\n(.*?)^```$", re.M | re.S)
 SECONDS = 120  # that a block may take
-# What reports call the blocks, where IPython would have the name of a temporary file.
-NAMES = "get_ipython().compile.get_code_name = lambda raw, code, number: f'block {number - 1}'"
+# Reports name the blocks, not IPython's temporary files; tqdm misses no widgets, which no page has.
+FIRST = """
+import warnings
+warnings.filterwarnings("ignore", "IProgress not found")
+get_ipython().compile.get_code_name = lambda raw, code, number: f"block {number - 1}"
+"""
 Outputs = list[list[Any]]  # of each block
 
 _running: dict[str, Future[Outputs]] = {}  # by the page's path
@@ -60,7 +64,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def shown(block: re.Match[str]) -> str:
         language, code = block.groups()
         parts = (as_markdown(output, language or "text") for output in next(outputs))
-        return "\n\n".join([f"```python\n{code}```", *parts])
+        return "\n\n".join([f"```python\n{code}```", *filter(None, parts)])
 
     return BLOCK.sub(shown, markdown)
 
@@ -81,7 +85,7 @@ def page_of_notebook(file: File) -> str:
 
 def run(blocks: list[str], name: str) -> Outputs:
     """Return what each block of a program displays; PluginError for one that fails."""
-    cells = [nbformat.v4.new_code_cell(block) for block in (NAMES, *blocks)]
+    cells = [nbformat.v4.new_code_cell(block) for block in (FIRST, *blocks)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     with tempfile.TemporaryDirectory() as folder:
         where = {"metadata": {"path": folder}}
@@ -120,8 +124,8 @@ def as_markdown(output: Any, language: str) -> str:
     ~~~~
     """
     if output.output_type == "stream":
-        lines = (line.rpartition("\r")[2] for line in output.text.rstrip().split("\n"))
-        return fenced("\n".join(lines), language)
+        lines = [line.rpartition("\r")[2].rstrip() for line in output.text.rstrip("\n").split("\n")]
+        return fenced("\n".join(lines), language) if any(lines) else ""
     data = output.data
     if "text/html" in data:
         return f'<div class="output">{data["text/html"]}</div>'
