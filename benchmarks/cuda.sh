@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# What needs a GPU: the tests on the device, then the speed tables, part by part.
+# What needs a GPU, part by part; if the first fails, the others are left out.
 #
 #   benchmarks/cuda.sh [-o FOLDER] [-t SECONDS] [PART...] [-- OPTION...]
 #
 # FOLDER   where results go, all of them; without it benchmarks/results/h200.  However it ends,
 #          FOLDER.tar.gz holds the folder.
-# SECONDS  that a part, or a file of tests, may take, in the place of what it has here
-# PART     tests, expressions, and networks in float32, tf32 or bfloat16; without one the first two
-# OPTION   of `minigraph bench`, in the place of what it gets here: -- --models resnet50
+# SECONDS  that a program may take, in the place of what it has here
+# OPTION   of `minigraph bench`, in the place of what it gets here: -- --models mlp
+# PART     without one, all in this order:
 #
-# Each of these fits into eight minutes:
+#   contact     whether anything works: versions, the device's ceilings, kernels, convolutions and a
+#               graph, again under compute-sanitizer, and two tests of training (4 minutes)
+#   tests       all tests on the device (7 minutes)
+#   measure     the speed of expressions; ResNet-50 in bfloat16, tuned: report, profile, caches, and
+#               four kernels under ncu (9 minutes)
+#   networks    ResNet-50 in bfloat16 and tf32, and AlexNet, beside torch.compile (10 minutes)
 #
-#   benchmarks/cuda.sh
-#   benchmarks/cuda.sh float32       and so tf32, bfloat16
-#
-# PyTorch's max-autotune takes one to three minutes of them for each network, which is why every side
-# starts only once.  What takes too long is interrupted, and what it has measured is kept.
+# compute-sanitizer and ncu are used where they are.  PyTorch's max-autotune takes one to three
+# minutes for each network, so every side starts only once.  What takes too long is interrupted, and
+# what it has measured is kept.
 #
 # Wheels in a folder .whl beside the project are installed first, for machines without a network:
 # those of packages that Python does not have.  They go where Python has its own, because a wheel's
@@ -39,12 +42,12 @@ while [[ ${1:--} != -* ]]; do
   shift
 done
 [ "${1:-}" = -- ] && shift
-[ ${#parts[@]} -gt 0 ] || parts=(tests expressions)
+[ ${#parts[@]} -gt 0 ] || parts=(contact tests measure networks)
 for part in "${parts[@]}"; do
   case $part in
-    tests | expressions | float32 | tf32 | bfloat16) ;;
+    contact | tests | measure | networks) ;;
     *)
-      echo "there is no part $part; use tests, expressions, float32, tf32 or bfloat16" >&2
+      echo "there is no part $part; use contact, tests, measure or networks" >&2
       exit 2
       ;;
   esac
@@ -101,34 +104,71 @@ run() {
   ends+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - begun)) "$said")")
 }
 
+# The same with a program of the toolkit, where it is: with PROGRAM NAME SECONDS ARGUMENT...
+with() {
+  local program=$1 name=$2
+  if command -v "$program" >/dev/null; then
+    run "$name" "$3" "$program" "${@:4}"
+  else
+    ends+=("$(printf '%-28s         %s' "$name" "left out: there is no $program")")
+  fi
+}
+
 # A process for each file: a kernel that goes astray spoils the device for the rest of its process.
 tests() {
   run "test_cuda_device$1" "$2" \
     python3 -m pytest -m cuda -q --tb=short --maxfail=50 "tests/devices/cuda/test_cuda_device$1.py"
 }
 
-# Measure networks or expressions: bench PART PRECISION SECONDS MODELS [OPTION...]
+# Measure networks or expressions: bench NAME PRECISION SECONDS MODELS [OPTION...]
 bench() {
-  local part=$1 precision=$2 limit=$3 models=$4
+  local name=$1 precision=$2 limit=$3 models=$4
   shift 4
-  run "$part" "$limit" python3 -m minigraph bench --device cuda --precision "$precision" \
+  run "$name" "$limit" python3 -m minigraph bench --device cuda --precision "$precision" \
     --models "$models" --levels 0,3 --peers torch,torch.compile --repeats 7 --once --budget 30 \
-    --out "$out/$part" "$@"
+    --out "$out/$name" "$@"
 }
 
-nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
-  tee "$out/device.csv"
-timeout 60 python3 -m minigraph info --json >"$out/info.json"
+contact() {
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
+    tee "$out/device.csv"
+  run info 30 python3 -m minigraph info --json
+  run contact 70 python3 benchmarks/first_contact.py --ceilings
+  for tool in memcheck racecheck; do
+    with compute-sanitizer "$tool" 50 --tool "$tool" --error-exitcode 1 \
+      python3 benchmarks/first_contact.py
+  done
+  run training 40 python3 -m pytest -m cuda -q --tb=short -k "small_types or without_a_graph" \
+    tests/devices/cuda/test_cuda_device_training.py
+}
+
+measure() {
+  bench expressions float32 100 abc,abplusc,chain,softmax "$@"
+  local profile=(python3 benchmarks/profile_training.py resnet50 --precision bfloat16)
+  run resnet50 240 "${profile[@]}" --out "$out/resnet50"
+  with ncu four_kernels 180 --kernel-name regex:^mg_ --launch-skip 100 --launch-count 4 --set full \
+    --export "$out/four_kernels" "${profile[@]}" --batch-size 32 --out "$out/under_ncu"
+}
+
+networks() {
+  bench resnet50_bfloat16 bfloat16 210 resnet50 "$@"
+  bench resnet50_tf32 tf32 210 resnet50 "$@"
+  bench alexnet_float32 float32 140 alexnet "$@"
+}
+
 for part in "${parts[@]}"; do
   case $part in
     tests)
-      tests "" 170
-      tests _tuning 110
-      tests _training 90
+      tests "" 180
+      tests _tuning 120
+      tests _training 100
       ;;
-    expressions) bench expressions float32 100 abc,abplusc,chain,softmax "$@" ;;
-    *) bench "$part" "$part" 450 alexnet,resnet50 "$@" ;;
+    *) "$part" "$@" ;;
   esac
+  if [ "$part" = contact ] && [ "$failed" = 1 ]; then
+    ends+=("the device does not work yet, so other parts are left out")
+    break
+  fi
 done
 printf '\n'
 printf '%s\n' "${ends[@]}" | tee "$out/ends.txt"

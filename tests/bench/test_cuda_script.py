@@ -1,10 +1,13 @@
-"""`benchmarks/cuda.sh`, with a `python3` that only notes what it is asked for."""
+"""`benchmarks/cuda.sh`, with a `python3` that only notes what it is asked for; what it runs."""
 
 import os
 import subprocess
 import tarfile
 from pathlib import Path
 
+import first_contact
+import numpy as np
+import profile_training
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +25,10 @@ def run(tmp_path):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
 
-    def go(*options, body="exit 0"):
+    def go(*options, body="exit 0", toolkit=()):
         program("nvidia-smi", "echo name")
+        for tool in toolkit:
+            program(tool, f'echo {tool} "$@" >>{log}')
         program("python3", f'echo "$@" >>{log}\n{body}')
         out = tmp_path / "results"
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
@@ -42,30 +47,67 @@ def run(tmp_path):
     return go
 
 
-def test_it_runs_the_tests_that_there_are(run):
-    ended, calls, names = run("tests")
+PROGRAMS = [
+    "info",
+    "contact",
+    "memcheck",
+    "racecheck",
+    "training",
+    *("test_cuda_device", "test_cuda_device_tuning", "test_cuda_device_training"),
+    *("expressions", "resnet50", "four_kernels"),
+    *("resnet50_bfloat16", "resnet50_tf32", "alexnet_float32"),
+]
+
+
+def test_all_parts_run_in_order_and_say_what_is_left_out(run):
+    ended, calls, names = run()
     assert ended.returncode == 0, ended.stderr
+    ends = ended.stdout.splitlines()[-len(PROGRAMS) :]
+    assert [line.split()[0] for line in ends] == PROGRAMS
+    assert {line.split()[0] for line in ends if "left out" in line} == {
+        "memcheck",
+        "racecheck",
+        "four_kernels",
+    }
+    assert sum("left out: there is no compute-sanitizer" in line for line in ends) == 2
     files = [call.split()[-1] for call in calls if call.startswith("-m pytest")]
-    assert len(files) == 3
+    assert len(files) == 4
     for file in files:
         assert (ROOT / file).is_file()
-    assert {"ends.txt", "info.json", "test_cuda_device.txt"} <= names
+    assert {"ends.txt", "info.txt", "contact.txt", "resnet50_tf32.txt"} <= names
+
+
+def test_programs_of_the_toolkit_are_used_where_they_are(run):
+    ended, calls, _ = run("contact", "measure", toolkit=("compute-sanitizer", "ncu"))
+    assert ended.returncode == 0 and "left out" not in ended.stdout
+    tools = [call.split()[:3] for call in calls if call.startswith("compute-sanitizer")]
+    assert [tool[2] for tool in tools] == ["memcheck", "racecheck"]
+    (ncu,) = (call for call in calls if call.startswith("ncu"))
+    assert ncu.endswith("under_ncu") and "--launch-count 4" in ncu
+
+
+def test_a_device_that_does_not_work_is_left_alone(run):
+    ended, calls, names = run(body="case $* in *first_contact*) exit 1;; esac")
+    assert ended.returncode == 1
+    assert "so other parts are left out" in ended.stdout
+    assert not [call for call in calls if "bench --device" in call or "_tuning" in call]
+    assert {"contact.txt", "ends.txt"} <= names
 
 
 def test_everything_comes_back_where_a_part_fails(run):
-    ended, _, names = run("expressions", body="echo half; case $* in *bench*) exit 3;; esac")
+    ended, _, names = run("measure", body="echo half; case $* in *bench*) exit 3;; esac")
     assert ended.returncode == 1
     assert "failed with status 3" in ended.stdout
-    assert {"expressions.txt", "ends.txt"} <= names
+    assert {"expressions.txt", "resnet50.txt", "ends.txt"} <= names
 
 
 def test_everything_comes_back_where_a_part_runs_out_of_time(run):
     ended, calls, names = run(
-        "-t", "1", "float32", "tf32", body="case $* in *bench*) exec sleep 30;; esac"
+        "-t", "1", "networks", body='case "$*" in *resnet50*) exec sleep 30;; esac'
     )
     assert ended.returncode == 1
     assert ended.stdout.count("stopped after 1 s") == 2
-    assert {"float32.txt", "tf32.txt", "ends.txt"} <= names
+    assert {"resnet50_bfloat16.txt", "resnet50_tf32.txt", "ends.txt"} <= names
     assert any("cache export" in call for call in calls)
 
 
@@ -75,3 +117,27 @@ def test_an_unknown_part_is_refused(run, tmp_path):
     )
     assert ended.returncode == 2
     assert "there is no part float8" in ended.stderr
+
+
+def test_first_contact_passes_on_the_cpu_and_fails_where_a_result_is_wrong(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["first_contact.py", "--device", "cpu"])
+    assert first_contact.main() == 0
+    assert capsys.readouterr().out.count("off by") == 5
+    monkeypatch.setattr(first_contact.np, "tanh", np.sin)
+    assert first_contact.main() == 1
+    assert "a map                    FAILED: AssertionError: call 1 is off by" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_profile_of_a_training_step_leaves_its_files(monkeypatch, tmp_path, capsys):
+    asked = ["mlp", "--quick", "--device", "cpu", "--budget", "0", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["profile_training.py", *asked])
+    profile_training.main()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "profile.txt",
+        "report.txt",
+        "step.cache",
+        "trace.json",
+    }
+    assert capsys.readouterr().out.count("loss ") == profile_training.CALLS
