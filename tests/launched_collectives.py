@@ -102,6 +102,10 @@ def buckets(compress, count):
     report = step.report()
     assert report.ops["begin"] == report.ops["await"] == count, report
     assert report.launches == 1
+    assert sum(t.bytes for t in report.traffic) == 379 * (4 if exact else 2)
+    assert {t.times for t in report.traffic} == {3} and 0 <= report.hidden <= 1
+    assert len(report.section("traffic").splitlines()) == count
+    assert f"collectives, {report.hidden:.0%} of their time hidden" in str(report)
 
 
 def bits_do_not_depend_on_the_way():

@@ -325,6 +325,7 @@ class Function(Counted):
             ],
             stops=[stop for record in self._compiled.passes for stop in record.stops],
             algorithms=[a for a in map(algorithm, steps) if a],
+            traffic=[t for t in (step.kernel.traffic for step in steps) if t],
         )
 
     def reports(self) -> list[Report]:

@@ -16,7 +16,7 @@ from minigraph.function.work import Work, work_of
 from minigraph.graph import Constant, Input, Item, Node, Variable
 from minigraph.jit.fused import Fused, Together
 from minigraph.passes.notes import PassRecord, Stop
-from minigraph.program import Home, Program, Step
+from minigraph.program import Home, Program, Step, Traffic
 from minigraph.program.memory import largest_results
 
 MIB = 1 << 20
@@ -231,6 +231,7 @@ class Report:
     numpy        steps that NumPy computes although the device has kernels: op, results, why, line
     stops        pairs of neighbours that were not fused, and why
     algorithms   the choice for each convolution and product, each direction
+    traffic      what each collective of several processes has sent in the calls so far
     launches     native entries from Python per call
     syncs        device synchronisations per call
     seconds      compile time by stage
@@ -255,6 +256,16 @@ class Report:
     numpy: list[str] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     algorithms: list[Algorithm] = field(default_factory=list)
+    traffic: list[Traffic] = field(default_factory=list)
+
+    @property
+    def hidden(self) -> float | None:
+        """The share of the time in flight of collectives in which the process computed.
+
+        None before the first call, and where there are no other processes.
+        """
+        flown = sum(t.flown for t in self.traffic)
+        return max(0.0, 1 - sum(t.waited for t in self.traffic) / flown) if flown else None
 
     @property
     def advice(self) -> list[str]:
@@ -296,6 +307,7 @@ class Report:
                 f"compiled in {sum(self.seconds.values()):.2f} s",
                 f"  layers    {self._heaviest()}",
                 f"  memory    {_memory(self.memory)}",
+                *([f"  processes {self._travels()}"] if self.traffic else []),
                 f"  try       {'; '.join(self.advice) or 'step.profile(...), for what takes long'}",
                 f'  details   report.section("{next(iter(SECTIONS))}"), and so '
                 f"{', '.join([*SECTIONS][1:])}",
@@ -306,6 +318,11 @@ class Report:
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
+
+    def _travels(self) -> str:
+        sent = sum(t.bytes for t in self.traffic) / MIB
+        hidden = "" if self.hidden is None else f", {self.hidden:.0%} of their time hidden"
+        return f"exchange {sent:.3g} MiB a call in {len(self.traffic)} collectives{hidden}"
 
     def _heaviest(self) -> str:
         """Return the slowest layers; without a profile, those with most arithmetic."""
@@ -396,6 +413,14 @@ def _not_fused(report: Report) -> list[str]:
     ]
 
 
+def _traffic(report: Report) -> list[str]:
+    return [
+        f"{t.what}: {t.times} times, {1e3 * t.flown / max(t.times, 1):.3g} ms on the way, of which "
+        f"{1e3 * t.waited / max(t.times, 1):.3g} ms waited for"
+        for t in report.traffic
+    ]
+
+
 def _options(report: Report) -> list[str]:
     return [
         *(f"{name} = {value!r}" for name, value in report.options.items()),
@@ -412,6 +437,7 @@ SECTIONS: dict[str, Callable[[Report], list[str]]] = {
     "algorithms": lambda report: _alike([(a.layer, str(a)) for a in report.algorithms]),
     "numpy": lambda report: report.numpy,
     "stops": _not_fused,
+    "traffic": _traffic,
     "compiling": lambda report: [f"{stage} {s:.3f} s" for stage, s in report.seconds.items()],
     "options": _options,
     "advice": lambda report: report.advice,

@@ -21,6 +21,7 @@ from minigraph.program.steps import (
     Program,
     Step,
     Timing,
+    Traffic,
     View,
     round_up,
 )

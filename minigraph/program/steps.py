@@ -77,6 +77,23 @@ class View:
         return np.ndarray(self.spec.shape, self.spec.dtype, memory, self.offset, self.strides)
 
 
+class Traffic(NamedTuple):
+    """What a collective of several processes has sent, in all calls so far.
+
+    what     op and gradients, in words
+    bytes    that a process gives at a time
+    times    how often
+    flown    seconds between when it was begun and when it was there
+    waited   seconds of these in which the process did nothing else
+    """
+
+    what: str
+    bytes: int
+    times: int
+    flown: float
+    waited: float
+
+
 class Kernel:
     """One way to compute the results of one node; subclasses change the defaults.
 
@@ -106,6 +123,11 @@ class Kernel:
     body: Program | None = None
     threads: int = 1
     rescue: Kernel | None = None
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What it has sent to other processes; None if that is not its work."""
+        return None
 
     @property
     def name(self) -> str:

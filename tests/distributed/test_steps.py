@@ -39,3 +39,32 @@ def test_in_a_world_of_one_process_nothing_is_exchanged():
     alone, reduced = sgd.minimize(loss), sgd.minimize(loss, reduce=world)
     assert str(alone[p]) == str(reduced[p])
     mg.comp_graph().compile([x], ops.all_reduce(loss, world, "mean"), reduced)(np.ones((2, 3)))
+
+
+# A native wait of over a second goes on in Python, which has the deadline.
+LATE = """
+import sys, time
+import numpy as np
+import minigraph as mg
+world = mg.distributed.world()
+x, p = mg.input("x", (3,)), mg.Parameter(np.zeros(3, "float32"), "bias")
+loss = ((p - x) ** 2).sum()
+options = {{"graph_opt_level": {level}, "distributed.timeout": 2.0}}
+updates = mg.optim.SGD([p], 0.5).minimize(loss, reduce=world)
+step = mg.comp_graph("cpu", options).compile([x], loss, updates)
+for late in (0, {late}):
+    time.sleep(late * world.rank)
+    step(np.full(3, world.rank, "float32"))
+assert p.numpy().tolist() == [0.5] * 3
+"""
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_step_waits_for_who_is_late(level):
+    wait(start(2, "-c", LATE.format(level=level, late=1.3)))
+
+
+def test_a_step_that_waits_too_long_says_for_what():
+    printed = "".join(wait(start(2, "-c", LATE.format(level=3, late=20)), 1, timeout=15))
+    assert "process 0 waited 2 s for all_reduce of bias (12 bytes)" in printed
+    assert "process 1 is in no collective" in printed

@@ -36,7 +36,7 @@ from minigraph.ops.collective import (
 )
 from minigraph.ops.elementwise import kind
 from minigraph.passes.overlap import Await, Begin, Flight, communicates, flight_of
-from minigraph.program import Kernel, Step
+from minigraph.program import Kernel, Step, Traffic
 
 PATIENCE = 1.0  # seconds of a wait after which Python goes on with it
 FOLDER = Path(__file__).parent
@@ -168,6 +168,13 @@ class CollectiveKernel(CpuKernel):
         if self.apart:
             self.scratch = self.op.flown(x).nbytes
         self.rescue = Rescue(self)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        if not self.ends:
+            return None
+        times, flown, waited = self.log.words[[FLIGHTS, FLOWN, WAITED]].tolist()
+        return Traffic(self.log.what, self.log.nbytes, times, flown / 1e9, waited / 1e9)
 
     @property
     def texts(self) -> Sequence[KernelSource]:
