@@ -38,6 +38,7 @@ from minigraph.ops import (
     interpolation,
     loss,
     normalization,
+    observation,
     ordering,
     pooling,
     random,
@@ -380,6 +381,8 @@ def other_samples():
     yield "reduce", collective.Reduce(alone, 0), [real(2, 3)]
     yield "all_gather", collective.AllGather(alone), [real(2, 3)]
     yield "reduce_scatter", collective.ReduceScatter(alone), [real(2, 3)]
+    yield "check", observation.Check("holds"), [real(2, 3), np.ones((4,), bool)]
+    yield "print", observation.Print("x"), [real(2, 3), np.array(7, np.uint64)]
 
 
 def scan_samples():

@@ -78,6 +78,7 @@ from minigraph.ops.normalization import (
     rms_norm,
     softmax,
 )
+from minigraph.ops.observation import check, print
 from minigraph.ops.ordering import argsort, searchsorted, sort, topk
 from minigraph.ops.padding import pad
 from minigraph.ops.pooling import (

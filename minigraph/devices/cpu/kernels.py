@@ -10,6 +10,7 @@ from minigraph.devices.cpu import (
     along,
     argmax,
     blend,
+    check,
     cross_entropy,
     local_response_norm,
     one_hot,
@@ -35,11 +36,13 @@ from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.along import PutAlong, TakeAlong
 from minigraph.ops.indexing import OneHot, Take
+from minigraph.ops.observation import Check
 
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     **along.KERNELS,
     **argmax.KERNELS,
     **blend.KERNELS,
+    **check.KERNELS,
     **cross_entropy.KERNELS,
     **local_response_norm.KERNELS,
     **one_hot.KERNELS,
@@ -47,7 +50,7 @@ WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     **pooling.KERNELS,
     **take.KERNELS,
 }
-OF_ANY_TYPE = (OneHot, PutAlong, Take, TakeAlong)  # which compute nothing
+OF_ANY_TYPE = (Check, OneHot, PutAlong, Take, TakeAlong)  # which compute nothing
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
