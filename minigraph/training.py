@@ -1,11 +1,14 @@
 """The training loop of the examples: command line, data sets, epochs, checkpoints.
 
-It uses what any program can use, so it is also an example of how to write such a loop.
+It uses what any program can use, so it is also an example of how to write such a loop.  A launcher
+of MPI runs it in several processes: each has its share of each batch, and process 0 alone prints
+and writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import math
 import os
@@ -26,7 +29,9 @@ from tqdm.auto import tqdm
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
-from minigraph.errors import GraphError
+from minigraph.distributed import world
+from minigraph.distributed.ending import INTERRUPTED, end_all
+from minigraph.errors import GraphError, warn_once
 from minigraph.evaluation import Evaluation as Evaluation
 from minigraph.evaluation import accuracy
 from minigraph.evaluation import evaluate as evaluate
@@ -71,7 +76,8 @@ def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
     data = "folder:DIR takes DIR/train and DIR/test (or DIR/val) with a folder for each class"
     add("--data", type=_data, default="digits", help=f"one of {DATA}; {data} (default: digits)")
     add("--image-size", type=int, metavar="N", help=f"pixels a side {default('image_size')}")
-    add("--batch-size", type=int, metavar="N", help=f"images a step {default('batch_size')}")
+    images = "images a step, of all processes together"
+    add("--batch-size", type=int, metavar="N", help=f"{images} {default('batch_size')}")
     add("--epochs", type=int, metavar="N", help=f"in all, also if resumed {default('epochs')}")
     add("--lr", type=float, help=f"learning rate to begin with {default('lr')}")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, dropout (default: 0)")
@@ -102,12 +108,16 @@ def settle(args: argparse.Namespace, recipes: Mapping[str, Recipe]) -> Recipe:
 
 
 def run(main: Callable[[], None]) -> NoReturn:
-    """Run a program and exit: with 2 and one line for a user's error, with 130 after Ctrl-C."""
+    """Run a program and exit: with 2 and one line for a user's error, with 130 after Ctrl-C.
+
+    An error ends all processes of a world.
+    """
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except GraphError as error:
+        end_all(2, f"error: {error}")
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     sys.exit(0)
@@ -180,6 +190,7 @@ class Position(Record, frozen=True):
     at: Progress
     lr: Annotated[float, Meta(ge=0)]
     best: Best = Best()
+    processes: Count = 1
 
 
 POSITION = Decoder(Position)
@@ -197,15 +208,17 @@ class Training:
         args: argparse.Namespace,
     ) -> None:
         self.net, self.optimizer, self.recipe = net, optimizer, recipe
+        self.world = world()
         self.progress, self.best, self.lr = Progress(), Best(), recipe.lr
         train_set, test_set = sets
         size = recipe.batch_size
         # Images that fill no batch are left out: a step on a few counts as much as one on many.
         # They are others in each epoch.  Of the test set none is left out.
-        self.train_batches = DataLoader(
-            train_set, size, shuffle=True, drop_last=True, workers=args.workers, seed=args.seed
+        load = functools.partial(
+            DataLoader, batch_size=size, workers=args.workers, shard=self.world
         )
-        self.test_batches = DataLoader(test_set, size, workers=args.workers)
+        self.train_batches = load(train_set, shuffle=True, drop_last=True, seed=args.seed)
+        self.test_batches = load(test_set)
         self.shape = train_set.shape
         shape = "x".join(map(str, self.shape))
         self.about = About(
@@ -223,7 +236,10 @@ class Training:
         text = f"{self.about.model} with {parameters:,} parameters, {self.about.data}\n"
         text += f"{batches} batches of {size} an epoch"
         rest = len(self.train_batches.dataset) - batches * size
-        return text + f"; {rest} images, others each epoch, fill no batch" * bool(rest)
+        text += f"; {rest} images, others each epoch, fill no batch" * bool(rest)
+        processes = self.world.size
+        share = f"\n{processes} processes, each with {size // processes} images of a batch"
+        return text + share * (processes > 1)
 
     def describe_waiting(self) -> str:
         """Return how much of the last epoch's time the network waited for data."""
@@ -242,19 +258,22 @@ class Training:
     def compile(self, cg: Any) -> None:
         """Make the function that trains on a batch, and what tests on the test set.
 
-        The function returns the loss, and how many images have their label's score as the highest.
+        The function returns the loss, and how many images have their label's score as the highest,
+        both of the batch of all processes.
         """
-        size = self.recipe.batch_size
+        everyone = self.world
+        size = self.recipe.batch_size // everyone.size
         images = mg.input("images", (size, *self.shape))
         labels = mg.input("labels", (size,), "int64")
 
         scores = self.net.train()(images)
         loss = ops.cross_entropy(scores, labels)
         right = (ops.argmax(scores, axis=1) == labels).sum()
-        updates = {**self.optimizer.minimize(loss), **self.net.updates()}
-        self.step = cg.compile([images, labels], [loss, right], updates)
+        updates = {**self.optimizer.minimize(loss, reduce=everyone), **self.net.updates()}
+        outputs = [ops.all_reduce(loss, everyone, "mean"), ops.all_reduce(right, everyone)]
+        self.step = cg.compile([images, labels], outputs, updates)
 
-        self.measure = Evaluation(self.net, {"accuracy": accuracy}, cg)
+        self.measure = Evaluation(self.net, {"accuracy": accuracy}, cg, everyone)
 
     def train_epoch(self, check: Callable[[], None]) -> None:
         """Train to the end of the epoch, calling `check` after each batch."""
@@ -266,7 +285,8 @@ class Training:
         self.step.calls = at.epoch * batches + at.batch  # by which dropout counts
         title = f"epoch {at.epoch + 1}/{self.recipe.epochs}"
         done, total = at.batch * size, batches * size
-        with tqdm(desc=title, initial=done, total=total, unit=" images") as bar:
+        silent = self.world.rank > 0
+        with tqdm(desc=title, initial=done, total=total, unit=" images", disable=silent) as bar:
             for images, labels in itertools.islice(self.train_batches, at.batch, None):
                 loss, right = self.step(images, labels)
                 at.batch += 1
@@ -297,11 +317,13 @@ class Training:
 
     def test(self, check: Callable[[], None]) -> float:
         """Return the share of the whole test set that is classified right."""
+        whole = len(self.test_batches.dataset) // self.recipe.batch_size
 
         def batches() -> Iterator[Any]:
-            for batch in self.test_batches:
+            for number, batch in enumerate(self.test_batches):
                 yield batch
-                check()
+                if number < whole:  # of the last batch some processes may have no share
+                    check()
 
         return self.measure(batches())["accuracy"]
 
@@ -310,12 +332,23 @@ class Training:
         epoch = self.progress.epoch + 1
         if not self.best.epoch or tested > self.best.accuracy:
             self.best = Best(epoch, tested)
-            if path:
+            if path and self.world.rank == 0:
                 mg.save(path, self.net)
+
+    def average(self) -> None:
+        """Let all processes have the means of their running statistics."""
+        if self.world.size > 1:
+            for state in self.net.buffers():
+                if state.dtype.kind == "f":
+                    parts = self.world.gather(state.numpy())
+                    state.assign(np.mean(parts, axis=0, dtype=np.float64).astype(state.dtype))
 
     def save(self, path: str) -> None:
         """Write all that a resumed training needs: the weights, the optimizer, the position."""
-        text = encode(Position(self.about, self.progress, self.lr, self.best))
+        if self.world.rank > 0:
+            return
+        about, at = self.about, self.progress
+        text = encode(Position(about, at, self.lr, self.best, self.world.size))
         arrays = {"training": np.frombuffer(text.encode(), np.uint8)}
         for part in (self.net, self.optimizer):
             start = _prefix(part)
@@ -327,7 +360,7 @@ class Training:
 
         Raises GraphError if it is of another training.
         """
-        arrays = mg.load(path)
+        arrays = self.world.broadcast(mg.load(path) if self.world.rank == 0 else None)
         saved = self._saved(path, arrays)
         at = saved.at
         if at.epoch >= self.recipe.epochs:
@@ -341,6 +374,12 @@ class Training:
             part.load_state_dict({name.removeprefix(start): arrays[name] for name in names})
         self.progress, self.best = at, saved.best
         self.lr = saved.lr if lr is None else lr
+        if saved.processes != self.world.size and self.world.rank == 0:
+            warn_once(
+                f"--resume {path}: the checkpoint is of {saved.processes} processes, these are "
+                f"{self.world.size}: batches, their order and the learning rate stay, but a "
+                "BatchNorm normalises by other parts of a batch, and a dropout drops others"
+            )
 
     def _saved(self, path: str, arrays: Mapping[str, Array]) -> Position:
         """Return what a checkpoint says; GraphError if it is none, or of another training."""
@@ -380,15 +419,15 @@ def fit(
     cg = mg.comp_graph(args.device, given)
     if recipe.epochs < 1:
         raise GraphError(f"--epochs is {recipe.epochs}; it takes an integer >= 1")
+    training = Training(net, optimizer, sets, recipe, args)
     stem = args.checkpoint or args.resume or args.model
     best = f"{stem}{BEST}" if args.best is None else args.best
     for option, path in (("--checkpoint", args.checkpoint), ("--best", best)):
-        if path:
+        if path and training.world.rank == 0:
             _check_writable(option, path)
-    training = Training(net, optimizer, sets, recipe, args)
     if args.resume:
         training.resume(args.resume, args.lr)
-    print(training.describe(), flush=True)
+    say(training.describe())
     training.compile(cg)
     with held_signals() as check:
         try:
@@ -396,36 +435,44 @@ def fit(
                 if epoch > training.progress.epoch:
                     training.progress = Progress(epoch)
                 training.train_epoch(check)
+                training.average()
                 if args.checkpoint:
                     training.save(args.checkpoint)
                 tested = training.test(check)
                 training.keep_best(tested, best)
-                print(
+                say(
                     f"epoch {epoch + 1}/{recipe.epochs}: loss {training.loss:#.6g}, "
-                    f"accuracy {training.accuracy:.2%}, test accuracy {tested:.2%}",
-                    flush=True,
+                    f"accuracy {training.accuracy:.2%}, test accuracy {tested:.2%}"
                 )
         except KeyboardInterrupt:
             at = training.progress
             advice = "nothing is kept, for lack of --checkpoint"
             if args.checkpoint:
+                training.average()
                 training.save(args.checkpoint)
                 advice = f"--resume {args.checkpoint} goes on from there"
             if training.best.epoch:
-                print(training.describe_best(best))
-            print(f"stopped in epoch {at.epoch + 1} after batch {at.batch}; {advice}", flush=True)
+                say(training.describe_best(best))
+            say(f"stopped in epoch {at.epoch + 1} after batch {at.batch}; {advice}")
             raise
     if training.train_batches.waiting:  # else the last epoch was trained before
-        print(training.describe_waiting())
-    print(training.describe_best(best))
-    print(f"loss {training.loss:#.6g}\ntest accuracy {tested:.2%}", flush=True)
+        say(training.describe_waiting())
+    say(training.describe_best(best))
+    say(f"loss {training.loss:#.6g}\ntest accuracy {tested:.2%}")
+
+
+def say(text: str) -> None:
+    """Print a text in process 0."""
+    if world().rank == 0:
+        print(text, flush=True)
 
 
 @contextmanager
 def held_signals() -> Iterator[Callable[[], None]]:
     """Hold back Ctrl-C and SIGTERM until the function that this gives is called, which raises.
 
-    So neither cuts a step in two.  The second of a kind ends the process at once.
+    So neither cuts a step in two.  The second of a kind ends the process at once.  All processes
+    call the function, and it raises in all if one of them got a signal.
     """
     caught: list[int] = []
 
@@ -434,7 +481,7 @@ def held_signals() -> Iterator[Callable[[], None]]:
         signal.signal(number, signal.SIG_DFL)
 
     def check() -> None:
-        if caught:
+        if world().any(bool(caught)):
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}

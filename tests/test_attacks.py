@@ -5,7 +5,18 @@ import signal
 from pathlib import Path
 
 import pytest
-from attacks import crowds, damage, files, folders, interrupts, kills, numbers, races, sanitized
+from attacks import (
+    crowds,
+    damage,
+    files,
+    folders,
+    interrupts,
+    kills,
+    launches,
+    numbers,
+    races,
+    sanitized,
+)
 from long_runs import long, mostly_long
 from new_process import python, start, wait
 from other_user import as_root
@@ -155,6 +166,14 @@ def test_a_damaged_cache_gives_right_results_and_heals(seeds, tmp_path, monkeypa
 )
 def test_a_kill_loses_nothing_that_was_done_and_leaves_nothing_that_grows(name, count, tmp_path):
     assert kills.killed_while(name, 0, tmp_path, count)[f"{name}: kills"] == count
+
+
+@pytest.mark.parametrize("kills, processes", [(1, 2), long(100, 4)])
+def test_where_one_of_several_processes_is_killed_all_end_and_the_training_goes_on(
+    kills, processes, tmp_path
+):
+    counts = launches.killed_launches(0, tmp_path, kills, processes)
+    assert counts["kills"] == kills and counts["slowest end, ms"] < 10_000
 
 
 def test_every_reader_answers_to_every_kind_of_file_in_one_line(tmp_path):

@@ -1,6 +1,7 @@
 """Train a GPT on the characters of a text, by default Python's own documentation."""
 
 import argparse
+import functools
 import itertools
 import math
 
@@ -21,7 +22,8 @@ def parser():
     add = made.add_argument
     add("--data", metavar="FILE", help="a text (default: docstrings of the standard library)")
     add("--characters", type=_count, metavar="N", help="of the text, at most (default: all)")
-    add("--batch-size", type=_count, default=32, metavar="N", help=f"rows of {CONTEXT} characters")
+    rows = f"rows of {CONTEXT} characters, of all processes together"
+    add("--batch-size", type=_count, default=32, metavar="N", help=f"{rows} (default: 32)")
     add("--epochs", type=_count, default=3, metavar="N", help="in all, also if resumed")
     add("--lr", type=float, default=1e-3, help="the highest learning rate (default: 0.001)")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, sample (default: 0)")
@@ -45,7 +47,7 @@ class Run:
     """A training: the network, the optimizer, the batches, and how far it got."""
 
     def __init__(self, args):
-        self.args = args
+        self.args, self.world = args, mg.distributed.world()
         nn.manual_seed(args.seed)
         self.net = GPT(len(text.CHARACTERS), CONTEXT)
         self.optimizer = optim.AdamW(self.net.parameters(), args.lr)
@@ -54,8 +56,9 @@ class Run:
         test = max(len(now) // 20, 1)  # the last twentieth of the text
         size = args.batch_size
         train = now[:-test], then[:-test]
-        self.batches = DataLoader(train, size, shuffle=True, drop_last=True, seed=args.seed)
-        self.test_batches = DataLoader((now[-test:], then[-test:]), size)
+        share = functools.partial(DataLoader, batch_size=size, shard=self.world)
+        self.batches = share(train, shuffle=True, drop_last=True, seed=args.seed)
+        self.test_batches = share((now[-test:], then[-test:]))
         if not len(self.batches):
             raise mg.GraphError(f"{len(now) - test} rows to train on fill no batch of {size}")
         self.epoch = self.batch = 0
@@ -68,20 +71,20 @@ class Run:
         return f"GPT with {count:,} parameters, {characters:,} characters an epoch"
 
     def compile(self, cg):
-        shape = (self.args.batch_size, CONTEXT)
+        shape = (self.args.batch_size // self.world.size, CONTEXT)
         now, then = mg.input("now", shape, "int64"), mg.input("then", shape, "int64")
         loss = ops.cross_entropy(self.net.train()(now), then)
-        updates = self.optimizer.minimize(loss, clip_norm=1.0)
-        self.step = cg.compile([now, then], loss, updates)
-        self.evaluate = training.Evaluation(self.net, cg=cg)
+        updates = self.optimizer.minimize(loss, clip_norm=1.0, reduce=self.world)
+        self.step = cg.compile([now, then], ops.all_reduce(loss, self.world, "mean"), updates)
+        self.evaluate = training.Evaluation(self.net, cg=cg, world=self.world)
         row = mg.input("row", (1, CONTEXT), "int64")
         self.scores = cg.compile([row], self.net.eval()(row))
 
     def train_epoch(self, check):
         """Train to the end of the epoch, calling `check` after each batch."""
         count, self.batches.epoch = len(self.batches), self.epoch
-        bar = tqdm(desc=f"epoch {self.epoch + 1}/{self.args.epochs}", total=count)
-        with bar:
+        title, silent = f"epoch {self.epoch + 1}/{self.args.epochs}", self.world.rank > 0
+        with tqdm(desc=title, total=count, disable=silent) as bar:
             bar.update(self.batch)
             for now, then in itertools.islice(self.batches, self.batch, None):
                 self.optimizer.lr = self.rate(self.epoch * count + self.batch)
@@ -115,6 +118,8 @@ class Run:
 
     def save(self, path):
         """Write all that a resumed training needs."""
+        if self.world.rank > 0:
+            return
         at = np.array(
             [self.epoch, self.batch, self.args.seed, self.args.batch_size, len(self.batches)]
         )
@@ -125,7 +130,7 @@ class Run:
 
     def resume(self, path):
         """Go on from a checkpoint; GraphError if it is of another training."""
-        arrays = mg.load(path)
+        arrays = self.world.broadcast(mg.load(path) if self.world.rank == 0 else None)
         wanted = [self.args.seed, self.args.batch_size, len(self.batches)]
         found = arrays["at"].tolist() if "at" in arrays and arrays["at"].shape == (5,) else None
         if found is None or found[2:] != wanted or found[0] >= self.args.epochs:
@@ -148,7 +153,7 @@ def main():
     run = Run(args)
     if args.resume:
         run.resume(args.resume)
-    print(run.describe(), flush=True)
+    training.say(run.describe())
     run.compile(cg)
     with training.held_signals() as check:
         try:
@@ -158,23 +163,24 @@ def main():
                 found = run.evaluate(run.test_batches)
                 if found["loss"] < run.least:
                     run.least = found["loss"]
-                    mg.save(args.best, run.net)
+                    if run.world.rank == 0:
+                        mg.save(args.best, run.net)
                 if args.checkpoint:
                     run.save(args.checkpoint)
-                print(
+                training.say(
                     f"epoch {run.epoch}/{args.epochs}: loss {loss:#.6g}, "
-                    f"test loss {found['loss']:#.6g}, test accuracy {found['accuracy']:.2%}",
-                    flush=True,
+                    f"test loss {found['loss']:#.6g}, test accuracy {found['accuracy']:.2%}"
                 )
         except KeyboardInterrupt:
             advice = "nothing is kept, for lack of --checkpoint"
             if args.checkpoint:
                 run.save(args.checkpoint)
                 advice = f"--resume {args.checkpoint} goes on from there"
-            print(f"stopped in epoch {run.epoch + 1} after batch {run.batch}; {advice}", flush=True)
+            training.say(f"stopped in epoch {run.epoch + 1} after batch {run.batch}; {advice}")
             raise
-    print(f"{run.sample(args.sample)}\n\nthe best weights are in {args.best}")
-    print(f"loss {loss:#.6g}\ntest accuracy {found['accuracy']:.2%}", flush=True)
+    if run.world.rank == 0:
+        print(f"{run.sample(args.sample)}\n\nthe best weights are in {args.best}")
+        print(f"loss {loss:#.6g}\ntest accuracy {found['accuracy']:.2%}", flush=True)
 
 
 if __name__ == "__main__":

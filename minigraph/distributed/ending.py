@@ -6,12 +6,14 @@ import atexit
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 MOMENT = 0.2  # seconds in which a launcher passes on what was printed: Abort may cut that off
+PRECEDENCE = 1.0  # seconds that process 0 has to print an error and end all, before others do
 
 _everyone: list[Any] = []  # the communicator of MPI, once there is one
 
@@ -27,10 +29,11 @@ def together(comm: Any, leave: Callable[[], None]) -> None:
     def failed(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        usual(kind, error, trace)
-        if os.getpid() == process:  # a forked child is no process of MPI
-            interrupted = issubclass(kind, KeyboardInterrupt)
-            end_all(INTERRUPTED if interrupted else 1, kind.__name__)
+        if os.getpid() != process:  # a forked child is no process of MPI
+            usual(kind, error, trace)
+            return
+        status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1
+        end_all(status, "".join(traceback.format_exception(kind, error, trace)).rstrip())
 
     def left() -> None:
         if os.getpid() == process:
@@ -41,16 +44,19 @@ def together(comm: Any, leave: Callable[[], None]) -> None:
     atexit.register(left)
 
 
-def end_all(status: int, reason: str) -> None:
-    """End all processes now, with one line that names this one; do nothing if it is the only one.
+def end_all(status: int, text: str) -> None:
+    """Print a text and which process it is from, and end all; do nothing if there is no other.
+
+    An error that all processes have is printed once: process 0 has ended the others by then.
 
     status  that of the launcher
-    reason  a few words; the error itself has been printed
     """
     for comm in _everyone:
-        line = f"minigraph: process {comm.rank} of {comm.size} ends all ({reason})"
-        print(line, file=sys.stderr)
+        if comm.rank:
+            time.sleep(PRECEDENCE)
+        print(f"{text}\nminigraph: process {comm.rank} of {comm.size} ends all", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(MOMENT)
         comm.Abort(status)
+        os._exit(status)  # some MPI returns, and the launcher ends this process soon

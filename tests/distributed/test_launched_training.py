@@ -1,0 +1,52 @@
+"""A training in several processes: one voice, one checkpoint, one end."""
+
+import os
+import re
+import signal
+import time
+
+import numpy as np
+import pytest
+from attacks.launches import programs, started
+from new_process import wait
+
+import minigraph as mg
+
+
+def test_processes_train_together_and_process_0_alone_prints_and_writes(tmp_path):
+    printed, _ = wait(started(2, tmp_path, "--epochs", 1))
+    assert "2 processes, each with 64 images of a batch\n" in printed
+    assert len(re.findall("^epoch 1/1: loss", printed, re.M)) == 1
+    assert mg.load(tmp_path / "checkpoint").keys() > {"training"}
+
+    _, errors = wait(started(1, tmp_path, "--epochs", 2), status=1)  # a warning is an error here
+    assert "the checkpoint is of 2 processes, these are 1: batches, their order" in errors
+
+
+def test_an_error_of_all_processes_is_printed_once(tmp_path):
+    _, errors = wait(started(2, tmp_path, "--batch-size", 31), status=2)
+    text = "error: DataLoader: batch_size is 31, of which 2 processes cannot have equal shares"
+    assert errors.count(text) == 1
+    assert "minigraph: process 0 of 2 ends all\n" in errors
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_one_process_stops_all_after_the_same_batch(tmp_path, number):
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    for folder in (stopped, whole):
+        folder.mkdir()
+    launcher = started(2, stopped, "--epochs", 100_000)
+    while not (stopped / "checkpoint").exists():
+        time.sleep(0.01)
+    os.kill(programs(launcher.pid)[1], number)
+    printed, _ = wait(launcher, status=130)
+    epoch, batch = map(
+        int, re.search(r"stopped in epoch (\d+) after batch (\d+)", printed).groups()
+    )
+    assert 1 <= batch <= 11
+    for folder in (stopped, whole):
+        wait(started(2, folder, "--epochs", epoch + 1))
+    ended, wanted = (mg.load(folder / "checkpoint") for folder in (stopped, whole))
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(ended[name], array, name)
