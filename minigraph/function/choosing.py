@@ -16,6 +16,8 @@ from minigraph.passes.overlap import Travel
 from minigraph.program import Backend
 from minigraph.program.choices import Choices
 
+COMPILING = 120.0  # seconds for which processes wait at most while one compiles
+
 
 def open_choices(
     backend: Backend,
@@ -59,13 +61,15 @@ def tuned_once(
     build  returns the function; `told` is what was measured for it
     """
     timeout = values["distributed.timeout"]
+    # Whoever measures may first wait as long for others on its machine, and then compiles kernels.
+    longest = timeout + 2 * values["autotune.budget"] + COMPILING
     threads = settings.num_threads(values["num_threads"])
     kind = (dict(backend.environment(backend.tuning)), threads)
     first = world.gather(kind, timeout).index(kind)
     if first != world.rank:
-        return build(told=world.gather(None, timeout)[first])
+        return build(told=world.gather(None, longest)[first])
     function = build()
-    world.gather(function.knowledge, timeout)
+    world.gather(function.knowledge, longest)
     return function
 
 
