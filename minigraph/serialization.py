@@ -85,6 +85,10 @@ def load(path: FilePath) -> dict[str, Array]:
     """Return the arrays of a safetensors file by name, new and writable.
 
     GraphError if the file is missing, damaged, of another kind, or holds what no array of ours is.
+
+    >>> mg.save("weights.safetensors", {"w": np.zeros(3)})
+    >>> mg.load("weights.safetensors")
+    {'w': array([0., 0., 0.])}
     """
     try:
         data = regular_file.read(path)
