@@ -64,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     peers = f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)})"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
+    processes = "also train in so many processes, which share the threads: one each by default"
+    add("--processes", type=_count, default=1, metavar="N", help=processes)
     add("--repeats", type=_count, metavar="N", help="turns of each side, at most")
     minutes = "end after so many minutes, with less measured on a slow machine (with --quick: 2)"
     add("--minutes", type=_count, metavar="N", help=minutes)
@@ -130,9 +132,12 @@ def planned(asked: argparse.Namespace) -> Plan:
             f"--precision {asked.precision} takes --device cuda; a CPU computes in {USUAL}"
         )
     plan = {**(QUICK if asked.quick else FULL), "batch_size": None}
+    if device != "cpu" and asked.processes > 1:
+        raise OptionError(f"--processes {asked.processes} takes --device cpu, not {device}")
     names = {field.name for field in fields(Plan)}
     plan |= {k: v for k, v in vars(asked).items() if k in names and v is not None}
-    return Plan(**{**plan, "device": device, "threads": num_threads(asked.threads)})
+    threads = asked.threads or (asked.processes if asked.processes > 1 else None)
+    return Plan(**{**plan, "device": device, "threads": num_threads(threads)})
 
 
 def _measured(plan: Plan, folder: Path | None) -> Results:
@@ -140,6 +145,7 @@ def _measured(plan: Plan, folder: Path | None) -> Results:
     options = {
         "device": plan.device,
         "threads": plan.threads,
+        "processes": plan.processes,
         "precision": plan.precision,
         "levels": list(plan.levels),
         "untuned": plan.untuned,

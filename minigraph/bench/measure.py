@@ -111,6 +111,7 @@ class CaseRun:
                     details = worker.ask("details", self._schedule.patience(planned))
                     self.sides[name].peak = details["peak"]
                     self.sides[name].kernels = details.get("kernels", {})
+                    self.sides[name].hidden = details.get("hidden")
             self._losses(self.plan.compared(self.model, self.workers))
         finally:
             if MACHINE in self.sides and self.sides[MACHINE].error:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, repeat
 from typing import Any
 
+import numpy as np
+
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.bench.cases import (
@@ -20,7 +22,8 @@ from minigraph.bench.cases import (
 )
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import UNTUNED
-from minigraph.bench.worker import Side, Task, serve
+from minigraph.bench.worker import Side, Task, hidden, serve
+from minigraph.distributed import world
 from minigraph.function.profile import Profile
 
 PROFILES = 5  # the time of a kernel is its median in so many
@@ -37,8 +40,14 @@ def minigraph_side(task: Task) -> Side:
         call, batches = _expression(cg, subject)
     else:
         call, batches = _training(cg, subject, subject.network(LIBRARY))
+    step = until_done(call, batches, task)
 
     def details() -> dict[str, Any]:
+        if isinstance(subject, TrainingStep) and world().size > 1:
+            net = subject.network(LIBRARY)
+            alone, same = _training(cg, subject, net, reduce=False)
+            exchange = _exchange(cg, net)
+            return {"hidden": hidden(step, until_done(alone, same, task), exchange)}
         kernels = _by_kernel([call.profile(*next(batches)) for _ in range(PROFILES)])
         if task.device == "cpu":
             return {"kernels": kernels}
@@ -52,7 +61,7 @@ def minigraph_side(task: Task) -> Side:
         call, batches = _training(cg, subject, net)
         return [float(call(*next(batches))) for _ in range(LOSSES)]
 
-    return Side({"step": until_done(call, batches, task)}, details, losses)
+    return Side({"step": step}, details, losses)
 
 
 def graph_for(task: Task, level: int) -> Any:
@@ -80,16 +89,30 @@ def _expression(cg: Any, subject: Expression) -> tuple[Any, Iterator[tuple[Any, 
     return cg.compile([], subject.formula(ops, *arrays)), repeat(())
 
 
-def _training(cg: Any, subject: TrainingStep, net: Any) -> tuple[Any, Iterator[tuple[Any, ...]]]:
-    batches = subject.data()
+def _training(
+    cg: Any, subject: TrainingStep, net: Any, reduce: bool = True
+) -> tuple[Any, Iterator[tuple[Any, ...]]]:
+    """Return a step and its batches, of which each process has a share.
+
+    reduce  whether processes take the mean of their gradients
+    """
+    team = world()
+    batches = [tuple(np.array_split(x, team.size)[team.rank] for x in b) for b in subject.data()]
     x, labels = (
         mg.input(n, y.shape, y.dtype) for n, y in zip(("x", "labels"), batches[0], strict=True)
     )
     loss = ops.cross_entropy(net(x), labels)
     adam = optim.Adam(net.parameters(), lr=LEARNING_RATE)
-    call = cg.compile([x, labels], loss, {**adam.minimize(loss), **net.updates()})
+    reduced = adam.minimize(loss, reduce=team if reduce else None)
+    call = cg.compile([x, labels], loss, {**reduced, **net.updates()})
     to_device = cg.compile([x], x)  # before any step is timed
     return call, cycle([(to_device(images), labels) for images, labels in batches])
+
+
+def _exchange(cg: Any, net: Any) -> Any:
+    """Return a function that takes the means of arrays like the gradients, and nothing else."""
+    arrays = {p: mg.Parameter(np.zeros(p.shape, p.dtype)) for p in net.parameters()}
+    return cg.compile([], [], {x: ops.all_reduce(x, world(), "mean") for x in arrays.values()})
 
 
 def _by_kernel(profiles: Sequence[Profile]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
@@ -9,7 +11,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from minigraph.bench.cases import LOSSES, NETWORKS, PRECISIONS, Case, scale
-from minigraph.bench.results import CHANNELS_LAST, EAGER, EAGER_LAST, LEVELS, UNTUNED
+from minigraph.bench.results import (
+    CHANNELS_LAST,
+    EAGER,
+    EAGER_LAST,
+    LEVELS,
+    PROCESSES,
+    UNTUNED,
+)
 from minigraph.bench.worker import Task
 from minigraph.records import encode
 
@@ -67,6 +76,8 @@ PEERS = {
 class Plan:
     """What is to be measured.
 
+    threads    of a side that is one process; several processes share them
+    processes  of the sides that train in several, beside the others; 1: there are none
     budget   seconds of tuning per compile
     untuned  also run the levels that measure algorithms without measuring
     repeats  turns of each side, where the time allows them
@@ -79,6 +90,7 @@ class Plan:
     peers: Sequence[str]
     device: str
     threads: int
+    processes: int
     batch_size: int | None
     quick: bool
     precision: str
@@ -88,9 +100,10 @@ class Plan:
     minutes: int | None
     twice: bool
 
-    def task(self, model: str, setting: str = "") -> Task:
-        """Return what a worker has to do for a side of a case."""
-        own: dict[str, Any] = {"case": model, "setting": setting}
+    def task(self, model: str, setting: str = "", processes: int = 1) -> Task:
+        """Return what a worker has to do for a side of a case, in so many processes."""
+        threads = max(1, self.threads // processes)
+        own: dict[str, Any] = {"case": model, "setting": setting, "threads": threads}
         shared = {f.name for f in fields(Task)} - own.keys()
         return Task(**own, **{name: getattr(self, name) for name in shared})
 
@@ -102,6 +115,8 @@ class Plan:
                 reasons[peer.library] = "is not installed"
             elif self.precision not in peer.precisions:
                 reasons[peer.library] = f"is not measured in {self.precision}"
+        if self.processes > 1 and not self._launcher:
+            reasons["several processes"] = "need mpiexec and mpi4py: pip install 'minigraph[mpi]'"
         return reasons
 
     def sides(self, model: str) -> dict[str, list[str]]:
@@ -123,7 +138,30 @@ class Plan:
                 for setting in peer.sides(model, self.device):
                     side = f"{name}, {CHANNELS_LAST}" if CHANNELS_LAST in setting else name
                     commands[side] = command(peer.program, setting)
+        return commands | self._launched(model)
+
+    def _launched(self, model: str) -> dict[str, list[str]]:
+        """Return the commands of the sides in several processes: the highest level, PyTorch."""
+        if self.processes == 1 or model not in NETWORKS or not self._launcher:
+            return {}
+
+        def launch(program: str, setting: str) -> list[str]:
+            task = encode(self.task(model, setting, self.processes))
+            python = [sys.executable, "-m", f"minigraph.bench.{program}", task]
+            return [self._launcher, "-n", str(self.processes), *python]
+
+        many, level = f", {self.processes}{PROCESSES}", max(self.levels)
+        commands = {f"level {level}{many}": launch("ours", str(level))}
+        if EAGER in self.peers and PEERS[EAGER].library not in self.missing():
+            commands[f"{EAGER_LAST}{many}"] = launch(PEERS[EAGER].program, CHANNELS_LAST)
         return commands
+
+    @property
+    def _launcher(self) -> str:
+        """The path of the launcher of MPI; "" where there is none that could be used."""
+        beside = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", "")))
+        found = shutil.which("mpiexec", path=beside) if find_spec("mpi4py") else None
+        return found or ""
 
     def compared(self, model: str, names: Collection[str]) -> list[str]:
         """Return the sides whose losses are compared: the highest level, and PyTorch's."""
@@ -143,7 +181,8 @@ class Plan:
         usual, compiled = scale(self.device).starts
         step = subject.flops / scale(self.device).speed
         seconds = compiled if name.startswith("torch.compile") else usual + STARTING * step
-        if name in [f"level {level}" for level in self.levels if level >= TUNED]:
+        tuned = [f"level {level}" for level in self.levels if level >= TUNED]
+        if name.partition(", ")[0] in tuned and not name.endswith(UNTUNED):
             return seconds * (1 + self.twice) + min(self.budget, TUNING * step)
         return seconds * (1 + self.twice)
 
@@ -185,5 +224,6 @@ def by_worth(names: Collection[str]) -> list[str]:
     First the highest level and the peer that is usually the fastest, which make a comparison.
     """
     levels = [name for level in LEVELS if (name := f"level {level}") in names]
-    first = [*levels[-1:], EAGER_LAST, EAGER, *levels[:1], MACHINE]
+    many = [name for name in names if name.endswith(PROCESSES)]
+    first = [*levels[-1:], *many, EAGER_LAST, EAGER, *levels[:1], MACHINE]
     return list(dict.fromkeys(name for name in (*first, *names) if name in names))

@@ -6,6 +6,7 @@ import datetime
 import os
 import statistics
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,7 @@ FILE = "results.json"
 PACKAGES = ("torch", "jax")
 NOISY = 0.15  # a spread above this is unusual
 LEVELS = (0, 1, 2, 3)
+PROCESSES = " processes"  # the end of the name of a side of several: "level 3, 2 processes"
 UNTUNED = ", untuned"  # the end of the name of an untuned level's side
 CHANNELS_LAST = "channels last"
 EAGER = "torch"  # the side whose losses are compared with minigraph's
@@ -44,7 +46,8 @@ class SideResult(Struct, forbid_unknown_fields=True):
     warmup   turns before those, until the times settled
     cold     seconds of the first call with empty caches, from after the library's import
     warm     the same in a second process; None if there was none
-    peak     bytes of memory
+    peak     bytes of memory, of all its processes together
+    hidden   the share of the shorter of computing and communicating by which its step is shorter
     kernels  seconds of one call by kernel
     error    what ended it early, else empty
     losses   of the first steps of training, if the side was asked for them
@@ -56,6 +59,7 @@ class SideResult(Struct, forbid_unknown_fields=True):
     cold: Seconds | None = None
     warm: Seconds | None = None
     peak: Count | None = None
+    hidden: Annotated[float, Meta(ge=0, le=1)] | None = None
     kernels: dict[str, float] = field(default_factory=dict)
     error: str = ""
     losses: list[float] = field(default_factory=list)
@@ -135,9 +139,17 @@ class CaseResult(Struct, forbid_unknown_fields=True):
 
     @property
     def best_peer(self) -> tuple[str, SideResult] | None:
-        """The fastest side of another library; None if there is none."""
-        measured = self.measured.items()
-        peers = [(n, s) for n, s in measured if not n.startswith("level ") and not s.error]
+        """The fastest side of another library in one process; None if there is none."""
+        return self._fastest([name for name in self.measured if not name.endswith(PROCESSES)])
+
+    @property
+    def best_processes(self) -> tuple[str, SideResult] | None:
+        """The fastest side of another library in several processes; None if there is none."""
+        return self._fastest([name for name in self.measured if name.endswith(PROCESSES)])
+
+    def _fastest(self, names: Sequence[str]) -> tuple[str, SideResult] | None:
+        sides = [(name, self.measured[name]) for name in names if not name.startswith("level ")]
+        peers = [(name, side) for name, side in sides if not side.error]
         return min(peers, key=lambda peer: peer[1].median, default=None)
 
     @property

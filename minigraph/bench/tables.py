@@ -16,6 +16,7 @@ from minigraph.bench.cases import LOSSES, USUAL
 from minigraph.bench.results import (
     EAGER,
     EAGER_LAST,
+    PROCESSES,
     UNTUNED,
     Bound,
     CaseResult,
@@ -104,6 +105,7 @@ def tables(results: Results) -> dict[str, Table]:
     return {
         "levels": _levels(results),
         "peers": _peers(results),
+        "processes": _processes(results),
         "bound": _bounds(results),
         "tuning": _tuning(results),
         "losses": _losses(results),
@@ -213,6 +215,42 @@ def _peers(results: Results) -> Table:
     return Table("Peers", about, header, rows, notes)
 
 
+def _processes(results: Results) -> Table:
+    rows = []
+    for case in results.cases.values():
+        many = {name: side for name, side in case.measured.items() if name.endswith(PROCESSES)}
+        ours = next((side for name, side in many.items() if name.startswith("level ")), None)
+        if not ours or not case.highest:
+            continue
+        level, one = case.highest
+        row = [case.title, f"{milliseconds(one.median)} (level {level})", milliseconds(ours.median)]
+        row += [f"{one.median / ours.median:.0%}", _hidden(ours), _memory(ours)]
+        if case.best_processes:
+            _, peer = case.best_processes
+            ratio = _ratio(peer, ours) if ours.differs(peer) else f"{SAME} ({_ratio(peer, ours)})"
+            row += [milliseconds(peer.median), ratio, _hidden(peer), _memory(peer)]
+        rows.append(row + [NOTHING] * (len(PARALLEL) - len(row)))
+    about = (
+        f"The same batches in {results.options.get('processes', 1)} processes, which share the "
+        "threads of the one process, beside PyTorch's DistributedDataParallel with gloo. Hidden: "
+        "of the shorter of computing and communicating alone, the share by which the step is "
+        "shorter than both together. Memory is that of all processes. " + UNCLEAR
+    )
+    return Table("Processes", about, PARALLEL, rows)
+
+
+PARALLEL = ["", "one process", "processes", "speed", "hidden", "memory"]
+PARALLEL += ["DDP", "times as fast", "DDP's hidden", "DDP's memory"]
+
+
+def _hidden(side: SideResult) -> str:
+    return NOTHING if side.hidden is None else f"{side.hidden:.0%}"
+
+
+def _memory(side: SideResult) -> str:
+    return f"{side.peak / (1 << 20):,.0f} MiB" if side.peak else NOTHING
+
+
 def _bounds(results: Results) -> Table:
     rows = []
     for case in results.cases.values():
@@ -311,9 +349,8 @@ def _side(case: CaseResult, side: SideResult) -> list[str]:
         return ["failed", *[NOTHING] * 3, *first, NOTHING]
     step = milliseconds(side.median) + (", then failed" if side.error else "")
     images = f"{case.images / side.median:,.0f}" if case.images else NOTHING
-    peak = f"{side.peak / (1 << 20):,.0f} MiB" if side.peak else NOTHING
     spread = f"{side.spread:.0%}" if side.spread < 10 else "over 1000%"
-    return [step, spread, str(len(side.seconds)), images, *first, peak]
+    return [step, spread, str(len(side.seconds)), images, *first, _memory(side)]
 
 
 # ---------------------------------------------------------------- several runs

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 
 from minigraph.bench.cases import (
     LEARNING_RATE,
@@ -20,7 +24,8 @@ from minigraph.bench.cases import (
 )
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import CHANNELS_LAST
-from minigraph.bench.worker import Side, Task, serve
+from minigraph.bench.worker import Side, Task, hidden, serve
+from minigraph.distributed import world
 
 ATTENTION = functional.scaled_dot_product_attention
 LIBRARY = with_blocks(
@@ -37,12 +42,13 @@ def torch_side(task: Task) -> Side:
     torch.backends.cudnn.benchmark = CHANNELS_LAST in task.setting
     torch.backends.cuda.matmul.allow_tf32 = task.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = task.precision == "tf32"
-    subject = task.subject
+    subject, net = task.subject, None
     step: Callable[[], object]
     if isinstance(subject, Expression):
         step = _expression(subject, task)
     else:
-        step = _training(subject, subject.network(LIBRARY), task)
+        net = _in_processes(subject.network(LIBRARY))
+        step = _training(subject, net, task)
 
     def until_done() -> None:
         step()
@@ -50,6 +56,8 @@ def torch_side(task: Task) -> Side:
             torch.cuda.synchronize()
 
     def details() -> dict[str, Any]:
+        if isinstance(net, DistributedDataParallel):
+            return {"hidden": hidden(step, partial(_without_sync, net, step), _exchange(net))}
         return {} if task.device == "cpu" else {"peak": torch.cuda.max_memory_allocated()}
 
     def losses() -> list[float]:
@@ -62,6 +70,37 @@ def torch_side(task: Task) -> Side:
         return [train() for _ in range(LOSSES)]
 
     return Side({"step": until_done}, details, losses)
+
+
+def _in_processes(net: Any) -> Any:
+    """Return a network whose gradients are means over the processes, if there are several."""
+    team = world()
+    if team.size == 1:
+        return net
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = team.broadcast(free.getsockname()[1])
+    store = torch.distributed.TCPStore("127.0.0.1", port, team.size, team.rank == 0)
+    torch.distributed.init_process_group("gloo", store=store, rank=team.rank, world_size=team.size)
+    net = net.to(memory_format=torch.channels_last)
+    # Statistics of BatchNorm are each process's own here too.
+    return DistributedDataParallel(net, broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def _without_sync(net: Any, step: Callable[[], object]) -> None:
+    with net.no_sync():
+        step()
+
+
+def _exchange(net: Any) -> Callable[[], None]:
+    """Return a function that takes the means of what DDP sends: buckets of 25 MB."""
+    sizes = [p.numel() for p in net.parameters()]
+    buckets = torch.zeros(sum(sizes)).split(25 * (1 << 20) // 4)
+
+    def exchange() -> None:
+        for bucket in buckets:
+            torch.distributed.all_reduce(bucket)
+
+    return exchange
 
 
 def _compiled(fn: Any, task: Task) -> Any:
@@ -95,14 +134,15 @@ def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float
     """
     best = CHANNELS_LAST in task.setting
     layout = {"memory_format": torch.channels_last} if best else {}
-    net = net.to(task.device, **layout)
+    if not isinstance(net, DistributedDataParallel):
+        net = net.to(task.device, **layout)
     batches = cycle(
         [
             (
                 torch.from_numpy(x).to(task.device, **(layout if x.ndim == 4 else {})),
                 torch.from_numpy(y).to(task.device),
             )
-            for x, y in subject.data()
+            for x, y in (map(_share, batch) for batch in subject.data())
         ]
     )
     adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE, fused=best or None)
@@ -125,6 +165,11 @@ def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float
         return float(loss.item())
 
     return step
+
+
+def _share(array: Any) -> Any:
+    """Return the part of a batch that this process trains on."""
+    return np.array_split(array, world().size)[world().rank]
 
 
 if __name__ == "__main__":

@@ -4,10 +4,14 @@ The process gets a `Task` as JSON and answers in lines of JSON: first how long i
 then to each line `turn` the seconds of a step by name, to `details` what else it knows about the
 steps, and to `losses` the losses of the first steps of training.  An error is an answer too.
 `Worker` is the parent's end.
+
+A side may be several processes, which a launcher of MPI starts.  All do the same; process 0 gets
+the requests, passes them on, and answers.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -16,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +29,7 @@ from typing import Any
 from msgspec.json import Decoder
 
 from minigraph.bench.cases import Case, case
+from minigraph.distributed import World, world
 from minigraph.records import decode, encode
 
 PAUSE = 0.02  # seconds before a turn
@@ -36,6 +41,7 @@ class Task:
     """What a worker has to do.
 
     setting  a level, or the mode of a peer
+    threads  of each process
     budget   seconds of tuning per compile
     """
 
@@ -75,47 +81,85 @@ class Side:
 
 def serve(make: Callable[[Task], Side]) -> None:
     """Answer requests until the input ends."""
+    team = world()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
 
     def say(answer: Any) -> None:
-        print(encode(answer), file=answers, flush=True)
+        if team.rank == 0:
+            print(encode(answer), file=answers, flush=True)
 
     try:
         task = decode(TASK, sys.argv[1])
         if hasattr(os, "sched_setaffinity"):  # not every library takes a number of threads
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task.threads])
+            first = team.rank * task.threads
+            cores = sorted(os.sched_getaffinity(0))[first : first + task.threads]
+            os.sched_setaffinity(0, cores or os.sched_getaffinity(0))
         start = time.perf_counter()
         side = make(task)
         for step in side.steps.values():
             step()
         say({"first": time.perf_counter() - start})
-        for line in sys.stdin:
+        for line in _requests(team):
             match line.strip():
                 case "details":
-                    say({"peak": peak_memory(), **side.details()})
+                    say({"peak": _total(team.gather(peak_memory())), **side.details()})
                 case "losses":
                     say({"losses": side.losses()})
                 case _:
                     time.sleep(PAUSE)
                     say({name: seconds(step) for name, step in side.steps.items()})
     except Exception as error:  # a failure is a line in the table
+        if team.size > 1:
+            raise  # it ends all processes, and is their last words
         words = " ".join(str(error).split())
         say({"error": f"{type(error).__name__}: {words}"[:300]})
 
 
-def seconds(step: Callable[[], None]) -> float:
+def _requests(team: World) -> Iterator[str]:
+    """Iterate over the lines of the input of process 0, in all processes of a team."""
+    while True:
+        line = sys.stdin.readline() if team.rank == 0 else ""
+        line = team.broadcast(line, timeout=math.inf)  # other sides have their turns meanwhile
+        if not line:
+            return
+        yield line
+
+
+def _total(peaks: Sequence[int | None]) -> int | None:
+    return None if None in peaks else sum(peak or 0 for peak in peaks)
+
+
+def seconds(step: Callable[[], object]) -> float:
     """Return the seconds of a step: of one run, or the median of several runs of a short step.
+
+    All processes of a team run the step as often as process 0 does.
 
     OpenMP's threads spin for a few milliseconds after their work; in the pause before a turn those
     of the other sides fall asleep.  The first run of a short step is not counted.
     """
     times: list[float] = []
-    while sum(times) < LONG:
+    while world().broadcast(sum(times) < LONG):
         start = time.perf_counter()
         step()
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:] or times)
+
+
+def hidden(
+    step: Callable[[], object], alone: Callable[[], object], exchange: Callable[[], object]
+) -> float:
+    """Return the share of the shorter of computing and communicating by which a step is shorter.
+
+    It is 0 where the step takes as long as both one after the other, and 1 where it takes as long
+    as the longer of the two.
+
+    alone     the step without communication
+    exchange  the communication without the step
+    """
+    together, computing, talking = map(seconds, (step, alone, exchange))
+    overlap = (computing + talking - together) / min(computing, talking)
+    return min(1.0, max(0.0, overlap))
 
 
 def peak_memory() -> int | None:

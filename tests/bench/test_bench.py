@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from minigraph.bench.plan import Plan
 from minigraph.bench.results import Results, SideResult
 from minigraph.bench.schedule import Schedule
 from minigraph.bench.tables import loss_difference
-from minigraph.bench.worker import Failure, Worker
+from minigraph.bench.worker import Failure, Worker, hidden
 
 ROOT = Path(__file__).parents[2]
 
@@ -296,6 +297,59 @@ def test_an_expression_has_no_channels_and_nothing_to_tune(installed):
         "level 3, untuned",
         "torch, channels last",
     }
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def test_networks_are_trained_in_several_processes_which_share_the_threads(installed, monkeypatch):
+    monkeypatch.setattr(plans.shutil, "which", lambda name, path: f"/bin/{name}")
+    asked = ("--device", "cpu", "--levels", "0,3", "--peers", "torch")
+    sides = planned(*asked, "--processes", "4").sides("mlp")
+    many = {name: command for name, command in sides.items() if name.endswith(" processes")}
+    assert list(many) == ["level 3, 4 processes", "torch, channels last, 4 processes"]
+    for each in many.values():
+        assert each[:3] == ["/bin/mpiexec", "-n", "4"]
+        assert json.loads(each[-1])["threads"] == 1
+    assert json.loads(sides["level 3"][-1])["threads"] == 4
+    assert planned(*asked).sides("mlp").keys() == sides.keys() - many.keys()
+    of_expression = planned(*asked, "--processes", "4").sides("abc")
+    assert not of_expression.keys() & many.keys()
+    more = planned(*asked, "--processes", "2", "--threads", "6").sides("mlp")
+    assert json.loads(more["level 3, 2 processes"][-1])["threads"] == 3
+
+
+def test_without_a_launcher_there_are_no_sides_of_several_processes(installed, monkeypatch):
+    monkeypatch.setattr(plans.shutil, "which", lambda name, path: None)
+    plan = planned("--device", "cpu", "--processes", "2", "--levels", "3", "--peers", "none")
+    assert list(plan.sides("mlp")) == ["machine", "level 3"]
+    assert "minigraph[mpi]" in plan.missing()["several processes"]
+
+
+def test_several_processes_take_a_cpu(monkeypatch):
+    monkeypatch.setattr(command.mg, "comp_graph", lambda device: Namespace(device="cuda"))
+    with pytest.raises(mg.OptionError, match="--processes 2 takes --device cpu, not cuda"):
+        planned("--device", "cuda", "--processes", "2")
+
+
+@pytest.mark.long
+def test_a_step_of_two_processes_is_measured(tmp_path):
+    pytest.importorskip("mpi4py")
+    arguments = "--quick --models mlp --levels 3 --peers none --processes 2 --batch-size 4"
+    assert cli.main(["bench", *arguments.split(), "--out", str(tmp_path)]) == 0
+    side = Results.read(tmp_path).cases["mlp"].sides["level 3, 2 processes"]
+    assert not side.error and len(side.seconds) == 5 and 0 <= side.hidden <= 1
+    assert side.peak > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("together", "share"), [(5.0, 0.0), (4.0, 0.5), (3.0, 1.0), (2.9, 1.0), (6.0, 0.0)]
+)
+def test_what_is_hidden_is_a_share_of_the_shorter_of_computing_and_talking(
+    monkeypatch, together, share
+):
+    monkeypatch.setattr("minigraph.bench.worker.seconds", lambda step: step())
+    assert hidden(lambda: together, lambda: 3.0, lambda: 2.0) == share
 
 
 # ---------------------------------------------------------------- precision

@@ -227,6 +227,22 @@ def test_nothing_measured_is_a_page_too():
 # ---------------------------------------------------------------- tuning and losses
 
 
+def test_several_processes_stand_beside_one_and_beside_pytorchs():
+    samples = {"level 3": QUIET, "level 3, 2 processes": scaled(QUIET, 0.8), "torch": QUIET}
+    samples["torch, channels last, 2 processes"] = scaled(QUIET, 1.2)
+    found = results(samples, images=8)
+    ours, _, theirs = list(found.cases["abc"].sides.values())[1:]
+    ours.hidden, ours.peak, theirs.hidden = 0.9, 3 << 20, 0.25
+    (row,) = tables(found)["processes"].rows
+    assert row == [
+        *("a * b * c", "1000.0 ms (level 3)", "800.0 ms", "125%", "90%", "3 MiB"),
+        *("1200.0 ms", "1.50", "25%", "-"),
+    ]
+    assert found.cases["abc"].best_peer[0] == "torch"
+    del found.cases["abc"].sides["torch, channels last, 2 processes"]
+    assert tables(found)["processes"].rows == [row[:6] + ["-"] * 4]
+
+
 def test_what_is_untuned_is_no_level_and_no_peer():
     samples = {"level 3": QUIET, "level 3, untuned": scaled(QUIET, 0.5), "jax": scaled(QUIET, 2)}
     case = results(samples).cases["abc"]
