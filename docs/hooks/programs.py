@@ -8,6 +8,7 @@ highlight that.  Notebooks become such pages.  A program that fails stops the bu
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import re
 import tempfile
@@ -33,9 +34,10 @@ import warnings
 warnings.filterwarnings("ignore", "IProgress not found")
 get_ipython().compile.get_code_name = lambda raw, code, number: f"block {number - 1}"
 """
+Program = tuple[str, ...]  # its blocks
 Outputs = list[list[Any]]  # of each block
 
-_running: dict[str, Future[Outputs]] = {}  # by the page's path
+_pool = ThreadPoolExecutor(os.cpu_count())
 
 
 @event_priority(50)  # type: ignore[untyped-decorator]  # before links are looked for
@@ -44,22 +46,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in [file for file in files if file.src_uri.endswith(".ipynb")]:
         uri = file.src_uri.removesuffix(".ipynb") + ".md"
         files.append(File.generated(config, uri, content=page_of_notebook(file)))
-    pool = ThreadPoolExecutor(os.cpu_count())
     for file in files.documentation_pages():
         text, meta = get_data(file.content_string)
         if meta.get("run"):
-            blocks = [match[2] for match in BLOCK.finditer(text)]
-            _running[file.src_uri] = pool.submit(run, blocks, file.src_uri)
-    pool.shutdown(wait=False)
+            running(program_of(text), file.src_uri)
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put behind each block of a program what it printed."""
-    running = _running.get(page.file.src_uri)
-    if running is None:
+    if not page.meta.get("run"):
         return markdown
-    outputs = iter(running.result())
+    outputs = iter(running(program_of(markdown), page.file.src_uri).result())
 
     def shown(block: re.Match[str]) -> str:
         language, code = block.groups()
@@ -83,9 +81,19 @@ def page_of_notebook(file: File) -> str:
     return f"---\nrun: true\n---\n\n{title}\n\n{link}\n{text}"
 
 
-def run(blocks: list[str], name: str) -> Outputs:
+def program_of(text: str) -> Program:
+    return tuple(match[2] for match in BLOCK.finditer(text))
+
+
+@functools.cache  # `mkdocs serve` runs again what was changed
+def running(program: Program, name: str) -> Future[Outputs]:
+    """Return the outputs to come of a program that runs."""
+    return _pool.submit(run, program, name)
+
+
+def run(program: Program, name: str) -> Outputs:
     """Return what each block of a program displays; PluginError for one that fails."""
-    cells = [nbformat.v4.new_code_cell(block) for block in (FIRST, *blocks)]
+    cells = [nbformat.v4.new_code_cell(block) for block in (FIRST, *program)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     with tempfile.TemporaryDirectory() as folder:
         where = {"metadata": {"path": folder}}

@@ -1,7 +1,8 @@
-"""Fill in the reference: every public name of a package, under the module that defines it.
+"""Fill in the reference: a directive of mkdocstrings for each public name.
 
-`<!-- reference: minigraph.nn -->` on a page becomes a directive of mkdocstrings for each name, so
-no page lists names.  In all pages, `nn.Linear` in prose becomes a link to its entry.
+`<!-- reference: minigraph.nn by module -->` on a page stands for all public names of a package,
+under the modules that define them; a mark may also list names.  In the prose of all pages,
+`nn.Linear` becomes a link to its entry.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from mkdocs.structure.pages import Page
 from minigraph.nn import Module
 from minigraph.optim import Optimizer
 
-MARK = re.compile(r"^<!-- reference: ([\w. ]+?)( by module)? -->$", re.M)
+MARK = re.compile(r"^<!-- reference:\s+([\w.\s]+?)( by module)?\s+-->$", re.M)
 CODE = re.compile(r"(^(`{3,}|~{3,}).*?^\2$|^:::.*?$|^#.*?$|\[[^]]*\]\([^)]*\))", re.M | re.S)
 NAME = re.compile(r"`((?:mg|nn|ops|optim)(?:\.\w+)+)((?:\([^`]*\))?)`(?!\])")
 SHORT = {name: f"minigraph.{name}" for name in ("nn", "ops", "optim")} | {"mg": "minigraph"}
 # Where classes are that programs get and never name.
-UNNAMED = ("minigraph.graph.", "minigraph.function.")
+UNNAMED = tuple(
+    f"minigraph.{part}."
+    for part in ("autotune.measurement", "cache", "function", "graph", "passes")
+)
 LEAVES = (Module, Optimizer, Exception)  # of their subclasses only the arguments are shown
 
 
