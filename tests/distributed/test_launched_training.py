@@ -4,11 +4,13 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from attacks.launches import programs, started
-from new_process import wait
+from launched import start
+from new_process import python, wait
 
 import minigraph as mg
 
@@ -28,6 +30,14 @@ def test_an_error_of_all_processes_is_printed_once(tmp_path):
     text = "error: DataLoader: batch_size is 31, of which 2 processes cannot have equal shares"
     assert errors.count(text) == 1
     assert "minigraph: process 0 of 2 ends all\n" in errors
+
+
+def test_the_program_of_the_document_prints_the_same_in_one_process_and_in_two():
+    pytest.importorskip("sklearn")
+    text = Path(mg.__file__).parents[1].joinpath("docs", "distributed.md").read_text()
+    program = re.search(r"```python\n(.*?)```", text, re.S)[1]
+    (two, _), (one, _) = wait(start(2, "-c", program)), python("-c", program)
+    assert two == one and re.fullmatch(r"loss 0\.\d+, 9\d% right\n", one)
 
 
 @pytest.mark.long
