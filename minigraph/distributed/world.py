@@ -130,13 +130,16 @@ class World:
         self.wait(request.Test, "a flag of all processes", timeout)
         return bool(found[0])
 
-    def gather_arrays(self, x: Any, what: str) -> Any:
-        """Return the arrays of all processes, of one shape and dtype, along a new first axis."""
+    def gather_arrays(self, x: Any, what: str, timeout: float | None = None) -> Any:
+        """Return the arrays of all processes, of one shape and dtype, along a new first axis.
+
+        what  that is, for the error that a wait has taken too long
+        """
         held = np.empty((self.size, *x.shape), x.dtype)
         mine = np.ascontiguousarray(x).reshape(-1)
         if self._comms:
             given, found = mine.view(np.uint8), held.reshape(-1).view(np.uint8)
-            self.wait(self._comms["native"].Iallgather(given, found).Test, what)
+            self.wait(self._comms["native"].Iallgather(given, found).Test, what, timeout)
         else:
             held[0] = x
         return held

@@ -12,20 +12,26 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from minigraph.distributed import World
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import DeviceError, GraphError, ShapeError
 from minigraph.function.fingerprint import relevant
 from minigraph.graph import Constant, FromSizes, Graph, Node, Parameter, nested
 from minigraph.ops.collective import Collective
 from minigraph.version import __version__
 
 
-def agreed(graph: Graph, updates: Sequence[Parameter], options: Mapping[str, Any]) -> World | None:
+def agreed(
+    device: str, graph: Graph, updates: Sequence[Parameter], options: Mapping[str, Any]
+) -> World | None:
     """Return the world of a function's collectives, once all its processes compile the same.
 
     Their parameters become those of process 0.  None if there is no other process.
     """
     world = _world_of(graph)
+    if world and device.startswith("cuda"):
+        raise DeviceError(f'processes cannot share work on device "{device}" yet; use "cpu"')
     if world:
         _compile_alike(world, graph, updates, options)
     return world
@@ -67,21 +73,22 @@ def _compile_alike(
         parameter.assign(world.broadcast(value, timeout=timeout))
 
 
-def call_alike(world: World, sizes: Mapping[str, int], due: bool, timeout: float) -> bool:
+def call_alike(
+    world: World, names: Sequence[str], sizes: Sequence[int], due: bool, timeout: float
+) -> bool:
     """Make sure that all processes call with the same sizes, and return what process 0 is due."""
-    given = world.gather((dict(sizes), due), timeout)
-    for rank, (theirs, _) in enumerate(given):
-        if theirs != given[0][0]:
-            raise ShapeError(
-                f"process {rank} calls with the sizes {_shown(theirs)}, process 0 with "
-                f"{_shown(given[0][0])}; a step takes the same sizes in all processes"
+    given = world.gather_arrays(np.array([*sizes, due]), "the sizes of a call", timeout).tolist()
+    for rank, (*theirs, _) in enumerate(given):
+        if theirs != given[0][:-1]:
+            their, first = (
+                ", ".join(f"{name} {n}" for name, n in zip(names, row, strict=True))
+                for row in (theirs, given[0][:-1])
             )
-    first: bool = given[0][1]
-    return first
-
-
-def _shown(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {n}" for name, n in sizes.items())
+            raise ShapeError(
+                f"process {rank} calls with the sizes {their}, process 0 with {first}; a step "
+                "takes the same sizes in all processes"
+            )
+    return bool(given[0][-1])
 
 
 def _lines(graph: Graph, updates: Sequence[Parameter]) -> list[tuple[str, str]]:

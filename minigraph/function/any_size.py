@@ -154,9 +154,7 @@ class AnySizeFunction(Counted):
             kept = self._kept.get(sizes)
             due = bool(kept and kept.borrows and kept.seconds > self._measuring)
             if self._world:
-                due = call_alike(
-                    self._world, dict(zip(self._names, sizes, strict=True)), due, self._timeout
-                )
+                due = call_alike(self._world, self._names, sizes, due, self._timeout)
             if kept is None or due:
                 kept = self._compiled(sizes, near=kept is None and bool(self._kept))
             self._kept.pop(sizes, None)

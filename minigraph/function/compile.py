@@ -122,7 +122,7 @@ class CompGraph:
             graph.check()
             warn_of_left_out(graph, new)
             graph = merge_loops(number_streams(graph))
-            world = agreed(graph, list(new), values)
+            world = agreed(self.device, graph, list(new), values)
         task = CompileTask(graph, list(inputs), len(results), returned, list(new), world)
         backend = open_backend(self.device, values, optimize is not False)
         folder = None if optimize is False else cache_dir
