@@ -1,0 +1,119 @@
+"""Collectives that run beside other kernels, in the graph, the schedule and the plan of memory."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.devices.reference import ReferenceBackend
+from minigraph.distributed import World
+from minigraph.graph import Graph
+from minigraph.passes.notes import Notes
+from minigraph.passes.overlap import Await, Begin, Travel, compress_gradients, overlap_collectives
+from minigraph.program import Home
+from minigraph.program.lower import lower
+from minigraph.program.schedule import schedule
+
+WIDTH, LAYERS = 8, 4
+MATRIX = 4 * WIDTH * WIDTH  # bytes
+
+
+@pytest.fixture
+def world():
+    """A world of two processes, of which only this one is there: nothing may be computed."""
+    made = World()
+    made.size = 2
+    return made
+
+
+def step(world, scale=1.0):
+    """Return the graph of a step that trains some products, and how many results it has."""
+    x = mg.input("x", (WIDTH, WIDTH))
+    ws = [mg.Parameter(np.eye(WIDTH, dtype="float32"), f"w{i}") for i in range(LAYERS)]
+    h = x
+    for w in ws:
+        h = h @ w
+    loss = (h * scale).sum()
+    updates = mg.optim.SGD(ws, 0.1).minimize(loss, reduce=world)
+    results = (ops.all_reduce(loss, world, "mean"),)
+    return Graph((x,), (*results, *updates.values())), [*updates]
+
+
+def overlapped(graph, bucket_bytes):
+    return overlap_collectives(graph, Notes(), Travel(bucket_bytes))
+
+
+def flights(graph):
+    begun = [node for node in schedule(graph, 1) if isinstance(node.op, Begin)]
+    return [node.op.flight.names for node in begun]
+
+
+@pytest.mark.parametrize(
+    ("bucket_bytes", "wanted"),
+    [
+        (0, [("loss",), ("w3",), ("w2",), ("w1",), ("w0",)]),
+        (MATRIX, [("w3",), ("w2",), ("w1",), ("w0",), ("loss",)]),  # those are large
+        (MATRIX + 4, [("loss", "w3"), ("w2", "w1"), ("w0",)]),
+        (1 << 20, [("loss", "w3", "w2", "w1", "w0")]),
+    ],
+)
+def test_gradients_travel_in_buckets_in_the_order_in_which_they_are_made(
+    world, bucket_bytes, wanted
+):
+    graph, _ = step(world)
+    named = [
+        tuple("loss" if name.startswith("what is made") else name for name in names)
+        for names in flights(overlapped(graph, bucket_bytes))
+    ]
+    assert sorted(named) == sorted(wanted)
+    gradients = [names for names in named if names != ("loss",)]
+    assert gradients == [names for names in wanted if names != ("loss",)]
+
+
+def test_what_other_collectives_need_travels_alone(world):
+    x = mg.input("x", (3,))
+    first = ops.all_reduce(x, world)
+    second, third = ops.all_reduce(first * 2, world), ops.all_reduce(first * 3, world)
+    graph = overlapped(Graph((x,), (second, third)), 1 << 20)
+    assert [len(names) for names in flights(graph)] == [1, 2]
+
+
+def test_a_collective_begins_at_once_and_is_waited_for_at_the_end(world):
+    graph, _ = step(world)
+    order = schedule(overlapped(graph, MATRIX), 1)
+    kinds = [node.op.name for node in order if node.op.name in ("begin", "await", "matmul")]
+    # The last product is that of the first layer's gradient; the others are on their way by then.
+    last = len(kinds) - kinds[::-1].index("matmul") - 1
+    assert kinds[:last].count("begin") >= LAYERS - 1
+    assert "await" not in kinds[:last]
+
+
+def test_memory_in_flight_is_used_for_nothing_else(world):
+    graph, updates = step(world)
+    program = lower(
+        overlapped(graph, MATRIX + 4), 1, updates, ReferenceBackend(), lambda node, strides: None
+    )
+    flying = {}
+    for now, each in enumerate(program.steps):
+        if isinstance(each.node.op, Begin):
+            flying[each.node.op.flight] = (each.outputs[0].buffer, now)
+    for now, each in enumerate(program.steps):
+        if isinstance(each.node.op, Await):
+            buffer, begun = flying.pop(each.node.op.flight)
+            assert each.inputs[0].buffer is buffer and begun < now
+            for other, between in itertools.product(program.buffers, range(begun + 1, now)):
+                lives = other.first <= between <= other.last and other is not buffer
+                if lives and other.home is buffer.home is Home.ARENA and other.nbytes:
+                    apart = other.offset >= buffer.offset + buffer.nbytes
+                    assert apart or other.offset + other.nbytes <= buffer.offset
+    assert not flying
+
+
+def test_only_gradients_are_compressed(world):
+    graph, _ = step(world)
+    small = compress_gradients(graph, Notes(), Travel(0, "bfloat16"))
+    sent = [node.inputs[0].dtype.name for node in small if node.op.name == "all_reduce"]
+    assert sorted(sent) == ["bfloat16"] * LAYERS + ["float32"]
+    assert compress_gradients(graph, Notes(), Travel(0)) is graph
