@@ -75,9 +75,7 @@ def page_of_notebook(file: File) -> str:
         for cell in notebook.cells
     ]
     title, _, text = "\n\n".join(cells).partition("\n")
-    link = (
-        f"This page is the notebook [{file.name}.ipynb]({file.name}.ipynb), run when it was made."
-    )
+    link = f'This page is the notebook <a href="{file.name}.ipynb">{file.name}.ipynb</a>.'
     return f"---\nrun: true\n---\n\n{title}\n\n{link}\n{text}"
 
 

@@ -46,10 +46,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = site_uri(resolved(place, link[2]))
         return link[1] + posixpath.relpath(target, posixpath.dirname(page.file.src_uri)) + link[3]
 
-    prose = FENCE.split(markdown)[::3]
-    fences = FENCE.split(markdown)[1::3]
-    led_prose = [LINK.sub(led, text) for text in prose]
-    pieces = [piece for pair in zip(led_prose, [*fences, ""], strict=True) for piece in pair]
+    pieces = FENCE.split(markdown)
+    pieces[::3] = [LINK.sub(led, text) for text in pieces[::3]]
+    del pieces[2::3]  # the marks of fences
     return "".join(pieces)
 
 
@@ -81,13 +80,13 @@ def repository_path(uri: str) -> str:
 
 
 def site_uri(path: str) -> str:
-    """Return where a file of the repository is on the site; code is a page.
+    """Return where a file of the repository is on the site; code and notebooks are pages.
 
     >>> site_uri("docs/tour.md"), site_uri("SECURITY.md"), site_uri("minigraph/autodiff.py")
     ('tour.md', 'repository/SECURITY.md', 'repository/minigraph/autodiff.py.md')
     """
     if path.startswith("docs/"):
-        return path.removeprefix("docs/")
+        return re.sub(r"\.ipynb$", ".md", path.removeprefix("docs/"))
     return PREFIX + path + (".md" if path.endswith(tuple(LANGUAGES)) else "")
 
 
