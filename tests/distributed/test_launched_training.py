@@ -32,6 +32,7 @@ def test_an_error_of_all_processes_is_printed_once(tmp_path):
     assert "minigraph: process 0 of 2 ends all\n" in errors
 
 
+@pytest.mark.long
 def test_the_program_of_the_document_prints_the_same_in_one_process_and_in_two():
     pytest.importorskip("sklearn")
     text = Path(mg.__file__).parents[1].joinpath("docs", "distributed.md").read_text()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from launched import start
+from long_runs import long
 from new_process import wait
 
 import minigraph as mg
@@ -55,7 +56,7 @@ def test_processes_agree():
             r"process 1 waited 1 s for values of all processes \(option distributed.timeout\): "
             "process 0 waits for a barrier; process 1 waits for values of all processes",
         ),
-        ("os.kill(os.getpid(), 9)", 9, "EXIT CODE: 9"),
+        long("os.kill(os.getpid(), 9)", 9, "EXIT CODE: 9"),
     ],
 )
 def test_a_process_that_fails_ends_all(fault, status, line):
