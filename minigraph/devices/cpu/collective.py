@@ -1,8 +1,7 @@
 """Collectives on the CPU: MPI's functions, called by address from the native step.
 
 MPI moves data while it is called, and at no other time.  So the step calls it between kernels for
-as long as anything is in flight (`InFlight`).  A thread of its own would compete with the kernels
-for the processors, and MPI's lock with both.
+as long as anything is in flight (`InFlight`).
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class Log:
         return _function(self.world, "MPI_Test")
 
     def wait(self, timeout: float) -> None:
-        """Wait for the flight, but no longer than `timeout` seconds; raise what went wrong."""
+        """Wait for the flight; GraphError after `timeout` seconds, and where it failed."""
         begin = time.monotonic_ns()
         if self.words[STATE] == FLYING:
             self.world.wait(self._landed, self.what, timeout)
