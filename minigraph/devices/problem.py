@@ -18,7 +18,7 @@ import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
 from minigraph.autotune.measurement import Recipe
-from minigraph.graph import Array, DType, Node, Op, Shape, Spec, input
+from minigraph.graph import Array, Constant, DType, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.elementwise import Elementwise
@@ -262,7 +262,7 @@ class ProblemMaker(ABC):
         channels = [shape[1] for shape in (*xs[:2], y)]
         tried = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), own])
         return {
-            _layouts(op, lanes, xs, y): partial(_convolution, product, lanes, xs, y, node.dtype)
+            _layouts(op, lanes, xs, y): partial(_convolution, product, lanes, xs, y, node)
             for lanes in tried
         }
 
@@ -293,17 +293,25 @@ def _as_it_lies(node: Node, layouts: Layouts) -> Arrangement:
 
 
 def _convolution(
-    product: Product, lanes: Lanes, xs: Sequence[Shape], y: Shape, dtype: DType
+    product: Product, lanes: Lanes, xs: Sequence[Shape], y: Shape, node: Node
 ) -> Arrangement:
-    """Return a convolution whose images have these lanes, as a node of its own."""
+    """Return the convolution of `node` with images of these lanes, as a node of its own."""
     op, _, activation = product
     ins = (*lanes[:2], *(1 for _ in xs[2:]))
     laid = op if max(lanes) == 1 else LaidOut(op, ins, lanes[2:])
     shapes = [packed(x, n) if n > 1 else x for x, n in zip(xs, ins, strict=True)]
-    operands = [input(f"x{i}", s, dtype) for i, s in enumerate(shapes)]
+    operands = [
+        _some_constant(s, node.dtype) if isinstance(x.op, Constant) else input("x", s, node.dtype)
+        for x, s in zip(node.inputs, shapes, strict=True)
+    ]
     whole = Activated(laid, activation) if activation else laid
     strides = [x.spec.strides for x in operands]
     return Arrangement(whole(*operands), strides, _layouts(op, lanes, xs, y))
+
+
+def _some_constant(shape: Shape, dtype: DType) -> Node:
+    """Return a constant whose value nobody reads."""
+    return Node(Constant(np.broadcast_to(np.zeros((), dtype), shape)), (), (Spec(shape, dtype),))
 
 
 def _reorders(spec: Spec, lanes: Sequence[int]) -> Arrangements:

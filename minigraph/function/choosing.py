@@ -18,6 +18,15 @@ from minigraph.program.choices import Choices
 
 COMPILING = 120.0  # seconds for which processes wait at most while one compiles
 
+# Options of the function that a negative level runs beside the optimised one.
+AS_WRITTEN = {
+    "graph_opt_level": 0,
+    "graph_opt.memory_limit": None,
+    "graph_opt.jit": 0,
+    "graph_opt.fast_math": False,
+    "autotune": "off",
+}
+
 
 def open_choices(
     backend: Backend,

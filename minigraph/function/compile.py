@@ -16,7 +16,7 @@ from minigraph.devices.factory import check_device, open_backend
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
-from minigraph.function.choosing import jit_level, open_choices, travel_of, tuned_once
+from minigraph.function.choosing import AS_WRITTEN, jit_level, open_choices, travel_of, tuned_once
 from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function
 from minigraph.function.given import (
@@ -29,6 +29,7 @@ from minigraph.function.given import (
     check_inputs,
     expression,
     flattened,
+    frozen,
     new_value,
 )
 from minigraph.function.left_out import warn_of_left_out
@@ -88,6 +89,7 @@ class CompGraph:
         *,
         optimize: bool | None = None,
         cache_dir: FilePath | None = None,
+        freeze: bool = False,
     ) -> Function | AnySizeFunction:
         """Return the function of `inputs` that computes `outputs` and then applies `updates`.
 
@@ -100,10 +102,15 @@ class CompGraph:
                    layer without `net.updates()` gives a warning
         optimize   True: tune even where the option `autotune` is "off"; False: choose algorithms by
                    heuristics and touch no cache, that of generated kernels included
+        freeze     True: parameters are constants, as they are now, so what depends on them alone is
+                   done once: batch norms of inference are folded into the convolutions before them,
+                   weights are brought into the layouts of their kernels.  Later changes of the
+                   parameters do not reach the function
         cache_dir  a folder for the function's own cache file, <7 digits of its fingerprint>.cache,
                    which is read if it is there and written if it lacks something
 
-        Raises GraphError for an input that is missing, named twice or no input, ShapeError and
+        Raises GraphError for an input that is missing, named twice or no input, and for updates of
+        a function that is frozen, ShapeError and
         DTypeError for a new value that does not fit its parameter, CacheError for an algorithm that
         was not measured where `autotune` is "frozen".
         """
@@ -121,6 +128,7 @@ class CompGraph:
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()
             warn_of_left_out(graph, new)
+            graph = frozen(graph, new) if freeze else graph
             graph = merge_loops(number_streams(graph))
             world = agreed(self.device, graph, list(new), values)
         task = CompileTask(graph, list(inputs), len(results), returned, list(new), world)
@@ -259,16 +267,6 @@ class CompGraph:
         written = self._function(listed, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
-
-
-# Options of the function that a negative level runs beside the optimised one.
-AS_WRITTEN = {
-    "graph_opt_level": 0,
-    "graph_opt.memory_limit": None,
-    "graph_opt.jit": 0,
-    "graph_opt.fast_math": False,
-    "autotune": "off",
-}
 
 
 def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:

@@ -9,7 +9,7 @@ from typing import Any
 from minigraph.arguments import Kind
 from minigraph.devices.factory import check_device
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Input, Node, Parameter, as_node, can_cast, here
+from minigraph.graph import Array, Graph, Input, Node, Parameter, as_node, can_cast, constant, here
 from minigraph.ops.elementwise import astype
 
 
@@ -54,6 +54,17 @@ def flattened(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]
         names = list(outputs)
         return outputs.values(), lambda values: dict(zip(names, values, strict=True))
     return outputs, as_they_are
+
+
+def frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:
+    """Return the graph with its parameters as they are now, as constants."""
+    if updates:
+        raise GraphError(
+            f"compile: freeze=True makes parameters constants, so it takes no updates; there are "
+            f"updates of {', '.join(p.name for p in [*updates][:3])} {here()}"
+        )
+    held: dict[Node, Node] = {p: constant(p.numpy()) for p in graph.parameters}
+    return graph.map(lambda node, inputs: held[node] if node in held else node.replace(inputs))
 
 
 def as_they_are(values: list[Array]) -> list[Array]:

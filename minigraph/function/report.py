@@ -48,6 +48,7 @@ def memory_use(program: Program) -> MemoryUse:
             sizes[buffer.home] += buffer.nbytes
         held.add(buffer.node)
     others = sizes[Home.PARAMETER] + sizes[Home.CONSTANT] + sizes[Home.OUTPUT]
+    others += sum(step.kernel.prepared_bytes for step in program.steps)
     return MemoryUse(
         peak_bytes=program.arena_bytes + others,
         arena_bytes=program.arena_bytes,

@@ -1,7 +1,6 @@
 """Expressions: nodes, the graphs that they make, and what is known of their values.
 
-Imports nothing else of minigraph but its errors and `arguments`.  It knows no op but `Item` and
-`Copy`.
+Imports nothing else of minigraph but its errors and `arguments`.  It knows no op but `Item`.
 """
 
 from minigraph.errors import NoGradient
@@ -42,7 +41,7 @@ from minigraph.graph.loop import (
     nested,
     stand_ins,
 )
-from minigraph.graph.node import Changes, Copy, Item, Node, Op, flat, in_place_of
+from minigraph.graph.node import Changes, Item, Node, Op, flat, in_place_of
 from minigraph.graph.sizing import with_sizes
 from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
 from minigraph.graph.state import Claim, State

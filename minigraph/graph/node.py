@@ -139,22 +139,6 @@ class Item(Op):
         return bundle[self.index]
 
 
-class Copy(Op):
-    """x, contiguous in memory.  Lowering puts it before kernels that need that."""
-
-    def infer(self, x: Spec) -> Spec:
-        return x
-
-    def forward(self, x: Array) -> Array:
-        return x
-
-    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
-        return tuple(range(len(x)))
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy,)
-
-
 def _method(name: str) -> Callable[..., Node]:
     """The method of nodes that calls the function `name`, by which `minigraph.ops` knows it."""
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from minigraph.graph import (
     Constant,
-    Copy,
     Graph,
     Input,
     Item,
@@ -21,6 +20,7 @@ from minigraph.graph import (
     Shape,
     Spec,
 )
+from minigraph.ops.shape import Copy
 from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
 from minigraph.program.memory import plan, share_in_place, update_in_place
 from minigraph.program.schedule import origin, schedule

@@ -130,6 +130,11 @@ class Kernel:
         return None
 
     @property
+    def prepared_bytes(self) -> int:
+        """What it keeps beside the arena of its inputs that are constants, as it reads them."""
+        return 0
+
+    @property
     def name(self) -> str:
         """What reports call it: "onednn jit:avx2"."""
         return f"{self.maker} {self.algorithm}".strip()

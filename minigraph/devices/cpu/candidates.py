@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import onednn, primitives, winograd
+from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.workbench import CpuBench
 from minigraph.devices.problem import (
     FEW_CHANNELS,
+    ROLES,
     Arrangement,
     Lanes,
     ProblemMaker,
@@ -47,7 +49,15 @@ class CpuProblems(ProblemMaker):
 
     def note(self, node: Node) -> str:
         threads = primitives.threads_for(node, self.threads)
-        return f", {threads} thread{'s' if threads > 1 else ''}"
+        constant = ", constant weights" if self._weights_are_constant(node) else ""
+        return f", {threads} thread{'s' if threads > 1 else ''}{constant}"
+
+    def _weights_are_constant(self, node: Node) -> bool:
+        """Whether a convolution's kernel brings its weights into its own layout only once."""
+        product = product_of(node)
+        if product is None or type(product.op) not in ROLES:
+            return False
+        return ROLES[type(product.op)].index("w") in constants_of(node)
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
         """Return nchw, blocks, and the channels last, each on both sides.

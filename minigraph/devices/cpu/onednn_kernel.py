@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import Any, NamedTuple
 
-from minigraph.devices.cpu.kernel import CpuKernel, KernelCall, Linker, NativeCall, Operands, Place
+from minigraph.devices.cpu.kernel import (
+    NOWHERE,
+    CpuKernel,
+    KernelCall,
+    Linker,
+    NativeCall,
+    Operands,
+    Place,
+    Preparation,
+    aligned_bytes,
+)
 from minigraph.devices.cpu.onednn import (
     DST,
     QUERIES,
@@ -44,7 +54,8 @@ int NAME(const int64_t *a, char **slots) {
 class Operand(NamedTuple):
     """Where an argument's memory is.
 
-    place   "inputs" or "outputs" of the kernel, or its "scratch" memory
+    place   "inputs" or "outputs" of the kernel, what it has "prepared" of inputs, or its "scratch"
+            memory
     offset  which of the inputs or outputs; in bytes into the scratch memory
     """
 
@@ -56,7 +67,7 @@ class Operand(NamedTuple):
         if self.place == "scratch":
             slot, offset = operands.scratch
             return slot, offset + self.offset
-        places: Sequence[Place] = getattr(operands, self.place)
+        places: Sequence[Place] | Mapping[int, Place] = getattr(operands, self.place)
         return places[self.offset]
 
 
@@ -140,17 +151,22 @@ def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> Non
 class OneDnnKernel(CpuKernel):
     """A primitive, with the reorders between the caller's layouts and those that it wants.
 
-    threads  it was made for, and runs on
+    threads    it was made for, and runs on
+    constants  the inputs that do not change between calls: they are reordered once
     """
 
     maker = "onednn"
 
-    def __init__(self, implementation: Implementation, threads: int) -> None:
+    def __init__(
+        self, implementation: Implementation, threads: int, constants: Collection[int] = ()
+    ) -> None:
         descriptor = implementation.descriptor
         self.algorithm = implementation.name
         self.strided = implementation.strided
         self.threads = threads
         self.then = implementation.then
+        self.once: dict[int, PrimitiveCall] = {}
+        self.preparations: dict[int, Preparation] = {}
         before: list[PrimitiveCall] = []
         after: list[PrimitiveCall] = []
         inner = []
@@ -158,6 +174,10 @@ class OneDnnKernel(CpuKernel):
             wanted = descriptor.layout(arg) if arg in QUERIES else layout
             if wanted == layout:
                 inner.append((arg, layout, operand))
+                continue
+            if operand.place == "inputs" and operand.offset in constants:
+                inner.append((arg, wanted, Operand("prepared", operand.offset)))
+                self._prepare(operand.offset, layout, wanted)
                 continue
             moved = self._reserve(wanted.nbytes)
             inner.append((arg, wanted, moved))
@@ -174,6 +194,17 @@ class OneDnnKernel(CpuKernel):
     def texts(self) -> Sequence[KernelSource]:
         return (EXECUTE, self.then.source) if self.then else (EXECUTE,)
 
+    def _prepare(self, i: int, given: MemoryDescriptor, wanted: MemoryDescriptor) -> None:
+        """Have the input `i` reordered once."""
+        once = _reorder(given, Operand("inputs", 0), wanted, Operand("outputs", 0))
+
+        def calls(source: Place, target: Place, linker: Linker) -> list[NativeCall]:
+            operands = Operands([source], [target], NOWHERE)
+            return [linker.call(EXECUTE, once.block(operands, self.threads))]
+
+        self.once[i] = once
+        self.preparations[i] = Preparation(wanted.nbytes, calls)
+
     def _reserve(self, nbytes: int) -> Operand:
         """Return a place in the scratch memory, which grows by it."""
         place = Operand("scratch", self.scratch)
@@ -183,16 +214,21 @@ class OneDnnKernel(CpuKernel):
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         calls = [linker.call(EXECUTE, p.block(operands, self.threads)) for p in self.primitives]
         if self.then:  # on as many threads: EXECUTE has set them
-            calls.append(linker.call(self.then.source, self.then.block(*operands)))
+            calls.append(linker.call(self.then.source, self.then.block(*operands[:3])))
         return calls
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         if self.then:
             raise KernelFailed(f"{self.then.source.name} could not be compiled")
         ins, outs = ([(x.ctypes.data, 0) for x in arrays] for arrays in (inputs, outputs))
-        operands = Operands(ins, outs, (scratch.ctypes.data if self.scratch else 0, 0))
+        made = {i: aligned_bytes(each.nbytes) for i, each in self.preparations.items()}
+        places = {i: (array.ctypes.data, 0) for i, array in made.items()}
+        scratched = (scratch.ctypes.data if self.scratch else 0, 0)
+        operands = Operands(ins, outs, scratched, places)
         try:
             with omp_threads(self.threads):
+                for i, once in self.once.items():
+                    once.run(Operands([ins[i]], [places[i]], NOWHERE))
                 for primitive in self.primitives:
                     primitive.run(operands)
         except GraphError as error:

@@ -10,13 +10,14 @@ they are reordered inside the kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from ctypes import c_float
 from functools import partial
 from typing import Any
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, zero_padding
+from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, MemoryDescriptor, dims
 from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
 from minigraph.devices.problem import ROLES, Arrangement, operations
@@ -331,7 +332,7 @@ def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | 
     with onednn.omp_threads(threads):
         for implementation in implementations(node, strides):
             try:
-                return OneDnnKernel(implementation, threads)
+                return OneDnnKernel(implementation, threads, constants_of(node))
             except GraphError:  # described, but not to be had: the next one takes its place
                 continue
     return None
@@ -348,10 +349,10 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
         for implementation in implementations(arrangement.node, arrangement.strides):
             if implementation.family not in families:
                 families.add(implementation.family)
-                make = partial(_made, implementation, threads)
+                make = partial(_made, implementation, threads, constants_of(arrangement.node))
                 yield Candidate(implementation.name, arrangement.layouts, make)
 
 
-def _made(implementation: Implementation, threads: int) -> OneDnnKernel:
+def _made(implementation: Implementation, threads: int, constants: Collection[int]) -> OneDnnKernel:
     with onednn.omp_threads(threads):
-        return OneDnnKernel(implementation, threads)
+        return OneDnnKernel(implementation, threads, constants)

@@ -18,7 +18,17 @@ import numpy as np
 
 from minigraph.devices.cpu import compiler, openmp
 from minigraph.devices.cpu.collective import InFlight
-from minigraph.devices.cpu.kernel import Linker, NativeCall, Operands, Place, calls_of, texts_of
+from minigraph.devices.cpu.kernel import (
+    Linker,
+    NativeCall,
+    Operands,
+    Place,
+    Prepared,
+    address_of,
+    calls_of,
+    preparations_of,
+    texts_of,
+)
 from minigraph.devices.host import together
 from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
 from minigraph.errors import GraphError
@@ -75,14 +85,6 @@ class NativeSegment(NamedTuple):
         return any(v.buffer.home is Home.PARAMETER for step in self.steps for v in step.outputs)
 
 
-def address_of(array: Array) -> int:
-    """Return where an array's elements are; five times as fast as `array.ctypes.data`."""
-    try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    except (TypeError, ValueError):  # read-only, or empty
-        return int(array.ctypes.data)
-
-
 class NativeProgram:
     """The steps of a program, bound to memory; call it with the memory of inputs and outputs."""
 
@@ -100,7 +102,8 @@ class NativeProgram:
         self.walk = walk
         self.failures: dict[Step, str] = {}
         self.slot = {buffer: i for i, buffer in enumerate(program.buffers)}
-        self.slots = (ctypes.c_uint64 * max(len(program.buffers), 1))()
+        made = sum(len(preparations_of(step.kernel)) for step in program.steps)
+        self.slots = (ctypes.c_uint64 * max(len(program.buffers) + made, 1))()
         self.slots_address = ctypes.addressof(self.slots)
         for buffer, array in memory.items():
             self.slots[self.slot[buffer]] = array.ctypes.data
@@ -108,6 +111,7 @@ class NativeProgram:
         self.threads = threads
         texts = [text for step in program.steps for text in texts_of(step.kernel)]
         self.linker = Linker(texts, on_disk)
+        self.prepared = Prepared(self.slots, len(program.buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
         # From this segment on a call has to be finished.
@@ -152,9 +156,15 @@ class NativeProgram:
         return segments
 
     def _operands(self, step: Step) -> Operands:
-        return Operands(
-            self._places(step.inputs), self._places(step.outputs), (self.slot[step.scratch], 0)
-        )
+        inputs, scratch = self._places(step.inputs), (self.slot[step.scratch], 0)
+        places, calls = self.prepared.of(step.kernel, inputs)
+        if calls:
+            assert all(step.inputs[i].buffer.home is Home.CONSTANT for i in places)
+            self._start_threads()
+            rows = np.array(calls, np.int64)
+            if self.walk(*self._rows(rows, 0, len(rows))):
+                raise KernelFailed(f"{step.kernel.name} could not prepare a constant")
+        return Operands(inputs, self._places(step.outputs), scratch, places)
 
     def _places(self, views: Sequence[View]) -> list[Place]:
         return [(self.slot[view.buffer], view.offset) for view in views]
@@ -253,12 +263,15 @@ class NativeProgram:
 
     def _place(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Fill in where the arrays of this call are, and see that its threads are there."""
+        self._start_threads()
+        for slot, array in zip(self.changing, (*inputs, *outputs), strict=True):
+            self.slots[slot] = address_of(array)
+
+    def _start_threads(self) -> None:
         if openmp.here.flushing < self.threads:
             openmp.start(self.threads)
             self.walk(0, 0, 0, self.threads, ctypes.addressof(self.failed))
             openmp.here.flushing = self.threads
-        for slot, array in zip(self.changing, (*inputs, *outputs), strict=True):
-            self.slots[slot] = address_of(array)
 
     def _interpret(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         changing = changing_memory(self.program, inputs, outputs)

@@ -30,7 +30,17 @@ from pathlib import Path
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.kernel import (
+    NOWHERE,
+    KernelCall,
+    Linker,
+    NativeCall,
+    NativeKernel,
+    Operands,
+    Place,
+    Preparation,
+    constants_of,
+)
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import Array, Node, Op, Shape
@@ -39,9 +49,10 @@ from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
-from minigraph.program import KernelFailed
+from minigraph.program import KernelFailed, round_up
 
 WINDOW = 3
+WEIGHTS = 1  # which input they are
 POINTS = {
     2: [Fraction(p) for p in (0, 1, -1)],
     4: [Fraction(*p) for p in ((0, 1), (2, 3), (-2, 3), (3, 2), (-3, 2))],
@@ -239,15 +250,7 @@ def _to_images(
         padding = list(op.padding)
         steps = 0, inputs * WINDOW * WINDOW, WINDOW * WINDOW, 1
     work = _Work(NAMES[algorithm], x.shape, node.shape, threads)
-    values = [*work.sizes, *padding, *steps, len(bias)]
-
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        places = (*ins[:2], ins[-1], *outs, scratch)
-        return [*values, *(v for place in places for v in place)]
-
-    source = _image_text(work.tile, work.lanes, work.vectors)
-    vectors = work.weights + work.teams * (work.space + work.strip_marks)
-    return _kernel(node, algorithm, KernelCall(source, block), vectors * work.lanes)
+    return ToImages(node, algorithm, work, [*work.sizes, *padding, *steps, len(bias)])
 
 
 def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> NativeKernel:
@@ -260,11 +263,8 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
 
     source = _weight_text(work.tile, work.lanes, work.vectors)
     vectors = work.marks + work.teams * (work.weights + work.space)
-    return _kernel(node, algorithm, KernelCall(source, block), vectors * work.lanes)
-
-
-def _kernel(node: Node, algorithm: str, call: KernelCall, floats: int) -> NativeKernel:
-    return WinogradKernel(node, [call], floats * F32.itemsize, algorithm=algorithm)
+    nbytes = vectors * work.vector_bytes
+    return WinogradKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
 
 
 class WinogradKernel(NativeKernel):
@@ -272,6 +272,45 @@ class WinogradKernel(NativeKernel):
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         raise KernelFailed(f"{self.name} could not be compiled")
+
+
+class ToImages(WinogradKernel):
+    """A convolution, or the gradient for its images.
+
+    Weights that are constants are transformed once.
+    """
+
+    def __init__(self, node: Node, algorithm: str, work: _Work, values: Sequence[int]) -> None:
+        self.source = _image_text(work.tile, work.lanes, work.vectors)
+        self.values = values
+        self.weights = round_up(work.weights * work.vector_bytes)
+        constant = WEIGHTS in constants_of(node)
+        strips = work.teams * (work.space + work.strip_marks) * work.vector_bytes
+        scratch = strips if constant else self.weights + strips
+        super().__init__(node, [], scratch, algorithm=algorithm)
+        self.sources = [self.source]
+        if constant:
+            self.preparations = {WEIGHTS: Preparation(self.weights, self._transform)}
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        slot, offset = operands.scratch
+        if WEIGHTS in operands.prepared:
+            return [self._call(linker, operands, operands.prepared[WEIGHTS], (slot, offset), 2)]
+        strips = (slot, offset + self.weights)
+        return [self._call(linker, operands, (slot, offset), strips, 0)]
+
+    def _transform(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
+        operands = Operands([NOWHERE, given], [NOWHERE], NOWHERE)
+        return [self._call(linker, operands, weights, NOWHERE, 1)]
+
+    def _call(
+        self, linker: Linker, operands: Operands, weights: Place, strips: Place, work: int
+    ) -> NativeCall:
+        """Return the call; `work` says what of it is done: see `winograd_images.c`."""
+        ins = operands.inputs
+        places = (*ins[:2], ins[-1], *operands.outputs, strips, weights)
+        words = [*self.values, work, *(v for place in places for v in place)]
+        return linker.call(self.source, words)
 
 
 class _Work:
@@ -301,6 +340,7 @@ class _Work:
         self.room = OWN if own else min(SHARED, math.ceil(tiles / tail) * tail)
         self.space = points * ((x[1] + y[1]) * self.room + 2)
         self.marks = math.ceil(tiles / self.lanes)
+        self.vector_bytes = self.lanes * F32.itemsize
         self.strip_marks = math.ceil(self.room / self.lanes)
         shared = int(self.teams == 1)
         self.sizes = [threads, shared, self.room, x[0], x[1], y[1], *x[2:4], *y[2:4]]

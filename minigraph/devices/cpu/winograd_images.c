@@ -1,8 +1,9 @@
 /* Images from images: a convolution, or the gradient for its input.
 
    The argument block: see `winograd.py`, `_Work.sizes`; then padding; the weights' offset and steps in
-   floats (from one output to the next, one input, one tap); whether there is a bias; places of x, w,
-   bias, y, and scratch.
+   floats (from one output to the next, one input, one tap); whether there is a bias; what to do (0:
+   all; 1: transform the weights; 2: the rest, with weights that 1 has transformed); places of x, w,
+   bias, y, the memory of strips, and transformed weights.
 
    TAIL  tiles that NAME_products_tail does, which follows NAME_products_rows */
 typedef struct {
@@ -100,9 +101,10 @@ MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v,
 }
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
-  const int64_t *place = a + 17;
+  const int64_t *place = a + 18;
   const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
-  vec *u = (vec *)(slots[place[8]] + place[9]);
+  const int64_t work = a[17];
+  vec *u = (vec *)(slots[place[10]] + place[11]);
   const NAME_job q = {
     {(vec *)(slots[place[0]] + place[1]), in, a[6], a[7], a[10], a[11]},
     {(vec *)(slots[place[6]] + place[7]), out, a[8], a[9], 0, 0},
@@ -112,16 +114,17 @@ int NAME(const int64_t *a, char **slots) {
     a[13], a[14], a[15], u,
   };
   const int64_t tiles = n * down * across, u_gap = in * L * out + 1;
-  vec *memory = u + POINTS * u_gap;
+  vec *memory = (vec *)(slots[place[8]] + place[9]);
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     const int64_t me = omp_get_thread_num();
     #pragma omp for schedule(static)
-    for (int64_t i = 0; i < out * in * L; i++) {
+    for (int64_t i = 0; i < (work == 2 ? 0 : out * in * L); i++) {
       const int64_t k = i / (in * L), c = i % (in * L);
       NAME_weights(&q, k, c, u + (k / NV * in * L + c) * NV + k % NV, u_gap);
     }
-    if (shared) {
+    if (work == 1) { /* that was all */
+    } else if (shared) {
       for (int64_t b = 0; b < tiles; b += room)
         NAME_strip(&q, b, tiles - b < room ? tiles - b : room, memory, me, omp_get_num_threads());
     } else {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigraph.graph import Graph, Node, Shape, in_place_of
+from minigraph.graph import Constant, Graph, Node, Shape, constant, in_place_of
 from minigraph.ops import rsqrt
 from minigraph.ops.activation import Activated
 from minigraph.ops.arithmetic import Add
@@ -77,10 +77,10 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
     as it does for an infinite `weight` or for var = -eps: then the convolution may add infinities
     of both signs and give NaN in place of infinity.
 
-    A batch norm is left alone if scaling the weights at each call costs more than normalising,
-    because they are no smaller than the convolution's result; if eps is too small to keep var + eps
-    from being 0; and in float16 and bfloat16, where rounding the scaled weights would lose accuracy
-    that the normalisation, which computes in float32, keeps.
+    A batch norm is left alone if scaling the weights at each call, which constants do not need,
+    costs more than normalising, because they are no smaller than the convolution's result; if eps
+    is too small to keep var + eps from being 0; and in float16 and bfloat16, where rounding the
+    scaled weights would lose accuracy that the normalisation, which computes in float32, keeps.
     """
     private = read_once(graph)
 
@@ -92,12 +92,15 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
             return node.replace(inputs)
         x, w, *b = conv.inputs
         wide = node.dtype in (np.float32, np.float64)
-        if not wide or w.size >= conv.size or node.op.eps < np.finfo(node.dtype).tiny:
+        known = all(isinstance(each.op, Constant) for each in (w, *b, *inputs[1:]))
+        worth = known or w.size < conv.size
+        if not wide or not worth or node.op.eps < np.finfo(node.dtype).tiny:
             return node.replace(inputs)
         notes.fired[f"{node.name} into {conv.name}"] += 1
         scale = weight * rsqrt(var + node.op.eps)
         centre = b[0] - mean if b else -mean
-        return conv.op(x, w * reshape(scale, (-1, 1, 1, 1)), centre * scale + bias)
+        scaled = w * reshape(scale, (-1, 1, 1, 1)), centre * scale + bias
+        return conv.op(x, *(map(constant, Graph((), scaled)()) if known else scaled))
 
     return graph.map(rewrite)
 

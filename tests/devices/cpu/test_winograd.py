@@ -10,7 +10,7 @@ from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
 import minigraph as mg
-from minigraph import ops
+from minigraph import graph, ops
 from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.data import Block
 from minigraph.autotune.tuner import measure
@@ -148,6 +148,22 @@ def test_it_computes_what_the_op_means(case, way, name, threads):
     node = in_blocks(way, case)
     xs = drawn(node)
     assert_near(computed(node, name, xs, threads), meaning(node, xs), name)
+
+
+@any_threads
+@every_algorithm
+@pytest.mark.parametrize("way", WAYS[:3])
+def test_weights_that_are_constants_are_transformed_once(way, name, threads):
+    node = in_blocks(way, CASES["blocks"])
+    xs = drawn(node)
+    xs[0][0, 0, 0, 0] = np.inf  # of which tiles are computed from the weights themselves
+    known = node.replace((node.inputs[0], graph.constant(xs[1]), *node.inputs[2:]))
+    (preparation,) = winograd.winograd_kernel(known, name, threads).preparations.values()
+    scratch = winograd.winograd_kernel(node, name, threads).scratch
+    assert winograd.winograd_kernel(known, name, threads).scratch == scratch - preparation.nbytes
+    np.testing.assert_array_equal(
+        computed(known, name, xs, threads), computed(node, name, xs, threads)
+    )
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
