@@ -160,16 +160,14 @@ def toposort(
 
     reads  for some nodes, what they depend on in place of their inputs
     """
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(y, False) for y in reversed(outputs)]
+    order: dict[Node, None] = {}
+    entered: set[Node] = set()
+    stack = [*reversed(outputs)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            inputs = reads.get(node, node.inputs) if reads else node.inputs
-            stack.extend([(x, False) for x in reversed(inputs)])
-    return order
+        node = stack[-1]
+        if node in entered:  # and so its inputs are in order, or it is twice in the stack
+            order.setdefault(stack.pop())
+        else:
+            entered.add(node)
+            stack.extend(reversed(reads.get(node, node.inputs)))
+    return [*order]

@@ -46,8 +46,7 @@ def _reads_end(program: Program, old: Buffer, new: Buffer) -> bool:
 def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
     """Whether the step that makes `new` reads `old` only at the place where it then writes."""
     step = program.steps[new.first]
-    reads = [i for i, view in enumerate(step.inputs) if view.buffer is old]
-    written = [i for i, view in enumerate(step.outputs) if view.buffer is new]
+    reads, written = step.reads.get(old, ()), step.writes[new]
     return (
         len(written) == 1
         and all(

@@ -195,6 +195,24 @@ class Step:
     scratch: Buffer
     choice: Choice | None = None
 
+    @functools.cached_property
+    def reads(self) -> Mapping[Buffer, Sequence[int]]:
+        """By buffer, which inputs show it."""
+        return _by_buffer(self.inputs)
+
+    @functools.cached_property
+    def writes(self) -> Mapping[Buffer, Sequence[int]]:
+        """By buffer, which outputs show it."""
+        return _by_buffer(self.outputs)
+
+
+def _by_buffer(views: Sequence[View]) -> dict[Buffer, list[int]]:
+    """Return by buffer which of `views` show it."""
+    places: dict[Buffer, list[int]] = {}
+    for i, view in enumerate(views):
+        places.setdefault(view.buffer, []).append(i)
+    return places
+
 
 @dataclass(eq=False)
 class Program:
