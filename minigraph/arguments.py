@@ -226,7 +226,9 @@ def kind_of(annotation: Any) -> Kind | None:
         return PLAIN[annotation]
     origin, given = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return next((part for part in given if isinstance(part, Kind)), None)
+        for part in given:
+            if isinstance(part, Kind):
+                return part
     if origin is Literal:
         return one_of(*given)
     if origin in (Union, types.UnionType):

@@ -1,4 +1,4 @@
-"""The command line: `minigraph info`, `minigraph bench` and `minigraph cache`."""
+"""The command line: `minigraph info`, `bench`, `view`, `diff` and `cache`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.errors import CacheError, GraphError
+from minigraph.function import looking
 from minigraph.version import __version__
 
 CUDA_PACKAGES = (
@@ -77,7 +78,7 @@ def _parser() -> _Parser:
     path = _Parser(add_help=False)
     path.add_argument("file", metavar="FILE")
 
-    parser = _Parser("minigraph", description="Show the machine, measure speed, manage caches.")
+    parser = _Parser("minigraph", description="Show the machine, measure speed, look inside.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     about = "show versions, processor, libraries and settings"
     commands.add_parser("info", parents=[answers], help=about).set_defaults(run=_info)
@@ -85,6 +86,13 @@ def _parser() -> _Parser:
     speed = commands.add_parser("bench", parents=[answers], help=about, description=about)
     bench.add_arguments(speed)
     speed.set_defaults(run=lambda asked: Answer(*bench.bench(asked)))
+    for name, add, look, about in (
+        ("view", looking.add_view, looking.view, "open the page of a function in the browser"),
+        ("diff", looking.add_diff, looking.diff, "compare two functions"),
+    ):
+        command = commands.add_parser(name, parents=[answers], help=about, description=about)
+        add(command)
+        command.set_defaults(run=lambda asked, look=look: Answer(*look(asked)))
     cache = commands.add_parser("cache", help="show or change what is kept between processes")
     of_cache = cache.add_subparsers(required=True, metavar="COMMAND")
     for name, run, takes, about in (

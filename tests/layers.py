@@ -98,9 +98,15 @@ LAYERS = {
             "left_out",
             "task",
         ],
-        ["drawing"],
+        ["description"],
+        ["page", "comparison"],
         ["agreement", "function"],
-        ["any_size", "finite", "verify"],
-        ["compile"],
+        ["any_size", "finite", "verify", "watching"],
+        ["compile", "looking"],
+    ],
+    "minigraph.function.description": [
+        ["record"],
+        ["history"],
+        ["describe"],
     ],
 }

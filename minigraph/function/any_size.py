@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from minigraph import forks
@@ -18,6 +17,7 @@ from minigraph.cache import Entry
 from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
 from minigraph.function.agreement import call_alike
+from minigraph.function.description.record import Description
 from minigraph.function.function import PROFILED, CallCounter, Counted, Function, in_order
 from minigraph.function.profile import Profile
 from minigraph.function.report import Report, preformatted
@@ -207,9 +207,17 @@ class AnySizeFunction(Counted):
         """Write a graph for the size of the latest call, as `Function.to_dot` does."""
         self._functions[-1].to_dot(path, whole)
 
-    def to_html(self, path: str | Path) -> None:
+    @property
+    def ready(self) -> bool:
+        return bool(self._kept)
+
+    def describe(self) -> Description:
+        """Return the record of the function for the size of the latest call."""
+        return self._functions[-1].describe()
+
+    def to_html(self, path: FilePath, beside: Any = ()) -> None:
         """Write a page about the size of the latest call, as `Function.to_html` does."""
-        self._functions[-1].to_html(path)
+        self._functions[-1].to_html(path, beside)
 
     # ------------------------------------------------------------ its caches
 

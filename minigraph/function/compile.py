@@ -17,6 +17,7 @@ from minigraph.function import cache_file, fingerprint
 from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
 from minigraph.function.choosing import AS_WRITTEN, jit_level, open_choices, travel_of, tuned_once
+from minigraph.function.description.describe import Past
 from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function
 from minigraph.function.given import (
@@ -36,6 +37,7 @@ from minigraph.function.left_out import warn_of_left_out
 from minigraph.function.stage import collector_paused, timed
 from minigraph.function.task import CompileTask
 from minigraph.function.verify import VerifiedFunction
+from minigraph.function.watching import told
 from minigraph.function.work import work_of
 from minigraph.graph import Graph, Node, Parameter, is_symbolic
 from minigraph.ops.random import SEED, STEP, number_streams
@@ -136,7 +138,7 @@ class CompGraph:
         folder = None if optimize is False else cache_dir
         loaded = dict(self._loaded)
         if not any(is_symbolic(x.shape) for x in inputs):
-            return self._cached(task, backend, values, seconds, loaded, folder)
+            return told(self._cached(task, backend, values, seconds, loaded, folder))
 
         def of_sizes(sizes: Mapping[str, int], shared: Shared) -> Function:
             took: dict[str, float] = {}
@@ -144,7 +146,7 @@ class CompGraph:
                 concrete = task.with_sizes(sizes)
             return self._cached(concrete, backend, values, took, loaded, folder, shared)
 
-        return AnySizeFunction(inputs, backend.array, values, of_sizes, world)
+        return told(AnySizeFunction(inputs, backend.array, values, of_sizes, world))
 
     def _cached(
         self,
@@ -221,16 +223,16 @@ class CompGraph:
             travel_of(values),
         )
 
-        def optimized() -> list[tuple[Graph, PassRecord]]:
-            with timed(seconds, "optimize"), collector_paused():
+        def optimized(took: dict[str, float]) -> list[tuple[Graph, PassRecord]]:
+            with timed(took, "optimize"), collector_paused():
                 return optimize(task.graph, passes)
 
-        stages = optimized()
+        stages = optimized(seconds)
         ready = [stages]
 
         def lowered() -> Program:
             # Once an algorithm has failed, other layouts may be best.
-            found = ready.pop() if ready else optimized()
+            found = ready.pop() if ready else optimized(seconds)
             graph = found[-1][0] if found else task.graph
             with timed(seconds, "lower"), collector_paused():
                 program = plainly(graph)
@@ -253,6 +255,7 @@ class CompGraph:
             seconds=seconds,
             passes=[record for _, record in stages],
             lowered=lowered,
+            past=lambda: Past(task.graph, optimized({}), task.results, task.updates),
             choices=choices,
             world=task.world,
             counter=shared.counter if shared else None,

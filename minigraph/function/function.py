@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 
 from minigraph import forks
-from minigraph.arguments import FilePath, at_least, checked
+from minigraph.arguments import FilePath, Kind, at_least, checked
 from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import ProblemTable
 from minigraph.autotune.session import Told
@@ -23,8 +23,10 @@ from minigraph.distributed import World
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
 from minigraph.function.bound import speeds
+from minigraph.function.description.describe import Past, describe
+from minigraph.function.description.record import Description
 from minigraph.function.dot import by_layer, every_step
-from minigraph.function.drawing import to_html
+from minigraph.function.page.document import to_html
 from minigraph.function.profile import Profile, profiled
 from minigraph.function.report import (
     GENERATED,
@@ -41,7 +43,7 @@ from minigraph.graph import Array, Claim, Node, Parameter, as_array, can_cast, h
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
 from minigraph.passes.notes import PassRecord
-from minigraph.program import Backend, Done, Program, Timing
+from minigraph.program import Backend, Done, Program, Step, Timing
 from minigraph.program.choices import Choices
 from minigraph.program.memory import in_use
 from minigraph.signals import held
@@ -71,6 +73,7 @@ class Compiled:
     environment  returns what its fingerprint covers, and the fingerprint, in words
     seconds      that each stage of compiling took
     lowered      returns the program, with the algorithms that are best so far
+    past         runs the passes again and returns what they made, for whoever wants to look
     choices      what has chosen them
     world        the processes that run it together, if there are several
     counter      what the function shares with those of other sizes, if there are any
@@ -87,6 +90,7 @@ class Compiled:
     seconds: dict[str, float]
     passes: list[PassRecord]
     lowered: Callable[[], Program]
+    past: Callable[[], Past]
     choices: Choices
     world: World | None = None
     counter: CallCounter | None = None
@@ -109,6 +113,15 @@ class Counted:
 
     _counter: CallCounter
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to describe: of any size, only once it was called."""
+        return True
+
+    def describe(self) -> Description:
+        """Return one record of all that is known of it, as pages and files keep it."""
+        raise NotImplementedError
+
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise GraphError("a compiled function cannot be copied or pickled; compile another one")
 
@@ -127,6 +140,16 @@ class Counted:
     @seed.setter
     def seed(self, value: Any) -> None:
         self._counter.seed = np.array(value, np.uint64)
+
+
+def _functions(value: Any) -> list[Counted]:
+    found = [value] if isinstance(value, Counted) else list(value)
+    if not all(isinstance(function, Counted) for function in found):
+        raise TypeError
+    return found
+
+
+FUNCTIONS = Kind("a compiled function or a sequence of them", _functions)
 
 
 class Function(Counted):
@@ -155,6 +178,7 @@ class Function(Counted):
         self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
         self._last_profile: Profile | None = None
         self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
+        self._profiled: list[Step] = []  # the steps of the last profile
         self._bind(compiled.lowered())
 
     def __repr__(self) -> str:
@@ -219,6 +243,7 @@ class Function(Counted):
         reached = speeds(self._backend, num_threads(self._options["num_threads"]))
         used = dict(zip(self._program.steps, in_use(self._program), strict=True))
         self._last_profile = profiled(runs, reached, used)
+        self._profiled = list(dict.fromkeys(timing.step for timing in runs[0]))
         return self._last_profile
 
     # ------------------------------------------------------------ a call
@@ -341,10 +366,34 @@ class Function(Counted):
         text = every_step(self._program) if whole else by_layer(self._program)
         Path(path).write_text(text, encoding="utf-8")
 
-    def to_html(self, path: str | Path) -> None:
-        """Write a page with the report and every step."""
-        report = self.report()
-        page = to_html(self._program, report.fingerprint[-7:], str(report))
+    def describe(self) -> Description:
+        """Return one record of all that is known of the function, as pages and files keep it.
+
+        It has the graph as written and after each pass, the steps, memory, algorithms, the texts of
+        kernels, and the times of the last profile.  To make it, the passes run again.
+        """
+        profile = self._last_profile
+        return describe(
+            self._program,
+            self._compiled.past(),
+            self._backend,
+            self._options,
+            self._compiled.seconds,
+            self._compiled.environment()["fingerprint"],
+            list(zip(self._profiled, profile.kernels, strict=True)) if profile else (),
+        )
+
+    @checked
+    def to_html(self, path: FilePath, beside: Annotated[Sequence[Any], FUNCTIONS] = ()) -> None:
+        """Write a page to look inside: one file for a browser, which needs no network.
+
+        beside  other functions that the page shows, too, such as the same at another level; of
+                those that were profiled, the times of layers stand side by side
+
+        It shows the times of the last profile, so call `profile` first.
+        """
+        functions = [self, *beside]
+        page = to_html([function.describe() for function in functions])
         Path(path).write_text(page, encoding="utf-8")
 
     # ------------------------------------------------------------ its caches

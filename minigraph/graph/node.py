@@ -24,9 +24,9 @@ from minigraph.habits import OF_EXPRESSIONS, missing
 from minigraph.symbolic import UndecidedSize, taken_as_large
 
 
-def in_place_of(node: Node) -> Within:
-    """Let nodes made inside have the source and the turn of `node`."""
-    return Within(source=node.source, turn=node.turn[0])
+def in_place_of(node: Node, like: Node | None = None) -> Within:
+    """Let nodes made inside have the turn of `node`, and its source or that of `like`."""
+    return Within(source=(node if like is None else like).source, turn=node.turn[0])
 
 
 @dataclass_transform(frozen_default=True)

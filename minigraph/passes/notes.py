@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from minigraph.graph import Node
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -35,6 +37,12 @@ class Notes:
 
     fired: Counter[str] = field(default_factory=Counter)
     stops: list[Stop] = field(default_factory=list)
+
+    def stop(self, producer: Node, consumer: Node, reason: str) -> None:
+        """Note that two neighbours were not fused, and why."""
+        turns = producer.turn[0], consumer.turn[0]
+        line = str(producer.source)
+        self.stops.append(Stop(producer.op.name, consumer.op.name, reason, line, turns))
 
 
 @dataclass(frozen=True)

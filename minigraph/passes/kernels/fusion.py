@@ -23,7 +23,7 @@ from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, specialise
 from minigraph.passes.kernels.group import Group, is_cheap, is_kernel_op, is_placement
-from minigraph.passes.notes import Notes, Stop
+from minigraph.passes.notes import Notes
 
 NEAR = 6  # cheap ops that a kernel computes again rather than read their result, at most
 PAGE = 4096  # bytes that may be kept for longer
@@ -102,7 +102,7 @@ class _Fusion:
                 outside = True
                 first = max(first, self.alone[user])
                 if node in self.fusable and not user.op.is_view and user not in self.fusable:
-                    self._stop(node, user, f"{user.op.name} has a kernel of its own")
+                    self.notes.stop(node, user, f"{user.op.name} has a kernel of its own")
         if is_placement(node):
             self._place(node, reading, outside, first)
         elif node not in self.fusable:
@@ -112,7 +112,7 @@ class _Fusion:
             if node.op.is_view:
                 why = f"a kernel cannot read through {maker.op.name}"
             for users in reading.values():
-                self._stop(maker, users[0], why)
+                self.notes.stop(maker, users[0], why)
         else:
             self._compute(node, reading, outside, first)
 
@@ -136,12 +136,14 @@ class _Fusion:
         home = max(reading, key=lambda group: group.begun, default=None)
         if home is not None and home.begun <= first:
             users = reading[home]
-            self._stop(node, users[0], "the result is needed before the kernel can run")
+            self.notes.stop(node, users[0], "the result is needed before the kernel can run")
             home = None
         again = self._copies(node, [group for group in reading if group is not home], outside)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
-            self._stop(node, reading[home][0], "the inputs would have to stay in memory for longer")
+            self.notes.stop(
+                node, reading[home][0], "the inputs would have to stay in memory for longer"
+            )
             home = None
         if home is None or not self._take(home, node, reading[home], stored):
             home = Group(self._next(), self.when[node])
@@ -198,7 +200,7 @@ class _Fusion:
         try:
             group.take(node, users, stored)
         except Unfit as why:
-            self._stop(node, users[0], str(why))
+            self.notes.stop(node, users[0], str(why))
             return False
         return True
 
@@ -209,10 +211,6 @@ class _Fusion:
     def _next(self) -> int:
         self.begun += 1
         return self.begun
-
-    def _stop(self, node: Node, user: Node, why: str) -> None:
-        turns = node.turn[0], user.turn[0]
-        self.notes.stops.append(Stop(node.op.name, user.op.name, why, str(node.source), turns))
 
     # ------------------------------------------------------------ the new graph
 
@@ -245,7 +243,7 @@ class _Fusion:
                 border = set(later)
                 pairs = ((x, user) for x in sooner for user in self.users[x] if user in border)
                 for x, user in itertools.islice(pairs, 1):
-                    self._stop(x, user, str(why))
+                    self.notes.stop(x, user, str(why))
 
     def _make_kernel(self, group: Group, members: list[Node], stored: list[Node]) -> None:
         """Make one kernel that computes `stored` of some members; raise Unfit if there is none."""

@@ -45,7 +45,7 @@ def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
             if read_again or late.intersection(residual):
                 continue
             op = BatchNormRelu(norm.op.eps, bool(residual))
-            with in_place_of(relu):
+            with in_place_of(relu, like=norm):
                 fused[norm] = op.results(*norm.inputs, *residual)
             fused[relu] = fused[norm][:1]
             notes.fired[f"{norm.name} with {'residual and ' if residual else ''}relu"] += 1

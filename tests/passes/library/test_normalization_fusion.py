@@ -304,12 +304,12 @@ def test_depth_is_not_limited_by_the_python_stack():
     assert fired.total() == 1200
 
 
-def test_a_fused_op_has_the_line_of_the_relu_and_its_turn(norm):
+def test_a_fused_op_has_the_line_of_the_norm_and_the_turn_of_the_relu(norm):
     inputs, (y, _, var) = norm
     h = ops.relu(y + inputs[3])
     graph, _ = fused(fuse_batch_norm, inputs, [var, h])
     made = graph.outputs[1].inputs[0]
-    assert (made.source, made.turn[0]) == (h.source, h.turn[0])
+    assert (made.source, made.turn[0]) == (y.source, h.turn[0])
 
 
 # ---------------------------------------------------------------- softmax and cross entropy

@@ -1,0 +1,176 @@
+/* The middle, for a pass: what it changed, before and after side by side. */
+
+const KINDS_SHOWN = 40;
+const AROUND = 6; // neighbours shown on each side of a change, at most
+
+/** Return the changes of a pass in groups of the same kind, the most frequent first. */
+function changesOf(model, k) {
+  const before = model.snapshot(k - 1);
+  const after = model.snapshot(k);
+  const parent = new Map();
+  const root = (id) => {
+    while (parent.has(id) && parent.get(id) !== id) id = parent.get(id);
+    return id;
+  };
+  const join = (a, b) => {
+    for (const id of [a, b]) if (!parent.has(id)) parent.set(id, id);
+    parent.set(root(a), root(b));
+  };
+  const { added, removed, rewired } = model.stages[k];
+  const shown = (id) => model.nodes.get(id).kind !== "constant";
+  const fresh = added.map((node) => node.id).filter(shown);
+  const gone = removed.map(({ id }) => id).filter(shown);
+  const isNew = new Set(fresh);
+  const byTurn = new Map();
+  for (const id of [...gone, ...fresh]) {
+    join(id, id);
+    const { turn } = model.nodes.get(id);
+    if (byTurn.has(turn)) join(id, byTurn.get(turn));
+    byTurn.set(turn, id);
+  }
+  for (const id of gone) {
+    for (const heir of model.became.get(id)) if (isNew.has(heir)) join(id, heir);
+  }
+  const attached = new Set(gone.map(root));
+  for (const id of fresh) {
+    if (attached.has(root(id)) || model.nodes.get(id).kind === "box") continue;
+    const near = [...(after.entries.get(id)?.reads ?? []), ...(after.readers.get(id) ?? [])];
+    const friend = near.find((x) => isNew.has(x));
+    if (friend) join(id, friend);
+  }
+  for (const { id, box } of [...rewired, ...added]) {
+    if (box && isNew.has(box) && shown(id)) join(id, box);
+  }
+  const groups = new Map();
+  for (const id of parent.keys()) {
+    const at = root(id);
+    if (!groups.has(at)) groups.set(at, []);
+    groups.get(at).push(id);
+  }
+  const kinds = new Map();
+  for (const ids of groups.values()) {
+    const change = { old: ids.filter((id) => before.entries.has(id)), now: ids.filter((id) => after.entries.has(id)) };
+    change.layer = commonLayer(model, ids);
+    change.title = titleOf(model, change, ids);
+    const title = change.title;
+    if (!kinds.has(title)) kinds.set(title, []);
+    kinds.get(title).push(change);
+  }
+  return [...kinds].map(([title, changes]) => ({ title, changes })).sort((a, b) => b.changes.length - a.changes.length);
+}
+
+function commonLayer(model, ids) {
+  const counts = new Map();
+  for (const id of ids) {
+    const { layer } = model.nodes.get(id);
+    counts.set(layer, (counts.get(layer) ?? 0) + 1);
+  }
+  return [...counts].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "";
+}
+
+function titleOf(model, { old, now }, ids) {
+  const names = (list) => counted(list.map((id) => model.nodes.get(id).name).sort());
+  const boxes = now.filter((id) => model.nodes.get(id).kind === "box" && !old.includes(id));
+  const cut = (text) => (text.length > 90 ? `${text.slice(0, 88)} …` : text);
+  if (boxes.length) {
+    const inside = old.filter((id) => model.nodes.get(id).kind === "op");
+    return `${cut(names(inside))} → ${boxes.length > 1 ? `${boxes.length} kernels` : "one kernel"}`;
+  }
+  const left = old.filter((id) => !now.includes(id));
+  const right = now.filter((id) => !old.includes(id));
+  if (!right.length) {
+    const heirs = ids.flatMap((id) => model.became.get(id) ?? []);
+    return `${cut(names(left))} ${heirs.length ? "→ one that is there already" : "→ nothing"}`;
+  }
+  return left.length ? `${cut(names(left))} → ${cut(names(right))}` : `new: ${cut(names(right))}`;
+}
+
+/** The changes of a pass as cards. */
+class ChangesView {
+  constructor(element, page) {
+    this.element = element;
+    this.page = page;
+    this.chosen = new Map(); // by title, which of the changes is shown
+    element.addEventListener("click", (event) => this._click(event));
+  }
+
+  show(model, k) {
+    if (this.model !== model || this.k !== k) {
+      this.chosen.clear();
+      this.kinds = changesOf(model, k);
+      this.element.scrollTop = 0;
+    }
+    this.model = model;
+    this.k = k;
+    const stage = model.stages[k];
+    const wide = Math.max(560, this.element.clientWidth - 40);
+    const count = this.kinds.reduce((sum, kind) => sum + kind.changes.length, 0);
+    const what = count
+      ? `${plural(count, "change")} of ${plural(this.kinds.length, "kind")}`
+      : "It changed nothing.";
+    const cards = this.kinds.slice(0, KINDS_SHOWN).map((kind, i) => this._card(kind, i, wide));
+    const rest = this.kinds.length - cards.length;
+    this.element.innerHTML = `<h2>${escape(stage.name)} <small>${what}</small></h2>${cards.join("")}${rest > 0 ? `<p>and ${plural(rest, "kind")} more</p>` : ""}`;
+    this.mark();
+  }
+
+  mark() {
+    for (const picked of this.element.querySelectorAll(".picked")) picked.classList.remove("picked");
+    const found = this.element.querySelectorAll(`[data-id="${this.page.state.node}"]`);
+    for (const element of found) element.classList.add("picked");
+  }
+
+  _card(kind, i, wide) {
+    const at = this.chosen.get(i) ?? 0;
+    const change = kind.changes[at];
+    const half = (wide - 30) / 2;
+    const sides = [
+      this._side(this.k - 1, change.old, change.now, half, "removed"),
+      this._side(this.k, change.now, change.old, half, "added"),
+    ];
+    const where = kind.changes.slice(0, 60).map((each, j) => {
+      const name = each.layer || "no layer";
+      return `<button data-kind="${i}" data-change="${j}" class="${j === at ? "on" : ""}">${escape(name)}</button>`;
+    });
+    const more = kind.changes.length - where.length;
+    const places = `<p class="where">${where.join("")}${more > 0 ? `<span>and ${more} more</span>` : ""}</p>`;
+    return `<section class="card"><h3>${kind.changes.length > 1 ? `${kind.changes.length} × ` : ""}${escape(kind.title)}</h3>${places}<div class="sides"><div><h4>before</h4>${sides[0]}</div><div><h4>after</h4>${sides[1]}</div></div></section>`;
+  }
+
+  /** Return the nodes of a change in a stage, with their neighbours, as HTML. */
+  _side(k, ids, others, width, mark) {
+    const snapshot = this.model.snapshot(k);
+    const outer = new Set(ids.map((id) => snapshot.outermost(id)));
+    const kept = new Set(others);
+    const around = new Set();
+    const take = (id) => {
+      const out = snapshot.outermost(id);
+      const { kind } = snapshot.entries.get(out)?.node ?? { kind: "constant" };
+      if (kind !== "constant" && !outer.has(out) && around.size < AROUND) around.add(out);
+    };
+    for (const id of ids) {
+      for (const x of snapshot.entries.get(id).reads) take(x);
+      for (const x of snapshot.readers.get(id) ?? []) take(x);
+    }
+    for (const id of others) for (const heir of this.model.became.get(id) ?? []) if (snapshot.entries.has(heir)) take(heir);
+    const marks = new Map([...around].map((id) => [id, "context"]));
+    for (const id of ids) if (!kept.has(id)) marks.set(id, mark);
+    const items = [...outer, ...around].map((id) => {
+      const { node } = snapshot.entries.get(id); // a parameter, say
+      return itemsOf(snapshot).get(id) ?? { id, node, inside: [], reads: [] };
+    });
+    const graph = new SmallGraph(snapshot, items, width - 16);
+    return `<div class="small" style="height:${graph.height + 16}px">${drawSmall(graph, 8, 8, marks)}</div>`;
+  }
+
+  _click(event) {
+    const change = event.target.closest("[data-change]");
+    const node = event.target.closest("[data-id]");
+    if (change) {
+      this.chosen.set(Number(change.dataset.kind), Number(change.dataset.change));
+      this.show(this.model, this.k);
+    } else if (node) {
+      this.page.pick(Number(node.dataset.id));
+    }
+  }
+}

@@ -1,0 +1,391 @@
+/* The page: what is picked and open, in the address too; search and keys. */
+
+const TABS = ["memory", "timeline", "layers", "steps"];
+const FOUND = 60; // results of a search that are shown
+const KEYS = [
+  ["/", "search"],
+  ["[ and ]", "the pass before, the pass behind"],
+  ["← and →", "the step before, the step behind the one picked"],
+  ["o", "open the layer of what is picked, or all layers"],
+  ["c", "close all layers"],
+  ["1 to 4", "memory, timeline, layers, steps"],
+  ["b", "show or hide the part below"],
+  ["d", "dark or light"],
+  ["Esc", "pick nothing"],
+  ["?", "these keys"],
+];
+
+const $ = (selector) => document.querySelector(selector);
+
+class Page {
+  constructor(models) {
+    this.models = models;
+    this.state = { f: 0, pass: -1, node: 0, buffer: 0, tab: "memory", open: new Set(), sort: -5, zoom: 1, depth: 1 };
+    this.graph = new GraphView($("#graph"), this);
+    this.changes = new ChangesView($("#changes"), this);
+    this._fromAddress();
+    this._listen();
+    this.draw();
+    if (this.state.node) this.graph.scrollTo(this.state.node);
+  }
+
+  get model() {
+    return this.models[this.state.f];
+  }
+
+  /** The stage that is shown: the last one where no pass is picked. */
+  get k() {
+    return this.state.pass < 0 ? this.model.last : this.state.pass;
+  }
+
+  draw() {
+    this._drawPipeline();
+    this._drawMiddle();
+    this._drawDetails();
+    this._drawBelow();
+    this._toAddress();
+  }
+
+  // -------------------------------------------------------------- what is picked
+
+  pick(id) {
+    const { model, state } = this;
+    if (!model.nodes.has(id)) return;
+    state.node = id;
+    state.buffer = 0;
+    if (state.pass <= 0) this._reveal(id);
+    this._picked();
+    if (state.pass <= 0) this.graph.scrollTo(id);
+  }
+
+  pickBuffer(id) {
+    this.state.buffer = id;
+    this.state.node = this.model.buffers[id - 1].node ?? 0;
+    this.state.tab = "memory";
+    this._picked();
+  }
+
+  pickPass(pass) {
+    this.state.pass = Math.max(-1, Math.min(pass, this.model.last));
+    this._drawPipeline();
+    this._drawMiddle();
+    this._drawDetails();
+    this._toAddress();
+  }
+
+  pickFunction(f) {
+    Object.assign(this.state, { f, pass: -1, node: 0, buffer: 0 });
+    this.draw();
+  }
+
+  toggle(path) {
+    const { open } = this.state;
+    if (!open.delete(path)) open.add(path);
+    this._drawMiddle();
+    this._toAddress();
+  }
+
+  _picked() {
+    this.graph.mark();
+    this.changes.mark();
+    this._drawDetails();
+    this._drawBelow();
+    this._toAddress();
+  }
+
+  /** Open the layers around a node, and show the graph as written if it is in no other. */
+  _reveal(id) {
+    const { model, state } = this;
+    if (!model.snapshot(this.k).entries.has(id)) {
+      if (!model.snapshot(0).entries.has(id)) return this.pickPass(model.born.get(id));
+      state.pass = 0;
+      this._drawPipeline();
+    }
+    const item = itemsOf(model.snapshot(this.k)).get(model.snapshot(this.k).outermost(id));
+    const names = item?.layer ? item.layer.split(".") : [];
+    const paths = names.map((_, i) => names.slice(0, i + 1).join("."));
+    const closed = paths.filter((path) => !state.open.has(path));
+    for (const path of closed) state.open.add(path);
+    this._drawMiddle();
+    return undefined;
+  }
+
+  // -------------------------------------------------------------- drawing
+
+  _drawPipeline() {
+    const { model, state } = this;
+    const most = Math.max(...model.stages.map((stage) => stage.nodes));
+    const lines = model.stages.map((stage, k) => {
+      const touched = k === 0 || stage.added.length + stage.removed.length + stage.rewired.length > 0;
+      const fired = Object.entries(stage.fired).map(([name, n]) => `${n} × ${name}`).join(", ");
+      const nodes = k ? `${model.stages[k - 1].nodes} → ${stage.nodes}` : `${stage.nodes} nodes`;
+      return `<li><button data-pass="${k}" class="${k === state.pass ? "on" : ""} ${touched ? "" : "idle"}"><b>${k ? `${k} ` : ""}${escape(stage.name)}</b><span>${nodes}</span><i class="bar" style="width:${(100 * stage.nodes) / most}%"></i>${fired ? `<small>${escape(fired)}</small>` : ""}${k && !touched ? "<small>changed nothing</small>" : ""}</button></li>`;
+    });
+    lines.push(`<li><button data-pass="-1" class="runs ${state.pass < 0 ? "on" : ""}"><b>what runs</b><span>${plural(model.steps.length, "step")}</span></button></li>`);
+    $("#passes").innerHTML = lines.join("");
+    $("#passes .on")?.scrollIntoView({ block: "nearest" });
+    const select = $("#function");
+    select.hidden = this.models.length < 2;
+    select.innerHTML = this.models.map((m, i) => `<option value="${i}" ${i === state.f ? "selected" : ""}>${escape(m.data.title)}</option>`).join("");
+    $("#title").textContent = this.models.length < 2 ? model.data.title : "";
+  }
+
+  _drawMiddle() {
+    const changes = this.state.pass > 0;
+    $("#graph").hidden = changes;
+    $("#changes").hidden = !changes;
+    if (changes) this.changes.show(this.model, this.state.pass);
+    else this.graph.show(this.model, this.k, this.state.open);
+  }
+
+  _drawDetails() {
+    const { model, state } = this;
+    const { node, buffer } = state;
+    const made = state.pass > 0 ? Math.max(state.pass - 1, model.born.get(node) ?? 0) : this.k;
+    const k = model.died.has(node) ? Math.min(made, model.died.get(node) - 1) : Math.max(made, model.born.get(node) ?? 0);
+    $("#details").innerHTML = buffer ? bufferDetails(model, buffer) : node ? details(model, node, k) : overview(model);
+    $("#details").scrollTop = 0;
+  }
+
+  _drawBelow() {
+    const { model, state } = this;
+    const element = $("#below");
+    const [width, height] = [element.clientWidth - 4, element.clientHeight - 8];
+    const shown = [state.f, state.tab, width, height, state.zoom, state.sort, state.depth].join();
+    if (shown !== this.below) this._drawTab(element, width, height);
+    this.below = shown;
+    for (const picked of element.querySelectorAll(".picked")) picked.classList.remove("picked");
+    const step = model.step(state.node);
+    const which = state.buffer ? `[data-buffer="${state.buffer}"]` : `[data-step="${step}"]`;
+    for (const found of element.querySelectorAll(which)) found.classList.add("picked");
+  }
+
+  _drawTab(element, width, height) {
+    const { model, state } = this;
+    for (const button of document.querySelectorAll("#tabs [data-tab]")) {
+      button.setAttribute("aria-selected", button.dataset.tab === state.tab);
+    }
+    const { scrollTop, scrollLeft } = element;
+    $("#zoom").hidden = state.tab !== "timeline" || !model.profiled;
+    $("#depth").hidden = state.tab !== "layers";
+    if (state.tab === "memory") {
+      element.innerHTML = `<div class="beside">${memoryChart(model, width - 250, height)}${arenaOf(model).length ? peakList(model) : ""}</div>`;
+    } else if (state.tab === "timeline") {
+      element.innerHTML = timelineChart(model, width, height, state.zoom);
+    } else if (state.tab === "layers") {
+      element.innerHTML = layersTable(this.models, model, state.depth);
+    } else {
+      element.innerHTML = stepsTable(model, state.sort);
+    }
+    Object.assign(element, { scrollTop, scrollLeft });
+  }
+
+  // -------------------------------------------------------------- the address
+
+  _toAddress() {
+    const { f, pass, node, buffer, tab, open } = this.state;
+    const parts = { f: f || "", pass: pass < 0 ? "" : pass, node: buffer ? "" : node || "", buffer: buffer || "", tab: tab === "memory" ? "" : tab, open: [...open].join(",") };
+    const given = Object.entries(parts).filter(([, value]) => value !== "");
+    this.address = given.length ? `#${given.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&")}` : "#";
+    if (location.hash !== this.address) history.replaceState(null, "", this.address);
+  }
+
+  _fromAddress() {
+    const given = new URLSearchParams(location.hash.slice(1));
+    const number = (name, least, most, other) => {
+      const value = Number.parseInt(given.get(name), 10);
+      return value >= least && value <= most ? value : other;
+    };
+    const { state } = this;
+    state.f = number("f", 0, this.models.length - 1, 0);
+    state.pass = number("pass", 0, this.model.last, -1);
+    state.buffer = number("buffer", 1, this.model.buffers.length, 0);
+    const node = number("node", 1, Number.MAX_SAFE_INTEGER, 0);
+    state.node = this.model.nodes.has(node) ? node : 0;
+    state.tab = TABS.includes(given.get("tab")) ? given.get("tab") : "memory";
+    state.open = new Set((given.get("open") ?? "").split(",").filter(Boolean));
+  }
+
+  // -------------------------------------------------------------- search
+
+  search(text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = [];
+    const now = this.model.snapshot(this.k).entries;
+    for (const node of words.length ? this.model.nodes.values() : []) {
+      if (node.kind === "constant") continue;
+      const step = this.model.stepOf.get(node.id);
+      const kernel = step === undefined ? "" : `${this.model.steps[step].kernel} ${(this.model.steps[step].texts ?? []).map((i) => this.model.data.texts[i].name).join(" ")}`;
+      const all = `${node.kind === "box" ? boxName(node) : node.name} ${node.layer} ${node.line} ${node.role} ${node.results[0]} ${kernel}`.toLowerCase();
+      if (words.every((word) => all.includes(word))) found.push(node);
+    }
+    found.sort((a, b) => now.has(b.id) - now.has(a.id) || a.turn - b.turn);
+    const lines = found.slice(0, FOUND).map((node, i) => {
+      const gone = this.model.died.has(node.id) ? `, gone after ${this.model.stages[this.model.died.get(node.id)].name}` : "";
+      return `<li><button data-id="${node.id}" class="${i ? "" : "first"}"><i class="dot ${node.role}"></i>${escape(this.model.label(node.id))}<small>${escape(node.results[0] ?? "")}${escape(gone)}</small></button></li>`;
+    });
+    const more = found.length - lines.length;
+    $("#found").innerHTML = words.length ? lines.join("") + `<li class="count">${found.length ? plural(found.length, "result") : "nothing found"}${more > 0 ? `, ${FOUND} shown` : ""}</li>` : "";
+    $("#found").hidden = !words.length;
+  }
+
+  // -------------------------------------------------------------- input
+
+  _listen() {
+    const on = (selector, act) => $(selector).addEventListener("click", act);
+    on("#passes", (event) => {
+      const button = event.target.closest("[data-pass]");
+      if (button) this.pickPass(Number(button.dataset.pass));
+    });
+    $("#function").addEventListener("change", (event) => this.pickFunction(Number(event.target.value)));
+    on("#tabs", (event) => {
+      const { tab, zoom, depth } = event.target.dataset;
+      if (tab) this.state.tab = tab;
+      if (zoom) this.state.zoom = Math.min(64, Math.max(1, this.state.zoom * Number(zoom)));
+      if (depth) this.state.depth = Math.min(9, Math.max(1, this.state.depth + Number(depth)));
+      this._drawBelow();
+      this._toAddress();
+    });
+    for (const selector of ["#details", "#below", "#found"]) on(selector, (event) => this._follow(event));
+    $("#search").addEventListener("input", (event) => this.search(event.target.value));
+    $("#search").addEventListener("keydown", (event) => {
+      if (event.key === "Enter") $("#found .first")?.click();
+    });
+    on("#dark", () => this.dark());
+    on("#help", () => this.help());
+    on("#keys", () => $("#keys").close());
+    document.addEventListener("keydown", (event) => this._key(event));
+    window.addEventListener("hashchange", () => {
+      if (location.hash === this.address) return;
+      this._fromAddress();
+      this.draw();
+      if (this.state.node) this.graph.scrollTo(this.state.node);
+    });
+    let waiting = 0;
+    window.addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => this.draw(), 60);
+    });
+    $("#keys").innerHTML = `<h2>keys</h2><dl>${KEYS.map(([key, what]) => `<dt><kbd>${escape(key)}</kbd></dt><dd>${what}</dd>`).join("")}</dl>`;
+  }
+
+  _follow(event) {
+    const target = event.target.closest("[data-id], [data-buffer], [data-step], [data-layer], [data-sort]");
+    if (!target) return;
+    const { id, buffer, step, layer, sort } = target.dataset;
+    if (buffer) this.pickBuffer(Number(buffer));
+    else if (id) this.pick(Number(id));
+    else if (step) this.pick(this.model.steps[Number(step)].node);
+    else if (sort) this.sort(Number(sort));
+    else if (layer !== undefined) this.goTo(layer);
+    if (target.closest("#found")) this.closeSearch();
+  }
+
+  sort(column) {
+    const { sort } = this.state;
+    this.state.sort = Math.abs(sort) === column ? -sort : column > 4 ? -column : column;
+    this._drawBelow();
+  }
+
+  goTo(layer) {
+    if (this.state.pass > 0) this.state.pass = -1;
+    const names = layer.split(".").filter(Boolean);
+    names.forEach((_, i) => this.state.open.add(names.slice(0, i + 1).join(".")));
+    this._drawPipeline();
+    this._drawMiddle();
+    const row = this.graph.rows.layerRow.get(layer);
+    $("#graph").scrollTop = row ? row.y - 40 : 0;
+    this._toAddress();
+  }
+
+  closeSearch() {
+    $("#found").hidden = true;
+    $("#search").blur();
+  }
+
+  openAll(all) {
+    const { model, state } = this;
+    const item = itemsOf(model.snapshot(this.k)).get(model.snapshot(this.k).outermost(state.node));
+    if (all && item?.layer && !state.open.has(item.layer)) return this._reveal(state.node);
+    state.open = new Set(all ? this._paths() : []);
+    this._drawMiddle();
+    return this._toAddress();
+  }
+
+  _paths() {
+    const paths = [];
+    const visit = (layer) => {
+      if (layer.path) paths.push(layer.path);
+      layer.layers.forEach(visit);
+    };
+    visit(this.graph.rows.root);
+    return paths;
+  }
+
+  dark() {
+    const root = document.documentElement;
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+  }
+
+  help() {
+    const keys = $("#keys");
+    if (keys.open) keys.close();
+    else keys.showModal();
+  }
+
+  _next(by) {
+    const now = this.model.step(this.state.node);
+    const steps = this.model.steps;
+    const next = now === undefined ? 0 : Math.max(0, Math.min(steps.length - 1, now + by));
+    this.pick(steps[next].node);
+  }
+
+  _key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") {
+      Object.assign(this.state, { node: 0, buffer: 0 });
+      this.closeSearch();
+      this._picked();
+      return;
+    }
+    if (event.target.matches("input, select")) return;
+    const passes = this.model.last + 1;
+    const at = (this.state.pass + passes + 1) % (passes + 1); // "what runs" comes last
+    const acts = {
+      "/": () => $("#search").focus(),
+      "[": () => this.pickPass(this.state.pass < 0 ? passes - 1 : at - 1),
+      "]": () => this.pickPass(this.state.pass < 0 || this.state.pass === passes - 1 ? -1 : this.state.pass + 1),
+      ArrowLeft: () => this._next(-1),
+      ArrowRight: () => this._next(1),
+      o: () => this.openAll(true),
+      c: () => this.openAll(false),
+      b: () => {
+        document.body.classList.toggle("low");
+        this.draw();
+      },
+      d: () => this.dark(),
+      "?": () => this.help(),
+    };
+    for (const [i, tab] of TABS.entries()) {
+      acts[i + 1] = () => {
+        this.state.tab = tab;
+        this._drawBelow();
+        this._toAddress();
+      };
+    }
+    if (!acts[event.key]) return;
+    event.preventDefault();
+    acts[event.key]();
+  }
+}
+
+load().then(
+  (models) => {
+    window.page = new Page(models);
+    document.body.dataset.ready = Math.round(performance.now()); // milliseconds from opening
+  },
+  (error) => {
+    $("#details").textContent = `The page cannot be read: ${error}`;
+  },
+);

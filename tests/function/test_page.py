@@ -1,0 +1,227 @@
+"""The page of a function, in a browser: what is on it, what it reacts to, and how fast."""
+
+import json
+import re
+import shutil
+import time
+
+import pytest
+from described import Small, training_step
+from example_networks import RESNET
+
+from minigraph import nn
+
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open the page in")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    net = Small()
+    step, arrays = training_step(net, 3)
+    step.profile(*arrays, calls=1)
+    below, arrays = training_step(net, 2)
+    below.profile(*arrays, calls=1)
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    step.to_html(path, beside=below)
+    return path
+
+
+def opened(browser, path, address="", **settings):
+    """Open a page, which must not complain and must ask the network for nothing."""
+    page = browser.new_page(viewport={"width": 1600, "height": 1000}, **settings)
+    page.complaints = []
+    page.on("console", lambda said: page.complaints.append(said.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda asked: page.complaints.append(asked.url) if asked.url[:4] == "http" else None,
+    )
+    page.goto(f"{path.as_uri()}{address}")
+    page.wait_for_selector("body[data-ready]")
+    return page
+
+
+@pytest.fixture
+def page(browser, path):
+    page = opened(browser, path)
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def test_layers_are_closed_until_they_are_opened(page):
+    assert page.locator("#graph .columns").inner_text().split() == ["forward", "backward", "update"]
+    assert page.locator("[data-layer='layer1']").get_attribute("aria-expanded") == "false"
+    assert not page.locator("[data-layer='layer1.0']").count()
+    page.click("[data-layer='layer1']")
+    page.click("[data-layer='layer1.0']")
+    page.click("[data-layer='layer1.0.conv1']")
+    assert page.locator("#graph .node b", has_text=re.compile("^conv2d$")).count() == 1
+    page.click("[data-layer='layer1']")
+    assert not page.locator("[data-layer='layer1.0']").count()
+
+
+def test_search_finds_an_op_and_picks_it(page):
+    page.keyboard.press("/")
+    page.keyboard.type("conv2d layer1.1.conv2 forward")
+    assert page.locator("#found button").count() >= 1
+    page.keyboard.press("Enter")
+    details = page.locator("#details")
+    assert details.locator("h2").inner_text() == "conv2d"
+    assert "layer1.1.conv2" in details.inner_text()
+    assert "model.py:" in details.inner_text()
+    assert page.locator("#graph .picked").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("#graph .picked").count() == 0
+    page.fill("#search", "no such thing")
+    assert "nothing found" in page.locator("#found").inner_text()
+
+
+def test_a_pass_shows_what_it_changed_before_and_after(page):
+    page.click("#passes button:has-text('fuse_batch_norm')")
+    card = page.locator("#changes .card", has_text="batch_norm, relu → batch_norm_relu").first
+    before, after = card.locator(".sides > div").all()
+    assert before.locator(".removed", has_text="relu").count() == 1
+    assert after.locator(".added", has_text="batch_norm_relu").count() == 1
+    before.locator(".removed", has_text="relu").click()
+    assert "removed by fuse_batch_norm" in page.locator("#details").inner_text()
+    page.keyboard.press("]")
+    assert "fuse_cross_entropy" in page.locator("#changes h2").inner_text()
+    page.click("#passes button:has-text('what runs')")
+    assert page.locator("#graph").is_visible()
+
+
+def test_a_kernel_is_a_box_of_its_ops_with_its_text(page):
+    page.click("[data-layer='bn1']")
+    page.locator("#graph .box.forward .title").first.click()
+    details = page.locator("#details").inner_text()
+    assert re.search(r"computes \d+ ops", details)
+    assert "int mg_" in details
+    assert "not fused with its neighbours" in details
+    assert re.search(r"bound\s+\d", details)
+    page.locator("#graph .box.forward .chip", has_text="rsqrt").first.click()
+    assert page.locator("#details h2").inner_text() == "rsqrt"
+
+
+def test_a_convolution_shows_its_rivals(page):
+    page.click("[data-tab='steps']")
+    page.click("#below th button:has-text('op')")
+    page.locator("#below tr", has_text="conv2d").first.click()
+    table = page.locator("#details .rivals")
+    assert table.locator("tr").count() > 2
+    assert table.locator(".chosen").count() == 1
+
+
+def test_a_buffer_shows_its_life_and_the_peak_is_marked(page):
+    assert page.locator("#below .peak").count() == 1
+    assert "in use at step" in page.locator("#below .peak-label").text_content()
+    page.locator("#below .peak-list .link").first.click()
+    details = page.locator("#details").inner_text()
+    assert "written by" in details
+    assert re.search(r"from step \d+ to step \d+", details)
+    assert page.locator("#below .buffer.picked").count() == 1
+
+
+def test_the_timeline_and_the_layers_show_the_profile(page):
+    page.keyboard.press("2")
+    steps = page.evaluate("page.model.steps.length")
+    assert page.locator("#below .run").count() == steps
+    page.locator("#below .run").nth(3).click()
+    assert "of the call" in page.locator("#details").inner_text()
+    page.keyboard.press("3")
+    head = page.locator("#below thead").inner_text()
+    assert "times as fast" in head
+    assert page.locator("#below tr", has_text="layer1").count() == 1
+
+
+def test_the_address_keeps_what_is_picked(browser, path):
+    first = opened(browser, path)
+    first.click("[data-layer='conv1']")
+    first.locator("#graph .node.forward", has_text="conv2d").first.click()
+    first.keyboard.press("2")
+    address = first.evaluate("location.hash")
+    name = first.locator("#details h2").inner_text()
+    second = opened(browser, path, address)
+    assert second.locator("#details h2").inner_text() == name == "conv2d"
+    assert second.locator("[data-tab='timeline']").get_attribute("aria-selected") == "true"
+    assert second.locator("#graph .picked").count() == 1
+    for page in (first, second):
+        assert page.complaints == []
+        page.close()
+
+
+def test_dark_is_asked_for_by_the_system_or_by_a_key(browser, path):
+    page = opened(browser, path, color_scheme="dark")
+    colour = "getComputedStyle(document.querySelector('header')).backgroundColor"
+    assert page.evaluate(colour) == "rgb(27, 31, 39)"
+    page.keyboard.press("d")
+    assert page.evaluate(colour) == "rgb(255, 255, 255)"
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    assert page.complaints == []
+    page.close()
+
+
+def test_a_page_is_a_picture(page, tmp_path):
+    page.screenshot(path=tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 50_000
+
+
+def test_an_odd_address_shows_the_page_all_the_same(browser, path):
+    page = opened(browser, path, "#f=7&pass=x&node=99999999&buffer=-1&tab=odd&open=%3Cb%3E")
+    assert page.locator("#details h2").inner_text() == page.evaluate("page.model.data.title")
+    assert page.complaints == []
+    page.close()
+
+
+@pytest.mark.long
+def test_a_training_step_of_resnet50_opens_in_a_second_and_reacts_at_once(browser, tmp_path):
+    nn.manual_seed(0)
+    step, arrays = training_step(RESNET.resnet50(10), 3, size=64)
+    step.profile(*arrays)
+    start = time.perf_counter()
+    step.to_html(tmp_path / "page.html")
+    made = time.perf_counter() - start
+    page = opened(browser, tmp_path / "page.html")
+    acts = {
+        "open a layer": "page.toggle('layer3')",
+        "open all": "page.openAll(true)",
+        "close all": "page.openAll(false)",
+        "pick a kernel": "page.pick(page.model.steps.find((s) => s.name === 'fused').node)",
+        "pick a pass": "page.pickPass(6)",
+        "back": "page.pickPass(-1)",
+        "search": "page.search('conv2d layer3')",
+        "memory": "page.state.tab = 'memory', page._drawBelow()",
+        "pick a buffer": "page.pickBuffer(page.model.steps[9].writes[0])",
+    }
+    timed = """(() => {{
+        const start = performance.now(); {}; document.body.offsetHeight;
+        return performance.now() - start;
+    }})()"""
+    took = {name: page.evaluate(timed.format(act)) for name, act in acts.items()}
+    found = {
+        "bytes": (tmp_path / "page.html").stat().st_size,
+        "nodes": page.evaluate("page.model.stages[0].nodes"),
+        "passes": page.evaluate("page.model.stages.length - 1"),
+        "seconds to write": round(made, 2),
+        "milliseconds to open": int(page.evaluate("document.body.dataset.ready")),
+        **{name: round(ms) for name, ms in took.items()},
+    }
+    print(json.dumps(found, indent=1))
+    assert found["nodes"] > 1000
+    assert found["bytes"] < 2_000_000
+    assert page.locator("#graph *").count() < 5000  # only what can be seen is in the document
+    assert page.complaints == []
+    page.close()
