@@ -72,6 +72,11 @@ def check(x: Operand, message: str, value: Operand | None = None) -> Node:
     It runs at every level, also where passes have rewritten all around it.  A call that raises
     leaves the parameters unchanged.  On CUDA the condition is copied to the host and looked at
     within the call, which waits for it.
+
+    >>> x = mg.input("x", (2,))
+    >>> root = cg.compile([x], ops.check(x >= 0, "x is not negative", ops.sqrt(x)))
+    >>> root([1.0, 4.0])
+    array([1., 2.], dtype=float32)
     """
     condition = as_node(x)
     return Check(message)(condition if value is None else as_node(value), condition)
@@ -87,6 +92,10 @@ def print(x: Operand, label: str = "") -> Node:
     prints of the same value are one.  Values are printed as they are computed: what another one
     depends on first, else in the order in which the expressions were made.  `profile` prints once a
     call, a negative level prints for level 0, too.  Large arrays are abridged.
+
+    >>> x = mg.input("x", (2,))
+    >>> ops.print(x * 2, "doubled").shape
+    (2,)
     """
     node = as_node(x)
     made = Print(label or node.source.brief)
