@@ -10,6 +10,7 @@ tour     the files that are headings of the document, with their numbers of line
 attacks  what `tests/long.py --json docs/long-run.json` counted, with its machine, seed and commit
 samples  what `tests/torch_samples.py --json docs/torch-samples.json` counted
 habits   what people try who know PyTorch, and what serves here, from minigraph/habits.py
+errors   typical mistakes and their messages, from tests/mistakes.py and tests/golden/errors.txt
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
 plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import json
 import re
 import runpy
@@ -41,6 +43,7 @@ ROOT = Path(__file__).parent.parent
 FILES = (
     "README.md",
     "docs/architecture.md",
+    "docs/errors.md",
     "docs/performance.md",
     "docs/pytorch.md",
     "docs/reference/options.md",
@@ -96,6 +99,8 @@ def _of_code(name: str, document: str) -> list[str]:
         return _markdown(["option", "default", "meaning"], rows)
     if name == "habits":
         return _markdown(["what is tried", "what the error says"], _habits())
+    if name == "errors":
+        return _errors()
     if name == "tour":
         return _markdown(["", "file", "lines"], _tour(document))
     if name == "attacks":
@@ -107,7 +112,7 @@ def _of_code(name: str, document: str) -> list[str]:
         return _sweep()
     if name == "plans":
         return _plans()
-    known = "parts, options, habits, tour, attacks, samples, refused, sweep, plans"
+    known = "parts, options, habits, errors, tour, attacks, samples, refused, sweep, plans"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
@@ -124,6 +129,23 @@ def _habits() -> Iterator[list[str]]:
             names.setdefault(answer, []).append(f"`{owner}.{name}`")
         for answer, found in names.items():
             yield [", ".join(found), answer]
+
+
+def _errors() -> list[str]:
+    """Return the programs of tests/mistakes.py with their messages, by subject."""
+    mistakes = runpy.run_path(str(ROOT / "tests" / "mistakes.py"))
+    messages = mistakes["golden"]((ROOT / "tests" / "golden" / "errors.txt").read_text())
+    lines = ["```python", *mistakes["BEGIN"].splitlines(), "```"]
+    for subject, programs in itertools.groupby(mistakes["programs"](), lambda pair: pair[0]):
+        rows = [[_code(line), _code(messages[line])] for _, line in programs]
+        lines += ["", f"## {subject}", "", *_markdown(["program", "error"], rows)]
+    return lines
+
+
+def _code(text: str) -> str:
+    """Return a text as code in a cell of a table."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}".replace("|", "\\|")
 
 
 def _parts() -> Iterator[list[str]]:

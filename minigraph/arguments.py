@@ -71,6 +71,11 @@ def brief(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Return names in a line, the first ones only where there are many."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
 # ---------------------------------------------------------------- kinds
 
 

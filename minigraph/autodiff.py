@@ -35,7 +35,9 @@ def _expressions(value: Any) -> list[Node]:
     nodes = [value] if isinstance(value, Node) else list(value)
     for node in nodes:
         if not isinstance(node, Node):
-            raise GraphError(f"{type(node).__name__} is no expression, so it has no gradient")
+            raise GraphError(
+                f"{type(node).__name__} is no expression; of a module, give parameters()"
+            )
     return nodes
 
 

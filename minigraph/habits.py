@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 COMPILED_FOR = 'functions are compiled for a device, mg.comp_graph(device="cuda")'
@@ -64,4 +65,7 @@ def missing(what: str, name: str, habits: Mapping[str, str], owner: object) -> A
     """Return the error for an attribute that `what` has not, with what serves instead."""
     instead = habits.get(name)
     text = f"{what} has no {name}: {instead}" if instead else f"{what} has no attribute {name!r}"
+    if not instead and not name.startswith("_"):
+        nearest = difflib.get_close_matches(name, object.__dir__(owner), n=1, cutoff=0.75)
+        text += f"; the nearest is {nearest[0]}" if nearest else ""
     return AttributeError(text, name=name, obj=owner)

@@ -13,7 +13,7 @@ import itertools
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -189,6 +189,12 @@ def put(value: Any, sizes: Mapping[str, int]) -> Any:
     return value
 
 
+def not_broadcast(shapes: Sequence[tuple[int, ...]]) -> ShapeError:
+    """Return the error for shapes that have no common one."""
+    given = " and ".join(map(str, shapes))
+    return ShapeError(f"shapes {given} do not broadcast: along an axis, sizes are equal or 1")
+
+
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return NumPy's broadcast shape; a size that calls give equals itself only, also if it is 1.
 
@@ -197,7 +203,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     axes = itertools.zip_longest(*map(reversed, shapes), fillvalue=1)
     sizes = [{n for n in axis if n != 1} or {1} for axis in axes]
     if any(len(each) > 1 for each in sizes):
-        raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+        raise not_broadcast(shapes)
     return tuple(each.pop() for each in reversed(sizes))
 
 

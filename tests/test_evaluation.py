@@ -171,7 +171,7 @@ def test_it_may_be_called_between_steps_of_training():
         ({"loader": []}, "the loader gave no batch"),
         ({"loader": [X]}, "batch 0 is array.* it takes tuples of inputs and a target"),
         ({"loader": [{"x": X, "y": X}]}, "batch 0 is {'x': .* batch_transform can make"),
-        ({"loader": [(X, None)]}, "batch 0: dtype dtype.'O'. is not supported"),
+        ({"loader": [(X, None)]}, "batch 0: None is neither a number, an array"),
         ({"loader": [(X, LABELS[:9])]}, r"batch 0 have shapes \(10, 4\), \(9,\); the first axis"),
         ({"loader": [(X[0, 0], X[0, 0])]}, "the first axis of each counts the examples"),
         ({"metrics": {"loss": 3}}, "metrics is {'loss': 3}; it takes a mapping of names to"),

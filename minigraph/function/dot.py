@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import NamedTuple
 
-from minigraph.function.report import few
+from minigraph.arguments import few
 from minigraph.function.work import work_of
 from minigraph.graph import Constant, Input, Node, Parameter
 from minigraph.program import Buffer, Program, Step

@@ -42,7 +42,7 @@ def check_inputs(inputs: Sequence[Node]) -> None:
             what = repr(x) if isinstance(x, Node) else type(x).__name__
             raise GraphError(f"compile: {what} is no input; inputs are made by mg.input {here()}")
         if x.name in names:
-            raise GraphError(f"compile: two inputs are called {x.name!r} {here()}")
+            raise GraphError(f"compile: two inputs are called {x.name!r} {here()}; names differ")
         names.add(x.name)
 
 

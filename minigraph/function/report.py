@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from minigraph.arguments import few
 from minigraph.autotune.measurement import Measurement
 from minigraph.errors import GraphError
 from minigraph.function.work import Work, work_of
@@ -344,11 +345,6 @@ class Report:
             f"most of {total / 1e9:.3g} GFLOP in {shares or 'none'}; "
             "after step.profile(...) the slowest"
         )
-
-
-def few(names: Sequence[str], most: int = FEW) -> str:
-    """Return names in a line, the first ones only where there are many."""
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def preformatted(text: str) -> str:

@@ -57,6 +57,8 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
         raise
     except (ValueError, TypeError, RuntimeError, BufferError, MemoryError) as error:
         raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
+    if array.dtype.kind in "OSU":  # objects and texts
+        raise DTypeError(f"{shown(value)} is neither a number, an array nor an expression")
     given = as_dtype(array.dtype)
     if dtype is None or given == dtype:
         return array.astype(given, copy=False)

@@ -356,7 +356,7 @@ class Node:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Array:
         # Else NumPy would index an expression, down to each of its elements.
-        raise DTypeError(f"an expression ({self!r}) has no value; give an array")
+        raise DTypeError(f"an expression ({self!r}) has no value before a call")
 
     def __iter__(self) -> Iterator[Node]:
         return (self[i] for i in range(len(self)))

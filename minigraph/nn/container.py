@@ -17,6 +17,8 @@ class Container(Module):
     def _put(self, name: str, module: Any) -> None:
         if not isinstance(module, Module):
             what = f"{type(self).__name__} takes modules"
+            if isinstance(module, type) and issubclass(module, Module):
+                raise GraphError(f"{what}; {module.__name__} ({name}) is a class: call it")
             raise GraphError(f"{what}, not {type(module).__name__} ({name})")
         setattr(self, name, module)
 

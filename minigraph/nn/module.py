@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
-from minigraph.arguments import Name, brief, checked
+from minigraph.arguments import Name, brief, checked, few
 from minigraph.errors import GraphError, located, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here
 from minigraph.graph.location import layer, scope
@@ -232,7 +232,8 @@ class Module:
         for path, module in self._tree():
             if path == target:
                 return module
-        raise GraphError(f"{type(self).__name__} has no module at {target!r}")
+        known = few([repr(path) for path, _ in self._tree() if path], 8) or "none"
+        raise GraphError(f"{type(self).__name__} has no module at {target!r}; it has {known}")
 
     @checked
     def register_buffer(self, name: Name, value: Any) -> None:

@@ -124,7 +124,7 @@ def einsum(subscripts: str, *operands: Operand) -> Node:
     for term, x in zip(labels, xs, strict=True):
         for c, n in zip(term, x.shape, strict=True):
             if n != sizes.setdefault(c, n) and isinstance(c, str) and 1 not in (n, sizes[c]):
-                raise ShapeError(f"{c} is {sizes[c]} and {n}")
+                raise ShapeError(f"{c} is {sizes[c]} and {n}; equal letters have equal sizes")
             (sizes[c],) = broadcast_shapes((sizes[c],), (n,))
     x, term = xs[0], labels[0]
     for i in range(1, len(xs)):

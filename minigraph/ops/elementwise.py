@@ -15,7 +15,7 @@ import numpy as np
 
 from minigraph import symbolic
 from minigraph.arguments import shown
-from minigraph.errors import DTypeError, ShapeError
+from minigraph.errors import DTypeError
 from minigraph.graph import (
     BFLOAT16,
     FLOATS,
@@ -50,7 +50,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast") from None
+        raise symbolic.not_broadcast(shapes) from None
 
 
 class Elementwise(Op):

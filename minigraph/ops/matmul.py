@@ -17,7 +17,10 @@ class Matmul(Op):
 
     def infer(self, x: Spec, y: Spec, bias: Spec | None = None) -> Spec:
         if x.shape[-1] != y.shape[-2]:
-            raise ShapeError(f"rows of length {x.shape[-1]} meet columns of length {y.shape[-2]}")
+            raise ShapeError(
+                f"rows of length {x.shape[-1]} meet columns of length {y.shape[-2]}; shapes "
+                "(..., m, k) and (..., k, n) fit"
+            )
         if bias is not None and bias.shape != y.shape[-1:]:
             raise ShapeError(f"the bias has shape {bias.shape}; columns of y take {y.shape[-1:]}")
         if len({v.dtype for v in (x, y, bias) if v is not None}) > 1:
@@ -77,6 +80,11 @@ def linear(x: Operand, w: Operand, bias: Operand | None = None) -> Node:
     w = as_node(w)
     if w.ndim != 2:
         raise ShapeError(f"w has shape {w.shape}; it is (out, in)")
+    x = as_node(x)
+    if x.ndim and x.shape[-1] != w.shape[1]:
+        raise ShapeError(
+            f"x has {x.shape[-1]} features, and w of shape {w.shape} takes {w.shape[1]}"
+        )
     y = matmul(x, w.T)
     if bias is None:
         return y

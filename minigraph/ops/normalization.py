@@ -47,7 +47,10 @@ def _check_channels(x: Spec, *vectors: Spec) -> None:
         channels = (x.shape[1], x.shape[4])
     for v in vectors:
         if v.shape != channels:
-            raise ShapeError(f"{math.prod(channels)} channels take {channels}, not {v.shape}")
+            raise ShapeError(
+                f"an input of {math.prod(channels)} channels takes parameters of shape {channels}, "
+                f"not {v.shape}"
+            )
     if len({v.dtype for v in (x, *vectors)}) > 1 or kind(x.dtype) != "f":
         raise DTypeError("input and vectors have one float dtype")
 

@@ -59,7 +59,10 @@ class Reshape(Op):
 
     def infer(self, x: Spec) -> Spec:
         if x.size != math.prod(self.shape):
-            raise ShapeError(f"{x.size} elements do not fit shape {self.shape}")
+            raise ShapeError(
+                f"{x.size} elements do not fit shape {self.shape}, which has "
+                f"{math.prod(self.shape)}; -1 stands for one size that fits"
+            )
         return Spec(self.shape, x.dtype)
 
     def forward(self, x: Array) -> Array:
@@ -205,7 +208,8 @@ class Concat(Op):
         for x in xs:
             rest = x.shape[:a] + x.shape[a + 1 :]
             if rest != xs[0].shape[:a] + xs[0].shape[a + 1 :]:
-                raise ShapeError(f"the shapes differ in another axis than {a}")
+                shapes = f"{xs[0].shape} and {x.shape}"
+                raise ShapeError(f"the shapes differ in another axis than {a}: {shapes}")
             if x.dtype != xs[0].dtype:
                 raise DTypeError("the dtypes differ")
         size = builtins.sum(x.shape[a] for x in xs)
@@ -275,7 +279,10 @@ def matrices(x: Any) -> Node:
 def normalize_axis(axis: int, ndim: int) -> int:
     """Return `axis` counted from the front; ShapeError if there is no such axis."""
     if not -ndim <= axis < ndim:
-        raise ShapeError(f"axis {axis} does not exist; there are {ndim} axes")
+        raise ShapeError(
+            f"axis {axis} does not exist; there are {ndim} axes"
+            + (f", {-ndim} to {ndim - 1}" if ndim else "")
+        )
     return axis % ndim
 
 
@@ -308,7 +315,9 @@ def reshape(x: Operand, shape: Annotated[Any, PARTIAL]) -> Node:
     if -1 in shape:
         known = math.prod(n for n in shape if n != -1)
         if shape.count(-1) > 1 or known == 0 or x.size % known:
-            raise ShapeError(f"no size for -1 makes {x.size} elements fit shape {shape}")
+            raise ShapeError(
+                f"no size for -1 makes {x.size} elements fit shape {shape}; only one size may be -1"
+            )
         shape = tuple(x.size // known if n == -1 else n for n in shape)
     return x if shape == x.shape else Reshape(shape)(x)
 
@@ -363,7 +372,7 @@ def squeeze(x: Operand, axis: Integers | None = None) -> Node:
         return reshape(x, [n for n in x.shape if n != 1])
     axes = normalize_axes(axis, x.ndim)
     if any(x.shape[a] != 1 for a in axes):
-        raise ShapeError(f"axis {axis} of shape {x.shape} is longer than 1")
+        raise ShapeError(f"axis {axis} of shape {x.shape} is longer than 1, so it stays")
     return reshape(x, [n for i, n in enumerate(x.shape) if i not in axes])
 
 
@@ -401,7 +410,8 @@ def stack(xs: Annotated[Sequence[Any], JOINED], axis: Axis = 0) -> Node:
            [2, 4]])
     """
     if len({x.shape for x in xs}) > 1:
-        raise ShapeError("the arrays have different shapes")
+        shapes = " and ".join(dict.fromkeys(str(x.shape) for x in xs))
+        raise ShapeError(f"the arrays have different shapes: {shapes}; concat joins such arrays")
     return concat([expand_dims(x, axis) for x in xs], axis)
 
 
@@ -418,7 +428,10 @@ def split(x: Operand, sections_or_indices: Sections, axis: Axis = 0) -> list[Nod
     cuts = sections_or_indices
     if isinstance(cuts, int):
         if cuts < 1 or size % cuts:
-            raise ShapeError(f"axis {axis} of length {size} has no {cuts} equal sections")
+            raise ShapeError(
+                f"axis {axis} of length {size} has no {cuts} equal sections; a list says "
+                "where sections begin, as in numpy.split"
+            )
         cuts = range(size // cuts, size, size // cuts)
     before = (builtins.slice(None),) * axis
     pairs = zip([None, *cuts], [*cuts, None], strict=True)
@@ -478,7 +491,8 @@ def getitem(x: Operand, index: Any) -> Node:
     named = builtins.sum(1 for item in items if item is not None and item is not ...)
     dots = builtins.sum(1 for item in items if item is ...)
     if named > x.ndim or dots > 1:
-        raise ShapeError(f"{named} indices and {dots} ... for {x.ndim} axes")
+        several = f", and {dots} ..." if dots else ""
+        raise ShapeError(f"{named} indices{several} for the {x.ndim} axes of shape {x.shape}")
     at = items.index(...) if dots else len(items)
     whole = (builtins.slice(None),) * (x.ndim - named)
     windows: list[tuple[int, int, int]] = []

@@ -169,7 +169,7 @@ def test_a_copy_of_a_list_shares_nothing():
     [
         (lambda: nn.ModuleList([3]), r"ModuleList takes modules, not int \(0\)"),
         (lambda: nn.ModuleList(nn.ReLU()), "ModuleList takes an iterable, not ReLU"),
-        (lambda: nn.ModuleList().append(nn.ReLU), r"ModuleList takes modules, not type \(0\)"),
+        (lambda: nn.ModuleList().append(nn.ReLU), r"takes modules; ReLU \(0\) is a class: call it"),
         (lambda: nn.Sequential(None), r"Sequential takes modules, not NoneType \(0\)"),
         (lambda: nn.ModuleDict({"a": 1}), r"ModuleDict takes modules, not int \(a\)"),
         (lambda: nn.ModuleDict({"a.b": nn.ReLU()}), "a string without dots, not 'a.b'"),
