@@ -1,7 +1,7 @@
 """Variances in one run over their input: a sum and a sum of squares, of distances from an element.
 
-    mean(x), sum((x - mean(x))**2)   becomes, for d = x - s and an element s of x,
-    s + mean(d), sum(d**2) - sum(d) * mean(d)
+    m = mean(x), sum((x - m)**2)   becomes, for d = x - s and an element s of x,
+    m = s + mean(d), sum(d**2) - (m - s) * (2 * sum(d) - n * (m - s))
 
 The second sum would wait for the first, so a kernel, or two, would read x twice.  Without s the
 difference would cancel where the mean is far from 0; with it, the error grows as the square of how
@@ -38,17 +38,21 @@ def join_moments(graph: Graph, notes: Notes) -> Graph:
         assert isinstance(squares.op, Sum)
         axes = squares.op.axes
         total, count = mean.inputs
-        element = _element(total.inputs[0], axes)
-        if element is None:
-            continue
         with in_place_of(mean):
+            element = _element(total.inputs[0], axes)
+            if element is None:
+                continue
             shift = where(Isfinite.of(element), element, 0)
             distance = total.inputs[0] - shift
             add = WideSum(axes)
             moved = add(distance)
-            near = moved / count.astype(moved.dtype)
-            rest = add(Square.of(distance)) - moved * near
-            replaced[mean] = ((near + shift.astype(near.dtype)).astype(mean.dtype),)
+            number = count.astype(moved.dtype)
+            wide = shift.astype(moved.dtype)
+            rounded = (moved / number + wide).astype(mean.dtype)
+            # From the mean as it is rounded, as (x - mean)**2 has it; and so one kernel makes both.
+            near = rounded.astype(moved.dtype) - wide
+            rest = add(Square.of(distance)) - near * (moved * 2 - near * number)
+            replaced[mean] = (rounded,)
             # Rounding may have made it negative.
             replaced[squares] = (Maximum.of(rest, 0).astype(mean.dtype),)
         notes.fired["variance"] += 1
