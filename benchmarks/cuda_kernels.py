@@ -91,7 +91,7 @@ class Unopened:
     def kernel(self, node: Node, strides: Sequence[Shape], choice: object = None) -> Kernel:
         if self.product(node) is not None:
             return Library()
-        return cuda_kernel(node, strides) or Kernel()
+        return cuda_kernel(node, strides, self.processors) or Kernel()
 
 
 def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) -> Program:

@@ -29,7 +29,7 @@ WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop that lies in no other one, as it runs where all of its elements are there.
+    """A loop, as it runs where all of its elements are there.
 
     instructions  of one iteration, each inner loop counted once
     bytes         of global memory that those without a predicate move
@@ -194,7 +194,7 @@ def _trim(code: list[Instruction]) -> None:
 
 
 def loops(code: Sequence[Instruction]) -> Iterator[Loop]:
-    """Yield the outermost loops that move global memory.
+    """Yield the loops that move global memory, and hold no other that does.
 
     Of the paths through a loop the one counts that moves the most bytes in instructions without a
     predicate, and of these the shortest: the one for a whole group of elements.
@@ -204,14 +204,15 @@ def loops(code: Sequence[Instruction]) -> Iterator[Loop]:
     bodies: dict[int, set[int]] = {}
     for latch, head in back:
         bodies.setdefault(head, set()).update(_body(follow, head, latch))
-    for head, body in sorted(bodies.items()):
-        around = (other for other in bodies.values() if len(other) > len(body))
-        if any(head in other for other in around):
-            continue
+    found: dict[int, Loop] = {}
+    for head, body in bodies.items():
         latches = {latch for latch, top in back if top == head}
         length, moved = _best_path(code, follow, back, head, body, latches)
         if moved:
-            yield Loop(length, moved)
+            found[head] = Loop(length, moved)
+    for head in sorted(found):
+        if not any(other in bodies[head] for other in found if other != head):
+            yield found[head]
 
 
 def _following(code: Sequence[Instruction], i: int) -> Iterator[int]:

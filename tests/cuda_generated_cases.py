@@ -231,8 +231,19 @@ for size, shape in itertools.product((1 << 12, 1 << 20), ((-1,), (-1, 8), (64, -
 LARGE_FIRST = np.ones(1 << 22, F32)  # beside which floats lose the others, one by one
 LARGE_FIRST[0] = 1 << 24
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("minigraph.jit.cuda.geometry.BUSY", 1)  # so that one block does it all
+    patch.setattr("minigraph.jit.cuda.geometry.LONG", 1 << 30)  # so that one block does it all
     case("one block", "sum", Sum((0,)), aligned(LARGE_FIRST))
+
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr("minigraph.jit.cuda.walk.NARROW", 0)
+    for dtype in ("float32", "bfloat16"):
+        x = aligned(array(6, 7, 136, dtype=dtype))
+        case("large", f"map {dtype}", Add(), x, array(6, 1, 136, dtype=dtype, seed=1))
+        case("large", f"down columns {dtype}", Add(), x, aligned(array(136, dtype=dtype, seed=1)))
+        case("large", f"transposed {dtype}", Copy(), x.transpose(2, 0, 1))
+        for axes in ((0, 2), (0, 1), (1,)):
+            case("large", f"sum {dtype} {axes}", Sum(axes), x)
 
 
 # ---------------------------------------------------------------- several ops in one kernel
@@ -286,11 +297,11 @@ IMAGES = [(2, 8, 5, 5), (16, 8, 64, 64), (2, 3, 7, 9)]
 LIMITS = Gathering(8 << 20, 512 << 20)
 
 
-def units(ys, value=None):
+def units(ys, value=None, amp="off"):
     """Return each generated kernel of a graph at level 3, with what reaches its inputs."""
     inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
     before = Graph(inputs, tuple(ys))
-    graph = optimize(before, pipeline(3, False, 2, limits=LIMITS))[-1][0]
+    graph = optimize(before, pipeline(3, False, 2, amp, limits=LIMITS))[-1][0]
     values = {x: x.numpy() for x in graph if isinstance(x, Parameter)}
     for i, x in enumerate(graph.inputs):
         given = value is not None and x.shape == value.shape
@@ -305,8 +316,8 @@ def units(ys, value=None):
             yield Case(node.op, *xs)
 
 
-def functions(group, name, ys, value=None):
-    for i, found in enumerate(units(ys, value)):
+def functions(group, name, ys, value=None, amp="off"):
+    for i, found in enumerate(units(ys, value, amp)):
         CASES[f"{group}: {name}, kernel {i}"] = found
 
 
@@ -318,6 +329,23 @@ for (name, build), shape in itertools.product(FUNCTIONS.items(), ROWS):
     functions("fused", f"{name} {shape}", listed(build(mg.input("x", shape))))
 for shape in IMAGES:
     functions("fused", f"batch norm {shape}", batch_norm(mg.input("x", shape)))
+
+
+def residual(x):
+    """A convolution, a batch norm, and what they are added to, with gradients."""
+    channels = x.shape[1]
+    w = mg.Parameter(array(channels, channels, 1, 1) / channels, "w")
+    y = ops.relu(batch_norm(ops.conv2d(x, w))[0] + ops.tanh(ops.conv2d(x, w)))
+    loss = (ops.conv2d(y, w) ** 2).mean()
+    return (loss, *mg.grad(loss, [w, x]))
+
+
+for amp, shape in (
+    ("bfloat16", (4, 8, 12, 12)),
+    ("bfloat16", (3, 5, 7, 7)),
+    ("float16", IMAGES[1]),
+):
+    functions("fused", f"{amp} {shape}", residual(mg.input("x", shape)), amp=amp)
 blocks = mg.input("x", (2, 4, 5, 5, 16))
 centred = blocks - ops.mean(blocks, (0, 2, 3), keepdims=True)
 functions("fused", "lanes", ((blocks * blocks).sum((0, 2, 3)), ops.exp(centred) + 1))
@@ -357,7 +385,7 @@ vectors = [mg.input(f"x{i}", (n,)) for i, n in enumerate((1, 1000, 4097))]
 functions("together", "several texts", [f(x) for x in vectors for f in (ops.exp, ops.negative)])
 long = mg.input("long", (1 << 18,))
 functions("together", "a long sum", [long.sum() * 2 + 1, *map(ops.exp, vectors)])
-many = [mg.input(f"x{i}", (i + 1,)) for i in range(400)]
+many = [mg.input(f"x{i}", (i + 1,)) for i in range(500)]
 functions("together", "more than an argument holds", list(map(ops.exp, many)))
 
 

@@ -21,7 +21,7 @@ class StandIn:
     compute, copies, measuring, captured = "compute", "copies", "measuring", "captured"
     device = "cuda:0"
     ordinal = 0
-    name, version, arch = "a stand-in", (13, 0), "sm_90"
+    name, version, arch, processors = "a stand-in", (13, 0), "sm_90", 132
 
     def __init__(self, fail_in_capture=False):
         self.log = []

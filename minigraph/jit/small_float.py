@@ -62,7 +62,7 @@ static inline uint16_t mg_bfloat16_of_float(float x) {
 }"""
 
 # From which type to which: the name of the C function, and the text that it takes.
-_CONVERSIONS: dict[tuple[DType, DType], tuple[str, tuple[str, ...]]] = {
+CONVERSIONS: dict[tuple[DType, DType], tuple[str, tuple[str, ...]]] = {
     (FLOAT16, FLOAT32): ("mg_float_of_float16", (_BITS, _NUMBER, _FLOAT_OF_FLOAT16)),
     (FLOAT32, FLOAT16): ("mg_float16_of_float", (_BITS, _NUMBER, _FLOAT16_OF_FLOAT)),
     (FLOAT64, FLOAT16): (
@@ -84,9 +84,9 @@ def conversion(source: DType, target: DType) -> tuple[str, tuple[str, ...]]:
 
     Integers go by way of float32, and so do doubles to bfloat16, as in NumPy.
     """
-    if target in SMALL_FLOATS and (source, target) not in _CONVERSIONS:
+    if target in SMALL_FLOATS and (source, target) not in CONVERSIONS:
         source = FLOAT32
-    name, text = _CONVERSIONS[source, target]
+    name, text = CONVERSIONS[source, target]
     return name, tuple(part.strip() for part in text)
 
 

@@ -8,11 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from minigraph.devices.kernel_cache import CompilationUnit
+from minigraph.jit import small_float
 from minigraph.jit.cuda.prelude import PRELUDE
 
 HERE = Path(__file__).parent
 FLAGS = ["-std=c++20", "-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
 COMPILER = shutil.which("g++")
+# What instructions of the device do there.
+CONVERSIONS = "\n".join(dict.fromkeys(t for _, ts in small_float.CONVERSIONS.values() for t in ts))
+for small in ("float16", "bfloat16"):
+    to = f"mg_{small}_of_float"
+    pair = f"{to}(low) | (uint32_t){to}(high) << 16"
+    CONVERSIONS += f"\ninline uint32_t mg_pack_{small}(float low, float high) {{ return {pair}; }}"
 MARGIN = 64  # bytes around an array in which nothing may be written
 
 
@@ -28,7 +35,7 @@ def build(sources, folder, jobs=2):
     for j in range(min(jobs, len(sources))):
         part = sources[j::jobs]
         launchers = "\n".join(f"CUDA_ON_CPU({source.name})" for source in part)
-        text = '#include "cuda_on_cpu.h"\n' + program(part) + "\n" + launchers
+        text = "\n".join(['#include "cuda_on_cpu.h"', CONVERSIONS, program(part), launchers])
         (folder / f"part{j}.cpp").write_text(text)
         command = [COMPILER, *FLAGS, f"-I{HERE}", "-shared", "-fPIC", f"part{j}.cpp"]
         command += ["-o", f"part{j}.so"]

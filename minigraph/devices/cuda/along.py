@@ -7,7 +7,7 @@ through those of its row, so every run gives the same bits.
 from __future__ import annotations
 
 from minigraph.devices.cuda.template import Kernels, Range, Written, each_element, element
-from minigraph.graph import DType, Node, around
+from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
 from minigraph.ops.along import AddAlong, LastAlong, PutAlong, TakeAlong
 
@@ -50,7 +50,7 @@ def take_along(op: TakeAlong, node: Node) -> Written:
     # What is chosen is moved, whatever it is.
     fill = {"T": f"uint{8 * x.dtype.itemsize}_t", "L": c_type(indices.dtype)}
     sizes = (n, indices.shape[op.axis] * columns, columns)
-    return Written(each_element(node, TAKE, node.size, sizes, (), **fill), range=Range(1, -n, n))
+    return Written(each_element(node, TAKE, node.size, sizes, **fill), range=Range(1, -n, n))
 
 
 def add_along(op: AddAlong, node: Node) -> Written:
@@ -60,7 +60,7 @@ def add_along(op: AddAlong, node: Node) -> Written:
         "found": "sum += %(load)s(((const %(T)s *)mg_global(a.w[0]))[begin + i * columns])",
         "end": "((%(T)s *)mg_global(a.w[2]))[e] = %(store)s(sum)",
     }
-    return _searched(node, op.axis, 1, (node.dtype,), fill)
+    return _searched(node, op.axis, 1, fill)
 
 
 def last_along(op: LastAlong, node: Node) -> Written:
@@ -69,7 +69,7 @@ def last_along(op: LastAlong, node: Node) -> Written:
         "found": "last = i",
         "end": "((int64_t *)mg_global(a.w[1]))[e] = last",
     }
-    return _searched(node, op.axis, 0, (), fill)
+    return _searched(node, op.axis, 0, fill)
 
 
 def put_along(op: PutAlong, node: Node) -> Written:
@@ -79,12 +79,10 @@ def put_along(op: PutAlong, node: Node) -> Written:
         "found": "value = ((const %(T)s *)mg_global(a.w[2]))[begin + i * columns]",
         "end": "((%(T)s *)mg_global(a.w[3]))[e] = value",
     }
-    return _searched(node, op.axis, 1, (), fill)
+    return _searched(node, op.axis, 1, fill)
 
 
-def _searched(
-    node: Node, axis: int, operand: int, held: tuple[DType, ...], fill: dict[str, str]
-) -> Written:
+def _searched(node: Node, axis: int, operand: int, fill: dict[str, str]) -> Written:
     """Return the kernel whose indices are the input `operand`."""
     indices = node.inputs[operand]
     _, n, columns = around(node.shape, axis)
@@ -93,7 +91,7 @@ def _searched(
         text = text.replace(f"%({part})s", fill.pop(part))
     fill["L"] = c_type(indices.dtype)
     sizes = (n, indices.shape[axis], columns)
-    launch = each_element(node, text, node.size, sizes, held, indices=operand, **fill)
+    launch = each_element(node, text, node.size, sizes, indices=operand, **fill)
     return Written(launch, range=Range(operand, -n, n))
 
 

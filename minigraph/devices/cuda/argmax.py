@@ -76,8 +76,8 @@ def argmax(op: Argmax, node: Node) -> Written:
     fill = {**element(x.dtype)}
     # Threads that share a row of few elements would have nothing to do.
     if inner == 1 and n > FEW:
-        return Written(each_row(node, TEXT, outer, warps_for(n), (n,), (x.dtype,), **fill))
-    return Written(each_element(node, APART, outer * inner, (n, inner), (x.dtype,), **fill))
+        return Written(each_row(node, TEXT, outer, warps_for(n), (n,), **fill))
+    return Written(each_element(node, APART, outer * inner, (n, inner), **fill))
 
 
 FEW = 8

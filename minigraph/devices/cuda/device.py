@@ -109,7 +109,7 @@ class CudaBackend:
             # It has no layouts that could be measured, so cuDNN's first choice is taken.
             offered = self._problems.candidates(Arrangement(node, strides, ()))
             made = cast(Kernel | None, first_allowed(offered, self.policy))
-        return made or cuda_kernel(node, strides) or NumpyKernel(node)
+        return made or cuda_kernel(node, strides, self.driver.processors) or NumpyKernel(node)
 
     def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])

@@ -55,6 +55,7 @@ class Driver:
     device      what minigraph calls it, such as "cuda:0"
     name        of the hardware, such as "NVIDIA H200"
     capability  such as (9, 0)
+    processors  how many multiprocessors it has
     version     of CUDA that the driver supports, such as (13, 0)
     total       bytes of memory
     """
@@ -85,6 +86,11 @@ class Driver:
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                 device,
             ),
+        )
+        self.processors: int = self._call(
+            cuda.cuDeviceGetAttribute,
+            attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            device,
         )
         if self.capability < OLDEST:
             have, need = (".".join(map(str, c)) for c in (self.capability, OLDEST))

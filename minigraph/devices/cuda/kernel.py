@@ -83,10 +83,13 @@ class LibraryKernel(Protocol):
         """Enqueue the work; operands are addresses in device memory."""
 
 
-def cuda_kernel(node: Node, strides: Sequence[Shape]) -> CudaKernel | None:
+def cuda_kernel(
+    node: Node, strides: Sequence[Shape], processors: int = launches.PROCESSORS
+) -> CudaKernel | None:
     """Return the kernel that is written, else the one that is generated, for a node.
 
-    strides  of its inputs, in bytes
+    strides     of its inputs, in bytes
+    processors  multiprocessors of the device
 
     None if there is neither, as for empty arrays.
     """
@@ -99,7 +102,7 @@ def cuda_kernel(node: Node, strides: Sequence[Shape]) -> CudaKernel | None:
     if isinstance(node.op, Reorder):
         found = _reorder(node, strides[0])
     else:
-        found = launches.launches(node, strides)
+        found = launches.launches(node, strides, processors)
     if found is None:
         return None
     readable = (True,) * len(strides)

@@ -18,6 +18,7 @@ from minigraph.jit.expression import c_type
 from minigraph.jit.loops import LoopNest
 from minigraph.jit.source import KernelSource
 
+PROCESSORS = 132  # of an H100 or H200
 MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
 
 
@@ -41,10 +42,11 @@ class _WalkedPart:
     part: KernelPart
     walk: Walk
     layout: LoopNest
+    processors: int
 
     @functools.cached_property
     def geometry(self) -> Geometry:
-        return geometry(self.walk, self.layout)
+        return geometry(self.walk, self.layout, self.processors)
 
     def words(
         self, run: LaunchRun, inputs: Sequence[int], outputs: Sequence[int], scratch: int
@@ -55,14 +57,17 @@ class _WalkedPart:
         return words(self.walk, self.layout, constants, run.options, operands, scratch)
 
 
-def launches(node: Node, strides: Sequence[Shape]) -> Launches | None:
-    """Return the launches for `node`, whose inputs have these strides; None if no pattern fits."""
+def launches(node: Node, strides: Sequence[Shape], processors: int = PROCESSORS) -> Launches | None:
+    """Return the launches for `node`, whose inputs have these strides; None if no pattern fits.
+
+    processors  multiprocessors of the device
+    """
     if not any(s.size for s in node.specs):
         return Launches([], 0, ((),) * len(node.inputs))
     made = kernel_parts(node, strides)
     if made is None:
         return None
-    parts = [_WalkedPart(part, *_walk(part.kernel)) for part in made.parts]
+    parts = [_WalkedPart(part, *_walk(part.kernel), processors) for part in made.parts]
     # One whose sums are split over many blocks has launches of its own.
     split = [part for part in parts if len(part.geometry.runs) > 1]
     whole = _together([part for part in parts if len(part.geometry.runs) == 1])

@@ -37,7 +37,7 @@ def local_response_norm(op: LocalResponseNorm, node: Node) -> Written:
     channels, pixels = node.shape[1], math.prod(node.shape[2:])
     sizes = (channels, pixels, op.size, *map(bits, (op.alpha / op.size, op.beta, op.k)))
     fill = element(node.dtype)
-    return Written(each_element(node, TEXT, node.size, sizes, (node.dtype,), **fill))
+    return Written(each_element(node, TEXT, node.size, sizes, **fill))
 
 
 def bits(value: float) -> int:

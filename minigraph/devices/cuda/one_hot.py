@@ -21,7 +21,7 @@ TEXT = """
 def one_hot(op: OneHot, node: Node) -> Written:
     (labels,) = node.inputs
     fill = {**element(node.dtype), "L": c_type(labels.dtype)}
-    launch = each_element(node, TEXT, node.size, (op.size,), (node.dtype,), **fill)
+    launch = each_element(node, TEXT, node.size, (op.size,), **fill)
     return Written(launch, range=Range(0, 0, op.size))
 
 

@@ -60,7 +60,7 @@ def argsort(op: Argsort, node: Node) -> Written:
     pair = ("p", "q") if op.descending else ("q", "p")
     text = ARGSORT.replace("BEFORE", _less(*pair)).replace("AFTER", _less(*pair[::-1]))
     sizes = (n, inner, op.count)
-    return Written(each_element(node, text, x.size, sizes, (x.dtype,), **element(x.dtype)))
+    return Written(each_element(node, text, x.size, sizes, **element(x.dtype)))
 
 
 def searchsorted(op: Searchsorted, node: Node) -> Written:
@@ -68,7 +68,7 @@ def searchsorted(op: Searchsorted, node: Node) -> Written:
     behind = f"!{_less('p', 'q')}" if op.right else _less("q", "p")
     sizes = (x.shape[-1], math.prod(v.shape[-1:]))
     text = SEARCHSORTED.replace("BEHIND", behind)
-    return Written(each_element(node, text, node.size, sizes, (x.dtype,), **element(x.dtype)))
+    return Written(each_element(node, text, node.size, sizes, **element(x.dtype)))
 
 
 KERNELS: Kernels = {Argsort: argsort, Searchsorted: searchsorted}

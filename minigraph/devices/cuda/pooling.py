@@ -172,7 +172,7 @@ def _made(
     sizes = (*x[2:4], *y[2:4], math.prod(x[4:]), top, left, *extra)
     count = node.specs[0].size
     fill |= {**element(dtype), **dict(window)}
-    return Written(each_element(node, text, count, sizes, (dtype,), **fill))
+    return Written(each_element(node, text, count, sizes, **fill))
 
 
 def max_pool2d(op: MaxPool2d, node: Node) -> Written:

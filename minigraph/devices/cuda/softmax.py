@@ -152,8 +152,8 @@ def softmax(op: Softmax | LogSoftmax, node: Node) -> Written | None:
     outer, n, inner = around(node.shape, op.axis)
     fill = {**element(node.dtype), "log": int(isinstance(op, LogSoftmax))}
     if inner == 1:
-        return Written(each_row(node, SOFTMAX, outer, warps_for(n), (n,), (node.dtype,), **fill))
-    launch = each_element(node, SOFTMAX_APART, outer * inner, (n, inner), (node.dtype,), **fill)
+        return Written(each_row(node, SOFTMAX, outer, warps_for(n), (n,), **fill))
+    launch = each_element(node, SOFTMAX_APART, outer * inner, (n, inner), **fill)
     return Written(launch)
 
 
@@ -169,7 +169,7 @@ def _checked(text: str, node: Node, labels: int, inplace: tuple[tuple[int, ...],
     logits, label = node.inputs[labels - 1 : labels + 1]
     n = logits.shape[-1]
     fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
-    launch = each_row(node, text, label.size, warps_for(n), (n,), (logits.dtype,), **fill)
+    launch = each_row(node, text, label.size, warps_for(n), (n,), **fill)
     return Written(launch, inplace, Range(labels, 0, n))
 
 

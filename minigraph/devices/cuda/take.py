@@ -75,7 +75,7 @@ def take(op: Take, node: Node) -> Written:
     # What is chosen is moved, whatever it is.
     fill = {"T": f"uint{8 * x.dtype.itemsize}_t", "L": c_type(indices.dtype)}
     sizes = (n, indices.size, columns)
-    launch = each_element(node, TEXT, node.size, sizes, (), **fill)
+    launch = each_element(node, TEXT, node.size, sizes, **fill)
     return Written(launch, range=Range(1, -n, n))
 
 
@@ -84,7 +84,7 @@ def take_backward(op: TakeBackward, node: Node) -> Written:
     outer, n, columns = around(op.shape, op.axis)
     fill = {**element(dy.dtype), "L": c_type(indices.dtype)}
     sizes = (columns, n, indices.size)
-    launch = each_row(node, BACKWARD, outer * n, WHOLE_BLOCK, sizes, (dy.dtype,), **fill)
+    launch = each_row(node, BACKWARD, outer * n, WHOLE_BLOCK, sizes, **fill)
     return Written(launch, range=Range(1, -n, n))
 
 

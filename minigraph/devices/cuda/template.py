@@ -64,20 +64,17 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
   for (int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {"""
 
 
-def each_element(
-    node: Node, text: str, count: int, sizes: Sequence[int], held: Sequence[DType], **fill: object
-) -> Launch:
+def each_element(node: Node, text: str, count: int, sizes: Sequence[int], **fill: object) -> Launch:
     """Return the launch of a kernel that does `count` elements.
 
     sizes  the words after the count
-    held   dtypes that may have to be converted
     fill   what the text leaves open
     """
     # Dividing 64-bit numbers takes several times as long.
     largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
     fill["I"] = "uint32_t" if largest < NARROW else "uint64_t"
     blocks = -(-count // THREADS)
-    return _launch(node, EACH_ELEMENT + text, (count, *sizes), blocks, 1, held, fill)
+    return _launch(node, EACH_ELEMENT + text, (count, *sizes), blocks, 1, fill)
 
 
 def warps_for(length: int) -> int:
@@ -91,7 +88,6 @@ def each_row(
     rows: int,
     warps: int,
     sizes: Sequence[int],
-    held: Sequence[DType],
     **fill: object,
 ) -> Launch:
     """Return the launch of a kernel that does `rows` rows, each by so many warps.
@@ -100,7 +96,7 @@ def each_row(
     """
     fill["warps"] = warps
     together = WHOLE_BLOCK // warps
-    return _launch(node, text, (rows, *sizes), -(-rows // together), together, held, fill)
+    return _launch(node, text, (rows, *sizes), -(-rows // together), together, fill)
 
 
 def _launch(
@@ -109,7 +105,6 @@ def _launch(
     sizes: tuple[int, ...],
     blocks: int,
     together: int,
-    held: Sequence[DType],
     fill: dict[str, object],
 ) -> Launch:
     """Return the launch of a text; its operands are the node's, and the flag if it names one."""
@@ -122,7 +117,7 @@ def _launch(
 
     grid = (max(1, min(blocks, MOST_BLOCKS)), 1, 1)
     block = (THREADS // together, together, 1)
-    return Launch(KernelSource(body, _converting(held)), grid, block, words)
+    return Launch(KernelSource(body), grid, block, words)
 
 
 def element(dtype: DType) -> dict[str, str]:
@@ -137,13 +132,3 @@ def element(dtype: DType) -> dict[str, str]:
         "load": conversion(dtype, wide)[0] if small else load,
         "store": conversion(wide, dtype)[0] if small else "",
     }
-
-
-def _converting(held: Sequence[DType]) -> tuple[str, ...]:
-    """Return the functions with which elements are loaded and stored."""
-    parts: dict[str, None] = {}
-    for dtype in held:
-        wide = working(dtype)
-        for source, target in ((dtype, wide), (wide, dtype)) if wide != dtype else ():
-            parts.update(dict.fromkeys(conversion(source, target)[1]))
-    return tuple(parts)

@@ -10,8 +10,9 @@ from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.loops import LoopNest
 
 MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
-BUSY = 512  # blocks that keep a device busy
+PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
 LONG = 8  # groups that a thread has at least where a unit is split
+JOINED = 4  # partial results that a thread joins, where there are threads enough
 
 
 @dataclass(frozen=True)
@@ -30,52 +31,66 @@ class Geometry:
     scratch: int = 0
 
 
-def geometry(walk: Walk, layout: LoopNest) -> Geometry:
-    """Return how a kernel is run."""
-    if not walk.reduces:
-        groups = layout.length // _extent(walk, layout) * -(-_extent(walk, layout) // walk.group)
+def geometry(walk: Walk, layout: LoopNest, processors: int) -> Geometry:
+    """Return how a kernel is run on a device with so many multiprocessors."""
+    if not walk.shared:
+        across = _extent(walk, layout)
+        groups = layout.length // across * -(-across // walk.group)
         blocks = -(-groups // THREADS)
-        return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), (groups,)),))
-    side, groups, blocks = _sides(walk, layout)
+        return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), ()),))
+    busy = processors * PER_PROCESSOR
+    side, groups = _side(walk, layout, busy)
+    blocks = _blocks(walk, layout, side)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
-    splits = min(-(-BUSY // blocks), groups // (walkers * LONG))
-    if splits <= walk.pattern.stages:  # each stage more takes two launches more
-        whole = (groups, side, layout.count, groups, 1, 1, -1, False, True)
-        return Geometry((LaunchRun(blocks, tuple(map(int, whole))),))
-    share = -(-groups // splits)
-    splits = -(-groups // share)
+    splits = min(-(-busy // blocks), groups // (walkers * LONG))
+    stages = walk.pattern.stages
     runs = []
 
-    def launch(shares: int, stage: int, join: bool = False, write: bool = False) -> None:
-        options = (groups, side, layout.count, share, shares, splits, stage, join, write)
+    def launch(side: int, shares: int, stage: int, join: bool = False, write: bool = False) -> None:
+        options = (side, layout.count, splits, stage, join, write)
+        blocks = _blocks(walk, layout, side)
         runs.append(LaunchRun(blocks * shares, tuple(map(int, options))))
 
-    stages = walk.pattern.stages
+    if not walk.reduces:
+        splits = max(splits, 1)
+        launch(side, splits, -1)
+        return Geometry(tuple(runs))
+    if splits <= stages:  # each stage more takes two launches more
+        splits = 1
+        launch(side, 1, -1, write=True)
+        return Geometry(tuple(runs))
     writes = any(store.per_unit for store in walk.pattern.stores)
+    joiners = min(_power(-(-splits // JOINED)), THREADS)
+    joining = THREADS // joiners if walk.column else joiners
     for stage in range(stages):
-        launch(splits, stage)
+        launch(side, splits, stage)
         if walk.pattern.reduced(stage):
-            launch(1, stage, join=True, write=writes and stage == stages - 1)
+            launch(joining, 1, stage, join=True, write=writes and stage == stages - 1)
     if writes and not walk.pattern.reduced(stages - 1):
-        launch(1, stages, write=True)
+        launch(joining, 1, stages, join=True, write=True)
     kept = layout.count * len(walk.pattern.reductions)
     return Geometry(tuple(runs), 8 * kept * (splits + 1))
 
 
-def _sides(walk: Walk, layout: LoopNest) -> tuple[int, int, int]:
-    """Return the option `threads`, how many groups a unit has, and the blocks for all units."""
+def _side(walk: Walk, layout: LoopNest, busy: int) -> tuple[int, int]:
+    """Return the option `threads`, and how many groups a unit, or a column, has."""
     across = -(-_extent(walk, layout) // walk.group)
     if walk.column:
         groups = layout.length
         side = max(min(32, _power(across)), THREADS // min(_power(groups), THREADS))
-        side = min(side, _power(across), THREADS)
-        outer = math.prod(n for n, _ in layout.units[:-1])
-        return side, groups, outer * -(-across // side)
+        return min(side, _power(across), THREADS), groups
     groups = math.prod(n for n, _ in layout.loops[:-1]) * across
-    many = layout.count * groups >= 4 * BUSY * THREADS
+    many = layout.count * groups >= 4 * busy * THREADS
     side = max(_power(-(-groups // 4)) if many else 1, min(_power(groups), 32 if many else THREADS))
-    side = min(side, THREADS)
-    return side, groups, -(-layout.count // (THREADS // side))
+    return min(side, THREADS), groups
+
+
+def _blocks(walk: Walk, layout: LoopNest, side: int) -> int:
+    """Return how many blocks all units take, with so many threads side by side."""
+    if walk.column:
+        across = -(-_extent(walk, layout) // walk.group)
+        return math.prod(n for n, _ in layout.units[:-1]) * -(-across // side)
+    return -(-layout.count // (THREADS // side))
 
 
 def _extent(walk: Walk, layout: LoopNest) -> int:

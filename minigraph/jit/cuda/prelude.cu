@@ -22,10 +22,37 @@ typedef unsigned long long uintptr_t;
 #define UINT16_MAX 65535
 #define UINT32_MAX 4294967295U
 #define UINT64_MAX 18446744073709551615ULL
+#define MG_CONVERT(TO, FROM, NAME, HOW, OUT, IN)                                                   \
+  static inline TO NAME(FROM x) {                                                                  \
+    TO y;                                                                                          \
+    asm(HOW " %0, %1;" : OUT(y) : IN(x));                                                          \
+    return y;                                                                                      \
+  }
+/* Floats of 16 bits, as their bits.  A pair is packed as it lies in memory. */
+MG_CONVERT(float, uint16_t, mg_float_of_float16, "cvt.f32.f16", "=f", "h")
+MG_CONVERT(uint16_t, float, mg_float16_of_float, "cvt.rn.f16.f32", "=h", "f")
+MG_CONVERT(uint16_t, double, mg_float16_of_double, "cvt.rn.f16.f64", "=h", "d")
+MG_CONVERT(uint16_t, float, mg_bfloat16_of_float, "cvt.rn.bf16.f32", "=h", "f")
+static inline float mg_float_of_bfloat16(uint16_t x) { return __uint_as_float((uint32_t)x << 16); }
+#define MG_PACK(NAME, HOW)                                                                         \
+  static inline uint32_t NAME(float low, float high) {                                             \
+    uint32_t pair;                                                                                 \
+    asm(HOW " %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));                                    \
+    return pair;                                                                                   \
+  }
+MG_PACK(mg_pack_float16, "cvt.rn.f16x2.f32")
+MG_PACK(mg_pack_bfloat16, "cvt.rn.bf16x2.f32")
 /* C++ has one for two floats and one for two doubles, and C any number for a double. */
 static inline double copysign(int x, double y) { return copysign((double)x, y); }
 #endif
 
+/* A float rounded to 16 bits, as a float. */
+static inline float mg_round_float16(float x) {
+  return mg_float_of_float16(mg_float16_of_float(x));
+}
+static inline float mg_round_bfloat16(float x) {
+  return __uint_as_float(mg_pack_bfloat16(0, x));
+}
 /* An address in device memory: told so, the compiler need not find out at each access. */
 static __forceinline__ char *mg_global(long long address) {
   char *p = (char *)address;
@@ -33,6 +60,11 @@ static __forceinline__ char *mg_global(long long address) {
   return p;
 }
 /* Divide *rest by an extent; return the remainder.  64-bit division takes several times longer. */
+static __forceinline__ int mg_take(int *rest, int extent) {
+  const uint32_t x = *rest, whole = x / (uint32_t)extent;
+  *rest = whole;
+  return x - whole * extent;
+}
 static __forceinline__ int64_t mg_take(int64_t *rest, int64_t extent) {
   const uint64_t x = *rest, n = extent;
   uint64_t whole;
@@ -43,31 +75,46 @@ static __forceinline__ int64_t mg_take(int64_t *rest, int64_t extent) {
   *rest = whole;
   return x - whole * n;
 }
-/* Neighbours in memory: all N at once where they are aligned, else the first n one by one. */
+/* N neighbours in memory, at once. */
 template <typename T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) mg_vector {
   T at[N];
 };
-template <int N, typename T>
-static __forceinline__ void mg_load(T *to, const char *from, int64_t n, bool vector) {
-  if (vector && n == N) {
-    const mg_vector<T, N> x = *(const mg_vector<T, N> *)from;
-    #pragma unroll
-    for (int u = 0; u < N; u++) to[u] = x.at[u];
-  } else {
-    #pragma unroll
-    for (int u = 0; u < N; u++) to[u] = u < n ? ((const T *)from)[u] : (T)0;
-  }
+template <int N, typename T> static __forceinline__ void mg_load(T *to, const char *from) {
+  const mg_vector<T, N> x = *(const mg_vector<T, N> *)from;
+  #pragma unroll
+  for (int u = 0; u < N; u++) to[u] = x.at[u];
 }
-template <int N, typename T>
-static __forceinline__ void mg_store(char *to, const T *from, int64_t n, bool vector) {
-  if (vector && n == N) {
-    mg_vector<T, N> x;
-    #pragma unroll
-    for (int u = 0; u < N; u++) x.at[u] = from[u];
-    *(mg_vector<T, N> *)to = x;
-  } else {
-    #pragma unroll
-    for (int u = 0; u < N; u++)
-      if (u < n) ((T *)to)[u] = from[u];
-  }
+template <int N, typename T> static __forceinline__ void mg_store(char *to, const T *from) {
+  mg_vector<T, N> x;
+  #pragma unroll
+  for (int u = 0; u < N; u++) x.at[u] = from[u];
+  *(mg_vector<T, N> *)to = x;
 }
+/* The first n of them, one by one. */
+template <int N, typename T> static __forceinline__ void mg_load(T *to, const char *from, int n) {
+  #pragma unroll
+  for (int u = 0; u < N; u++) to[u] = u < n ? ((const T *)from)[u] : (T)0;
+}
+template <int N, typename T> static __forceinline__ void mg_store(char *to, const T *from, int n) {
+  #pragma unroll
+  for (int u = 0; u < N; u++)
+    if (u < n) ((T *)to)[u] = from[u];
+}
+/* Floats to floats of 16 bits; the type of their bits is the one that they have in memory. */
+#define MG_STORE_SMALL(NAME)                                                                       \
+  template <int N> static __forceinline__ void mg_store_##NAME(char *to, const float *from) {      \
+    if (N == 1) {                                                                                  \
+      *(uint16_t *)to = mg_##NAME##_of_float(*from);                                               \
+    } else {                                                                                       \
+      uint32_t pairs[(N + 1) / 2];                                                                 \
+      _Pragma("unroll") for (int u = 0; u < N / 2; u++)                                            \
+        pairs[u] = mg_pack_##NAME(from[2 * u], from[2 * u + 1]);                                   \
+      mg_store<(N + 1) / 2>(to, pairs);                                                            \
+    }                                                                                              \
+  }                                                                                                \
+  template <int N> static __forceinline__ void mg_store_##NAME(char *to, const float *from, int n) { \
+    _Pragma("unroll") for (int u = 0; u < N; u++)                                                  \
+      if (u < n) ((uint16_t *)to)[u] = mg_##NAME##_of_float(from[u]);                              \
+  }
+MG_STORE_SMALL(float16)
+MG_STORE_SMALL(bfloat16)

@@ -4,11 +4,15 @@ The text of a sum over the innermost axis, in outline:
 
     static __forceinline__ void BODY(const long long *w, int64_t block, ...) {
       ...                                                which unit is this thread's, and where
-      for (int64_t g = from + x; g < to; g += threads) {
-        mg_load<4>(p0, base0 + column * 4, n, vector);
-        for (int u = 0; u < 4; u++) if (u < n) lane1[u] = p0[u] + lane1[u];
-        if (++filled == 128) { ... }                     lanes, in float, to totals, in double
+      for (int g = share * split + x; g < to;) {
+        const int stop = ...;                            a stretch of 128 groups
+        for (; g < stop; g += step) {                    unrolled by four
+          mg_load<4>(p0, base0 + column * 4);
+          for (int u = 0; u < 4; u++) lane1[u] = p0[u] + lane1[u];
+        }
+        ...                                              lanes, in float, to totals, in double
       }
+      ...                                                the elements that are left, one by one
       for (int o = ...; o > 0; o /= 2) total1 = __shfl_down_sync(~0u, total1, o) + total1;
       ...                                                and of warps by way of shared memory
       if (x == 0 && live) *p1 = v1;
@@ -30,13 +34,16 @@ may overwrite.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from minigraph.jit.c.body import accumulators, combine, declare, identity, widened
+from minigraph.jit.c.body import accumulators, combine, identity, widened
 from minigraph.jit.cuda.thread import (
     THREADS,
     bases,
+    declare,
     destination,
     each,
+    held_type,
     indices,
     load,
     part,
@@ -45,61 +52,64 @@ from minigraph.jit.cuda.thread import (
     store,
     taken,
     visit,
+    whole_groups,
 )
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block
-from minigraph.jit.expression import c_type
 
 STRETCH = 128  # elements that a lane combines in the input's own type
+IN_FLIGHT = 4  # loads for which a thread waits at once
 
 
 def body(walk: Walk) -> tuple[str, int]:
     """Return the function BODY, and how many words of shared memory it needs."""
-    pattern = walk.pattern
+    pattern, count = walk.pattern, walk.integer
     setup = [
-        *(f"const int64_t {name} = {walk.option(name)};" for name in walk.options),
-        f"const int64_t inner = {walk.extent(walk.innermost)};",
-        "const int side = (int)threads, x = threadIdx.x % side, y = threadIdx.x / side;",
-        "int64_t rest = block;",
-        "const int64_t split = mg_take(&rest, shares);",
+        *(f"const {count} {name} = {walk.option(name)};" for name in walk.options),
+        f"const {count} inner = {walk.extent(walk.innermost)};",
+        "const int side = threads, x = threadIdx.x % side, y = threadIdx.x / side;",
+        f"{count} rest = block;",
+        f"const {count} split = mg_take(&rest, join ? 1 : splits);",
         *(_column(walk) if walk.column else _row(walk)),
-        "const int64_t from = share * split;",
-        "const int64_t to = !live ? from : from + share < groups ? from + share : groups;",
-        f"char *const partial = mg_global({walk.scratch});",
+        f"char *const partial = mg_global(w[{walk.operands}]);",
         *_once(walk, 0),
     ]
     for stage in range(pattern.stages):
         setup += _stage(walk, stage)
         setup += _once(walk, stage + 1)
     setup += _results(walk)
-    unused = ("vector", "inner", "cells", "blocks", "y", "write", "partial")
+    unused = ("vector", "inner", "cells", "blocks", "y", "write", "partial", "index")
     cells = THREADS * walk.group if walk.column else THREADS // 32
-    return part(setup, unused), cells
+    return part(setup, unused), cells if walk.reduces else 0
 
 
 def _row(walk: Walk) -> list[str]:
     """Statements for the unit of a thread, and where it begins; `index` is that of its results."""
-    units = range(walk.units)
+    count, units = walk.integer, range(walk.units)
     return [
-        f"const int64_t unit = rest * ({THREADS} / side) + y;",
+        f"const {count} unit = rest * ({THREADS} / side) + y;",
         "const bool live = unit < units;",
         # The others compute as the last unit does: all threads of a warp have to shuffle.
-        "const int64_t index = live ? unit : units - 1;",
+        f"const {count} index = live ? unit : units - 1;",
         *indices(walk, units, "index"),
         *bases(walk, units),
+        *whole_groups(walk),
+        f"const {count} begun = whole * {walk.group};",
     ]
 
 
 def _column(walk: Walk) -> list[str]:
     """Statements for the columns of a thread, and where their unit begins."""
-    outer = range(walk.units - 1)
+    count, outer = walk.integer, range(walk.units - 1)
     size = walk.group
+    rows = " * ".join(map(walk.extent, walk.rows))
     return [
-        f"const int64_t wide = side * {size};",
-        f"const int64_t first = mg_take(&rest, (inner + wide - 1) / wide) * wide + x * {size};",
-        f"const int64_t n = inner - first < {size} ? inner - first : {size};",
-        "const bool live = n > 0;",
-        "const int64_t column = live ? first : inner - 1, index = rest * inner + column;",
+        f"const {count} wide = side * {size};",
+        f"const {count} first = mg_take(&rest, (inner + wide - 1) / wide) * wide + x * {size};",
+        f"const {count} n = inner - first < {size} ? inner - first : {size};",
+        f"const bool live = n > 0, full = vector && n == {size};",
+        f"const {count} column = live ? first : inner - 1, index = rest * inner + column;",
+        f"const {count} rows = live ? {rows} : 0;",
         *indices(walk, outer, "rest"),
         *bases(walk, outer),
     ]
@@ -109,31 +119,39 @@ def _once(walk: Walk, stage: int) -> list[str]:
     """Statements for what stays while the thread walks and is known in `stage`."""
     of = walk.pattern.values
     known = [v for v in walk.pattern.once if of[v].stage == stage]
-    loaded = [of[v].operand for v in known if v in walk.wide and of[v].operand >= 0]
-    made = [line for k in loaded for line in load(walk, k, f"base{k}")]
-    made += [_value(walk, v, "") for v in known if v not in walk.wide]
     wide = [v for v in known if v in walk.wide]
+    made = [_value(walk, v, "") for v in known if v not in walk.wide]
     if not wide:
         return made
+    loaded = [of[v].operand for v in wide if of[v].operand >= 0]
+    groups = [k for k in loaded if walk.pattern.accesses[k] == "unit" and walk.group > 1]
+    for k in loaded:
+        first, *rest = load(walk, k, f"base{k}", tail=True)
+        made += [first, *(_full(load(walk, k, f"base{k}")[1], *rest) if k in groups else rest)]
     inside = taken(walk, wide)
     for v in wide:
         inside += [_value(walk, v, "[u]"), f"all{v}[u] = v{v};"]
-    arrays = [f"{c_type(of[v].dtype)} all{v}[{walk.group}];" for v in wide]
+    arrays = [f"{held_type(of[v].dtype)} all{v}[{walk.group}];" for v in wide]
     return [*made, *arrays, *each(walk, inside)]
+
+
+def _full(whole: str, tail: str) -> list[str]:
+    """Do `whole` where the thread has all columns of a group, beside each other, else `tail`."""
+    return [f"if (full) {whole}", f"else {tail}"]
 
 
 def _value(walk: Walk, v: int, at: str) -> str:
     value = walk.pattern.values[v]
     if value.reduces:
-        return f"const {c_type(value.dtype)} v{v} = total{v}{at};"
-    return declare(walk.pattern, v, "u" if at else "0")
+        return f"const {held_type(value.dtype)} v{v} = total{v}{at};"
+    return declare(walk, v, "u" if at else "0")
 
 
 def _stage(walk: Walk, stage: int) -> list[str]:
     """Statements for one run over the loops of a unit, and for what is made of its splits."""
     reduced = walk.pattern.reduced(stage)
     if not reduced:
-        return block(f"if (stage < 0 || stage == {stage})", *_loop(walk, stage, []))
+        return block(f"if (stage < 0 || stage == {stage})", *_loops(walk, stage, []))
     cell = {v: _cell(walk, v) for v in reduced}
     made, keep, joining, joined = [], [], [], []
     for v in reduced:
@@ -152,10 +170,10 @@ def _stage(walk: Walk, stage: int) -> list[str]:
     first, step = ("y", f"{THREADS} / side") if walk.column else ("x", "side")
     return [
         *made,
-        *block(f"if (stage < 0 || (stage == {stage} && !join))", *_loop(walk, stage, reduced)),
+        *block(f"if (stage < 0 || (stage == {stage} && !join))", *_loops(walk, stage, reduced)),
         *block(
             f"else if (stage == {stage})",
-            *block(f"for (int64_t i = {first}; i < splits; i += {step})", *_columns(walk, joining)),
+            *block(f"for (int i = {first}; i < splits; i += {step})", *_columns(walk, joining)),
         ),
         *block(f"if (stage <= {stage})", *(line for v in reduced for line in _shared(walk, v))),
         *block("else", *_columns(walk, joined)),
@@ -176,7 +194,7 @@ def _cell(walk: Walk, v: int) -> str:
     reductions = walk.pattern.reductions
     _, long = accumulators(walk.pattern, walk.pattern.values[v])
     at = f"({{i}} * {len(reductions)} + {reductions.index(v)}) * units + index"
-    return f"*({long} *)(partial + 8 * ({at}{' + u' if walk.column else ''}))"
+    return f"*({long} *)(partial + 8 * (int64_t)({at}{' + u' if walk.column else ''}))"
 
 
 def _columns(walk: Walk, body: Sequence[str]) -> list[str]:
@@ -184,32 +202,57 @@ def _columns(walk: Walk, body: Sequence[str]) -> list[str]:
     return each(walk, [f"if (u < n) {line}" for line in body]) if walk.column else list(body)
 
 
-def _loop(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
-    """Statements that walk over the thread's groups."""
+def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
+    """Statements that walk over the thread's groups, and then over what is in no whole one."""
+    single = replace(walk, single=True)
+    if walk.column:
+        whole = _loop(walk, stage, reduced, "rows")
+        if walk.group == 1:
+            return whole
+        tail = _loop(walk, stage, reduced, "rows", tail=True)
+        return [*block("if (full)", *whole), *block("else", *tail)]
+    groups = block("", *_loop(walk, stage, reduced, "groups")) if walk.group > 1 else []
+    return [*groups, *block("", *_loop(single, stage, reduced, "singles"))]
+
+
+def _loop(
+    walk: Walk, stage: int, reduced: Sequence[int], count: str, tail: bool = False
+) -> list[str]:
+    """Statements that walk over a share of `count` groups, a stretch after the other."""
     pattern = walk.pattern
     lanes, clear, add, fold = [], [], [], []
-    guard = "if (u < n) " if walk.group > 1 and not walk.column else ""
     for v in reduced:
         value = pattern.values[v]
         short, _ = accumulators(pattern, value)
         lane, total = f"lane{v}[u]", _total(walk, v)
         lanes.append(f"{short} lane{v}[{walk.group}];")
         clear.append(f"{lane} = {identity(pattern, value)};")
-        add.append(f"{guard}{lane} = {combine(value, widened(pattern, value), lane)};")
+        add.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
         fold.append(f"{total} = {combine(value, lane, total)};")
     first, step = ("y", f"{THREADS} / side") if walk.column else ("x", "side")
-    flush = block(f"if (++filled == {STRETCH})", "filled = 0;", *each(walk, [*fold, *clear]))
+    unit = "live ? " if not walk.column else ""
+    last = f"share * (split + 1) < {count} ? share * (split + 1) : {count}"
+    share = [
+        f"const {walk.integer} share = ({count} + splits - 1) / splits, step = {step};",
+        f"const {walk.integer} to = {unit}{last}{' : 0' if unit else ''};",
+    ]
+    visited = [*position(walk, "g"), *visit(walk, stage, add, tail)]
+    begin = f"{walk.integer} g = share * split + {first}"
+    if not reduced:
+        return [*share, *block(f"for ({begin}; g < to; g += step)", *visited)]
+    loads = max(1, len(pattern.loaded(pattern.run(stage))))
+    stretch = f"g + {STRETCH} * step < to ? g + {STRETCH} * step : to"
     return [
+        *share,
         *lanes,
-        *(each(walk, clear) if reduced else []),
-        *(["int filled = 0;"] if reduced else []),
         *block(
-            f"for (int64_t g = from + {first}; g < to; g += {step})",
-            *position(walk, "g"),
-            *visit(walk, stage, add),
-            *(flush if reduced else []),
+            f"for ({begin}; g < to;)",
+            f"const {walk.integer} stop = {stretch};",
+            *each(walk, clear),
+            f"#pragma unroll {max(1, IN_FLIGHT // loads)}",
+            *block("for (; g < stop; g += step)", *visited),
+            *each(walk, fold),
         ),
-        *(each(walk, fold) if reduced else []),
     ]
 
 
@@ -218,16 +261,18 @@ def _shared(walk: Walk, v: int) -> list[str]:
     value = walk.pattern.values[v]
     _, long = accumulators(walk.pattern, value)
     if walk.column:
-        kept, other = "kept[j]", "kept[i * wide + j]"
+        mine = f"kept[threadIdx.x * {walk.group} + u]"
+        other = f"kept[(threadIdx.x + half * side) * {walk.group} + u]"
         return block(
             "",
             f"{long} *const kept = ({long} *)cells;",
             "__syncthreads();",
-            *each(walk, [f"kept[threadIdx.x * {walk.group} + u] = total{v}[u];"]),
-            "__syncthreads();",
-            f"for (int j = threadIdx.x; j < wide; j += {THREADS})",
-            f"  for (int i = 1; i < {THREADS} / side; i++)",
-            f"    {kept} = {combine(value, other, kept)};",
+            *each(walk, [f"{mine} = total{v}[u];"]),
+            *block(
+                f"for (int half = {THREADS} / side / 2; half > 0; half /= 2)",
+                "__syncthreads();",
+                *block("if (y < half)", *each(walk, [f"{mine} = {combine(value, other, mine)};"])),
+            ),
             "__syncthreads();",
             *each(walk, [f"total{v}[u] = kept[x * {walk.group} + u];"]),
         )
@@ -261,7 +306,9 @@ def _results(walk: Walk) -> list[str]:
         inside = [line for k in stores for line in destination(walk, k, f"base{k}")]
         sources = taken(walk, [], [pattern.source(k) for k in stores])
         inside += each(walk, [*sources, *put(walk, stores)])
-        inside += [line for k in stores for line in store(walk, k, f"base{k}")]
+        for k in stores:
+            whole, tail = (store(walk, k, f"base{k}", n) for n in (False, True))
+            inside += _full(*whole, *tail) if whole else []
     else:
         inside = put(walk, stores)
     writer = "y == 0" if walk.column else "x == 0"

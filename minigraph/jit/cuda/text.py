@@ -9,6 +9,7 @@ from minigraph.jit.cuda import map, reduction
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.expression import support
+from minigraph.jit.small_float import working
 
 _ENTRY = """
 struct NAME_args { long long w[%(words)d]; };
@@ -67,7 +68,7 @@ def together(walks: Sequence[Walk], counts: Sequence[int]) -> tuple[tuple[str, .
 
 
 def _body(walk: Walk) -> tuple[str, int]:
-    return reduction.body(walk) if walk.reduces else map.body(walk)
+    return reduction.body(walk) if walk.shared else map.body(walk)
 
 
 def _entry(words: int, cells: int, body: str) -> str:
@@ -82,6 +83,7 @@ def _support(walks: Iterable[Walk]) -> tuple[str, ...]:
     for walk in walks:
         for value in walk.pattern.values:
             if value.op is not None and not value.reduces:
-                operands = [walk.pattern.values[a].dtype for a in value.args]
-                needs.update(dict.fromkeys(support(value.op, operands, value.dtype)))
+                # Conversions to and from floats of 16 bits stand in the prelude.
+                operands = [working(walk.pattern.values[a].dtype) for a in value.args]
+                needs.update(dict.fromkeys(support(value.op, operands, working(value.dtype))))
     return tuple(needs)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from minigraph.jit.c.body import declare, element, pointer
+import numpy as np
+
+from minigraph.graph import DType
+from minigraph.jit.c.body import declare as c_declare
+from minigraph.jit.c.body import element, pointer
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block, function
-from minigraph.jit.expression import c_type
-from minigraph.jit.pattern import ELEMENT, ROW
+from minigraph.jit.expression import c_type, expression, literal, stored, takes_index
+from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
+from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
+from minigraph.ops.elementwise import kind
 
 THREADS = 256  # of a block, of every kernel
 
@@ -33,16 +39,18 @@ def indices(walk: Walk, axes: Sequence[int], flat: str) -> list[str]:
     """Return statements that take a flat index over `axes` apart."""
     if not axes:
         return []
+    count = walk.integer
     first, *others = axes
-    taken = [f"const int64_t i{d} = mg_take(&flat, {walk.extent(d)});" for d in reversed(others)]
+    taken = [f"const {count} i{d} = mg_take(&flat, {walk.extent(d)});" for d in reversed(others)]
     if not others:
-        return [f"const int64_t i{first} = {flat};"]
-    return [f"int64_t flat = {flat};", *taken, f"const int64_t i{first} = flat;"]
+        return [f"const {count} i{first} = {flat};"]
+    return [f"{count} flat = {flat};", *taken, f"const {count} i{first} = flat;"]
 
 
 def place(walk: Walk, k: int, axes: Iterable[int], base: str) -> str:
     """Return the address of operand `k` at the indices of `axes`, from `base` on."""
-    return " + ".join([base, *(f"i{d} * {walk.stride(k, d)}" for d in axes)])
+    steps = " + ".join(f"i{d} * {walk.stride(k, d)}" for d in axes)
+    return f"{base} + ({steps})" if steps else base
 
 
 def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
@@ -51,61 +59,121 @@ def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
     for k, how in enumerate(walk.pattern.accesses):
         made.append(f"char *const base{k} = {place(walk, k, axes, f'mg_global(w[{k}])')};")
         if how == "strided":
-            made.append(f"const int64_t step{k} = {walk.stride(k, walk.innermost)};")
+            made.append(f"const {walk.integer} step{k} = {walk.stride(k, walk.innermost)};")
         elif how == "fixed":
             made.append(pointer(walk.pattern, k, f"base{k}"))
     return [*made, "(void)constants;"]
 
 
+def whole_groups(walk: Walk) -> list[str]:
+    """Return statements for how many groups and rows there are; elements are left of each row."""
+    count, size = walk.integer, walk.group
+    rows = " * ".join(map(walk.extent, walk.rows)) or "1"
+    whole = f"vector ? inner / {size} : 0" if size > 1 else "0"
+    return [
+        f"const {count} rows = {rows}, whole = {whole};",
+        f"const {count} groups = rows * whole, singles = rows * (inner - whole * {size});",
+    ]
+
+
 def position(walk: Walk, group: str) -> list[str]:
-    """Return statements for where along the loops the thread's group lies, from its number."""
+    """Return statements for where along the loops the thread's group lies, from its number.
+
+    Of single elements those count that are in no whole group.
+    """
     if walk.column:
         return indices(walk, walk.rows, group)
-    size = walk.group
-    times = f" * {size}" if size > 1 else ""
+    count, size = walk.integer, walk.group
+    across, first = ("whole", f" * {size}") if size > 1 else ("(inner - begun)", " + begun")
     if not walk.rows:
-        made = [f"const int64_t column = {group}{times};"]
-    else:
-        across = f"(inner + {size - 1}) / {size}" if size > 1 else "inner"
-        made = [
-            f"int64_t row = {group};",
-            f"const int64_t column = mg_take(&row, {across}){times};",
-            *indices(walk, walk.rows, "row"),
-        ]
-    if size > 1:
-        made.append(f"const int64_t n = inner - column < {size} ? inner - column : {size};")
-    return made
+        return [f"const {count} column = {group}{first};"]
+    return [
+        f"{count} row = {group};",
+        f"const {count} column = mg_take(&row, {across}){first};",
+        *indices(walk, walk.rows, "row"),
+    ]
 
 
-def load(walk: Walk, k: int, base: str) -> list[str]:
-    """Return statements that load the group of operand `k`, or say where it is."""
+def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
+    """Return statements that load the group of operand `k`, or say where it is.
+
+    tail  whether the group may have fewer elements: n
+    """
     if walk.pattern.accesses[k] == "fixed":
         return []
     if walk.pattern.accesses[k] != "unit" or walk.group == 1:
         return [pointer(walk.pattern, k, base, "column")]
-    return [_array(walk, k), f"mg_load<{walk.group}>(p{k}, {_beside(walk, k, base)}, n, vector);"]
+    held = c_type(walk.pattern.dtypes[k])
+    count = ", n" if tail else ""
+    return [
+        f"{held} p{k}[{walk.group}];",
+        f"mg_load<{walk.group}>(p{k}, {base} + {_across(walk, k)}{count});",
+    ]
 
 
 def destination(walk: Walk, k: int, base: str) -> list[str]:
     """Return statements that say where the group of operand `k` is to be put."""
     if walk.pattern.accesses[k] == "unit" and walk.group > 1:
-        return [_array(walk, k)]
+        return [f"{held_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];"]
     return load(walk, k, base)
 
 
-def store(walk: Walk, k: int, base: str) -> list[str]:
+def store(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
     """Return statements that store the group of operand `k`, where this is done at once."""
     if walk.pattern.accesses[k] != "unit" or walk.group == 1:
         return []
-    return [f"mg_store<{walk.group}>({_beside(walk, k, base)}, p{k}, n, vector);"]
+    dtype = walk.pattern.dtypes[k]
+    small = f"_{dtype.name}" if dtype in SMALL_FLOATS else ""
+    count = ", n" if tail else ""
+    return [f"mg_store{small}<{walk.group}>({base} + {_across(walk, k)}, p{k}{count});"]
 
 
-def _array(walk: Walk, k: int) -> str:
-    return f"{c_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];"
+def _across(walk: Walk, k: int) -> str:
+    return f"column * {walk.pattern.dtypes[k].itemsize}"
 
 
-def _beside(walk: Walk, k: int, base: str) -> str:
-    return f"{base} + column * {walk.pattern.dtypes[k].itemsize}"
+# ---------------------------------------------------------------- elements
+
+
+def held_type(dtype: DType) -> str:
+    """Return the C type in which a thread holds a value: floats of 16 bits are floats there."""
+    return c_type(working(dtype))
+
+
+def declare(walk: Walk, v: int, index: str) -> str:
+    """Return the statement that computes or loads value `v` of the element `index`."""
+    pattern, value = walk.pattern, walk.pattern.values[v]
+    operands = [pattern.values[a].dtype for a in value.args]
+    if SMALL_FLOATS.isdisjoint((value.dtype, *operands)):
+        return c_declare(pattern, v, index)
+    small = value.dtype in SMALL_FLOATS
+    if value.literal:
+        number = np.uint16(int(value.literal)).view(value.dtype)
+        right = literal(np.float32(number))
+    elif value.constant >= 0:
+        bits = f"*(const uint16_t *)(constants + {value.constant})"
+        right = f"mg_float_of_{value.dtype.name}({bits})"
+    elif value.op is None:
+        right = f"mg_float_of_{value.dtype.name}({element(pattern, value.operand, index)})"
+    else:
+        given = [f"v{a}" for a in value.args]
+        wide = [working(dtype) for dtype in operands]
+        right = stored(value.dtype, expression(value.op, wide, working(value.dtype), given))
+        if takes_index(value.op):
+            right = right.replace("(uint64_t)i", f"(uint64_t)(begin + {index})")
+        if small:
+            right = _rounded(pattern, v, wide[-1], right)
+    return f"const {held_type(value.dtype)} v{v} = {right};"
+
+
+def _rounded(pattern: KernelPattern, v: int, source: DType, number: str) -> str:
+    """Return the float that value `v` is; where it is only stored, that rounds it."""
+    name = pattern.values[v].dtype.name
+    if source.itemsize == 8 and kind(source) == "f":
+        to, _ = conversion(source, pattern.values[v].dtype)
+        return f"mg_float_of_{name}({to}({number}))"
+    again = any(v in value.args for value in pattern.values)
+    return f"mg_round_{name}({number})" if again else number
 
 
 def each(walk: Walk, body: Iterable[str]) -> list[str]:
@@ -120,13 +188,14 @@ def taken(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> lis
     of = walk.pattern.values
     needed = {a for v in values if not of[v].reduces for a in of[v].args}.union(results)
     there = sorted((needed & walk.wide).difference(values))
-    return [f"const {c_type(of[v].dtype)} v{v} = all{v}[u];" for v in there]
+    return [f"const {held_type(of[v].dtype)} v{v} = all{v}[u];" for v in there]
 
 
-def visit(walk: Walk, stage: int, extra: Sequence[str] = ()) -> list[str]:
+def visit(walk: Walk, stage: int, extra: Sequence[str] = (), tail: bool = False) -> list[str]:
     """Return statements that load a group, compute with it and store what is made of it.
 
     extra  statements on an element, in which the values that the stage reduces are known
+    tail   whether the group may have fewer elements: n
     """
     pattern = walk.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
@@ -134,18 +203,25 @@ def visit(walk: Walk, stage: int, extra: Sequence[str] = ()) -> list[str]:
     fed = [pattern.values[v].args[0] for v in pattern.reduced(stage)]
     elements = [v for v in values if pattern.values[v].level == ELEMENT]
     body = taken(walk, elements, [*fed, *map(pattern.source, stores)])
-    body += [declare(pattern, v, "u") for v in elements]
+    body += [declare(walk, v, "u") for v in elements]
     body += [*put(walk, stores), *extra]
     return [
-        *(line for k in pattern.loaded(values) for line in load(walk, k, base[k])),
+        *(line for k in pattern.loaded(values) for line in load(walk, k, base[k], tail)),
         *(line for k in stores for line in destination(walk, k, base[k])),
-        *(declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW),
+        *(declare(walk, v, "0") for v in values if pattern.values[v].level == ROW),
         *each(walk, body),
-        *(line for k in stores for line in store(walk, k, base[k])),
+        *(line for k in stores for line in store(walk, k, base[k], tail)),
     ]
 
 
 def put(walk: Walk, stores: Sequence[int]) -> list[str]:
     """Return statements that put an element where each of the operands `stores` has it."""
-    pattern = walk.pattern
-    return [f"{element(pattern, k, 'u')} = v{pattern.source(k)};" for k in stores]
+    return [f"{element(walk.pattern, k, 'u')} = {_put(walk, k)};" for k in stores]
+
+
+def _put(walk: Walk, k: int) -> str:
+    value, dtype = f"v{walk.pattern.source(k)}", walk.pattern.dtypes[k]
+    together = walk.pattern.accesses[k] == "unit" and walk.group > 1
+    if dtype in SMALL_FLOATS and not together:
+        return f"mg_{dtype.name}_of_float({value})"
+    return value

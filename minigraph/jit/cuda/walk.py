@@ -20,18 +20,18 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from minigraph.jit.expression import takes_index
 from minigraph.jit.kernel import SpecialisedKernel, with_levels
 from minigraph.jit.loops import LoopNest
 from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group
+NARROW = 1 << 30
+WIDE = 64  # elements of a row from which on threads of a map stay in their columns
 
-MAP_OPTIONS = ("vector", "groups")
-REDUCTION_OPTIONS = (
-    *("vector", "groups", "threads", "units", "share", "shares", "splits"),
-    *("stage", "join", "write"),
-)
+MAP_OPTIONS = ("vector",)
+SHARED_OPTIONS = ("vector", "threads", "units", "splits", "stage", "join", "write")
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,21 @@ class Walk:
 
     units, loops  how many axes of either kind it has
     constants     how many stand in the argument
+    narrow        whether 32 bits hold all numbers of elements and all offsets in bytes
+    single        whether a group is one element, however many would fit
     """
 
     pattern: KernelPattern
     units: int
     loops: int
     constants: int
+    narrow: bool
+    single: bool = False
+
+    @property
+    def integer(self) -> str:
+        """The C type of numbers of elements and offsets."""
+        return "int" if self.narrow else "int64_t"
 
     @property
     def column(self) -> bool:
@@ -54,6 +63,11 @@ class Walk:
     @property
     def reduces(self) -> bool:
         return bool(self.pattern.reductions)
+
+    @property
+    def shared(self) -> bool:
+        """Whether blocks share out units, and the loops of a unit: else all of it is one loop."""
+        return self.reduces or self.column
 
     @property
     def innermost(self) -> int:
@@ -70,7 +84,7 @@ class Walk:
         """How many elements a thread loads at once; 1 where those of an operand lie apart."""
         pairs = list(zip(self.pattern.accesses, self.pattern.dtypes, strict=True))
         sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
-        if not sizes or any(access == "strided" for access, _ in pairs):
+        if self.single or not sizes or any(access == "strided" for access, _ in pairs):
             return 1
         return min(LONGEST, VECTOR // min(sizes))
 
@@ -81,7 +95,7 @@ class Walk:
 
     @property
     def options(self) -> tuple[str, ...]:
-        return REDUCTION_OPTIONS if self.reduces else MAP_OPTIONS
+        return SHARED_OPTIONS if self.shared else MAP_OPTIONS
 
     # ------------------------------------------------------------ where the words stand
 
@@ -94,18 +108,19 @@ class Walk:
         return f"w[{self.operands}]"
 
     def extent(self, axis: int) -> str:
-        return f"w[{self.operands + 1 + axis}]"
+        return f"({self.integer})w[{self.operands + 1 + axis}]"
 
     def stride(self, k: int, axis: int) -> str:
         axes = self.units + self.loops
-        return f"w[{self.operands + 1 + axes + k * axes + axis}]"
+        return f"({self.integer})w[{self.operands + 1 + axes + k * axes + axis}]"
 
     @property
     def first_constant(self) -> int:
         return self.operands + 1 + (self.operands + 1) * (self.units + self.loops)
 
     def option(self, name: str) -> str:
-        return f"w[{self.first_constant + self.constants + self.options.index(name)}]"
+        at = self.first_constant + self.constants + self.options.index(name)
+        return f"({self.integer})w[{at}]"
 
     @property
     def words(self) -> int:
@@ -115,7 +130,7 @@ class Walk:
 
 def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     """Return how threads walk over a kernel's axes, and these axes with no lanes among them."""
-    layout = _unlaned(kernel)
+    layout = _down_columns(_unlaned(kernel), kernel)
     pattern = replace(
         kernel.pattern,
         form=layout.form,
@@ -125,8 +140,15 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
         across=(False,) * len(kernel.pattern.dtypes),
         kept=(),
     )
-    made = Walk(pattern, len(layout.units), len(layout.loops), len(kernel.constants))
-    return made, layout
+    axes, constants = (len(layout.units), len(layout.loops)), len(kernel.constants)
+    return Walk(pattern, *axes, constants, _is_narrow(layout)), layout
+
+
+def _is_narrow(layout: LoopNest) -> bool:
+    """Whether 32 bits hold what threads count, a step of the whole grid further too."""
+    axes = (*layout.units, *layout.loops)
+    reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(layout.sizes))]
+    return max(layout.count * layout.length, *reach) < NARROW
 
 
 def words(
@@ -165,6 +187,18 @@ def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
         return layout
     units = (*layout.units, layout.lanes)
     return replace(layout, form="column", units=units, lanes=_single(layout))
+
+
+def _down_columns(layout: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
+    """Let the threads of a map stay in their columns if there are vectors that all rows read."""
+    if layout.form != "map" or len(layout.loops) == 1 or layout.loops[-1][0] < WIDE:
+        return layout
+    if any(value.op is not None and takes_index(value.op) for value in kernel.pattern.values):
+        return layout
+    *rows, inner = layout.loops
+    down = replace(layout, form="column", units=(inner,), loops=tuple(rows))
+    vectors = (not down.moves(k) and down.accesses[k] == "unit" for k in range(len(layout.sizes)))
+    return down if any(vectors) and "strided" not in down.accesses else layout
 
 
 def _single(layout: LoopNest) -> tuple[int, tuple[int, ...]]:

@@ -27,11 +27,13 @@ from samples import (
 )
 
 import minigraph as mg
+from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.launch import Launch
 from minigraph.graph import Copy
 from minigraph.jit.fused import Together
 from minigraph.jit.source import KernelSource
 from minigraph.ops.arithmetic import Add
+from minigraph.ops.reduction import Sum
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
 
@@ -85,7 +87,7 @@ def test_vectors_are_read_where_every_row_begins_at_one():
     views += [(aligned(array(6, 7))[:, :4], 0), (aligned(array(6, 7, dtype="float64"))[:, :4], 0)]
     for view, vector in views:
         (launch,) = Case(Copy(), view).made.launches
-        *_, flag, _ = launch.words([view.ctypes.data], [64], 0)
+        *_, flag = launch.words([view.ctypes.data], [64], 0)
         assert flag == vector
 
 
@@ -114,6 +116,24 @@ def test_long_reductions_are_split_and_others_are_not():
     assert len(launches_of("reduction: sum of (200001,) over (0,)")) == 2
     assert len(launches_of("reduction: sum of (40000, 3) over (0,)")) == 2
     assert len(launches_of("reduction: sum of (1000, 33) over (1,)")) == 1
+
+
+def blocks_of(shape, axis, processors):
+    node = Sum((axis,))(mg.input("x", shape))
+    made = launches.launches(node, [node.inputs[0].spec.strides], processors)
+    return [launch.grid[0] for launch in made.launches]
+
+
+def test_split_sums_fill_the_device_and_are_joined_by_many_blocks():
+    assert blocks_of((1 << 20, 64), 0, 14) == [8 * 14, 2]
+    assert blocks_of((1 << 20, 64), 0, 132) == [8 * 132, 16]  # which join four columns each
+    assert blocks_of((4, 1 << 22), 1, 132) == [8 * 132, 2]
+
+
+@of("large")
+def test_indices_may_have_64_bits(name, kernels):
+    assert all("int64_t g = " in launch.source.text for launch in launches_of(name))
+    CASES[name].check(kernels)
 
 
 # ---------------------------------------------------------------- several ops in one kernel
@@ -166,7 +186,7 @@ def grids(name):
 
 def test_kernels_together_are_one_launch_unless_their_words_are_too_many():
     assert grids("several texts") == (6, [1 + 1 + 5 + 1 + 1 + 5])
-    for name, count in (("adam of 160", 160), ("more than an argument holds", 400)):
+    for name, count in (("adam of 160", 160), ("more than an argument holds", 500)):
         parts, made = gathered(name)
         assert (parts, len(made)) == (count, 2)
 
@@ -204,7 +224,8 @@ def test_an_argument_has_the_words_that_its_kernel_declares():
 
 
 @pytest.mark.parametrize(
-    ("step", "arch"), [(10, "sm_90"), *(long(1, arch) for arch in ARCHITECTURES)]
+    ("step", "arch"),
+    [*((60, arch) for arch in ARCHITECTURES), *(long(1, arch) for arch in ARCHITECTURES)],
 )
 def test_every_kernel_compiles_with_nvrtc(step, arch):
     nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
