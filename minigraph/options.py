@@ -191,7 +191,8 @@ OPTIONS: dict[str, Option] = {
             "amp",
             "off",
             'CUDA only. "bfloat16" or "float16" is the type that convolutions and matrix products '
-            "compute in. Parameters and statistics stay float32.",
+            "compute in. Parameters and statistics stay float32. At level 3, kernels also store "
+            "bfloat16 for each other.",
             choices=("off", "bfloat16", "float16"),
             cuda_only="only CUDA devices compute in small types",
         ),

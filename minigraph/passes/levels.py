@@ -18,6 +18,7 @@ from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
 from minigraph.passes.kernels.moments import join_moments
+from minigraph.passes.kernels.small_storage import store_small
 from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import Costs, lay_out
 from minigraph.passes.library.batch_norm import fuse_batch_norm
@@ -81,6 +82,7 @@ TABLE = (
     Row(fuse_fma, 2, (Multiply, Square)),
     Row(fuse_elementwise, jit=(1,)),
     Row(fuse_kernels, jit=(2,)),
+    Row(store_small, jit=(1, 2), needs="amp"),
     Row(gather_updates, jit=(1, 2), needs="limits"),
     Row(fuse_activation, 2),
     Row(overlap_collectives, 1, (Collective,), needs="travel"),

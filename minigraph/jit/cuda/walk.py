@@ -27,7 +27,7 @@ from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group
-NARROW = 1 << 30
+NARROW = 1 << 30  # below which 32 bits hold an index, and one a whole grid further
 WIDE = 64  # elements of a row from which on threads of a map stay in their columns
 
 MAP_OPTIONS = ("vector",)

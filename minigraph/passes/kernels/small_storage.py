@@ -1,0 +1,178 @@
+"""Mixed precision between kernels: what one writes for others is in bfloat16.
+
+Inside a kernel all arithmetic stays in float32.  An array that kernels write and read is in
+bfloat16 if each array of its size that it is computed from elementwise is, as the results of
+convolutions and products are; smaller ones, such as statistics and weights of a normalisation, do
+not count.  So are the results of pooling such arrays.  `FLOAT32` has the functions after which it
+is float32 again.  Inputs, results and parameters of the function, sums, and what a kernel reads
+that is not generated stay as they are.
+
+`torch.autocast` has such arrays in bfloat16, too, and torch.compile rounds them at such places:
+https://docs.pytorch.org/docs/stable/amp.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minigraph.graph import BFLOAT16, Constant, Graph, Item, Node, in_place_of, stand_ins
+from minigraph.jit.fused import Fused, meaning
+from minigraph.ops.arithmetic import Pow, Reciprocal, Rsqrt
+from minigraph.ops.elementwise import Astype, Elementwise, astype
+from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10
+from minigraph.ops.layout import LaidOut
+from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
+from minigraph.ops.reduction import Reduction
+from minigraph.passes.notes import Notes
+
+FLOAT32 = (Exp, Expm1, Log, Log1p, Log2, Log10, Pow, Reciprocal, Rsqrt)
+POOLS = (AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward)
+F32 = np.dtype(np.float32)
+
+
+def store_small(graph: Graph, notes: Notes, amp: str) -> Graph:
+    """Return the graph whose kernels hand each other arrays in bfloat16, where `amp` names it.
+
+    Only bfloat16 has the range of float32: gradients would vanish in float16.
+    """
+    return graph if amp != "bfloat16" else _Storage(graph, notes).result()
+
+
+class _Storage:
+    """One run of the pass."""
+
+    def __init__(self, graph: Graph, notes: Notes) -> None:
+        self.graph = graph
+        self.notes = notes
+        self.outputs = set(graph.outputs)
+        self.users = graph.users()
+        self.stored: set[Node] = set()  # those that are in bfloat16
+        self.results: dict[Node, list[Node]] = {}  # of kernels that were made anew
+        for node in graph:
+            self.stored.update(self._stored(node))
+
+    def result(self) -> Graph:
+        return self.graph.map(self._rewrite) if self.stored else self.graph
+
+    # ------------------------------------------------------------ which arrays are small
+
+    def _stored(self, node: Node) -> list[Node]:
+        """Return the results of a node that are to be in bfloat16."""
+        if not node.inputs or isinstance(node.op, Item):
+            return []
+        items = self._items(node)
+        if node.op.is_view:
+            return [node] if node.inputs[0] in self.stored else []
+        if _pools(node):
+            fits = all(x in self.stored for x in node.inputs if x.dtype == F32)
+            return [
+                x for x in items if fits and x is not None and x.dtype == F32 and self._readable(x)
+            ]
+        if not _is_generated(node):
+            return []
+        inner = _graph_of(node)
+        there = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
+        return [
+            x
+            for x, y in zip(items, inner.outputs, strict=True)
+            if x is not None and self._is_small(y, there) and self._readable(x)
+        ]
+
+    def _items(self, node: Node) -> list[Node | None]:
+        """Return the nodes that stand for the results of a node; None for one that is not read."""
+        if not node.is_bundle:
+            return [node]
+        items = {x.op.index: x for x in self.users[node] if isinstance(x.op, Item)}
+        return [items.get(i) for i in range(len(node.specs))]
+
+    def _readable(self, x: Node) -> bool:
+        """Whether all that read an array can read it in bfloat16."""
+        if x in self.outputs:
+            return False
+        return all(
+            self._readable(user) if user.op.is_view else _pools(user) or _is_generated(user)
+            for user in self.users[x]
+        )
+
+    def _is_small(self, y: Node, there: set[Node]) -> bool:
+        """Whether a result is made elementwise of arrays of its size in bfloat16.
+
+        there  the inputs that are in bfloat16
+        """
+        if y.dtype != F32:
+            return False
+        found, near, seen = False, [y], {y}
+        for x in near:
+            if x.size < y.size or x.dtype == np.bool_ or isinstance(x.op, Constant):
+                continue
+            if x.dtype == BFLOAT16 or x in there:
+                found = True
+            elif not x.inputs or isinstance(x.op, (*FLOAT32, Reduction)):
+                return False
+            else:
+                near += [z for z in dict.fromkeys(x.inputs) if z not in seen]
+                seen.update(x.inputs)
+        return found
+
+    # ------------------------------------------------------------ the new graph
+
+    def _rewrite(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        if isinstance(node.op, Item) and node.inputs[0] in self.results:
+            return self.results[node.inputs[0]][node.op.index]
+        items = self._items(node) if node.inputs else []
+        changed = any(x in self.stored for x in (*node.inputs, *items) if x is not None)
+        if not changed or isinstance(node.op, Item) or not _is_generated(node):
+            return self._other(node, inputs, items) if changed else node.replace(inputs)
+        with in_place_of(node):
+            made = self._kernel(node, inputs, items)
+        self.results[node] = made
+        return made[0]
+
+    def _other(self, node: Node, inputs: tuple[Node, ...], items: Sequence[Node | None]) -> Node:
+        """Return a view or a pooling whose operands have become small."""
+        with in_place_of(node):
+            results = zip(node.op.results(*inputs), items, strict=True)
+            self.results[node] = [
+                y if x is None or x in self.stored else astype(y, x.dtype) for y, x in results
+            ]
+        return self.results[node][0]
+
+    def _kernel(
+        self, node: Node, inputs: tuple[Node, ...], items: Sequence[Node | None]
+    ) -> list[Node]:
+        """Return the results of a kernel that reads and writes bfloat16."""
+        inner = _graph_of(node)
+        given = stand_ins([x.spec for x in inputs])
+        there = {old: new.astype(old.dtype) for old, new in zip(inner.inputs, given, strict=True)}
+        rounded: dict[Node, Node] = {}  # what the kernel makes in bfloat16 already
+        made = inner.map(lambda x, xs: there[x] if x in there else x.replace(xs)).outputs
+        for y in made:
+            if isinstance(y.op, Astype) and y.dtype == BFLOAT16:
+                rounded[y.inputs[0]] = y
+        wanted = []
+        for x, y in zip(items, made, strict=True):
+            if x in self.stored:
+                y = rounded.setdefault(y, astype(y, BFLOAT16))
+                self.notes.fired["stored"] += 1
+            wanted.append(y)
+        outputs = tuple(dict.fromkeys(wanted))
+        results = Fused(Graph(tuple(given), outputs)).results(*inputs)
+        by_value = dict(zip(outputs, results, strict=True))
+        return [by_value[y] for y in wanted]
+
+
+def _pools(node: Node) -> bool:
+    op = node.op.plain if isinstance(node.op, LaidOut) else node.op
+    return isinstance(op, POOLS)
+
+
+def _is_generated(node: Node) -> bool:
+    generated = isinstance(node.op, Fused | Elementwise)
+    return generated or (isinstance(node.op, Reduction) and bool(node.op.combine))
+
+
+def _graph_of(node: Node) -> Graph:
+    """Return the graph that the kernel of a node computes."""
+    return meaning(node.op, [x.spec for x in node.inputs])
