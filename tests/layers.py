@@ -56,8 +56,10 @@ LAYERS = {
         ["measurement"],
         ["candidate"],
         ["data", "policy"],
+        ["trial"],
         ["tuner"],
         ["session"],
+        ["online"],
     ],
     "minigraph.passes": [
         ["notes"],

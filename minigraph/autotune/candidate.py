@@ -40,15 +40,21 @@ class Runner(Protocol):
 Run = Callable[[Sequence[Array], Sequence[Array], Array], None]  # inputs, outputs and scratch
 
 
+class NotCompiled(Exception):
+    """A kernel is still being compiled."""
+
+
 class Workbench(Protocol):
     """Where candidates are measured: its arrays, and its time.
 
     NumPy's functions take its arrays, as they do any that follow NumPy's protocols.
 
     chunk  elements that are compared at once
+    epoch  another number as soon as its arrays no longer hold what was written to them
     """
 
     chunk: int
+    epoch: int
 
     def current(self) -> AbstractContextManager[None]:
         """Return a context for all that is done with its arrays."""
@@ -59,8 +65,11 @@ class Workbench(Protocol):
     def put(self, array: Array) -> Array:
         """Return a NumPy array as one of the workbench's."""
 
+    def stored(self, array: Array) -> Array:
+        """Return one of its arrays, which was just made, at the place where it may stay."""
+
     def runner(self, kernel: Runner) -> Run:
-        """Return what runs a kernel; raises where it cannot be run."""
+        """Return what runs a kernel; raises where it cannot be run, NotCompiled: not yet."""
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         """Run so many times, until the last is done; return what one run took."""
@@ -70,6 +79,7 @@ class HostBench:
     """The workbench of this machine's processor."""
 
     chunk = 1 << 16  # they stay in the cache
+    epoch = 0
 
     def current(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -78,6 +88,9 @@ class HostBench:
         return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
 
     def put(self, array: Array) -> Array:
+        return array
+
+    def stored(self, array: Array) -> Array:
         return array
 
     def runner(self, kernel: Runner) -> Run:

@@ -69,9 +69,10 @@ class Data:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.bench = problem.workbench
+        self.epoch = self.bench.epoch
         pool = self.bench.put(_pool())
         self.plain = [
-            _normal(pool, spec, zlib.crc32(f"{i} {problem.subject}".encode()))
+            self._normal(pool, spec, zlib.crc32(f"{i} {problem.subject}".encode()))
             for i, spec in enumerate(problem.inputs)
         ]
         wide = [x.astype(np.promote_types(x.dtype, np.float32), copy=False) for x in self.plain]
@@ -81,6 +82,14 @@ class Data:
         self.inputs: dict[tuple[int, str], Block] = {}
         self.outputs: dict[tuple[int, str], Block] = {}
         self.scratch = Block(self.bench, (0,), BYTES)
+
+    def _normal(self, pool: Array, spec: Spec, seed: int) -> Array:
+        """Return random numbers: those of the pool, again and again, from where the seed says."""
+        array = self.bench.empty(spec.nbytes).view(spec.dtype).reshape(spec.shape)
+        flat, numbers = array.reshape(-1), np.roll(pool, seed % POOL)
+        for start in range(0, flat.size, POOL):
+            flat[start : start + POOL] = numbers[: flat.size - start].astype(spec.dtype)
+        return array
 
     def operands(self, candidate: Candidate) -> tuple[list[Block], list[Block]]:
         """Return the blocks of a candidate's inputs and of its results."""
@@ -95,7 +104,7 @@ class Data:
         for key in results:
             if key not in self.outputs:
                 lying = self.problem.arrange(self.reference[key[0]], key[1])
-                self.wanted[key] = lying
+                self.wanted[key] = self.bench.stored(lying)
                 dtype = self.problem.results[key[0]].dtype
                 self.outputs[key] = Block(self.bench, lying.shape, dtype)
         return [self.inputs[key] for key in inputs], [self.outputs[key] for key in results]
@@ -104,6 +113,17 @@ class Data:
         """Make the scratch at least as large as this."""
         if self.scratch.array.nbytes < nbytes:
             self.scratch = Block(self.bench, (nbytes,), BYTES)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the arrays no longer hold what was written to them."""
+        return self.epoch != self.bench.epoch
+
+    def refill(self) -> None:
+        """Let the inputs hold numbers, whichever: of denormal ones candidates would be slow."""
+        for block in self.inputs.values():
+            block.array.fill(1)
+        self.epoch = self.bench.epoch
 
     def restore(self) -> None:
         """Write the inputs again."""
@@ -127,11 +147,6 @@ class Data:
 @functools.cache
 def _pool() -> Array:
     return np.random.default_rng(0).standard_normal(POOL, np.float32)
-
-
-def _normal(pool: Array, spec: Spec, seed: int) -> Array:
-    """Return random numbers: those of the pool, from a place that the seed says."""
-    return np.resize(np.roll(pool, seed % POOL).astype(spec.dtype), spec.shape)
 
 
 def _chunks(size: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:

@@ -31,8 +31,9 @@ _unkept: dict[str, Entry] = {}
 class Session:
     """The measurements that one compile uses.
 
-    mode         "off": none; "cached": what is known; "tune": and measure the rest; "frozen":
-                 and raise CacheError for the rest
+    mode         "off": none; "cached": what is known; "tune": and measure the rest; "online":
+                 and let `OnlineTuner` measure the rest later; "frozen": and raise CacheError for
+                 the rest
     policy       for whoever chooses
     budget       seconds of measuring
     environment  where measurements hold: versions, processor, ..., by name
@@ -43,6 +44,7 @@ class Session:
     told         what another process knows of problems, by subject; then that alone is known
     spent        seconds of measuring so far
     used         entries that this compile has used or made, by key
+    waiting      problems that are to be measured later, by subject
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class Session:
         self.loaded = loaded or {}
         self.near = near
         self.used: dict[str, Entry] = {}
+        self.waiting: dict[str, Problem] = {}
         self.spent = 0.0
         self._budget = budget
         self._patience = budget
+        self._refused = math.inf  # when others were first found measuring
         self._clock = clock
         self._told = told
         self._known = {s: (ProblemTable(s, rows), TOLD) for s, rows in (told or {}).items()}
@@ -93,9 +97,11 @@ class Session:
         missing = [p for p in problems if p.subject not in self._known]
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0]))
-        if missing and self.mode == "tune" and self.near:
+        if missing and self.mode in ("tune", "online") and self.near:
             missing = [p for p in missing if not self._borrow(p, self.near(p))]
-        if missing and self.mode == "tune" and self._left > 0:
+        if self.mode == "online":
+            self.waiting.update((problem.subject, problem) for problem in missing)
+        if missing and self.mode == "tune" and self.left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
         unknown = sum(p.subject not in self._known for p in problems)
         log.info(
@@ -109,7 +115,7 @@ class Session:
         return {subject: table.measurements for subject, (table, _) in self._known.items()}
 
     @property
-    def _left(self) -> float:
+    def left(self) -> float:
         """Seconds that may still be spent."""
         return self._budget - self.spent
 
@@ -127,7 +133,7 @@ class Session:
         if origin in (NEAREST, TOLD):
             self._known[subject] = failed, origin
         else:
-            self._learn(self._problems[subject], failed, origin)
+            self.learn(self._problems[subject], failed, origin)
 
     def nearest(self, problem: Problem) -> tuple[float, ProblemTable] | None:
         """Return what is known of the problem whose sizes are nearest, behind its distance."""
@@ -191,28 +197,37 @@ class Session:
         for problem in _shown(problems):
             with self._turn():
                 start = self._clock()
-                known = self._find(problem)  # another process may have measured it meanwhile
-                if known:
-                    tuning_counters.count("hits")
-                    self._remember(problem, *known)
-                elif measured := self._measured(problem, start + self._left):
-                    # At once: an interrupt loses no more than what is being measured.
-                    self._learn(problem, measured, MEASURED)
-                    log.debug("measured: %s %s", problem.kind, problem.subject)
+                if not self.known_by_now(problem):
+                    measured = self._measured(problem, start + self.left)
+                    if measured:  # at once: an interrupt loses no more than what is being measured
+                        self.learn(problem, measured)
                 self.spent += self._clock() - start
-            if self._left <= 0:
+            if self.left <= 0:
                 break
+
+    def known_by_now(self, problem: Problem) -> bool:
+        """Return whether another process has measured a problem meanwhile; then it is known."""
+        known = self._find(problem)
+        if known:
+            tuning_counters.count("hits")
+            self._remember(problem, *known)
+        return known is not None
 
     def _measured(self, problem: Problem, deadline: float) -> ProblemTable | None:
         """Return what is measured now; None, with a warning, where memory does not suffice."""
         try:
             return measure(problem, deadline, self._clock)
         except MemoryError as error:  # the function itself may need less
-            warn_once(
-                f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic "
-                "chooses its algorithm"
-            )
+            warn_of_memory(problem, error)
             return None
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Give whether one may measure: nobody else does now, or has for as long as the budget."""
+        with self.store.turn(0.0) if self.store else contextlib.nullcontext(True) as alone:
+            now = self._clock()
+            self._refused = now if alone else min(self._refused, now)
+            yield alone or now - self._refused > self._budget
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -228,8 +243,9 @@ class Session:
             self._patience -= self._clock() - start if alone else self._patience
             yield
 
-    def _learn(self, problem: Problem, known: ProblemTable, origin: str) -> None:
+    def learn(self, problem: Problem, known: ProblemTable, origin: str = MEASURED) -> None:
         """Remember what is new, on disk or else in this process."""
+        log.debug("%s: %s %s", origin, problem.kind, problem.subject)
         entry = self._remember(problem, known, origin)
         if self.store and self.store.keep([entry], problem.merge):
             _unkept.pop(entry.key, None)
@@ -258,6 +274,14 @@ class Session:
                 text += f" ({differ})"
                 break
         return f'{text}; compile once with autotune="tune", or load a cache that has it'
+
+
+def warn_of_memory(problem: Problem, error: MemoryError) -> None:
+    """Say that there is not enough memory to measure a problem."""
+    warn_once(
+        f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic chooses "
+        "its algorithm"
+    )
 
 
 def _shown(problems: Sequence[Problem]) -> Iterator[Problem]:

@@ -4,52 +4,65 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator
 
-import numpy as np
-from msgspec import structs
-
-from minigraph.autotune.candidate import Candidate, Problem, Run, Workbench
-from minigraph.autotune.data import Block, Data
-from minigraph.autotune.measurement import Measurement, ProblemTable
+from minigraph.autotune.candidate import Candidate, Problem
+from minigraph.autotune.data import Data
+from minigraph.autotune.measurement import ProblemTable
+from minigraph.autotune.trial import ROUNDS, Trial
 from minigraph.cache.counters import tuning_counters
 
-HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
-CHEAP = 1e-3  # if it took more seconds than this: the first of short runs says little
-SHORT = 0.5e-3  # seconds: shorter runs are timed in groups as long as this
-LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts too
-ENOUGH = 0.03  # seconds of timing after which 3 rounds do
-ROUNDS = (3, 7)
-TICK = 1e-7  # seconds: no run is shorter
-# Who is slower than the fastest in the same layouts by this share after one timed run, or an nth of
-# it after n, has lost.  More runs would only tell by how much.
-SLACK = 0.5
+# How long a piece of work may take of which nothing is known yet.
+SPEED = 2e10  # operations a second
+COPIED = 1e9  # bytes a second that are written, arranged, run over and compared
+CAUTION = 2.0  # a candidate may take so many times as long as the fastest so far
 
 
 def measure(
     problem: Problem, deadline: float | None, clock: Callable[[], float] = time.perf_counter
 ) -> ProblemTable | None:
-    """Return what was measured of each candidate; None if the deadline came first.
+    """Return what was measured of each candidate; None if the deadline came first."""
+    pieces = measuring(problem, clock)
+    with problem.workbench.current():
+        while deadline is None or clock() < deadline:
+            try:
+                next(pieces)
+            except StopIteration as end:
+                measured: ProblemTable = end.value
+                return measured
+    return None
+
+
+def measuring(
+    problem: Problem,
+    clock: Callable[[], float],
+    skipped: Callable[[Candidate], str] = lambda candidate: "",
+) -> Generator[float, None, ProblemTable]:
+    """Measure the candidates piece by piece; yield before each how many seconds it may take.
+
+    skipped  returns why a candidate is not even run, or an empty string
+
+    inf is yielded while a kernel is being compiled elsewhere.
 
     Each runs once on random data and is compared with the meaning of the problem in float32 (or
     float64).  Those that were right and not hopelessly slow take turns, so that a machine that
     is busy for a while is so for all of them, until they have lost.
     """
-    with problem.workbench.current():
-        return _measured(problem, deadline, clock)
-
-
-def _measured(
-    problem: Problem, deadline: float | None, clock: Callable[[], float]
-) -> ProblemTable | None:
     trials = []
-    data = Data(problem)
+    shortest = problem.work / SPEED
+    moved = sum(spec.nbytes for spec in (*problem.inputs, *problem.results)) / COPIED
+    yield shortest + moved
+    used = [Data(problem)]  # another one if that is lost
     for candidate in problem.candidates(None):
-        if _over(deadline, clock):
-            return None
-        trials.append(_Trial(candidate, problem.workbench))
-        trials[-1].check(data, clock)
-    first = [trial.first for trial in trials if not trial.error]
+        trials.append(Trial(candidate, problem.workbench, skipped(candidate)))
+        yield CAUTION * shortest + moved
+        while not trials[-1].made():
+            yield math.inf
+        if used[-1].lost:
+            used.append(Data(problem))
+        trials[-1].check(used[-1], clock)
+        first = [trial.first for trial in trials if not trial.error]
+        shortest = min(first, default=shortest)
     for trial in trials:
         trial.plan(min(first, default=0.0))
     for turn in range(ROUNDS[1]):
@@ -60,119 +73,12 @@ def _measured(
                 best[layouts] = min(trial.shortest, best.get(layouts, math.inf))
         for trial in trials:
             if turn < trial.turns and not trial.has_lost(best[trial.candidate.layouts]):
-                if _over(deadline, clock):
-                    return None
+                yield trial.group
+                for data in used:
+                    if data.lost:
+                        data.refill()
                 trial.time(clock)
     measurements = tuple(trial.measurement() for trial in trials)
     tuning_counters.count("measurements", sum(m.seconds is not None for m in measurements))
     makers = {trial.candidate.key: trial.candidate.make for trial in trials}
     return ProblemTable(problem.subject, measurements, makers)
-
-
-def _over(deadline: float | None, clock: Callable[[], float]) -> bool:
-    return deadline is not None and clock() >= deadline
-
-
-class _Trial:
-    """A candidate that is being measured.
-
-    first    seconds of the run that was checked
-    turns    how often it is timed after that
-    """
-
-    def __init__(self, candidate: Candidate, bench: Workbench) -> None:
-        self.candidate = candidate
-        self.bench = bench
-        self.error = "a reference implementation, never run" if candidate.reference else ""
-        self.workspace = 0
-        self.first = 0.0
-        self.turns = 0
-        self.samples: list[float] = []
-        self._run: Callable[[], None] = lambda: None
-        self._calls = 1  # in a group
-
-    def check(self, data: Data, clock: Callable[[], float]) -> None:
-        """Make it and run it once; note what is wrong, or how long it took."""
-        if self.error:
-            return
-        try:
-            kernel = self.candidate.make()
-            run = self.bench.runner(kernel)
-            self.workspace = kernel.scratch
-            inputs, outputs = data.operands(self.candidate)
-            data.reserve(self.workspace)
-        except Exception as error:  # of whatever library it is
-            self.error = _one_line(error)
-            return
-        for block in outputs:
-            block.clear(block.array.nbytes)
-        data.scratch.clear(self.workspace)
-        self._run = _bound(run, self.workspace, inputs, outputs, data)
-        try:
-            self.first = self.bench.seconds(self._run, 1, clock)
-        except Exception as error:
-            self.error = _one_line(error)
-        if any(block.changed() for block in inputs):
-            self.error = self.error or "wrote to its inputs or around them"
-            data.restore()
-        whole = all(block.intact(block.array.nbytes) for block in outputs)
-        if not (whole and data.scratch.intact(self.workspace)):
-            self.error = self.error or "wrote outside its results and scratch"
-        self.error = self.error or data.wrong(self.candidate)
-
-    def plan(self, best: float) -> None:
-        """Decide how often it is timed, given the shortest first run of all candidates."""
-        if self.error:
-            return
-        hopeless = self.first > max(HOPELESS * best, CHEAP)
-        if hopeless or self.first > LONG:
-            self.samples.append(self.first)
-            self.turns = 0 if hopeless else 1
-            return
-        fewest, most = ROUNDS
-        self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
-        self._calls = math.ceil(SHORT / max(self.first, TICK))
-
-    def has_lost(self, best: float) -> bool:
-        """Return whether it is too far behind the shortest run of its layouts to go on."""
-        n = len(self.samples)
-        return n > 0 and self.shortest > (1 + SLACK / n) * best
-
-    @property
-    def shortest(self) -> float:
-        """Seconds of the shortest run, the one that was checked included."""
-        return min(self.first, *self.samples) if self.samples else self.first
-
-    def time(self, clock: Callable[[], float]) -> None:
-        """Run it once more, or a group of times, and note how long that took."""
-        try:
-            self.samples.append(self.bench.seconds(self._run, self._calls, clock))
-        except Exception as error:
-            self.error = _one_line(error)
-            self.turns = 0
-
-    def measurement(self) -> Measurement:
-        """Return what was found."""
-        measured = self.candidate.measurement(self.workspace, self.error)
-        if self.error:
-            return measured
-        low, median, high = map(float, np.quantile(self.samples, [0.25, 0.5, 0.75]))
-        spread = (high - low) / median if median else 0.0
-        rounds = len(self.samples)
-        return structs.replace(measured, seconds=median, spread=spread, rounds=rounds)
-
-
-def _bound(
-    run: Run,
-    workspace: int,
-    inputs: Sequence[Block],
-    outputs: Sequence[Block],
-    data: Data,
-) -> Callable[[], None]:
-    given, results = [b.array for b in inputs], [b.array for b in outputs]
-    # `data.scratch` is replaced as soon as a later candidate needs more.
-    return lambda: run(given, results, data.scratch.array[:workspace])
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -16,7 +16,14 @@ from minigraph.devices.factory import check_device, open_backend
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
-from minigraph.function.choosing import AS_WRITTEN, jit_level, open_choices, travel_of, tuned_once
+from minigraph.function.choosing import (
+    AS_WRITTEN,
+    jit_level,
+    open_choices,
+    travel_of,
+    tuned_once,
+    tuning_mode,
+)
 from minigraph.function.description.describe import Past
 from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function
@@ -169,17 +176,21 @@ class CompGraph:
 
         given = (task, backend, values, environment, seconds)
 
-        def make(known: Mapping[str, Entry]) -> Function:
-            build = functools.partial(self._function, *given, known, shared)
+        def make(known: Mapping[str, Entry], tuned: Callable[[Function], None]) -> Function:
+            build = functools.partial(self._function, *given, known, shared, tuned)
             return tuned_once(task.world, backend, values, build) if task.world else build()
 
         if folder is None:
-            return make(loaded)
+            return make(loaded, lambda function: None)
         path = cache_file.file_of(folder, environment()["fingerprint"])
         known = {**loaded, **cache_file.load_from_folder(path, environment(), backend).entries}
-        function = make(known)
-        entries = function.cache_entries()
-        cache_file.save_to_folder(path, environment(), entries, function.merged)
+
+        def save(made: Function) -> None:
+            entries = made.cache_entries()
+            cache_file.save_to_folder(path, environment(), entries, made.merged)
+
+        function = make(known, save)
+        save(function)
         return function
 
     @checked
@@ -205,14 +216,17 @@ class CompGraph:
         seconds: dict[str, float],
         loaded: Mapping[str, Entry],
         shared: Shared | None = None,
+        tuned: Callable[[Function], None] = lambda function: None,
         told: Told | None = None,
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long.
 
-        told  what another process has measured, where this one is not to measure
+        tuned  is called with it once more is measured than now
+        told   what another process has measured, where this one is not to measure
         """
         if values["debug.check_finite"]:
             values = {**values, **AS_WRITTEN}
+        values = {**values, "autotune": tuning_mode(values, backend, task.world)}
         level = values["graph_opt_level"]
         choices = open_choices(backend, values, loaded, shared.near if shared else None, told)
         jit = jit_level(values, backend)
@@ -229,10 +243,12 @@ class CompGraph:
 
         stages = optimized(seconds)
         ready = [stages]
+        records: list[PassRecord] = []
 
         def lowered() -> Program:
-            # Once an algorithm has failed, other layouts may be best.
+            # Once an algorithm has failed, or more is measured, other layouts may be best.
             found = ready.pop() if ready else optimized(seconds)
+            records[:] = [record for _, record in found]
             graph = found[-1][0] if found else task.graph
             with timed(seconds, "lower"), collector_paused():
                 program = plainly(graph)
@@ -253,13 +269,14 @@ class CompGraph:
             options=values,
             environment=environment,
             seconds=seconds,
-            passes=[record for _, record in stages],
+            passes=records,
             lowered=lowered,
             past=lambda: Past(task.graph, optimized({}), task.results, task.updates),
             choices=choices,
             world=task.world,
             counter=shared.counter if shared else None,
             arenas=shared.arenas if shared else tuple,
+            tuned=tuned,
         )
         if values["debug.check_finite"]:
             return FiniteFunction(compiled)

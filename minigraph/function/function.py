@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import operator
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from minigraph import forks
 from minigraph.arguments import FilePath, Kind, at_least, checked
 from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import ProblemTable
+from minigraph.autotune.online import OnlineTuner
 from minigraph.autotune.session import Told
 from minigraph.cache import Entry
 from minigraph.distributed import World
@@ -31,6 +33,7 @@ from minigraph.function.profile import Profile, profiled
 from minigraph.function.report import (
     GENERATED,
     LEAVES,
+    OnlineTuning,
     Report,
     algorithm,
     generated,
@@ -78,6 +81,7 @@ class Compiled:
     world        the processes that run it together, if there are several
     counter      what the function shares with those of other sizes, if there are any
     arenas       returns those of these
+    tuned        is called with the function once more is measured than when it was compiled
     """
 
     inputs: list[Node]
@@ -95,6 +99,7 @@ class Compiled:
     world: World | None = None
     counter: CallCounter | None = None
     arenas: Callable[[], Sequence[Any]] = tuple
+    tuned: Callable[[Function], None] = lambda function: None
 
 
 CALLS = at_least(0, most=2**64 - 1)
@@ -179,6 +184,10 @@ class Function(Counted):
         self._last_profile: Profile | None = None
         self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
         self._profiled: list[Step] = []  # the steps of the last profile
+        self._online: OnlineTuner | None = None
+        self._took = 0.0  # seconds of the last call, without what was measured before it
+        self._measured_before: list[int] = []  # calls
+        self._lowered_before: list[int] = []
         self._bind(compiled.lowered())
 
     def __repr__(self) -> str:
@@ -189,26 +198,32 @@ class Function(Counted):
     def _repr_html_(self) -> str:
         return preformatted(str(self.report()))
 
-    def _bind(self, program: Program) -> None:
-        """Give a program its memory."""
+    def _bind(self, program: Program, arenas: Sequence[Any] = ()) -> None:
+        """Give a program its memory, or that of `arenas`."""
         self._program = program
         feeds = [_feed(buffer.node, self._inputs) for buffer in program.inputs]
         # None: all, in their order
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
         self._compiled.seconds["bind"] = 0.0  # the last time counts
         with timed(self._compiled.seconds, "bind"):
-            self._executor = self._backend.bind(program, self._compiled.arenas())
+            self._executor = self._backend.bind(program, [*self._compiled.arenas(), *arenas])
         for record in self._compiled.passes:
             log.debug("%s, %.3f s", record, record.seconds)
         took = ", ".join(f"{name} {s:.3f} s" for name, s in self._compiled.seconds.items())
         log.info("a function of %d steps on %s: %s", len(program.steps), self._backend.device, took)
+        session = self._compiled.choices.session
+        self._online = OnlineTuner(session) if session.waiting else None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
         values = self._checked(args, kwargs)
 
         def work() -> list[Array]:
+            if self._online:
+                self._measure(self._online)
+            start = time.perf_counter()
             results = self._run(values, self._executor)
+            self._took = time.perf_counter() - start
             if self._executor.failures:
                 self._recover()
             return results
@@ -299,6 +314,18 @@ class Function(Counted):
             return self.seed
         return np.array((int(self.seed) + world.rank * APART) % 2**64, np.uint64)
 
+    def _measure(self, online: OnlineTuner) -> None:
+        """Measure a little; once all is measured, compile what is best."""
+        if not self._took:  # no call has ended yet
+            return
+        self._measured_before.append(self.calls)
+        if not online.advance(self._took, self._executor.arena):
+            return
+        self._compiled.choices.choose_again()
+        self._bind(self._compiled.lowered(), [self._executor.arena])
+        self._lowered_before.append(self.calls)
+        self._compiled.tuned(self)
+
     def _recover(self) -> None:
         """Take other algorithms from now on where the chosen ones have failed."""
         failures = dict(self._executor.failures)
@@ -312,7 +339,7 @@ class Function(Counted):
         for choice, why in measured.items():
             self._compiled.choices.quarantine(choice, why)
         if measured:
-            self._bind(self._compiled.lowered())
+            self._bind(self._compiled.lowered(), [self._executor.arena])
 
     # ------------------------------------------------------------ what it tells
 
@@ -351,7 +378,15 @@ class Function(Counted):
             stops=[stop for record in self._compiled.passes for stop in record.stops],
             algorithms=[a for a in map(algorithm, steps) if a],
             traffic=[t for t in (step.kernel.traffic for step in steps) if t],
+            online=self._online_tuning(),
         )
+
+    def _online_tuning(self) -> OnlineTuning | None:
+        session, calls = self._compiled.choices.session, self._measured_before
+        if not (self._online or self._lowered_before):
+            return None
+        between = (calls[0], calls[-1]) if calls else None
+        return OnlineTuning(between, session.spent, len(session.waiting), self._lowered_before[:])
 
     def reports(self) -> list[Report]:
         """Return the report, in a list: a function of any size has one for each that it keeps."""

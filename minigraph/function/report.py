@@ -171,6 +171,31 @@ def algorithm(step: Step) -> Algorithm | None:
 
 
 @dataclass(frozen=True)
+class OnlineTuning:
+    """What was measured between calls.
+
+    calls    the numbers of the first call and of the last one, counted from 0, before which
+             candidates were measured; None if there was none so far
+    seconds  of measuring
+    waiting  how many problems are still to be measured
+    lowered  the numbers of the calls before which the function was compiled anew
+    """
+
+    calls: tuple[int, int] | None
+    seconds: float
+    waiting: int
+    lowered: list[int]
+
+    def __str__(self) -> str:
+        measured = f"{self.seconds:.2f} s of measuring"
+        if self.calls:
+            first, last = self.calls
+            measured += f" before calls {first} to {last}"
+        lowered = ", ".join(map(str, self.lowered)) or "none so far"
+        return f"{measured}, {self.waiting} problems left; compiled anew before call {lowered}"
+
+
+@dataclass(frozen=True)
 class LayerUse:
     """What a call does for one layer, or for one line of the program outside of layers.
 
@@ -237,6 +262,7 @@ class Report:
     launches     native entries from Python per call
     syncs        device synchronisations per call
     seconds      compile time by stage
+    online       what was measured between calls, if `autotune` is "online"
     options      the options it was compiled with
     ineffective  options whose values have no effect on the device, and why
     """
@@ -259,6 +285,7 @@ class Report:
     stops: list[Stop] = field(default_factory=list)
     algorithms: list[Algorithm] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
+    online: OnlineTuning | None = None
 
     @property
     def hidden(self) -> float | None:
@@ -272,9 +299,11 @@ class Report:
     @property
     def advice(self) -> list[str]:
         """What would make calls faster, as far as compiling tells; that with most effect first."""
-        level, tunes = self.options["graph_opt_level"], self.options["autotune"] == "tune"
+        level = self.options["graph_opt_level"]
+        tunes = self.options["autotune"] in ("tune", "online")
         checks = self.options["debug.check_finite"]
         guesses = sum(a.origin == "heuristic" for a in self.algorithms)
+        left = self.online.waiting if self.online else 0
         of = f"{guesses} of {len(self.algorithms)} algorithms are guesses"
         python = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"
         advice = (
@@ -283,7 +312,8 @@ class Report:
             (f'section("numpy"): {python}', self.numpy),
             (f"graph_opt_level=3: now it is {level}", 0 <= level < 3),
             (f'autotune="tune": {of}', guesses and not tunes),
-            (f"compile again, with a larger autotune.budget: {of}", guesses and tunes),
+            (f"compile again, with a larger autotune.budget: {of}", guesses and tunes and not left),
+            (f"more calls, between which {left} problems will be measured", left),
             ("bulk=True: now each kernel is a call", not self.options["bulk"]),
         )
         return [text for text, holds in advice if holds]
@@ -432,6 +462,7 @@ SECTIONS: dict[str, Callable[[Report], list[str]]] = {
     "passes": lambda report: list(map(str, report.passes)),
     "kernels": lambda report: _alike([(few(k.layers), k.contents) for k in report.kernels]),
     "algorithms": lambda report: _alike([(a.layer, str(a)) for a in report.algorithms]),
+    "online": lambda report: [str(report.online)] if report.online else [],
     "numpy": lambda report: report.numpy,
     "stops": _not_fused,
     "traffic": _traffic,

@@ -1,0 +1,203 @@
+"""Measuring between the calls of a function, a little each time, in the memory of its results.
+
+Between two calls nobody needs a function's arena.  So what candidates read and write lies there, as
+far as it fits.  A call waits for a share of the time of the one before; where a single piece of
+work takes longer, the shares of several calls are saved for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from dataclasses import replace
+
+from minigraph.autotune.candidate import (
+    Candidate,
+    NotCompiled,
+    Problem,
+    Run,
+    Runner,
+    Workbench,
+)
+from minigraph.autotune.measurement import ProblemTable
+from minigraph.autotune.session import Session, warn_of_memory
+from minigraph.autotune.tuner import measuring
+from minigraph.graph import Array, Spec
+
+HOPELESS = 2.0  # so many times as slow as the fastest for the nearest sizes: not run
+SHARE = 0.4  # of the time of a call: so long may be measured before the next one,
+LEAST = 5e-3  # or so many seconds: what is shorter nobody notices
+MOMENT = 2e-3  # seconds to wait for a kernel, which takes longer only if it has to be compiled
+ALIGNMENT = 64  # bytes
+
+
+class OnlineTuner:
+    """What measures the waiting problems of a session, in pieces.
+
+    The candidates of a problem are compared with the one that a heuristic chooses, which computes
+    the results of the calls until then, instead of with NumPy, which may take longer than a call.
+    """
+
+    def __init__(self, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._session = session
+        self._clock = clock
+        self._problem: Problem | None = None  # that is being measured
+        self._bench: LentBench | None = None  # where it is
+        self._pieces: Generator[float, None, ProblemTable] | None = None  # of that work
+        self._expected = 0.0  # seconds of the next piece
+        self._saved = 0.0  # seconds that were left because the next piece takes longer
+
+    def advance(self, call: float, memory: Array) -> bool:
+        """Measure for a while; return whether all is measured, or the budget is spent.
+
+        call    seconds that the last call took
+        memory  bytes that nobody else uses meanwhile, the same each time; what they hold is lost
+                now, and may be lost before the next time
+        """
+        seconds = max(SHARE * call, LEAST)
+        session, start, used = self._session, self._clock(), 0.0
+        if self._expected == math.inf:  # what was being compiled may be done
+            self._expected = 0.0
+        if self._bench:
+            self._bench.lend(memory)
+        with session.alone() as alone:
+            while alone and session.waiting and session.left > used:
+                if not self._begun(memory):
+                    continue
+                allowed = seconds if used or self._expected <= seconds else seconds + self._saved
+                if used + self._expected > allowed:
+                    break
+                self._work()
+                used = self._clock() - start
+        session.spent += used
+        too_long = seconds < self._expected < math.inf
+        self._saved = self._saved + seconds - used if too_long else 0.0
+        if session.left <= 0:
+            session.waiting.clear()
+        return not session.waiting
+
+    def _begun(self, memory: Array) -> bool:
+        """Begin with the largest problem, unless one is being measured or it is known by now."""
+        if self._pieces is None:
+            session = self._session
+            problem = max(session.waiting.values(), key=lambda p: (p.work, p.subject))
+            if session.known_by_now(problem):
+                del session.waiting[problem.subject]
+                return False
+            self._bench = bench = LentBench(problem.workbench, memory)
+            by_heuristic = replace(problem, workbench=bench, meaning=_meaning(problem, bench))
+            self._problem = problem
+            self._pieces = measuring(by_heuristic, self._clock, _skipped(session, problem))
+            self._expected = next(self._pieces)
+        return True
+
+    def _work(self) -> None:
+        """Do the next piece of work, and learn what comes out in the end."""
+        assert self._pieces is not None and self._problem is not None
+        try:
+            self._expected = next(self._pieces)
+            return
+        except StopIteration as end:
+            self._session.learn(self._problem, end.value)
+        except MemoryError as error:
+            warn_of_memory(self._problem, error)
+        self._pieces = None
+        self._expected = 0.0
+        del self._session.waiting[self._problem.subject]
+
+
+def _meaning(problem: Problem, bench: Workbench) -> Callable[..., tuple[Array, ...]]:
+    """Return what computes a problem as the heuristic's choice does; NumPy where it lays out."""
+
+    def computed(*xs: Array) -> tuple[Array, ...]:
+        candidate = next(c for c in problem.candidates(None) if not c.reference)
+        results = tuple(_empty(bench, spec) for spec in problem.results)
+        layouts = candidate.layouts[len(xs) :]
+        for y, layout in zip(results, layouts, strict=True):
+            if problem.arrange(y, layout).shape != y.shape:
+                return problem.meaning(*xs)
+        kernel = candidate.make()
+        inputs = [problem.arrange(x, to) for x, to in zip(xs, candidate.layouts, strict=False)]
+        run = problem.workbench.runner(kernel)
+        run(inputs, results, bench.empty(kernel.scratch))
+        return results
+
+    return computed
+
+
+def _skipped(session: Session, problem: Problem) -> Callable[[Candidate], str]:
+    """Return what says why a candidate is not tried: it was hopeless for the nearest sizes.
+
+    Hopeless beside the others in its layouts, each of which has a candidate that is tried.
+    """
+    found = session.nearest(problem)
+    timed = {m.key: m.seconds for m in found[1].measurements if m.seconds} if found else {}
+    best: dict[tuple[str, ...], float] = {}
+    for (_, layouts), seconds in timed.items():
+        best[layouts] = min(seconds, best.get(layouts, math.inf))
+
+    def why(candidate: Candidate) -> str:
+        ratio = timed.get(candidate.key, 0.0) / best.get(candidate.layouts, math.inf)
+        said = f"not tried: {ratio:.1f} times as slow as the fastest for the nearest sizes"
+        return said if ratio > HOPELESS else ""
+
+    return why
+
+
+class LentBench:
+    """A workbench whose arrays lie in memory that is lent to it, as far as they fit.
+
+    Kernels are compiled in another thread.
+    """
+
+    def __init__(self, bench: Workbench, memory: Array) -> None:
+        self.chunk = bench.chunk
+        self.current = bench.current
+        self.put = bench.put
+        self.seconds = bench.seconds
+        self.epoch = 0
+        self._bench = bench
+        self._made: dict[tuple[Runner, int], Future[Run]] = {}
+        self.lend(memory)
+
+    def lend(self, memory: Array) -> None:
+        """Take memory anew, after somebody else has used it."""
+        self._free = memory
+        self.epoch += 1
+
+    def empty(self, nbytes: int) -> Array:
+        taken = math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
+        if taken > self._free.nbytes:
+            return self._bench.empty(nbytes)
+        array, self._free = self._free[:nbytes], self._free[taken:]
+        return array
+
+    def stored(self, array: Array) -> Array:
+        kept = _empty(self, Spec(array.shape, array.dtype))
+        kept[...] = array
+        return kept
+
+    def runner(self, kernel: Runner) -> Run:
+        key = kernel, os.getpid()  # a forked child has no thread of its parent's
+        if key not in self._made:
+            self._made[key] = made = Future[Run]()
+            threading.Thread(target=_make, args=(made, self._bench, kernel)).start()
+        try:
+            return self._made[key].result(MOMENT)
+        except TimeoutError:
+            raise NotCompiled from None
+
+
+def _make(made: Future[Run], bench: Workbench, kernel: Runner) -> None:
+    try:
+        made.set_result(bench.runner(kernel))
+    except BaseException as error:
+        made.set_exception(error)
+
+
+def _empty(bench: Workbench, spec: Spec) -> Array:
+    return bench.empty(spec.nbytes).view(spec.dtype).reshape(spec.shape)

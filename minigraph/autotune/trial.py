@@ -1,0 +1,147 @@
+"""A candidate that is being measured: whether it is right, and how long it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import structs
+
+from minigraph.autotune.candidate import Candidate, NotCompiled, Run, Runner, Workbench
+from minigraph.autotune.data import Block, Data
+from minigraph.autotune.measurement import Measurement
+
+HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
+CHEAP = 1e-3  # if it took more seconds than this: the first of short runs says little
+SHORT = 0.5e-3  # seconds: shorter runs are timed in groups as long as this
+LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts too
+ENOUGH = 0.03  # seconds of timing after which 3 rounds do
+ROUNDS = (3, 7)
+TICK = 1e-7  # seconds: no run is shorter
+# Who is slower than the fastest in the same layouts by this share after one timed run, or an nth of
+# it after n, has lost.  More runs would only tell by how much.
+SLACK = 0.5
+
+
+class Trial:
+    """A candidate that is being measured.
+
+    first    seconds of the run that was checked
+    turns    how often it is timed after that
+    """
+
+    def __init__(self, candidate: Candidate, bench: Workbench, error: str = "") -> None:
+        self.candidate = candidate
+        self.bench = bench
+        self.error = "a reference implementation, never run" if candidate.reference else error
+        self.workspace = 0
+        self.first = 0.0
+        self.turns = 0
+        self.samples: list[float] = []
+        self._kernel: Runner | None = None
+        self._runs: Run
+        self._run: Callable[[], None] = lambda: None
+        self._calls = 1  # in a group
+
+    def made(self) -> bool:
+        """Make the kernel, or note why that fails; return False if it is still being compiled."""
+        if self.error:
+            return True
+        try:
+            self._kernel = self._kernel or self.candidate.make()
+            self._runs = self.bench.runner(self._kernel)
+            self.workspace = self._kernel.scratch
+        except NotCompiled:
+            return False
+        except Exception as error:  # of whatever library it is
+            self.error = _one_line(error)
+        return True
+
+    def check(self, data: Data, clock: Callable[[], float]) -> None:
+        """Run it once; note what is wrong, or how long it took."""
+        if self.error:
+            return
+        try:
+            inputs, outputs = data.operands(self.candidate)
+            data.reserve(self.workspace)
+        except Exception as error:  # of whatever library it is
+            self.error = _one_line(error)
+            return
+        for block in outputs:
+            block.clear(block.array.nbytes)
+        data.scratch.clear(self.workspace)
+        self._run = _bound(self._runs, self.workspace, inputs, outputs, data)
+        try:
+            self.first = self.bench.seconds(self._run, 1, clock)
+        except Exception as error:
+            self.error = _one_line(error)
+        if any(block.changed() for block in inputs):
+            self.error = self.error or "wrote to its inputs or around them"
+            data.restore()
+        whole = all(block.intact(block.array.nbytes) for block in outputs)
+        if not (whole and data.scratch.intact(self.workspace)):
+            self.error = self.error or "wrote outside its results and scratch"
+        self.error = self.error or data.wrong(self.candidate)
+
+    def plan(self, best: float) -> None:
+        """Decide how often it is timed, given the shortest first run of all candidates."""
+        if self.error:
+            return
+        hopeless = self.first > max(HOPELESS * best, CHEAP)
+        if hopeless or self.first > LONG:
+            self.samples.append(self.first)
+            self.turns = 0 if hopeless else 1
+            return
+        fewest, most = ROUNDS
+        self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
+        self._calls = math.ceil(SHORT / max(self.first, TICK))
+
+    def has_lost(self, best: float) -> bool:
+        """Return whether it is too far behind the shortest run of its layouts to go on."""
+        n = len(self.samples)
+        return n > 0 and self.shortest > (1 + SLACK / n) * best
+
+    @property
+    def shortest(self) -> float:
+        """Seconds of the shortest run, the one that was checked included."""
+        return min(self.first, *self.samples) if self.samples else self.first
+
+    @property
+    def group(self) -> float:
+        """The seconds of what is timed at once, roughly."""
+        return self._calls * self.shortest
+
+    def time(self, clock: Callable[[], float]) -> None:
+        """Run it once more, or a group of times, and note how long that took."""
+        try:
+            self.samples.append(self.bench.seconds(self._run, self._calls, clock))
+        except Exception as error:
+            self.error = _one_line(error)
+            self.turns = 0
+
+    def measurement(self) -> Measurement:
+        """Return what was found."""
+        measured = self.candidate.measurement(self.workspace, self.error)
+        if self.error:
+            return measured
+        low, median, high = map(float, np.quantile(self.samples, [0.25, 0.5, 0.75]))
+        spread = (high - low) / median if median else 0.0
+        rounds = len(self.samples)
+        return structs.replace(measured, seconds=median, spread=spread, rounds=rounds)
+
+
+def _bound(
+    run: Run,
+    workspace: int,
+    inputs: Sequence[Block],
+    outputs: Sequence[Block],
+    data: Data,
+) -> Callable[[], None]:
+    given, results = [b.array for b in inputs], [b.array for b in outputs]
+    # `data.scratch` is replaced as soon as a later candidate needs more.
+    return lambda: run(given, results, data.scratch.array[:workspace])
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

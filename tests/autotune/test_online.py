@@ -1,0 +1,316 @@
+"""Measuring between calls: a little each time, in lent memory, and no call is a half-made one."""
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+from new_process import forget_measurements
+from small_network import batch, compiled, network, work
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.autotune import online
+from minigraph.autotune.candidate import Candidate, HostBench, NotCompiled, Problem
+from minigraph.autotune.measurement import Measurement, ProblemTable
+from minigraph.autotune.online import LEAST, SHARE, LentBench, OnlineTuner
+from minigraph.autotune.policy import Policy
+from minigraph.autotune.session import Session
+from minigraph.cache import Measurements
+from minigraph.devices.cpu import compiler, onednn
+from minigraph.graph import Spec
+
+needs_onednn = pytest.mark.skipif(
+    onednn.library() is None or compiler.compiler() is None,
+    reason="there is no oneDNN or no C compiler",
+)
+LAYOUTS = ("x", "x")
+WORK = 1e7  # operations, which take half a millisecond where nothing is known
+
+
+class Clock:
+    """Time passes only while a candidate runs."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Slow:
+    """Doubles an array, or multiplies it by another factor, in so many seconds."""
+
+    scratch = 0
+
+    def __init__(self, clock, seconds, factor=2):
+        self.clock, self.seconds, self.factor = clock, seconds, factor
+        self.runs = 0
+
+    def run(self, inputs, outputs, scratch):
+        self.runs += 1
+        self.clock.now += self.seconds
+        outputs[0][...] = inputs[0] * np.float32(self.factor)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def new_process(tmp_path, monkeypatch):
+    """Begin with an empty cache folder."""
+    forget_measurements(monkeypatch, tmp_path / "empty")
+
+
+def problem(size=10, work=WORK, **runners):
+    spec = Spec((size,))
+    return Problem(
+        kind="onednn",
+        subject=f"double {size}",
+        inputs=(spec,),
+        results=(spec,),
+        meaning=lambda x: pytest.fail("NumPy computes nothing between calls"),
+        arrange=lambda x, layout: x,
+        layouts=[LAYOUTS],
+        candidates=lambda layouts: [
+            Candidate(name, LAYOUTS, lambda made=made: made) for name, made in runners.items()
+        ],
+        work=work,
+        family="double",
+    )
+
+
+def session(*problems, budget=30.0, store=None, clock=None):
+    made = Session("online", Policy(), budget, {"processor": "one"}, store, clock=clock or Clock())
+    made.tables(problems)
+    return made
+
+
+def memory(nbytes=1 << 20):
+    """Return lent memory, in which another user has left NaN."""
+    return np.full(nbytes, 0xFF, np.uint8)
+
+
+def known(of, *problems):
+    """Return what a session knows of the candidates of problems, by name."""
+    tables = of.tables(problems)
+    return {m.name: m for p in problems for m in tables[p.subject][0].measurements}
+
+
+def until_done(tuner, call, clock):
+    """Return how long each wait before a call was, until all is measured."""
+    waits, done, lent = [], False, memory()
+    while not done and len(waits) < 1000:
+        start = clock.now
+        lent.fill(0xFF)  # as a call does
+        done = tuner.advance(call, lent)
+        waits.append(clock.now - start)
+    assert done
+    return waits
+
+
+def test_a_call_waits_for_a_share_of_the_last_and_in_the_end_all_is_measured(clock):
+    runners = {name: Slow(clock, 0.02 + 0.001 * i) for i, name in enumerate("abcde")}
+    one = problem(**runners)
+    of = session(one, clock=clock)
+    waits = until_done(OnlineTuner(of, clock), 0.2, clock)
+    assert max(waits) <= SHARE * 0.2 and len(waits) > 5
+    assert {m.name: round(m.seconds, 3) for m in known(of, one).values()} == {
+        name: runner.seconds for name, runner in runners.items()
+    }
+
+
+def test_a_piece_of_work_that_takes_longer_is_done_when_enough_calls_have_saved_for_it(clock):
+    one = problem(work=1e9, a=Slow(clock, 0.05), b=Slow(clock, 0.05))
+    waits = until_done(OnlineTuner(session(one, clock=clock), clock), 0.01, clock)
+    # What is checked is compared with the heuristic's choice, which is run once more for that.
+    assert sum(waits) <= LEAST * len(waits) + 0.1
+    assert set(np.round(waits, 3)) == {0.0, 0.05, 0.1}
+
+
+def test_the_largest_problem_comes_first_and_each_is_learnt_at_once(clock, tmp_path):
+    small, large = (problem(size, work=WORK * size, a=Slow(clock, 0.01)) for size in (3, 5))
+    store = Measurements(tmp_path / "cache")
+    of = session(small, large, store=store, clock=clock)
+    tuner = OnlineTuner(of, clock)
+    while large.subject in of.waiting:
+        tuner.advance(0.03, memory())
+    assert [*of.waiting] == [small.subject]
+    assert [entry.subject for entry in store.entries("onednn")] == [large.subject]
+
+
+def test_a_result_that_differs_from_the_heuristics_choice_is_no_candidate(clock):
+    one = problem(right=Slow(clock, 0.02), wrong=Slow(clock, 0.01, factor=3))
+    of = session(one, clock=clock)
+    until_done(OnlineTuner(of, clock), 1.0, clock)
+    found = known(of, one)
+    assert "wrong result" in found["wrong"].error and found["wrong"].seconds is None
+    assert found["right"].error == ""
+
+
+def test_a_candidate_that_is_hopeless_for_the_nearest_sizes_is_not_run(clock):
+    runners = {"a": Slow(clock, 0.01), "b": Slow(clock, 0.01 * online.HOPELESS + 0.001)}
+    large, small = problem(100, WORK * 2, **runners), problem(90, WORK, **runners)
+    of = session(large, small, clock=clock)
+    tuner = OnlineTuner(of, clock)
+    while large.subject in of.waiting:
+        tuner.advance(0.03, memory())
+    runs = runners["b"].runs
+    until_done(tuner, 1.0, clock)
+    assert runners["b"].runs == runs
+    assert "not tried: 2.1 times as slow" in known(of, small)["b"].error
+
+
+def test_the_budget_ends_it(clock):
+    one = problem(a=Slow(clock, 0.01), b=Slow(clock, 0.01))
+    of = session(one, budget=0.02, clock=clock)
+    until_done(OnlineTuner(of, clock), 0.02, clock)
+    assert of.spent >= 0.02 and of.tables([one]) == {}
+
+
+def test_while_another_process_measures_a_call_does_not_wait(clock, tmp_path):
+    one = problem(a=Slow(clock, 0.01))
+    of = session(one, store=Measurements(tmp_path / "cache"), clock=clock)
+    with Measurements(tmp_path / "cache").turn(1.0) as alone:
+        assert alone
+        assert not OnlineTuner(of, clock).advance(1.0, memory()) and clock.now == 0.0
+    assert OnlineTuner(of, clock).advance(10.0, memory())
+
+
+def test_arrays_lie_in_the_lent_memory_as_far_as_they_fit():
+    lent = memory(256)
+    bench = LentBench(HostBench(), lent)
+    first, second, third = bench.empty(100), bench.empty(100), bench.empty(100)
+    assert [np.shares_memory(lent, array) for array in (first, second, third)] == [
+        True,
+        True,
+        False,
+    ]
+    assert not np.shares_memory(first, second) and third.nbytes == 100
+    kept = LentBench(HostBench(), lent).stored(np.arange(8.0))
+    assert np.shares_memory(lent, kept) and kept.tolist() == [*range(8)]
+
+
+def test_a_kernel_is_compiled_beside_the_calls_which_do_not_wait_for_it(clock):
+    compiled_now = threading.Event()
+
+    class Compiling(HostBench):
+        def runner(self, kernel):
+            if kernel is late:
+                assert compiled_now.wait(10)
+            return kernel.run
+
+    early, late = Slow(clock, 0.01), Slow(clock, 0.005)
+    one = dataclasses.replace(problem(early=early, late=late), workbench=Compiling())
+    of = session(one, clock=clock)
+    tuner = OnlineTuner(of, clock)
+    for _ in range(3):
+        assert not tuner.advance(1.0, memory())
+    assert (early.runs > 0, late.runs) == (True, 0)
+    bench = LentBench(Compiling(), memory())
+    with pytest.raises(NotCompiled):
+        bench.runner(late)
+    compiled_now.set()
+    until_done(tuner, 1.0, clock)
+    assert known(of, one)["late"].seconds == pytest.approx(0.005)
+
+
+def test_what_is_measured_of_another_size_is_taken_at_first():
+    one = problem(a=Slow(Clock(), 0.01))
+    rows = (Measurement("a", LAYOUTS, 0, True, "float32", 1.0),)
+    made = Session(
+        "online", Policy(), 30.0, {}, near=lambda _: ProblemTable("double 9", rows), clock=Clock()
+    )
+    assert made.tables([one])[one.subject][0].measurements == rows and not made.waiting
+
+
+# ---------------------------------------------------------------- functions
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Measure for longer between the calls of small functions: fewer calls do."""
+    monkeypatch.setattr(online, "LEAST", 0.05)
+
+
+def called(function, times):
+    return np.array([function(*batch()) for _ in range(times)])
+
+
+def until_measured(function):
+    """Call a function until it is compiled anew; return what the calls gave."""
+    got = []
+    while not got or function.report().online.waiting:
+        got += [*called(function, 5)]
+    return got
+
+
+@needs_onednn
+@pytest.mark.usefixtures("hasty")
+def test_calls_give_the_bits_of_heuristics_until_all_is_measured_and_are_right_then():
+    nets = [network() for _ in range(3)]
+    function = compiled(nets[0], autotune="online")
+    untuned = compiled(nets[1], autotune="off")
+    plain = compiled(nets[2], level=0)
+    assert work()[0] == 0
+    got = until_measured(function)
+    calls = len(got)
+    want = called(untuned, calls)
+    (lowered,) = function.report().online.lowered
+    np.testing.assert_array_equal(got[:lowered], want[:lowered])
+    np.testing.assert_allclose(got, want, rtol=1e-3)
+    np.testing.assert_allclose(got[:5], called(plain, 5), rtol=1e-4)
+    assert function.calls == calls > lowered
+
+
+@needs_onednn
+@pytest.mark.usefixtures("hasty")
+def test_afterwards_the_choices_are_those_of_measurements_and_no_process_measures_again():
+    function = compiled(autotune="online")
+    assert {a.origin for a in function.report().algorithms} == {"heuristic"}
+    assert "compiled anew before call none so far" in function.report().section("online")
+    until_measured(function)
+    found = function.report()
+    (lowered,) = found.online.lowered
+    assert {a.origin for a in found.algorithms} == {"measured"}
+    assert found.online.calls == (1, lowered) and found.online.seconds > 0
+    assert f"compiled anew before call {lowered}" in found.section("online")
+    measured = work()[0]
+    again = compiled(autotune="frozen")
+    assert work()[0] == measured > 0
+    assert [a.name for a in again.report().algorithms] == [a.name for a in found.algorithms]
+    assert compiled(autotune="online").report().online is None
+
+
+@needs_onednn
+@pytest.mark.usefixtures("hasty")
+def test_the_cache_file_of_a_function_has_what_was_measured_later(tmp_path, monkeypatch):
+    until_measured(compiled(autotune="online", cache_dir=tmp_path))
+    forget_measurements(monkeypatch, tmp_path / "other")
+    compiled(autotune="frozen", cache_dir=tmp_path)
+    assert work()[0] == 0
+
+
+@needs_onednn
+@pytest.mark.usefixtures("hasty")
+def test_a_function_of_any_size_measures_its_first_size_between_calls():
+    x = mg.input("x", (None, 32, 8, 8))
+    weights = mg.Parameter(np.ones((32, 32, 3, 3), np.float32))
+    cg = mg.comp_graph("cpu", {"graph_opt_level": 2, "autotune": "online"})
+    function = cg.compile([x], ops.relu(ops.conv2d(x, weights, padding=1)))
+    images = np.ones((32, 32, 8, 8), np.float32)
+    want = function(images)
+    while not function.report().online.lowered:
+        np.testing.assert_allclose(function(images), want, rtol=1e-5)
+    function(images[:30])
+    report = function.report()
+    assert report.online is None and {a.origin for a in report.algorithms} == {
+        "measured for another size"
+    }
+
+
+@needs_onednn
+def test_a_negative_level_measures_when_it_compiles():
+    function = compiled(level=-2, autotune="online")
+    assert work()[0] > 0 and function.report().online is None
