@@ -33,7 +33,7 @@ TAKEN = {
     "graph_opt.jit": ["auto", 0, 1, 2],
     "graph_opt.fast_math": [True, False],
     "graph_opt.memory_limit": [0, 1 << 40, None],
-    "autotune": ["off", "cached", "tune", "frozen"],
+    "autotune": ["off", "cached", "tune", "online", "frozen"],
     "debug.check_finite": [True, False],
     "sizes.kept": [1, 100],
     "autotune.workspace_limit": [0, 1, 1 << 40, None],
