@@ -21,6 +21,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cuda import launches
 from minigraph.graph import (
+    Copy,
     Graph,
     Input,
     Node,
@@ -35,7 +36,6 @@ from minigraph.jit.fused import Fused, Together
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.reduction import Max, Min, Prod, Sum
-from minigraph.ops.shape import Copy
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.levels import optimize, pipeline
 

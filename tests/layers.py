@@ -31,7 +31,7 @@ LAYERS = {
         ["dtypes", "location", "picture"],
         ["spec"],
         ["node", "state"],
-        ["builder"],
+        ["builder", "copy"],
         ["leaves"],
         ["graph"],
         ["loop"],

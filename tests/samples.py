@@ -16,6 +16,7 @@ from minigraph.errors import DTypeError
 from minigraph.graph import (
     BOOL,
     Constant,
+    Copy,
     FromSizes,
     Graph,
     Input,
@@ -50,7 +51,6 @@ from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.scan import Scan
-from minigraph.ops.shape import Copy
 
 F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
 

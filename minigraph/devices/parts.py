@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.graph import Node, Op, Shape, Spec
+from minigraph.graph import Copy, Node, Op, Shape, Spec
 from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import literal
 from minigraph.jit.fused import Fused, Together, meaning
 from minigraph.jit.kernel import SpecialisedKernel, specialise
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
-from minigraph.ops.shape import Concat, Copy, Pad, Reshape
+from minigraph.ops.shape import Concat, Pad, Reshape
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """Expressions: nodes, the graphs that they make, and what is known of their values.
 
-Imports nothing else of minigraph but its errors and `arguments`.  It knows no op but `Item`.
+Imports nothing else of minigraph but its errors and `arguments`.  It knows no op but `Item` and
+`Copy`.
 """
 
 from minigraph.errors import NoGradient
 from minigraph.graph.builder import builder, function_of
+from minigraph.graph.copy import Copy
 from minigraph.graph.dtypes import (
     BFLOAT16,
     BOOL,

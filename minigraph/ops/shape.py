@@ -33,22 +33,6 @@ from minigraph.symbolic import UndecidedSize
 Ints = tuple[int, ...]
 
 
-class Copy(Op):
-    """x, contiguous in memory.  Lowering puts it before kernels that need that."""
-
-    def infer(self, x: Spec) -> Spec:
-        return x
-
-    def forward(self, x: Array) -> Array:
-        return x
-
-    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
-        return tuple(range(len(x)))
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy,)
-
-
 class Reshape(Op):
     """The same elements in row-major order, in another shape."""
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from minigraph.graph import (
     Constant,
+    Copy,
     Graph,
     Input,
     Item,
@@ -20,7 +21,6 @@ from minigraph.graph import (
     Shape,
     Spec,
 )
-from minigraph.ops.shape import Copy
 from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
 from minigraph.program.memory import plan, share_in_place, update_in_place
 from minigraph.program.schedule import origin, schedule

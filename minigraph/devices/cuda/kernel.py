@@ -19,9 +19,8 @@ from minigraph.devices.cuda import (
 from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.cuda.template import Kernels, Range
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Node, Shape, input
+from minigraph.graph import Array, Copy, Node, Shape, input
 from minigraph.ops.layout import Reorder, unpacked
-from minigraph.ops.shape import Copy
 from minigraph.program import Kernel
 
 WRITTEN: Kernels = {
