@@ -1,12 +1,13 @@
 """Variances in one run over their input: a sum and a sum of squares, of distances from an element.
 
-    m = mean(x), sum((x - m)**2)   becomes, for d = x - s and an element s of x,
+    m = mean(x), sum((x - m)**2)   becomes, for d = x - s and a number s,
     m = s + mean(d), sum(d**2) - (m - s) * (2 * sum(d) - n * (m - s))
 
 The second sum would wait for the first, so a kernel, or two, would read x twice.  Without s the
 difference would cancel where the mean is far from 0; with it, the error grows as the square of how
 many deviations s is away from the mean (T. Chan, G. Golub, R. LeVeque, 1983, Algorithms for
-computing the sample variance, section 3: shifted data).
+computing the sample variance, section 3: shifted data).  So s is the median of three elements of x,
+since any single one may be an outlier.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 
 from minigraph.graph import Graph, Node, in_place_of
 from minigraph.jit.expression import is_number, takes_index
-from minigraph.ops.arithmetic import Divide, Maximum, Square, Subtract
+from minigraph.ops.arithmetic import Divide, Maximum, Minimum, Square, Subtract
 from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Sum, WideSum
@@ -39,10 +40,12 @@ def join_moments(graph: Graph, notes: Notes) -> Graph:
         axes = squares.op.axes
         total, count = mean.inputs
         with in_place_of(mean):
-            element = _element(total.inputs[0], axes)
-            if element is None:
+            found = (_element(total.inputs[0], axes, quarter) for quarter in (1, 2, 3))
+            elements = [element for element in found if element is not None]
+            if len(elements) < 3:
                 continue
-            shift = where(Isfinite.of(element), element, 0)
+            middle = _median(*elements)
+            shift = where(Isfinite.of(middle), middle, 0)
             distance = total.inputs[0] - shift
             add = WideSum(axes)
             moved = add(distance)
@@ -74,12 +77,20 @@ def _mean(squares: Node) -> Node | None:
     return None
 
 
-def _element(x: Node, axes: Sequence[int]) -> Node | None:
+def _median(a: Node, b: Node, c: Node) -> Node:
+    return Maximum.of(Minimum.of(a, b), Minimum.of(Maximum.of(a, b), c))
+
+
+def _element(x: Node, axes: Sequence[int], quarter: int) -> Node | None:
     """Return an element of x for each sum over `axes`; None if computing it takes many ops.
 
-    It is taken from the middle, which the zeros around images have not touched.
+    It is so many quarters from the begin of each axis: not at the border, where images may be 0.
     """
-    place = [(n // 2, n // 2 + 1) if i in axes else (0, n) for i, n in enumerate(x.shape)]
+    taken = [n * quarter // 4 for n in x.shape]
+    place = [
+        (at, at + 1) if i in axes else (0, n)
+        for i, (n, at) in enumerate(zip(x.shape, taken, strict=True))
+    ]
     near = [x]  # what computes x elementwise
     for y in near:
         if isinstance(y.op, Elementwise):

@@ -1,5 +1,7 @@
 """Variances in one run over their input: `minigraph.passes.kernels.moments`."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -85,7 +87,7 @@ def test_an_element_of_what_is_computed_is_computed_from_elements():
     x = half.astype("float32") * 2 + shift
     graph = join_moments(take_apart(Graph((half, shift), norm(x)), Notes()), Notes())
     slices = [node for node in graph if node.op.name == "slice"]
-    assert sorted(str(node.inputs[0].op) for node in slices) == ["input half", "input shift"]
+    assert Counter(str(node.inputs[0].op) for node in slices) == {"input half": 3, "input shift": 3}
     long = ops.exp(x)
     for _ in range(10):
         long = ops.tanh(long)
@@ -101,23 +103,26 @@ def test_statistics_are_those_of_float64_however_far_the_mean_is_from_0(mean, sh
     _, found, variance = mg.comp_graph("cpu", OPTIONS).compile([given], norm(given))(x)
     exact = x.astype("float64")
     np.testing.assert_allclose(found, exact.mean((0, 2, 3)), 2e-7, 1e-6)
-    # A variance is around the mean as it is rounded, as level 0 has it.
+    # A variance is around the mean as it is rounded.
     np.testing.assert_allclose(
         variance, exact.var((0, 2, 3)), 1e-6, float(np.spacing(np.float32(abs(mean)))) ** 2
     )
 
 
-def test_an_odd_element_costs_accuracy_only_as_the_square_of_its_deviations():
+@pytest.mark.parametrize("place", [(2, 16), (4, 32), (6, 48)])
+@pytest.mark.parametrize("odd", [100, -1e4, 1e18])
+def test_an_outlier_among_the_elements_that_are_taken_costs_no_accuracy(odd, place):
     x = np.random.default_rng(0).normal(size=SHAPE).astype("float32")
-    x[4, :, 32, 32] = 100  # the one that is taken
+    image, middle = place
+    x[image, :, middle, middle] = odd
     given = mg.input("x", SHAPE)
     _, mean, variance = mg.comp_graph("cpu", OPTIONS).compile([given], norm(given))(x)
     exact = x.astype("float64")
-    np.testing.assert_allclose(mean, exact.mean((0, 2, 3)), 0, 1e-5)
-    np.testing.assert_allclose(variance, exact.var((0, 2, 3)), 1e4 * 6e-8)
+    np.testing.assert_allclose(mean, exact.mean((0, 2, 3)), 1e-6, 1e-6)
+    np.testing.assert_allclose(variance, exact.var((0, 2, 3)), 1e-5)
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
 @pytest.mark.parametrize("place", [(0, 0, 0), (4, 32, 32)])
 def test_special_values_give_what_level_0_gives(value, place):
     x = np.random.default_rng(0).normal(size=SHAPE).astype("float32")
