@@ -10,6 +10,7 @@ from minigraph.function.comparison import differences
 from minigraph.function.description.history import History
 from minigraph.function.description.record import from_text, to_text
 from minigraph.function.page.document import from_file, to_html
+from minigraph.graph.location import Within
 from minigraph.passes.notes import PassRecord
 
 
@@ -121,6 +122,20 @@ def test_a_common_subexpression_becomes_the_one_that_is_kept():
     nodes = at(found, 0)
     (gone,) = [r for r in shared.removed if nodes[r.id][0].name == "exp"]
     assert [nodes[i][0].name for i in gone.became] == ["exp"]
+
+
+def test_an_op_in_another_layout_takes_the_place_of_the_one_before():
+    x = mg.input("x", (2, 3))
+    y, mean, _ = ops.batch_norm_with_statistics(x)
+    history = History(2, ())
+    history.add(mg.graph.Graph((x,), (ops.relu(y), mean)))
+    with Within(turn=y.inputs[0].turn[0]):
+        y, mean, _ = ops.batch_norm_with_statistics(x.reshape(2, 3, 1))
+        outputs = ops.relu(y).reshape(2, 3), mean.reshape(3, 1)
+    history.add(mg.graph.Graph((x,), outputs), PassRecord("lay_out", 4, 6, 0.0))
+    names = {node.id: node.name for stage in history.stages for node in stage.added}
+    became = {names[r.id]: [names[x] for x in r.became] for r in history.stages[1].removed}
+    assert "batch_norm" in became["batch_norm"]
 
 
 def test_a_graph_that_is_not_as_the_passes_left_it_is_a_stage_of_its_own():

@@ -99,6 +99,10 @@ def test_a_pass_shows_what_it_changed_before_and_after(page):
     assert "removed by fuse_batch_norm" in page.locator("#details").inner_text()
     page.keyboard.press("]")
     assert "fuse_cross_entropy" in page.locator("#changes h2").inner_text()
+    page.click("#passes [data-pass='2']")
+    assert re.search(
+        r"share_common .*constants removed: .*const 0.9", page.inner_text("#changes h2")
+    )
     page.click("#passes button:has-text('what runs')")
     assert page.locator("#graph").is_visible()
 
@@ -124,6 +128,9 @@ def test_a_convolution_shows_its_rivals(page):
     table = page.locator("#details .rivals")
     assert table.locator("tr").count() > 2
     assert table.locator(".chosen").count() == 1
+    is_fastest = "chosen" in (table.locator("tr").nth(1).get_attribute("class") or "")
+    explained = page.locator("#details", has_text="Not the fastest alone")
+    assert explained.count() == (not is_fastest)
 
 
 def test_a_buffer_shows_its_life_and_the_peak_is_marked(page):

@@ -294,10 +294,10 @@ def _stage(record: PassRecord | None, nodes: int, **changes: Any) -> Stage:
 def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple[Removed, ...]:
     """Return the entries that are gone, each with what computes its value now."""
     new = {entry.id: entry for entry in now.entries}
-    by_turn: defaultdict[int, list[int]] = defaultdict(list)
+    by_turn: defaultdict[int, list[Entry]] = defaultdict(list)
     for entry in added:
         if entry.kind != "constant" or entry.node.turn[0] >= 0:
-            by_turn[entry.node.turn[0]].append(entry.id)
+            by_turn[entry.node.turn[0]].append(entry)
     became: dict[Entry, set[int]] = defaultdict(set)
     readers: defaultdict[Entry, list[Entry]] = defaultdict(list)
     for y, z in zip(before.outputs, now.outputs, strict=True):
@@ -312,7 +312,9 @@ def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple
                 became[x].add(after.reads[i].id)
         if after is None:
             found = became[entry]
-            found.update(() if found else by_turn[entry.node.turn[0]])
+            fresh = by_turn[entry.node.turn[0]]
+            again = [e for e in fresh if e.node.op.name == entry.node.op.name]  # in another layout
+            found.update(e.id for e in again or (() if found else fresh))
             if not found:
                 for reader in readers[entry][:OTHER_READERS]:
                     found |= became[reader]

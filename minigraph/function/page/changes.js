@@ -59,6 +59,15 @@ function changesOf(model, k) {
   return [...kinds].map(([title, changes]) => ({ title, changes })).sort((a, b) => b.changes.length - a.changes.length);
 }
 
+/** Return in words which constants, which the page does not draw, a pass removed and made. */
+function constantsOf(model, k) {
+  const { removed, added } = model.stages[k];
+  return Object.entries({ removed, "new": added }).flatMap(([what, changed]) => {
+    const found = changed.map(({ id }) => model.nodes.get(id)).filter((node) => node.kind === "constant");
+    return found.length ? [`${plural(found.length, "constant")} ${what}: ${cut(counted(found.map((node) => node.name)))}`] : [];
+  });
+}
+
 function commonLayer(model, ids) {
   const counts = new Map();
   for (const id of ids) {
@@ -68,10 +77,13 @@ function commonLayer(model, ids) {
   return [...counts].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "";
 }
 
+function cut(text) {
+  return text.length > 90 ? `${text.slice(0, 88)} …` : text;
+}
+
 function titleOf(model, { old, now }, ids) {
   const names = (list) => counted(list.map((id) => model.nodes.get(id).name).sort());
   const boxes = now.filter((id) => model.nodes.get(id).kind === "box" && !old.includes(id));
-  const cut = (text) => (text.length > 90 ? `${text.slice(0, 88)} …` : text);
   if (boxes.length) {
     const inside = old.filter((id) => model.nodes.get(id).kind === "op");
     return `${cut(names(inside))} → ${boxes.length > 1 ? `${boxes.length} kernels` : "one kernel"}`;
@@ -105,12 +117,12 @@ class ChangesView {
     const stage = model.stages[k];
     const wide = Math.max(560, this.element.clientWidth - 40);
     const count = this.kinds.reduce((sum, kind) => sum + kind.changes.length, 0);
-    const what = count
-      ? `${plural(count, "change")} of ${plural(this.kinds.length, "kind")}`
-      : "It changed nothing.";
+    const constants = constantsOf(model, k);
+    const shown = count ? `${plural(count, "change")} of ${plural(this.kinds.length, "kind")}` : "";
+    const what = [shown, ...constants].filter(Boolean).join("; ") || "It changed nothing.";
     const cards = this.kinds.slice(0, KINDS_SHOWN).map((kind, i) => this._card(kind, i, wide));
     const rest = this.kinds.length - cards.length;
-    this.element.innerHTML = `<h2>${escape(stage.name)} <small>${what}</small></h2>${cards.join("")}${rest > 0 ? `<p>and ${plural(rest, "kind")} more</p>` : ""}`;
+    this.element.innerHTML = `<h2>${escape(stage.name)} <small>${escape(what)}</small></h2>${cards.join("")}${rest > 0 ? `<p>and ${plural(rest, "kind")} more</p>` : ""}`;
     this.mark();
   }
 

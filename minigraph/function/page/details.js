@@ -113,8 +113,9 @@ function algorithmDetails(model, number) {
   const { subject, name, layouts, origin, rivals } = model.data.algorithms[algorithm];
   const sorted = [...rivals].sort((a, b) => (a.seconds ?? Infinity) - (b.seconds ?? Infinity));
   const slowest = Math.max(...rivals.map((r) => r.seconds ?? 0));
+  const isChosen = (rival) => rival.name === name && rival.layouts.join() === layouts.join();
   const lines = sorted.map((rival) => {
-    const chosen = rival.name === name && rival.layouts.join() === layouts.join();
+    const chosen = isChosen(rival);
     const bar = rival.seconds ? `<i class="bar" style="width:${(100 * rival.seconds) / slowest}%"></i>` : "";
     const said = rival.error ? escape(rival.error) : time(rival.seconds ?? 0);
     return `<tr class="${chosen ? "chosen" : ""}"><td>${chosen ? "✓ " : ""}${escape(rival.name)}<small>${escape(rival.layouts.join(" → "))}</small></td><td>${said}${bar}</td><td>${bytes(rival.workspace)}</td></tr>`;
@@ -122,8 +123,12 @@ function algorithmDetails(model, number) {
   const table = lines.length
     ? `<table class="rivals"><tr><th>algorithm, layouts</th><th>time</th><th>workspace</th></tr>${lines.join("")}</table>`
     : "";
-  return `${heading(`algorithm: ${plural(rivals.length, "candidate")}, ${escape(origin)}`)}<p><code>${escape(subject)}</code></p><p>Chosen: <b>${escape(name)}</b> in ${escape(layouts.join(" → "))}</p>${table}`;
+  const why = sorted[0]?.seconds && !isChosen(sorted[0]) ? NOT_THE_FASTEST : "";
+  return `${heading(`algorithm: ${plural(rivals.length, "candidate")}, ${escape(origin)}`)}<p><code>${escape(subject)}</code></p><p>Chosen: <b>${escape(name)}</b> in ${escape(layouts.join(" → "))}</p>${table}${why}`;
 }
+
+const NOT_THE_FASTEST =
+  '<p class="hint">Not the fastest alone: layouts are chosen for the whole network, with the reorders between them; differences within the noise do not count; options may rule rivals out.</p>';
 
 function textDetails(model, number) {
   return model.steps[number].texts === undefined
