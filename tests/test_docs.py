@@ -131,6 +131,15 @@ def test_notebooks_are_stored_without_outputs(path):
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
 
 
+def test_the_exercises_show_the_program_that_makes_their_page():
+    text = (ROOT / "docs" / "exercises.md").read_text()
+    path, program = re.search(r'```python title="(.*?)"\n(.*?)```', text, re.S).groups()
+    assert program == (ROOT / path).read_text()
+    numbers = re.findall(r"^\*\*(\d+)\. ", text, re.M)
+    assert numbers == [str(n) for n in range(1, 13)]
+    assert text.count("<summary>Answer</summary>") == 12
+
+
 def test_the_program_of_the_tour_is_compiled_as_the_tour_says():
     printed = run_program_of("docs/tour.md")
     for line in ("fuse_bias: 6 -> 5 nodes", "fuse_activation: 5 -> 4 nodes", ": 1 steps ("):

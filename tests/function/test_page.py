@@ -7,7 +7,8 @@ import time
 
 import pytest
 from described import Small, training_step
-from example_networks import RESNET
+from example_networks import EXAMPLES, RESNET
+from new_process import python
 
 from minigraph import nn
 
@@ -191,6 +192,79 @@ def test_a_page_is_a_picture(page, tmp_path):
 def test_an_odd_address_shows_the_page_all_the_same(browser, path):
     page = opened(browser, path, "#f=7&pass=x&node=99999999&buffer=-1&tab=odd&open=%3Cb%3E")
     assert page.locator("#details h2").inner_text() == page.evaluate("page.model.data.title")
+    assert page.complaints == []
+    page.close()
+
+
+@pytest.mark.long
+def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
+    python(EXAMPLES / "resnet" / "look.py", tmp_path / "page.html")
+    page = opened(browser, tmp_path / "page.html")
+    details, below = page.locator("#details"), page.locator("#below")
+
+    def found(words, which, says):
+        page.keyboard.press("Escape")
+        page.fill("#search", words)
+        page.locator("#found button", has_text=which).first.click()
+        says_all(says)
+
+    def says_all(says):
+        for words in says:
+            assert words in details.inner_text()
+
+    # Passes
+    found("relu layer1.0", "gone after fuse_batch_norm", ["removed by fuse_batch_norm"])
+    heir = details.locator("dd .link", has_text=re.compile("^batch_norm_relu of layer1.0.bn1$"))
+    heir.click()
+    if "removed by lay_out" in details.inner_text():  # where another layout is faster
+        heir.click()
+    says_all(["removed by take_apart"])
+    relu = details.locator("dd .link", has_text=re.compile("^relu of layer1.0.bn1$"))
+    assert relu.count() == 1
+    relu.click()
+    page.click("#passes button:has-text('what runs')")
+    says_all(["in\n\nkernel of layer1.0.bn1"])
+    page.click("#passes [data-pass='2']")
+    assert re.search(r"131 constants removed:.* 40 . const 0.9", page.inner_text("#changes h2"))
+    page.click("#passes button:has-text('fuse_cross_entropy')")
+    before, after = page.locator("#changes .sides > div").all()
+    for op in ("log_softmax", "one_hot", "where", "sum", "negative", "exp"):
+        assert before.locator(".removed", has_text=re.compile(f"^{op}")).count()
+    assert after.locator(".added", has_text="cross_entropy").count() == 2
+
+    # Kernels
+    page.click("#passes button:has-text('what runs')")
+    page.click("[data-layer='bn1']")
+    page.locator("#graph .box.forward .title").first.click()
+    says_all(["computes 13 ops", "model.py:", "conv2d of conv1 → sum of bn1", "C of mg_"])
+    says_all(["conv2d has a kernel of its own"])
+    found("relu layer1.0.bn1", re.compile(r"^relu of layer1.0.bn1"), ["is read by"])
+    says_all(["relu of layer1.0.bn1 → less_equal of layer1.0.bn1"])
+    says_all(["the result is needed before the kernel can run"])
+
+    # Convolutions
+    found("reorder", re.compile("^reorder of "), ["since\nlay_out", "reads", "is read by"])
+    page.keyboard.press("4")
+    below.locator("tr", has_text="conv2d").first.click()
+    assert details.locator(".rivals .chosen").count() == 1
+
+    # Memory
+    page.keyboard.press("1")
+    for holds in ("conv2d_backward_weights of layer4.1.conv2", "scratch of conv2d_backward"):
+        assert "MiB in use at step" in below.locator(".peak-label").text_content()
+        below.locator(".peak-list .link", has_text=re.compile(f": {holds}")).first.click()
+        says_all(["9.00 MiB", "from step"])
+    below.locator(".peak-list .link", has_text=re.compile("conv2d of conv1$")).click()
+    says_all(["from step 0 to step 1", "is written where it lies"])
+
+    # Time
+    found("fma4 layer4.0.conv2", "fma4", ["63.0 MiB", "by memory", "share of it"])
+    page.keyboard.press("3")
+    assert "times as fast" in below.locator("thead").inner_text()
+    assert below.locator("tr[data-layer='layer4'] td").nth(8).inner_text()
+    page.select_option("#function", "1")
+    passes = page.locator("#passes").inner_text()
+    assert not any(name in passes for name in ("take_apart", "fuse_kernels", "gather_updates"))
     assert page.complaints == []
     page.close()
 
