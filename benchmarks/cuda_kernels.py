@@ -42,6 +42,7 @@ from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
 from minigraph.bench.ours import LIBRARY
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
+from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.devices.cuda.device import GATHERING
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.factory import policy_of
@@ -82,8 +83,8 @@ class Unopened:
     device, block, channels_last, why_no_jit = "cuda:0", 1, True, ""
 
     def __init__(self, values: Mapping[str, Any], processors: int) -> None:
-        tf32 = values["precision"] == "tf32"
-        problems = CudaProblems(None, None, None, tf32)  # nothing is measured
+        exactness = Exactness(values["precision"] == "tf32", values["graph_opt.fast_math"])
+        problems = CudaProblems(None, None, None, exactness)  # nothing is measured
         self.tunable = problems.tunable
         self.product = problems.product
         self.processors = processors

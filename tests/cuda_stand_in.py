@@ -12,7 +12,16 @@ from types import SimpleNamespace
 import numpy as np
 
 import minigraph as mg
+from minigraph.autotune.candidate import HostBench
 from minigraph.devices.reference import NumpyKernel
+from minigraph.program import KernelFailed
+
+
+class NothingRuns(HostBench):
+    """A workbench on which no candidate can be measured."""
+
+    def runner(self, kernel):
+        raise KernelFailed("a stand-in measures nothing")
 
 
 class StandIn:
@@ -137,7 +146,7 @@ def open_instead(patch, device, load, without_cudnn=True):
     from minigraph.devices.cuda import device as device_module
 
     patch.setattr(device_module, "opened", lambda ordinal: (device, None))
-    patch.setattr(device_module, "CudaWorkbench", lambda *settings: None)
+    patch.setattr(device_module, "CudaWorkbench", lambda *settings: NothingRuns())
     patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
     if without_cudnn:
         patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)

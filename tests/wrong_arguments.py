@@ -18,6 +18,7 @@ IMAGES = mg.input("images", (2, 4, 5, 6))
 INTEGERS = mg.input("integers", (2, 3), "int64")
 LABELS = mg.input("labels", (2,), "int64")
 FLAGS = mg.input("flags", (2, 3), "bool")
+WORLD = mg.distributed.world()
 WEIGHTS = mg.input("weights", (8, 2, 3, 3))
 CHANNELS = mg.input("channels", (4,))
 LOSS = (X * X).sum()
@@ -112,6 +113,11 @@ ODD = {
 
 # What the functions take that elementwise ops and reductions do not have in common.
 FUNCTIONS = {
+    "all_gather": {"x": X, "world": WORLD, "axis": 0},
+    "all_reduce": {"x": X, "world": WORLD, "op": "sum"},
+    "broadcast": {"x": X, "world": WORLD, "root": 0},
+    "check": {"x": FLAGS, "message": "what holds", "value": X},
+    "print": {"x": X, "label": "x"},
     "adaptive_max_pool2d": {"x": IMAGES, "output_size": (2, 3)},
     "binary_cross_entropy": {
         "x": X,

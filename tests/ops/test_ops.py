@@ -1231,7 +1231,11 @@ def test_index_out_of_range_is_an_error_at_the_call(name, fn, value):
     assert text.endswith(f"at {__file__}:{fn.__code__.co_firstlineno}")
 
 
-PUBLIC = {name: fn for name, fn in vars(ops).items() if callable(fn) and inspect.isfunction(fn)}
+PUBLIC = {
+    name: fn
+    for name, fn in vars(ops).items()
+    if inspect.isfunction(fn) and not name.startswith("_")
+}
 
 
 def test_every_public_function_is_a_builder_with_a_docstring():

@@ -156,7 +156,7 @@ class CollectiveKernel(CpuKernel):
     def __init__(self, node: Node, timeout: float) -> None:
         self.node = node
         self.begins, self.ends = not isinstance(node.op, Await), not isinstance(node.op, Begin)
-        flight = node.op.flight if isinstance(node.op, Begin | Await) else flight_of(node)
+        flight = _flight(node)
         self.op = flight.op
         self.log = _logs.setdefault(flight, Log(flight))
         self.algorithm = self.op.name
@@ -257,9 +257,18 @@ class Rescue(Kernel):
             np.copyto(y, flown.reshape(-1)[: y.size].reshape(y.shape))
 
 
+def _flight(node: Node) -> Flight:
+    return node.op.flight if isinstance(node.op, Begin | Await) else flight_of(node)
+
+
 def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
-    """Return the kernel for a collective or a half of it; None for other nodes, and no elements."""
-    return CollectiveKernel(node, timeout) if communicates(node) and node.size else None
+    """Return the kernel for a collective or a half of it.
+
+    None for other nodes, for no elements, and where there is nobody else.
+    """
+    if not communicates(node) or not node.size or _flight(node).op.world.size == 1:
+        return None
+    return CollectiveKernel(node, timeout)
 
 
 class InFlight:
