@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, repeat
 from typing import Any
 
@@ -25,6 +25,7 @@ from minigraph.bench.results import UNTUNED
 from minigraph.bench.worker import Side, Task, hidden, serve
 from minigraph.distributed import world
 from minigraph.function.profile import Profile
+from minigraph.graph import Shape
 
 PROFILES = 5  # the time of a kernel is its median in so many
 LIBRARY = with_blocks(nn, ops)
@@ -39,15 +40,15 @@ def minigraph_side(task: Task) -> Side:
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
     else:
-        call, batches = _training(cg, subject, subject.network(LIBRARY))
+        call, batches = training(cg, subject, subject.network(LIBRARY))
     step = until_done(call, batches, task)
 
     def details() -> dict[str, Any]:
         if isinstance(subject, TrainingStep) and world().size > 1:
             net = subject.network(LIBRARY)
-            alone, same = _training(cg, subject, net, reduce=False)
-            exchange = _exchange(cg, net)
-            return {"hidden": hidden(step, until_done(alone, same, task), exchange)}
+            alone, same = training(cg, subject, net, reduce=False)
+            talk = exchange(cg, [p.shape for p in net.parameters()])
+            return {"hidden": hidden(step, until_done(alone, same, task), talk)}
         kernels = _by_kernel([call.profile(*next(batches)) for _ in range(PROFILES)])
         if task.device == "cpu":
             return {"kernels": kernels}
@@ -58,7 +59,7 @@ def minigraph_side(task: Task) -> Side:
         net = subject.network(without_dropout(LIBRARY))
         for name, parameter in net.named_parameters():
             parameter.assign(first_value(name, parameter.shape))
-        call, batches = _training(cg, subject, net)
+        call, batches = training(cg, subject, net)
         return [float(call(*next(batches))) for _ in range(LOSSES)]
 
     return Side({"step": step}, details, losses)
@@ -89,7 +90,7 @@ def _expression(cg: Any, subject: Expression) -> tuple[Any, Iterator[tuple[Any, 
     return cg.compile([], subject.formula(ops, *arrays)), repeat(())
 
 
-def _training(
+def training(
     cg: Any, subject: TrainingStep, net: Any, reduce: bool = True
 ) -> tuple[Any, Iterator[tuple[Any, ...]]]:
     """Return a step and its batches, of which each process has a share.
@@ -109,10 +110,10 @@ def _training(
     return call, cycle([(to_device(images), labels) for images, labels in batches])
 
 
-def _exchange(cg: Any, net: Any) -> Any:
-    """Return a function that takes the means of arrays like the gradients, and nothing else."""
-    arrays = {p: mg.Parameter(np.zeros(p.shape, p.dtype)) for p in net.parameters()}
-    return cg.compile([], [], {x: ops.all_reduce(x, world(), "mean") for x in arrays.values()})
+def exchange(cg: Any, shapes: Iterable[Shape]) -> Any:
+    """Return a function that takes the means of float32 arrays over all processes, and no more."""
+    arrays = [mg.Parameter(np.zeros(shape, np.float32)) for shape in shapes]
+    return cg.compile([], [], {x: ops.all_reduce(x, world(), "mean") for x in arrays})
 
 
 def _by_kernel(profiles: Sequence[Profile]) -> dict[str, float]:

@@ -91,10 +91,7 @@ def serve(make: Callable[[Task], Side]) -> None:
 
     try:
         task = decode(TASK, sys.argv[1])
-        if hasattr(os, "sched_setaffinity"):  # not every library takes a number of threads
-            first = team.rank * task.threads
-            cores = sorted(os.sched_getaffinity(0))[first : first + task.threads]
-            os.sched_setaffinity(0, cores or os.sched_getaffinity(0))
+        take_cores(task.threads)
         start = time.perf_counter()
         side = make(task)
         for step in side.steps.values():
@@ -114,6 +111,17 @@ def serve(make: Callable[[Task], Side]) -> None:
             raise  # it ends all processes, and is their last words
         words = " ".join(str(error).split())
         say({"error": f"{type(error).__name__}: {words}"[:300]})
+
+
+def take_cores(threads: int) -> None:
+    """Keep this process to so many cores of its own: not every library takes a number of threads.
+
+    Processes for which no core is left share all of them.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        first = world().rank * threads
+        cores = sorted(os.sched_getaffinity(0))[first : first + threads]
+        os.sched_setaffinity(0, cores or os.sched_getaffinity(0))
 
 
 def _requests(team: World) -> Iterator[str]:
