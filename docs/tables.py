@@ -14,6 +14,8 @@ errors   typical mistakes and their messages, from tests/mistakes.py and tests/g
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
 plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
+scaling  what `benchmarks/scaling.py --json docs/scaling.json` measured in each run, and its model
+many     what that model says of more processes
 
 What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
 results in DIR/RUN.  Only the table `runs` takes several runs.
@@ -38,11 +40,13 @@ from minigraph.bench.tables import runs, tables
 from minigraph.errors import GraphError
 from minigraph.habits import OF_EXPRESSIONS, OF_MODULES, OF_OPTIMIZERS
 from minigraph.options import OPTIONS
+from minigraph.records import decode
 
 ROOT = Path(__file__).parent.parent
 FILES = (
     "README.md",
     "docs/architecture.md",
+    "docs/distributed.md",
     "docs/errors.md",
     "docs/performance.md",
     "docs/pytorch.md",
@@ -112,7 +116,10 @@ def _of_code(name: str, document: str) -> list[str]:
         return _sweep()
     if name == "plans":
         return _plans()
-    known = "parts, options, habits, errors, tour, attacks, samples, refused, sweep, plans"
+    if name in ("scaling", "many"):
+        return _scaling(name)
+    known = "parts, options, habits, errors, tour, attacks, samples, refused, sweep, plans, "
+    known += "scaling, many"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
@@ -258,6 +265,17 @@ def _plans() -> list[str]:
         cells += [f"{listing:.1f}", f"{building:.1f}", *(f"{size:,.0f}" for size in workspaces)]
         lines.append([*names, *cells])
     return [about, "", *_markdown(header, lines)]
+
+
+def _scaling(name: str) -> list[str]:
+    """Return the runs of a training step in several processes, or what follows for many."""
+    program = runpy.run_path(str(ROOT / "benchmarks" / "scaling.py"))
+    runs = decode(program["RUNS"], (ROOT / "docs" / "scaling.json").read_bytes())
+    if name == "many":
+        lines: list[str] = program["predictions"](runs).markdown()
+        return lines
+    machines = dict.fromkeys(f"{r.date}, {r.processor}, {r.cpus} processors" for r in runs)
+    return [f"{'; '.join(machines)}:", "", *program["checks"](runs).markdown()]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,278 @@
+"""How long a training step takes in several processes, and in how many it would still be fast.
+
+    mpiexec -n 2 python benchmarks/scaling.py mlp resnet18 --quick --json scaling.json
+    mpiexec -n 4 python benchmarks/scaling.py mlp resnet18 --quick --json scaling.json
+
+Each run measures a step with its exchange of gradients and without, and the link between the
+processes.  A model says what the step should take, in those processes and in more; the tables show
+it beside what was measured in all runs that the file holds.  Start it on the machines in question:
+`mpiexec -hosts one,two -ppn 1 -n 2 ...` measures the network between two.
+
+The model is that of a ring: to reduce n bytes, each of p processes sends 2 (p - 1) messages of n/p
+bytes (P. Patarasuk and X. Yuan, 2009, Bandwidth optimal all-reduce algorithms for clusters of
+workstations).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import math
+import os
+import shutil
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.json import Decoder
+
+from minigraph.bench import ours
+from minigraph.bench.cases import NETWORKS
+from minigraph.bench.results import SideResult
+from minigraph.bench.tables import Table, milliseconds
+from minigraph.bench.worker import LONG, Task, seconds, take_cores
+from minigraph.cache.machine import processor
+from minigraph.distributed import world
+from minigraph.records import Record, decode, encode
+
+BACKWARD = 2 / 3  # of a step: for each product, the backward pass computes two
+SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
+TURNS = 13
+MANY = (8, 64, 512)  # processes
+
+
+# ---------------------------------------------------------------- the model
+
+
+class Link(NamedTuple):
+    """What carries a process's messages: seconds until one begins to arrive, bytes a second."""
+
+    latency: float
+    bandwidth: float
+
+    def reduce_seconds(self, processes: int, nbytes: int) -> float:
+        """Return the seconds in which processes reduce so many bytes of each."""
+        return 2 * (processes - 1) * (nbytes / processes / self.bandwidth + self.latency)
+
+    @classmethod
+    def fitted(cls, processes: int, small: tuple[int, float], large: tuple[int, float]) -> Link:
+        """Return the link by which two reductions take what they took: bytes and seconds."""
+        (a, s), (b, t) = small, large
+        messages = 2 * (processes - 1)
+        per_byte = processes * (t - s) / (b - a) / messages
+        return cls(max(0.0, s / messages - a / processes * per_byte), 1 / per_byte)
+
+
+NOMINAL = {
+    "10 Gbit/s, 50 µs": Link(50e-6, 10e9 / 8),
+    "100 Gbit/s, 5 µs": Link(5e-6, 100e9 / 8),
+}
+
+
+def exchange_seconds(link: Link, processes: int, buckets: Sequence[int]) -> float:
+    """Return the seconds in which processes reduce buckets of so many bytes, one after another."""
+    return sum(link.reduce_seconds(processes, nbytes) for nbytes in buckets)
+
+
+def step_seconds(
+    alone: float, link: Link, processes: int, buckets: Sequence[int]
+) -> tuple[float, float]:
+    """Return the least and the most seconds of a step with its exchange.
+
+    In the least, the backward pass hides the exchange for as long as it takes, except for the last
+    bucket, which is full when the pass ends.  In the most, it hides nothing: where the processors
+    move the bytes themselves, as between processes of one machine, they compute so much less.
+
+    alone    seconds of the step without an exchange
+    buckets  bytes of each, in the order in which they are full
+    """
+    whole = exchange_seconds(link, processes, buckets)
+    last = link.reduce_seconds(processes, buckets[-1])
+    return alone + max(last, whole - BACKWARD * alone), alone + whole
+
+
+# ---------------------------------------------------------------- measurements
+
+
+class Run(Record):
+    """What processes measured of a network.
+
+    buckets  bytes of each, in the order in which they are full
+    seconds  of a step ("step"), of the same without its exchange ("alone"), of the exchange without
+             the step ("exchange"), of reducing SMALL and LARGE floats ("small", "large"): one for
+             each turn
+    """
+
+    date: str
+    processor: str
+    cpus: int
+    network: str
+    processes: int
+    buckets: tuple[int, ...]
+    seconds: dict[str, tuple[float, ...]]
+
+    def median(self, what: str) -> float:
+        return statistics.median(self.seconds[what])
+
+    def spread(self, what: str) -> float:
+        return SideResult([*self.seconds[what]]).spread
+
+    @property
+    def link(self) -> Link:
+        small, large = (4 * SMALL, self.median("small")), (4 * LARGE, self.median("large"))
+        return Link.fitted(self.processes, small, large)
+
+
+RUNS = Decoder(list[Run])
+
+
+def measure(name: str, quick: bool, batch_size: int | None, budget: float) -> Run:
+    """Return what the processes measure, each with a thread; all of them call this.
+
+    batch_size  of each process
+    budget      seconds of tuning
+    """
+    team = world()
+
+    def task(batch_size: int | None) -> Task:
+        return Task(name, "3", "cpu", 1, batch_size, quick, "float32", budget)
+
+    each = task(batch_size).subject
+    whole = task(each.images * team.size)
+    cg, net = ours.graph_for(whole, 3), whole.subject.network(ours.LIBRARY)
+    call, batches = ours.training(cg, whole.subject, net)
+    same, again = ours.training(cg, whole.subject, net, reduce=False)
+    steps: dict[str, Callable[[], object]] = {
+        "step": ours.until_done(call, batches, whole),
+        "alone": ours.until_done(same, again, whole),
+        "exchange": ours.exchange(cg, [p.shape for p in net.parameters()]),
+        "small": ours.exchange(cg, [(SMALL,)]),
+        "large": ours.exchange(cg, [(LARGE,)]),
+    }
+    # Steps follow one another, as in training, and for so long that processes which share a core
+    # have all had their turns.
+    rows = {what: _in_a_row(step) for what, step in steps.items()}
+    taken: dict[str, list[float]] = {what: [] for what in steps}
+    for _ in range(TURNS):
+        for what, (row, count) in rows.items():
+            slowest = max(team.gather(seconds(row)))  # so long does a step of all take
+            taken[what].append(slowest / count)
+    return Run(
+        datetime.date.today().isoformat(),
+        processor(),
+        os.cpu_count() or 1,
+        each.title,
+        team.size,
+        tuple(t.bytes for t in call.report().traffic),
+        {what: tuple(found) for what, found in taken.items()},
+    )
+
+
+def _in_a_row(step: Callable[[], object]) -> tuple[Callable[[], None], int]:
+    """Return as many calls of a step as are not short, as one, and how many these are."""
+    count = world().broadcast(math.ceil(LONG / seconds(step)))
+
+    def row() -> None:
+        for _ in range(count):
+            step()
+
+    return row, count
+
+
+# ---------------------------------------------------------------- tables
+
+
+def checks(runs: Sequence[Run]) -> Table:
+    """Return what each run measured beside what the model says.
+
+    The link is that of the run itself, or of the one before it with fewer processes: then the model
+    says what will be.
+    """
+    rows = []
+    for i, run in enumerate(runs):
+        before = [r for r in runs[:i] if r.network == run.network and r.processes < run.processes]
+        alone, step = run.median("alone"), run.median("step")
+        for source in [*before[-1:], run]:
+            link, processes = source.link, run.processes
+            exchange = exchange_seconds(link, processes, run.buckets)
+            steps = step_seconds(alone, link, processes, run.buckets)
+            facts = [run.network, str(processes), f"{source.processes} processes"]
+            facts += map(milliseconds, (alone, run.median("exchange"), exchange, step))
+            facts += [_span(*map(milliseconds, steps)), f"{alone / step:.0%}"]
+            spread = max(run.spread(what) for what in ("alone", "exchange", "step"))
+            rows.append([*facts, _efficiency(alone, steps), f"{spread:.0%}"])
+    return Table("Measured, and by the model", CHECKS, CHECKS_HEADER, rows)
+
+
+def predictions(runs: Sequence[Run]) -> Table:
+    """Return the efficiency in more processes: for each network, of the last run with fewest."""
+    rows = []
+    for network in dict.fromkeys(run.network for run in runs):
+        run = min((r for r in reversed(runs) if r.network == network), key=lambda r: r.processes)
+        alone = run.median("alone")
+        links = {f"of {run.processes} processes": run.link, **NOMINAL}
+        for i, (name, link) in enumerate(links.items()):
+            words = f"{link.latency * 1e6:.0f} µs, {link.bandwidth / 1e9:.3g} GB/s"
+            cells = [_efficiency(alone, step_seconds(alone, link, p, run.buckets)) for p in MANY]
+            rows.append(["" if i else network, name, words, *cells])
+    return Table("In more processes, by the model", PREDICTIONS, PREDICTIONS_HEADER, rows)
+
+
+def _efficiency(alone: float, steps: tuple[float, float]) -> str:
+    """Return what a step alone takes of the most and of the least seconds of a step."""
+    least, most = steps
+    return _span(f"{alone / most:.0%}", f"{alone / least:.0%}")
+
+
+def _span(*ends: str) -> str:
+    return " to ".join(dict.fromkeys(ends))
+
+
+CHECKS = (
+    "The efficiency is the time of a step alone, with no exchange but beside the same processes, "
+    "over that of the step. The model takes latency and bandwidth from two reductions by the "
+    "processes in the third column. The spread is the largest of the three times."
+)
+CHECKS_HEADER = (
+    *("network", "processes", "link measured in", "step alone", "exchange", "by the model"),
+    *("step", "by the model", "efficiency", "by the model", "spread"),
+)
+PREDICTIONS = "What the efficiency would be if each process had such a link of its own."
+PREDICTIONS_HEADER = (
+    *("network", "link", "latency, bandwidth"),
+    *(f"efficiency in {p}" for p in MANY),
+)
+
+
+def main() -> None:
+    lines = (__doc__ or "").splitlines()
+    parser = argparse.ArgumentParser(description=lines[0])
+    parser.add_argument("networks", nargs="+", choices=NETWORKS, metavar="NETWORK")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller images")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="images of each process")
+    parser.add_argument("--budget", type=float, default=20.0, metavar="S", help="of tuning")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="holds runs, and gets this one")
+    given = parser.parse_args()
+    if world().size == 1:
+        parser.error(f"takes several processes: {lines[2].strip()}")
+    first = world().rank == 0
+    runs = []
+    if first and given.json and given.json.exists():
+        try:
+            runs = decode(RUNS, given.json.read_bytes())
+        except ValueError as error:
+            parser.error(f"{given.json} {error}")
+    take_cores(1)
+    for network in given.networks:
+        runs.append(measure(network, given.quick, given.batch_size, given.budget))
+    if not first:
+        return
+    if given.json:
+        given.json.write_text(encode(runs, indent=1) + "\n")
+    for table in (checks(runs), predictions(runs)):
+        print("\n".join(table.text(shutil.get_terminal_size().columns)), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
