@@ -34,6 +34,7 @@ from minigraph.bench.tables import Table, milliseconds
 from minigraph.bench.worker import LONG, Task, seconds, take_cores
 from minigraph.cache.machine import processor
 from minigraph.distributed import world
+from minigraph.errors import GraphError
 from minigraph.records import Record, decode, encode
 
 BACKWARD = 2 / 3  # of a step: for each product, the backward pass computes two
@@ -257,12 +258,11 @@ def main() -> None:
     if world().size == 1:
         parser.error(f"takes several processes: {lines[2].strip()}")
     first = world().rank == 0
-    runs = []
-    if first and given.json and given.json.exists():
-        try:
-            runs = decode(RUNS, given.json.read_bytes())
-        except ValueError as error:
-            parser.error(f"{given.json} {error}")
+    kept = given.json.read_text() if first and given.json and given.json.exists() else "[]"
+    try:
+        runs = decode(RUNS, world().broadcast(kept))
+    except ValueError as error:
+        raise GraphError(f"{given.json} {error}") from None  # in all, so it is printed once
     take_cores(1)
     for network in given.networks:
         runs.append(measure(network, given.quick, given.batch_size, given.budget))
