@@ -1,0 +1,89 @@
+"""Print what a limit of memory costs: a training step within shares of its arena.
+
+    python benchmarks/memory_limit.py [resnet50] [--batch 8] [--size 128] [--turns 7]
+
+Each row is the step with `graph_opt.memory_limit` at a share of the arena that it takes without.
+Steps take turns; times are medians, and their quartiles in brackets.
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+import minigraph as mg
+from minigraph import ops, optim
+from minigraph.bench.cases import NETWORKS
+from minigraph.bench.ours import LIBRARY
+
+SHARES = (0.8, 0.65, 0.5, 0.4)
+MIB = 1 << 20
+
+
+def compiled(network, shape, limit=None):
+    """Return the training step of a network whose intermediate results keep a limit."""
+    x, labels = mg.input("x", shape), mg.input("labels", shape[:1], "int64")
+    net = network(LIBRARY)
+    loss = ops.cross_entropy(net(x), labels)
+    updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
+    options = {"graph_opt_level": 3, "graph_opt.memory_limit": limit}
+    return mg.comp_graph(options=options).compile([x, labels], loss, updates)
+
+
+def steps_within(network, shape):
+    """Yield the step without a limit, then those with one that can be kept."""
+    whole = compiled(network, shape)
+    yield whole
+    for share in SHARES:
+        try:
+            yield compiled(network, shape, int(share * whole.report().memory.arena_bytes))
+        except mg.GraphError as error:
+            print(error)
+            return
+
+
+def repeated(report):
+    """What is computed again, in words."""
+    fired = [record.fired for record in report.passes if record.name == "recompute"]
+    return ", ".join(f"{count} {name}" for name, count in fired[0].items()) if fired else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("network", nargs="?", default="resnet50", choices=[*NETWORKS])
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, default=128, help="pixels a side")
+    parser.add_argument("--turns", type=int, default=7)
+    asked = parser.parse_args()
+
+    shape = (asked.batch, 3, asked.size, asked.size)
+    steps = list(steps_within(NETWORKS[asked.network].network, shape))
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal(shape).astype("float32")
+    labels = rng.integers(0, 10, asked.batch)
+    times = {step: [] for step in steps}
+    for turn in range(asked.turns + 1):
+        for step in steps:
+            start = time.perf_counter()
+            step(images, labels)
+            if turn:  # the first call touches its memory for the first time
+                times[step].append(time.perf_counter() - start)
+
+    print("| arena, MiB | of the whole | ms | of the whole | computed again |")
+    print("| ---: | ---: | ---: | ---: | --- |")
+    whole = steps[0].report().memory.arena_bytes
+    for step in steps:
+        report = step.report()
+        arena = report.memory.arena_bytes
+        low, median, high = np.quantile(times[step], [0.25, 0.5, 0.75]) * 1e3
+        ratio = median / np.median(times[steps[0]]) / 1e3
+        print(
+            f"| {arena / MIB:.0f} | {arena / whole:.0%} | {median:.0f} ({low:.0f}, {high:.0f}) | "
+            f"{ratio:.2f} | {repeated(report)} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
