@@ -52,9 +52,9 @@ def within(
     start = time.perf_counter()
     seconds = {step: _seconds(step, *work(step)) for step in program.steps}
     graph, least = program.graph, program.arena_bytes
-    target = _Model(program, seconds).peak * limit / program.arena_bytes
+    model = _Model(program, seconds)
+    target = model.peak * limit / program.arena_bytes
     for _ in range(ATTEMPTS):
-        model = _Model(program, seconds)
         reached = model.reduce(target)
         rewritten = _Rewrite(program, model, results).graph
         made = lowered(rewritten)
@@ -68,6 +68,7 @@ def within(
         if not reached:
             break
         target *= limit / made.arena_bytes
+        model = _Model(program, seconds)
     raise GraphError(
         f"graph_opt.memory_limit allows {limit} bytes of intermediate results; without it they "
         f"take {program.arena_bytes}, and recomputation brings them down to {least}: raise the "
