@@ -8,35 +8,31 @@ Steps take turns; times are medians, and their quartiles in brackets.
 
 import argparse
 import time
+from dataclasses import replace
 
 import numpy as np
 
 import minigraph as mg
-from minigraph import ops, optim
-from minigraph.bench.cases import NETWORKS
-from minigraph.bench.ours import LIBRARY
+from minigraph.bench.cases import NETWORKS, case
+from minigraph.bench.ours import LIBRARY, training
 
 SHARES = (0.8, 0.65, 0.5, 0.4)
 MIB = 1 << 20
 
 
-def compiled(network, shape, limit=None):
-    """Return the training step of a network whose intermediate results keep a limit."""
-    x, labels = mg.input("x", shape), mg.input("labels", shape[:1], "int64")
-    net = network(LIBRARY)
-    loss = ops.cross_entropy(net(x), labels)
-    updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
+def compiled(subject, limit=None):
+    """Return a training step whose intermediate results keep a limit, and its batches."""
     options = {"graph_opt_level": 3, "graph_opt.memory_limit": limit}
-    return mg.comp_graph(options=options).compile([x, labels], loss, updates)
+    return training(mg.comp_graph(options=options), subject, subject.network(LIBRARY))
 
 
-def steps_within(network, shape):
-    """Yield the step without a limit, then those with one that can be kept."""
-    whole = compiled(network, shape)
+def steps_within(subject):
+    """Yield the step without a limit, then those with one that can be kept; each with batches."""
+    whole = compiled(subject)
     yield whole
     for share in SHARES:
         try:
-            yield compiled(network, shape, int(share * whole.report().memory.arena_bytes))
+            yield compiled(subject, int(share * whole[0].report().memory.arena_bytes))
         except mg.GraphError as error:
             print(error)
             return
@@ -58,16 +54,15 @@ def main():
     parser.add_argument("--turns", type=int, default=7)
     asked = parser.parse_args()
 
-    shape = (asked.batch, 3, asked.size, asked.size)
-    steps = list(steps_within(NETWORKS[asked.network].network, shape))
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal(shape).astype("float32")
-    labels = rng.integers(0, 10, asked.batch)
+    subject = replace(case(asked.network, asked.batch), shape=(3, asked.size, asked.size))
+    batches = dict(steps_within(subject))
+    steps = [*batches]
     times = {step: [] for step in steps}
     for turn in range(asked.turns + 1):
         for step in steps:
+            batch = next(batches[step])
             start = time.perf_counter()
-            step(images, labels)
+            step(*batch)
             if turn:  # the first call touches its memory for the first time
                 times[step].append(time.perf_counter() - start)
 
