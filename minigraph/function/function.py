@@ -221,9 +221,8 @@ class Function(Counted):
         def work() -> list[Array]:
             if self._online:
                 self._measure(self._online)
-            start = time.perf_counter()
-            results = self._run(values, self._executor)
-            self._took = time.perf_counter() - start
+            run = self._timed if self._online else self._run
+            results = run(values, self._executor)
             if self._executor.failures:
                 self._recover()
             return results
@@ -313,6 +312,13 @@ class Function(Counted):
         if world is None:
             return self.seed
         return np.array((int(self.seed) + world.rank * APART) % 2**64, np.uint64)
+
+    def _timed(self, values: list[Array], execute: Execute) -> list[Array]:
+        """Run once, and note how long that took."""
+        start = time.perf_counter()
+        results = self._run(values, execute)
+        self._took = time.perf_counter() - start
+        return results
 
     def _measure(self, online: OnlineTuner) -> None:
         """Measure a little; once all is measured, compile what is best."""
