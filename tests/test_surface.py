@@ -36,6 +36,18 @@ def test_ops_have_real_signatures_and_a_docstring(name):
     assert name in ("abs", "pow") or function.__name__ == name or name != function.__name__.lower()
 
 
+def test_methods_of_expressions_have_the_signatures_of_the_ops():
+    x = mg.input("x", (2, 3))
+    kinds = {
+        name: {p.kind for p in inspect.signature(getattr(x, name)).parameters.values()}
+        for name in dir(x)
+        if name in ops.__all__ or name in ("detach", "unsqueeze")
+    }
+    assert len(kinds) > 40
+    assert not [name for name, found in kinds.items() if inspect.Parameter.VAR_KEYWORD in found]
+    assert str(inspect.signature(x.clip)).startswith("(min: 'Operand | None' = None, max:")
+
+
 @pytest.mark.parametrize("name", [n for n in nn.__all__ if n != "init"])
 def test_layers_have_real_signatures_and_a_docstring(name):
     assert inspect.signature(getattr(nn, name)) and inspect.getdoc(getattr(nn, name))

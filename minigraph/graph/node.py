@@ -10,7 +10,7 @@ import inspect
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -147,7 +147,11 @@ def _method(name: str) -> Callable[..., Node]:
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"As `ops.{name}`, of this expression."
+    _methods.append(method)
     return method
+
+
+_methods: list[Callable[..., Node]] = []  # all that `_method` has made
 
 
 def _operator(name: str) -> tuple[Callable[[Node, Any], Node], Callable[[Node, Any], Node]]:
@@ -195,7 +199,7 @@ class Node:
     __slots__ = ("__weakref__", "changes", "inputs", "op", "source", "specs", "turn")
     __array_ufunc__ = None  # array + node is our __radd__
 
-    functions: ClassVar[dict[str, Callable[..., Node]]] = {}  # by name; minigraph.ops puts them in
+    functions: ClassVar[dict[str, Callable[..., Node]]] = {}  # by name; minigraph.ops gives them
 
     def __init__(self, op: Op, inputs: tuple[Node, ...], specs: tuple[Spec, ...]) -> None:
         self.op = op
@@ -385,3 +389,10 @@ class Node:
     def astype(self, dtype: Any) -> Node:
         """Return the elements converted to `dtype`; floats to integers truncate."""
         return Node.functions["astype"](self, dtype)
+
+
+def give_functions(functions: Mapping[str, Callable[..., Node]]) -> None:
+    """Let the methods of nodes call these functions, by their names, and have their signatures."""
+    Node.functions.update(functions)
+    for method in _methods:
+        method.__signature__ = inspect.signature(functions[method.__name__])  # type: ignore[attr-defined]
