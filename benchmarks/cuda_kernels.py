@@ -35,11 +35,10 @@ from typing import Any
 import sass
 
 import minigraph as mg
-from minigraph import ops, optim
 from minigraph import options as settings
 from minigraph.autotune.session import Session
 from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
-from minigraph.bench.ours import LIBRARY
+from minigraph.bench.ours import LIBRARY, learning
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.cudnn_kernel import Exactness
@@ -100,9 +99,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
     values = settings.resolve(options)
     shape = (step.images, *step.shape)
     x, labels = mg.input("x", shape), mg.input("labels", (step.images,), "int64")
-    net = step.network(LIBRARY)
-    loss = ops.cross_entropy(net(x), labels)
-    updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
+    loss, updates = learning(step.network(LIBRARY), x, labels)
     graph = Graph((x, labels, SEED, STEP), (loss, *updates.values()))
     graph = unroll_loops(merge_loops(number_streams(graph)))
     backend = Unopened(values, processors)

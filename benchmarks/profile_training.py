@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 import minigraph as mg
-from minigraph import ops, optim
 from minigraph.bench.cases import NETWORKS, PRECISIONS, case
-from minigraph.bench.ours import LIBRARY
+from minigraph.bench.ours import LIBRARY, training
 
 CALLS = 5
 
@@ -31,14 +30,10 @@ def main():
     subject = case(given.network, given.batch_size, given.quick, given.device, given.precision)
     options = {"graph_opt_level": 3, "autotune.budget": given.budget}
     cg = mg.comp_graph(given.device, {**options, **PRECISIONS[given.precision].options})
-    batch = subject.data()[0]
-    x, labels = (mg.input(n, y.shape, y.dtype) for n, y in zip(("x", "labels"), batch, strict=True))
-    net = subject.network(LIBRARY)
-    loss = ops.cross_entropy(net(x), labels)
-    updates = {**optim.Adam(net.parameters(), lr=1e-4).minimize(loss), **net.updates()}
-    begin = time.perf_counter()
-    step = cg.compile([x, labels], loss, updates)
-    print(f"{subject.title}, {given.precision}: compiled in {time.perf_counter() - begin:.1f} s")
+    step, batches = training(cg, subject, subject.network(LIBRARY))
+    batch = next(batches)
+    seconds = sum(step.report().seconds.values())
+    print(f"{subject.title}, {given.precision}: compiled in {seconds:.1f} s")
     for _ in range(CALLS):
         begin = time.perf_counter()
         value = float(step(*batch))  # waits for the device

@@ -23,7 +23,7 @@ from minigraph.bench.cases import (
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import UNTUNED
 from minigraph.bench.worker import Side, Task, hidden, serve
-from minigraph.distributed import world
+from minigraph.distributed import World, world
 from minigraph.function.profile import Profile
 from minigraph.graph import Shape
 
@@ -102,12 +102,18 @@ def training(
     x, labels = (
         mg.input(n, y.shape, y.dtype) for n, y in zip(("x", "labels"), batches[0], strict=True)
     )
-    loss = ops.cross_entropy(net(x), labels)
-    adam = optim.Adam(net.parameters(), lr=LEARNING_RATE)
-    reduced = adam.minimize(loss, reduce=team if reduce else None)
-    call = cg.compile([x, labels], loss, {**reduced, **net.updates()})
+    call = cg.compile([x, labels], *learning(net, x, labels, team if reduce else None))
     to_device = cg.compile([x], x)  # before any step is timed
     return call, cycle([(to_device(images), labels) for images, labels in batches])
+
+
+def learning(
+    net: Any, x: Any, labels: Any, team: World | None = None
+) -> tuple[Any, dict[Any, Any]]:
+    """Return the loss of a network and the updates of a step of Adam."""
+    loss = ops.cross_entropy(net(x), labels)
+    updates = optim.Adam(net.parameters(), lr=LEARNING_RATE).minimize(loss, reduce=team)
+    return loss, {**updates, **net.updates()}
 
 
 def exchange(cg: Any, shapes: Iterable[Shape]) -> Any:
