@@ -4,9 +4,10 @@
    TILE   pixels that a tile of results has on each side
    R      tiles, or lanes, whose sums a product keeps in registers
    NV     blocks of outputs whose sums it keeps
-   SIDE   TILE + 2, the pixels that a tile is made of, on each side
+   WINDOW taps of the weights on each side
+   SIDE   TILE + WINDOW - 1, the pixels that a tile is made of, on each side
    POINTS SIDE * SIDE
-   TAPS   of the weights: 9
+   TAPS   WINDOW * WINDOW
    RANGE  how many times the sum of squares of a tile's pixels may be that of the pixels that one of
           its results is made of */
 #ifndef MG_FAST

@@ -1,17 +1,19 @@
-"""Convolutions with windows of 3 x 3 by Winograd's algorithm, in C: oneDNN 3.2 has none.
+"""Convolutions with windows of 3 x 3 or 5 x 5 by Winograd's algorithm, in C: oneDNN 3.2 has none.
 
 Results are computed in tiles of 2 x 2 or 4 x 4.  The pixels that a tile is made of are transformed
-to 16 or 36 points, the weights too; at each point the convolution is then a matrix product over the
-channels, with 2.25 or 4 times fewer multiplications than there are without it.  The gradient for
-the weights is the transposed algorithm: the products are over the tiles.
+to 16 or 36 points, of the larger window to 36 or 64, the weights too; at each point the convolution
+is then a matrix product over the channels, with 2.25 or 4 times, 2.8 or 6.25 times fewer
+multiplications than there are without it.  The gradient for the weights is the transposed
+algorithm: the products are over the tiles.
 
-Tiles of 2 x 2 round as a direct convolution does.  For tiles of 4 x 4 the points are 0, 2/3, -2/3,
-3/2, -3/2 and infinity: the error is four times that of a direct convolution, where it would be
-eight times with Lavin and Gray's 1, -1, 2, -2 (root mean squares, 512 channels).  Errors are
-relative to the pixels of a whole tile.  Where their sum of squares is more than RANGE times that of
-the pixels that one result is made of, the tile is computed without the algorithm.  So errors stay
-below about 4 sqrt(RANGE) = 64 roundings of the norm of a result's own pixels times that of its
-weights, and a result of zeros alone is zero.  Where a result is NaN or infinite its tile is
+Tiles of 2 x 2 round as a direct convolution does.  For tiles of 4 x 4 and windows of 3 x 3 the
+points are 0, 2/3, -2/3, 3/2, -3/2 and infinity: the error is four times that of a direct
+convolution, where it would be eight times with Lavin and Gray's 1, -1, 2, -2 (root mean squares,
+512 channels).  It is four times with windows of 5 x 5 too (192 channels).  Errors are relative to
+the pixels of a whole tile.  Where their sum of squares is more than RANGES times that of the pixels
+that one result is made of, the tile is computed without the algorithm.  So errors stay below 64
+roundings of the norm of a result's own pixels times that of its weights, and a result of zeros
+alone is zero.  Where a result is NaN or infinite its tile is
 computed again without the algorithm too, which would spread that over the whole of it; many of
 those are slow.
 
@@ -26,6 +28,7 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
@@ -51,13 +54,15 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
 from minigraph.program import KernelFailed, round_up
 
-WINDOW = 3
 WEIGHTS = 1  # which input they are
-POINTS = {
-    2: [Fraction(p) for p in (0, 1, -1)],
-    4: [Fraction(*p) for p in ((0, 1), (2, 3), (-2, 3), (3, 2), (-3, 2))],
+TILES, WINDOWS = (2, 4), (3, 5)
+NAMES = {f"winograd {tile}x{tile}": tile for tile in TILES}  # the algorithms
+POINTS = {  # by tile and window; infinity is one more
+    (2, 3): [Fraction(p) for p in (0, 1, -1)],
+    (4, 3): [Fraction(p) for p in ("0", "2/3", "-2/3", "3/2", "-3/2")],
+    (2, 5): [Fraction(p) for p in ("0", "2/3", "-2/3", "3/2", "-3/2")],
+    (4, 5): [Fraction(p) for p in ("0", "1", "-1", "1/2", "-1/2", "2", "-2")],
 }
-NAMES = {f"winograd {tile}x{tile}": tile for tile in POINTS}  # the algorithms
 # By lanes: how many tiles a product keeps in registers, two vectors of sums each, and in groups of
 # how many those follow that are left over; the second divides the first.
 ROWS = {8: (6, 2), 16: (12, 4)}
@@ -67,9 +72,8 @@ ROWS = {8: (6, 2), 16: (12, 4)}
 OWN, SHARED = 48, 96
 LARGE = 4 << 20
 # How many times as large the sum of squares of a tile's pixels may be as that of the pixels of one
-# of its results; and, by tile, the side of a cell of pixels of which every window has a whole one.
-RANGE = 256
-CELLS = {2: 1, 4: 2}
+# of its results, by window: the error grows with its root, and with the number of points.
+RANGES = {3: 256, 5: 64}
 
 # ---------------------------------------------------------------- the texts
 
@@ -79,12 +83,45 @@ HEAD, SPREAD, TO_IMAGES, TO_WEIGHTS = (
 )
 
 
-def _text(tile: int, lanes: int, vectors: int, rows: int, parts: Sequence[str]) -> KernelSource:
+class Form(NamedTuple):
+    """What a text depends on.
+
+    window   taps on each side
+    tile     results on each side
+    lanes    channels of a block
+    vectors  blocks of outputs whose sums a product keeps in registers
+    """
+
+    window: int
+    tile: int
+    lanes: int
+    vectors: int
+
+    @property
+    def side(self) -> int:
+        """The pixels that a tile is made of, on each side."""
+        return self.tile + self.window - 1
+
+    @property
+    def cell(self) -> int:
+        """The side of a cell of pixels of which every window has a whole one.
+
+        Windows are those of a tile's results, or, for the weights, what meets a tile of dy.
+        """
+        return (min(self.tile, self.window) + 1) // 2
+
+    @property
+    def transforms(self) -> tuple[Matrix, Matrix, Matrix]:
+        """The matrices AT, G and BT."""
+        return matrices(self.tile, self.window, POINTS[self.tile, self.window])
+
+
+def _text(form: Form, rows: int, parts: Sequence[str]) -> KernelSource:
     """Return parts of a text with what they have in common."""
-    fixed = {"SIDE": "(TILE + 2)", "POINTS": "(SIDE * SIDE)", "TAPS": WINDOW**2, "vec": "NAME_vec"}
-    fixed["RANGE"] = RANGE
+    fixed = {"WINDOW": form.window, "TILE": form.tile, "SIDE": form.side, "POINTS": "(SIDE * SIDE)"}
+    fixed |= {"TAPS": "(WINDOW * WINDOW)", "vec": "NAME_vec", "RANGE": RANGES[form.window]}
     whole = "\n".join([HEAD, *parts])
-    return KernelSource(with_macros(whole, L=lanes, TILE=tile, R=rows, NV=vectors, **fixed))
+    return KernelSource(with_macros(whole, L=form.lanes, R=rows, NV=form.vectors, **fixed))
 
 
 def _transform(name: str, matrix: Matrix) -> str:
@@ -156,37 +193,37 @@ def _weight_products(rows: int, vectors: int) -> str:
 
 
 @functools.cache
-def _image_text(tile: int, lanes: int, vectors: int) -> KernelSource:
+def _image_text(form: Form) -> KernelSource:
     """Return the text that computes images."""
-    rows, tail = ROWS[lanes]
-    at, g, bt = matrices(tile, WINDOW, POINTS[tile])
+    rows, tail = ROWS[form.lanes]
+    at, g, bt = form.transforms
     parts = [
         _transform("input", bt),
         _transform("output", at),
         _transform("kernel", g),
-        _spread("input", "SIDE", CELLS[tile]),
-        _image_products("rows", rows, vectors),
-        _image_products("tail", tail, vectors),
+        _spread("input", "SIDE", form.cell),
+        _image_products("rows", rows, form.vectors),
+        _image_products("tail", tail, form.vectors),
         with_macros(TO_IMAGES, TAIL=tail),
     ]
-    return _text(tile, lanes, vectors, rows, parts)
+    return _text(form, rows, parts)
 
 
 @functools.cache
-def _weight_text(tile: int, lanes: int, vectors: int) -> KernelSource:
+def _weight_text(form: Form) -> KernelSource:
     """Return the text that computes the weights' gradients."""
-    rows = lanes // 2  # a divisor; with two vectors of sums each, registers are left for operands
-    at, g, bt = matrices(tile, WINDOW, POINTS[tile])
+    rows = form.lanes // 2  # a divisor; with two vectors of sums each, operands have registers too
+    at, g, bt = form.transforms
     parts = [
         _transform("input", bt),
         _transform("result", transposed(at)),
         _transform("kernel", transposed(g)),
-        _spread("input", "SIDE", CELLS[tile]),
+        _spread("input", "SIDE", form.cell),
         _spread("result", "TILE"),
-        _weight_products(rows, vectors),
+        _weight_products(rows, form.vectors),
         TO_WEIGHTS,
     ]
-    return _text(tile, lanes, vectors, rows, parts)
+    return _text(form, rows, parts)
 
 
 # ---------------------------------------------------------------- kernels
@@ -207,10 +244,10 @@ def algorithms(node: Node) -> list[str]:
             return []
     fits = (
         all(spec.dtype == F32 and spec.size for spec in (node.spec, *(x.spec for x in node.inputs)))
-        and window[2:] == (WINDOW, WINDOW)
+        and window[2:] in [(side, side) for side in WINDOWS]
         and conv.stride == conv.dilation == (1, 1)
         and conv.groups == 1
-        and max(conv.padding) < WINDOW
+        and max(conv.padding) < window[2]
         and set(images) == {onednn.block()}
     )
     return list(NAMES) if fits else []
@@ -241,27 +278,28 @@ def _to_images(
     node: Node, op: Conv2d | Conv2dBackwardData, algorithm: str, threads: int
 ) -> NativeKernel:
     x, w, *bias = node.inputs
-    inputs = w.shape[1]
+    _, inputs, window, _ = w.shape
+    taps = window * window
     if isinstance(op, Conv2dBackwardData):
         # A convolution of dy with the weights turned by 180 degrees, inputs and outputs exchanged.
-        padding = [WINDOW - 1 - p for p in op.conv.padding]
-        steps = WINDOW * WINDOW - 1, WINDOW * WINDOW, inputs * WINDOW * WINDOW, -1
+        padding = [window - 1 - p for p in op.conv.padding]
+        steps = taps - 1, taps, inputs * taps, -1
     else:
         padding = list(op.padding)
-        steps = 0, inputs * WINDOW * WINDOW, WINDOW * WINDOW, 1
-    work = _Work(NAMES[algorithm], x.shape, node.shape, threads)
+        steps = 0, inputs * taps, taps, 1
+    work = _Work(NAMES[algorithm], window, x.shape, node.shape, threads)
     return ToImages(node, algorithm, work, [*work.sizes, *padding, *steps, len(bias)])
 
 
 def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> NativeKernel:
     dy, x = (operand.shape for operand in node.inputs)
-    work = _Work(NAMES[algorithm], x, dy, threads)
+    work = _Work(NAMES[algorithm], node.shape[-1], x, dy, threads)
     values = [*work.sizes, *conv.padding]
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         return [*values, *(v for place in (*ins, *outs, scratch) for v in place)]
 
-    source = _weight_text(work.tile, work.lanes, work.vectors)
+    source = _weight_text(work.form)
     vectors = work.marks + work.teams * (work.weights + work.space)
     nbytes = vectors * work.vector_bytes
     return WinogradKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
@@ -281,7 +319,7 @@ class ToImages(WinogradKernel):
     """
 
     def __init__(self, node: Node, algorithm: str, work: _Work, values: Sequence[int]) -> None:
-        self.source = _image_text(work.tile, work.lanes, work.vectors)
+        self.source = _image_text(work.form)
         self.values = values
         self.weights = round_up(work.weights * work.vector_bytes)
         constant = WEIGHTS in constants_of(node)
@@ -316,10 +354,10 @@ class ToImages(WinogradKernel):
 class _Work:
     """How the work of a convolution from images `x` to images `y` is divided.
 
+    form     of the text
     teams    how many work for themselves: all threads, each of which then has a strip, since its
              sums would be unset without one; or 1 where they do every strip together
     room     tiles of a strip
-    vectors  blocks of outputs that are done at once
     weights  vectors that transformed weights take
     space    vectors that the points of a strip take
     marks    vectors that a mark of each tile takes; strip_marks: of each tile of a strip
@@ -327,20 +365,19 @@ class _Work:
              of x and y; the sides of both
     """
 
-    def __init__(self, tile: int, x: Shape, y: Shape, threads: int) -> None:
-        self.tile = tile
-        self.lanes = x[4]
-        self.vectors = 1 if y[1] % 2 else 2
-        points = (tile + WINDOW - 1) ** 2
+    def __init__(self, tile: int, window: int, x: Shape, y: Shape, threads: int) -> None:
+        lanes = x[4]
+        self.form = Form(window, tile, lanes, 1 if y[1] % 2 else 2)
+        points = self.form.side**2
         tiles = x[0] * math.ceil(y[2] / tile) * math.ceil(y[3] / tile)
-        self.weights = points * (x[1] * self.lanes * y[1] + 1)
-        own = self.weights * self.lanes * F32.itemsize <= LARGE and tiles >= threads * OWN
+        self.weights = points * (x[1] * lanes * y[1] + 1)
+        own = self.weights * lanes * F32.itemsize <= LARGE and tiles >= threads * OWN
         self.teams = threads if own else 1
-        _, tail = ROWS[self.lanes]
+        _, tail = ROWS[lanes]
         self.room = OWN if own else min(SHARED, math.ceil(tiles / tail) * tail)
         self.space = points * ((x[1] + y[1]) * self.room + 2)
-        self.marks = math.ceil(tiles / self.lanes)
-        self.vector_bytes = self.lanes * F32.itemsize
-        self.strip_marks = math.ceil(self.room / self.lanes)
+        self.marks = math.ceil(tiles / lanes)
+        self.vector_bytes = lanes * F32.itemsize
+        self.strip_marks = math.ceil(self.room / lanes)
         shared = int(self.teams == 1)
         self.sizes = [threads, shared, self.room, x[0], x[1], y[1], *x[2:4], *y[2:4]]

@@ -16,11 +16,11 @@ typedef struct {
 /* Transform the weights of a block of outputs at one input. */
 MG_FAST void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64_t gap) {
   const float *w = q->w + k * L * q->out + c * q->in;
-  vec taps[TAPS] MG_ALIGNED, half[3 * SIDE] MG_ALIGNED;
+  vec taps[TAPS] MG_ALIGNED, half[WINDOW * SIDE] MG_ALIGNED;
   for (int64_t l = 0; l < L; l++)
     for (int64_t i = 0; i < TAPS; i++) ((float *)taps)[i * L + l] = w[l * q->out + i * q->tap];
-  for (int64_t j = 0; j < 3; j++) NAME_kernel(taps + j, 3, half + j, 3);
-  for (int64_t i = 0; i < SIDE; i++) NAME_kernel(half + 3 * i, 1, u + i * SIDE * gap, gap);
+  for (int64_t j = 0; j < WINDOW; j++) NAME_kernel(taps + j, WINDOW, half + j, WINDOW);
+  for (int64_t i = 0; i < SIDE; i++) NAME_kernel(half + WINDOW * i, 1, u + i * SIDE * gap, gap);
 }
 /* A tile of a block of outputs without the algorithm. */
 MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
@@ -33,8 +33,8 @@ MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t 
         vec tap;
         for (int64_t o = 0; o < L; o++) tap[o] = w[o * q->out];
         for (int64_t p = 0; p < TILE * TILE; p++) {
-          const int64_t row = top + p / TILE + i / 3 - q->x.top;
-          const int64_t column = left + p % TILE + i % 3 - q->x.left;
+          const int64_t row = top + p / TILE + i / WINDOW - q->x.top;
+          const int64_t column = left + p % TILE + i % WINDOW - q->x.left;
           if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
             y[p] += x[row * q->x.w + column][l] * tap;
         }
@@ -48,7 +48,8 @@ MG_FAST int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap)
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
   const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
-  return NAME_range(&q->x, image, top - q->x.top, left - q->x.left, high, wide, 3, 3);
+  return NAME_range(&q->x, image, top - q->x.top, left - q->x.left, high, wide,
+                    WINDOW, WINDOW);
 }
 /* From points to pixels. */
 MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, const vec *m, int64_t gap) {

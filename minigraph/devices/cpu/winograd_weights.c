@@ -17,7 +17,8 @@ MG_FAST void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, 
     const int64_t down = top + p / TILE, across = left + p % TILE;
     if (down >= q->dy.h || across >= q->dy.w) continue;
     for (int64_t i = 0; i < TAPS; i++) {
-      const int64_t row = down + i / 3 - q->x.top, column = across + i % 3 - q->x.left;
+      const int64_t row = down + i / WINDOW - q->x.top;
+      const int64_t column = across + i % WINDOW - q->x.left;
       if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
         taps[i] += x[row * q->x.w + column][c % L] * dy[down * q->dy.w + across];
     }
@@ -34,7 +35,7 @@ MG_FAST int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, v
   const int64_t high = q->dy.h - top < TILE ? q->dy.h - top : TILE;
   const int64_t wide = q->dy.w - left < TILE ? q->dy.w - left : TILE;
   /* At each tap the pixels that meet dy. */
-  if (!NAME_range(&q->x, image, top - q->x.top, left - q->x.left, 3, 3, high, wide)) return 0;
+  if (!NAME_range(&q->x, image, top - q->x.top, left - q->x.left, WINDOW, WINDOW, high, wide)) return 0;
   for (int64_t p = 0; p < POINTS; p++)
     for (int64_t k = 0; k < q->dy.blocks; k++) d[p * d_gap + k * q->z.room] = (vec){0};
   q->marks[tile] = 1;
@@ -43,13 +44,13 @@ MG_FAST int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, v
 /* From points, summed over those who have a sum, to the taps of a block of outputs at one input. */
 MG_FAST void NAME_taps(const NAME_job *q, int64_t tiles, int mixed, int64_t k, int64_t c, const vec *g,
                        int64_t gap, int64_t sums) {
-  vec points[POINTS] MG_ALIGNED, half[3 * SIDE] MG_ALIGNED, taps[TAPS] MG_ALIGNED, odd = {0};
+  vec points[POINTS] MG_ALIGNED, half[WINDOW * SIDE] MG_ALIGNED, taps[TAPS] MG_ALIGNED, odd = {0};
   for (int64_t p = 0; p < POINTS; p++) {
     points[p] = g[p * gap];
     for (int64_t s = 1; s < sums; s++) points[p] += g[(s * POINTS + p) * gap];
   }
   for (int64_t j = 0; j < SIDE; j++) NAME_kernel(points + j, SIDE, half + j, SIDE);
-  for (int64_t i = 0; i < 3; i++) NAME_kernel(half + i * SIDE, 1, taps + 3 * i, 1);
+  for (int64_t i = 0; i < WINDOW; i++) NAME_kernel(half + i * SIDE, 1, taps + WINDOW * i, 1);
   for (int64_t i = 0; i < TAPS; i++) odd += taps[i] * 0;
   const int finite = NAME_finite(odd);
   if (!finite) memset(taps, 0, sizeof taps);

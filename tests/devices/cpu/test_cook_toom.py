@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from minigraph.devices.cpu.cook_toom import matrices, statements, transposed
-from minigraph.devices.cpu.winograd import POINTS, WINDOW
+from minigraph.devices.cpu.winograd import POINTS
 
 LAVIN_GRAY = [Fraction(p) for p in (0, 1, -1, 2, -2)]
 SEVEN = [*LAVIN_GRAY, Fraction(1, 2), Fraction(-1, 2)]
 
 # (results, taps, points)
 CORRELATIONS = {
-    **{f"{tile}-results-used": (tile, WINDOW, points) for tile, points in POINTS.items()},
+    **{f"{m}-results-{r}-taps-used": (m, r, points) for (m, r), points in POINTS.items()},
     "4-results-lavin-gray": (4, 3, LAVIN_GRAY),
     "6-results": (6, 3, SEVEN),
     "5-taps": (2, 5, LAVIN_GRAY),
@@ -159,13 +159,13 @@ def test_the_c_of_transforms_rounds_the_coefficients_alone(results, taps, points
             np.testing.assert_allclose(near, [float(y) for y in times(used, x)], rtol=1e-12)
 
 
-@pytest.mark.parametrize("tile", POINTS)
-def test_points_with_both_signs_share_what_is_even_in_them(tile):
-    for matrix in matrices(tile, WINDOW, POINTS[tile]):
+@pytest.mark.parametrize(("tile", "window"), POINTS)
+def test_points_with_both_signs_share_what_is_even_in_them(tile, window):
+    for matrix in matrices(tile, window, POINTS[tile, window]):
         for used in (matrix, transposed(matrix)):
             shared, plain = operations(used), plain_operations(used)
             assert shared.additions <= plain.additions
             assert shared.multiplications <= plain.multiplications
-    _, _, bt = matrices(4, WINDOW, POINTS[4])
+    _, _, bt = matrices(4, 3, POINTS[4, 3])
     assert operations(bt) < plain_operations(bt)
     assert operations(bt).multiplications < plain_operations(bt).multiplications
