@@ -28,7 +28,13 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("example
 HOOKS = [*ROOT.glob("docs/hooks/*.py")]
 NOTEBOOKS = [*ROOT.glob("docs/notebooks/*.ipynb")]
 TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
-OPTIONAL = ("devices.cuda.", "bench.jax_peer", "bench.torch_peer", "bench.plot")  # libraries
+OPTIONAL = (
+    "devices.cuda.",
+    "bench.jax_peer",
+    "bench.onnx_",
+    "bench.torch_peer",
+    "bench.plot",
+)  # libraries
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,9 +1,9 @@
-"""What is measured: expressions on large arrays and training steps of networks, with data."""
+"""What is measured: expressions on large arrays, training steps and predictions, with data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
@@ -29,22 +29,24 @@ Published = dict[int, float]
 class Precision:
     """The types inside convolutions and matrix products.
 
-    options  of minigraph
-    width    bytes of a number of their results
-    jax      JAX's name for it; empty where JAX has none
+    options    of minigraph
+    width      bytes of a number of their results
+    jax        JAX's name for it; empty where JAX has none
+    tolerance  by which predictions of two libraries may differ, relative to the largest score
     """
 
     options: Mapping[str, str]
     width: int
     jax: str = ""
+    tolerance: float = 1e-3
 
 
 USUAL = "float32"
 PRECISIONS = {
     "float32": Precision({}, 4, "highest"),
-    "tf32": Precision({"precision": "tf32"}, 4, "tensorfloat32"),
-    "bfloat16": Precision({"amp": "bfloat16"}, 2),
-    "float16": Precision({"amp": "float16"}, 2),
+    "tf32": Precision({"precision": "tf32"}, 4, "tensorfloat32", 1e-2),
+    "bfloat16": Precision({"amp": "bfloat16"}, 2, tolerance=1e-1),
+    "float16": Precision({"amp": "float16"}, 2, tolerance=1e-2),
 }
 
 
@@ -168,6 +170,7 @@ class Expression:
     published: Published
     images: int = 0
     flops: int = 0
+    latency = False
 
     @property
     def bytes(self) -> int:
@@ -242,17 +245,32 @@ NETWORKS = {
     "gpt": Described("GPT 4 x 128", networks.gpt, {}, ROW, ROW, networks.VOCABULARY, "tokens"),
     "lstm": Described("LSTM 2 x 256", networks.lstm, {}, TEXT, TEXT, networks.VOCABULARY, "tokens"),
 }
-NAMES = (*EXPRESSIONS, *NETWORKS)
+# By name: the network, and the images in a batch.
+PREDICTIONS = {
+    f"{network}-{images}": (network, images)
+    for network in ("alexnet", "resnet18", "resnet50")
+    for images in (1, 32)
+}
+NAMES = (*EXPRESSIONS, *NETWORKS, *PREDICTIONS)
+GROUPS: dict[str, Iterable[str]] = {
+    "expressions": EXPRESSIONS,
+    "networks": NETWORKS,
+    "inference": PREDICTIONS,
+}
 
 
 @dataclass(frozen=True)
-class TrainingStep:
-    """One step of training a network with Adam and cross entropy.
+class NetworkCase:
+    """A network with batches of examples.
 
     images  in a batch, or rows of tokens
     labels  what has a label, of so many classes
     width   bytes of a number that a convolution or product gives; parameters are float32
+
+    `latency` is whether the slowest calls count, too.
     """
+
+    latency = False
 
     title: str
     network: Network
@@ -266,14 +284,6 @@ class TrainingStep:
     @cached_property
     def arithmetic(self) -> Arithmetic:
         return Arithmetic(self.network, self.shape)
-
-    @property
-    def flops(self) -> int:
-        return self.arithmetic.flops(self.images)
-
-    @property
-    def bytes(self) -> int:
-        return self.arithmetic.bytes(self.images, self.width)
 
     def data(self) -> list[tuple[Array, Array]]:
         """Return batches of images, each with the pattern of its class, or texts, and of labels."""
@@ -304,11 +314,44 @@ class TrainingStep:
         return [(batch[:, :-1].copy(), batch[:, 1:].reshape(-1)) for batch in rows]
 
 
+class TrainingStep(NetworkCase):
+    """One step of training a network with Adam and cross entropy."""
+
+    @property
+    def flops(self) -> int:
+        return self.arithmetic.flops(self.images)
+
+    @property
+    def bytes(self) -> int:
+        return self.arithmetic.bytes(self.images, self.width)
+
+
+class Prediction(NetworkCase):
+    """The scores that a trained network gives to a batch."""
+
+    @property
+    def latency(self) -> bool:  # type: ignore[override]
+        return self.images == 1
+
+    @property
+    def flops(self) -> int:
+        return self.arithmetic.forward_flops(self.images)
+
+    @property
+    def bytes(self) -> int:
+        return self.arithmetic.forward_bytes(self.images, self.width)
+
+
 def first_value(name: str, shape: Shape) -> Array:
     """Return a parameter's first value, the same in every library: only name and shape decide it.
 
-    Weights of convolutions and products are normal, those of BatchNorm ones, biases zeros.
+    Weights of convolutions and products are normal, those of BatchNorm ones, biases zeros.  The
+    running statistics of BatchNorm, which only predictions use, are about those of its inputs.
     """
+    if name.endswith("running_var"):
+        return np.random.default_rng([*name.encode()]).uniform(0.1, 0.3, shape).astype(np.float32)
+    if name.endswith("running_mean"):
+        return np.random.default_rng([*name.encode()]).uniform(-0.1, 0.1, shape).astype(np.float32)
     if len(shape) < 2:
         return np.full(shape, name.endswith("weight"), np.float32)
     normal = np.random.default_rng([*name.encode()]).standard_normal(shape, np.float32)
@@ -317,7 +360,7 @@ def first_value(name: str, shape: Shape) -> Array:
     return normal * np.float32(1 / math.sqrt(3 * math.prod(shape[1:])))
 
 
-Case = Expression | TrainingStep
+Case = Expression | TrainingStep | Prediction
 
 
 def case(
@@ -327,15 +370,26 @@ def case(
     device: str = "cpu",
     precision: str = USUAL,
 ) -> Case:
-    """Return the case called `name`; a quick one has fewer and smaller images."""
+    """Return the case called `name`; a quick one has fewer and smaller images.
+
+    batch_size  of a training step; a prediction's is part of its name
+    """
     sizes = scale(device)
     if name in EXPRESSIONS:
         return expressions(sizes)[name]
+    width = PRECISIONS[precision].width
+    if name in PREDICTIONS:
+        network, images = PREDICTIONS[name]
+        found = NETWORKS[network]
+        shape = found.quick if quick else found.shape
+        title = f"{found.title} predicts {images}{_size(shape)}"
+        return Prediction(
+            title, found.network, shape, images, found.classes, found.labels, {}, width
+        )
     found = NETWORKS[name]
     batch = batch_size or (sizes.quick if quick else sizes.batches)[name]
     shape = found.quick if quick else found.shape
     title = f"{found.title}, batch {batch}" + _size(shape) * (name != "mlp")
-    width = PRECISIONS[precision].width
     return TrainingStep(
         title, found.network, shape, batch, found.classes, found.labels, found.published, width
     )

@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 import minigraph as mg
-from minigraph.bench.cases import NAMES, PRECISIONS, USUAL
+from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIONS, USUAL
 from minigraph.bench.measure import measure_cases
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.plan import PEERS, Plan
@@ -43,7 +43,7 @@ FULL: dict[str, Any] = {
     "minutes": None,
     "budget": 120.0,
     "twice": True,
-    "models": NAMES,
+    "models": (*EXPRESSIONS, *NETWORKS),
     "peers": tuple(PEERS),
 }
 
@@ -53,14 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--quick", action="store_true", help="small images, few turns: two minutes")
     add("--device", choices=("cpu", "cuda"), help="default: $MINIGRAPH_DEVICE, else cpu")
-    add("--models", type=_names(NAMES), metavar="A,B", help=f"of {', '.join(NAMES)}")
+    add(
+        "--models",
+        type=_models,
+        metavar="A,B",
+        help=f"of {', '.join([*GROUPS, *NAMES])}; default: all but inference",
+    )
     add("--levels", type=_levels, default=LEVELS, metavar="0,3", help="default: 0,1,2,3")
     add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
     add("--budget", type=_seconds, metavar="S", help="seconds of tuning per compile, at most")
     once = "start each side in one process only, so that there are no warm starts"
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
-    add("--batch-size", type=_count, metavar="N", help="images per step of every network")
+    add("--batch-size", type=_count, metavar="N", help="images per training step")
     peers = f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)})"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
@@ -99,6 +104,12 @@ def _names(known: Sequence[str] | dict[str, Any]) -> Callable[[str], tuple[str, 
         return given
 
     return names
+
+
+def _models(text: str) -> tuple[str, ...]:
+    """Return names of cases, those of a group for the group's name."""
+    named = _names((*GROUPS, *NAMES))(text)
+    return tuple(dict.fromkeys(case for name in named for case in GROUPS.get(name, [name])))
 
 
 def _levels(text: str) -> tuple[int, ...]:

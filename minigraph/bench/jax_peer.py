@@ -15,8 +15,15 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
-from minigraph.bench.cases import LEARNING_RATE, PRECISIONS, Expression, TrainingStep
-from minigraph.bench.worker import Side, Task, serve
+from minigraph.bench.cases import (
+    LEARNING_RATE,
+    PRECISIONS,
+    Expression,
+    Prediction,
+    TrainingStep,
+    first_value,
+)
+from minigraph.bench.worker import Side, Task, predicting, serve
 
 FUNCTIONS = SimpleNamespace(
     tanh=jnp.tanh, exp=jnp.exp, abs=jnp.abs, maximum=jnp.maximum, softmax=jax.nn.softmax
@@ -27,13 +34,15 @@ def jax_side(task: Task) -> Side:
     """Jit the case."""
     jax.config.update("jax_default_matmul_precision", PRECISIONS[task.precision].jax)
     subject = task.subject
-    step = _expression(subject) if isinstance(subject, Expression) else _training(subject)
 
     def details() -> dict[str, Any]:
         if task.device == "cpu":
             return {}
         return {"peak": jax.devices()[0].memory_stats()["peak_bytes_in_use"]}
 
+    if isinstance(subject, Prediction):
+        return _predicting(subject, details)
+    step = _expression(subject) if isinstance(subject, Expression) else _training(subject)
     return Side({"step": step}, details)
 
 
@@ -46,6 +55,27 @@ def _expression(subject: Expression) -> Any:
         last[0] = jax.block_until_ready(fn(*data))
 
     return step
+
+
+def _predicting(subject: Prediction, details: Callable[[], dict[str, Any]]) -> Side:
+    """Jit the network with its parameters as constants."""
+    net: JaxLayer = subject.network(JaxLayers(training=False))
+    weights, statistics = map(_first_values, (net.weights, net.statistics))
+    fn = jax.jit(lambda x: net.apply(weights, statistics, x, jax.random.key(0))[0])
+    batches = [jnp.asarray(x.transpose(0, 2, 3, 1)) for x, _ in subject.data()]
+    return predicting(batches, lambda x: jax.block_until_ready(fn(x)), details)
+
+
+def _first_values(tree: Any) -> Any:
+    """Return a tree of arrays with the values of every library, whose names are their paths."""
+
+    def value(path: Any, array: Any) -> Any:
+        name = ".".join(str(getattr(key, "key", getattr(key, "idx", ""))) for key in path)
+        order = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
+        shape = tuple(array.shape[axis] for axis in order)  # in torch's order
+        return jnp.asarray(first_value(name, shape).transpose(np.argsort(order)))
+
+    return jax.tree_util.tree_map_with_path(value, tree)
 
 
 def _training(subject: TrainingStep) -> Any:
@@ -89,10 +119,10 @@ def _training(subject: TrainingStep) -> Any:
 
 
 class JaxLayer(NamedTuple):
-    """A layer in training.
+    """A layer.
 
-    weights     its first weights
-    statistics  its first running statistics
+    weights     its first weights, in trees whose paths are torch's names
+    statistics  its first running statistics, in the same way
     apply       takes weights, statistics, x and a random key; returns y and the new statistics
     """
 
@@ -101,15 +131,16 @@ class JaxLayer(NamedTuple):
     apply: Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 
-def _layer(function: Callable[[Any, Any], Any], *weights: Any) -> JaxLayer:
+def _layer(function: Callable[[Any, Any], Any], **weights: Any) -> JaxLayer:
     """Return a layer that computes function(weights, x)."""
-    return JaxLayer(weights, (), lambda w, statistics, x, key: (function(w, x), statistics))
+    return JaxLayer(weights, {}, lambda w, statistics, x, key: (function(w, x), statistics))
 
 
 class JaxLayers:
-    """A library of layers under torch.nn's names."""
+    """A library of layers under torch.nn's names, for training or for predictions."""
 
-    def __init__(self) -> None:
+    def __init__(self, training: bool = True) -> None:
+        self._training = training
         self._rng = np.random.default_rng(0)
 
     def _normal(self, fan: int, *shape: int) -> Any:
@@ -127,12 +158,15 @@ class JaxLayers:
 
     def Residual(self, body: JaxLayer, shortcut: JaxLayer) -> JaxLayer:
         def apply(weights: Any, statistics: Any, x: Any, key: Any) -> tuple[Any, Any]:
-            keys = jax.random.split(key)
-            y, of_body = body.apply(weights[0], statistics[0], x, keys[0])
-            x, of_shortcut = shortcut.apply(weights[1], statistics[1], x, keys[1])
-            return jax.nn.relu(y + x), (of_body, of_shortcut)
+            results, changed = [], {}
+            for (name, part), part_key in zip(parts.items(), jax.random.split(key), strict=True):
+                y, changed[name] = part.apply(weights[name], statistics[name], x, part_key)
+                results.append(y)
+            return jax.nn.relu(sum(results)), changed
 
-        weights, statistics, _ = zip(body, shortcut, strict=True)
+        parts = {"body": body, "shortcut": shortcut}
+        weights = {name: part.weights for name, part in parts.items()}
+        statistics = {name: part.statistics for name, part in parts.items()}
         return JaxLayer(weights, statistics, apply)
 
     def Conv2d(
@@ -141,21 +175,25 @@ class JaxLayers:
         def convolve(weights: Any, x: Any) -> Any:
             orders = ("NHWC", "HWIO", "NHWC")
             y = lax.conv_general_dilated(
-                x, weights[0], (s, s), ((p, p), (p, p)), dimension_numbers=orders
+                x, weights["weight"], (s, s), ((p, p), (p, p)), dimension_numbers=orders
             )
-            return y + weights[1] if bias else y
+            return y + weights["bias"] if bias else y
 
         w = self._normal(inputs * k * k, k, k, inputs, outputs)
-        return _layer(convolve, w, *[jnp.zeros(outputs)] * bias)
+        return _layer(convolve, weight=w, **{"bias": jnp.zeros(outputs)} if bias else {})
 
     def Linear(self, inputs: int, outputs: int) -> JaxLayer:
+        def product(weights: Any, x: Any) -> Any:
+            return x @ weights["weight"] + weights["bias"]
+
         w = self._normal(inputs, inputs, outputs)
-        return _layer(lambda weights, x: x @ weights[0] + weights[1], w, jnp.zeros(outputs))
+        return _layer(product, weight=w, bias=jnp.zeros(outputs))
 
     def BatchNorm2d(self, channels: int) -> JaxLayer:
         # Arrays of their own: a step gives the memory of each of them back once.
-        weights = jnp.ones(channels), jnp.zeros(channels)
-        return JaxLayer(weights, (jnp.zeros(channels), jnp.ones(channels)), _batch_norm)
+        weights = {"weight": jnp.ones(channels), "bias": jnp.zeros(channels)}
+        statistics = {"running_mean": jnp.zeros(channels), "running_var": jnp.ones(channels)}
+        return JaxLayer(weights, statistics, _batch_norm if self._training else _running_norm)
 
     def MaxPool2d(self, k: int, s: int, p: int = 0) -> JaxLayer:
         sizes, strides, padding = (1, k, k, 1), (1, s, s, 1), ((0, 0), (p, p), (p, p), (0, 0))
@@ -169,7 +207,8 @@ class JaxLayers:
         return _layer(pool)
 
     def Flatten(self) -> JaxLayer:
-        return _layer(lambda _, x: x.reshape(x.shape[0], -1))
+        # In torch's order, n c h w, in which the weights that come next are.
+        return _layer(lambda _, x: x.transpose(0, 3, 1, 2).reshape(x.shape[0], -1))
 
     def ReLU(self) -> JaxLayer:
         return _layer(lambda _, x: jax.nn.relu(x))
@@ -179,15 +218,24 @@ class JaxLayers:
             kept = jax.random.bernoulli(key, 1 - p, x.shape)
             return jnp.where(kept, x / (1 - p), 0), statistics
 
-        return JaxLayer((), (), drop)
+        return JaxLayer({}, {}, drop) if self._training else _layer(lambda _, x: x)
 
 
 def _batch_norm(weights: Any, statistics: Any, x: Any, key: Any) -> tuple[Any, Any]:
     mean, variance, n = x.mean((0, 1, 2)), x.var((0, 1, 2)), x.size // x.shape[-1]
-    y = (x - mean) * (lax.rsqrt(variance + 1e-5) * weights[0]) + weights[1]
     unbiased = variance * (n / max(n - 1, 1))
-    kept = lax.stop_gradient((mean, unbiased))
-    return y, tuple(0.9 * old + 0.1 * new for old, new in zip(statistics, kept, strict=True))
+    new = lax.stop_gradient({"running_mean": mean, "running_var": unbiased})
+    changed = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, statistics, new)
+    return _normalised(weights, x, mean, variance), changed
+
+
+def _running_norm(weights: Any, statistics: Any, x: Any, key: Any) -> tuple[Any, Any]:
+    y = _normalised(weights, x, statistics["running_mean"], statistics["running_var"])
+    return y, statistics
+
+
+def _normalised(weights: Any, x: Any, mean: Any, variance: Any) -> Any:
+    return (x - mean) * (lax.rsqrt(variance + 1e-5) * weights["weight"]) + weights["bias"]
 
 
 def _means(n: int, size: int) -> Any:

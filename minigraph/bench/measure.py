@@ -22,9 +22,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from minigraph.bench.cases import scale
+import numpy as np
+
+from minigraph.bench.cases import PRECISIONS, PREDICTIONS, scale
 from minigraph.bench.plan import MACHINE, WARMUP, Plan, by_worth
-from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
+from minigraph.bench.results import EAGER, CaseResult, ProbeResult, Results, SideResult
 from minigraph.bench.schedule import Clock, Progress, Schedule
 from minigraph.bench.worker import Failure, Worker
 
@@ -102,6 +104,8 @@ class CaseRun:
         """Fill in what the sides give; a side that fails keeps its error and leaves the others."""
         try:
             self._begin(commands, folder)
+            if self.model in PREDICTIONS:
+                self._compare()
             self._rounds()
             for name, worker in list(self.workers.items()):
                 planned = self.plan.details_seconds(name, self.subject)
@@ -112,6 +116,7 @@ class CaseRun:
                     self.sides[name].peak = details["peak"]
                     self.sides[name].kernels = details.get("kernels", {})
                     self.sides[name].hidden = details.get("hidden")
+                    self.sides[name].p99 = details.get("p99")
             self._losses(self.plan.compared(self.model, self.workers))
         finally:
             if MACHINE in self.sides and self.sides[MACHINE].error:
@@ -140,7 +145,7 @@ class CaseRun:
     def _fits(self, name: str) -> bool:
         """Return whether there is time to start one more side and to give each a few turns."""
         names = [*self.workers, name]
-        turns = LEAST * self._turn * len(names)
+        turns = (LEAST + (self.model in PREDICTIONS)) * self._turn * len(names)
         ending = self.plan.ending_seconds(self.model, names)
         seconds = self._schedule.pace * (self._start_seconds(name) + turns + ending)
         return self._schedule.now + seconds <= self._schedule.until
@@ -158,6 +163,20 @@ class CaseRun:
             worker = Worker(command, environment, patience)
             self.sides[name].warm = worker.first
         self.workers[name] = worker
+
+    def _compare(self) -> None:
+        """Leave out the sides that predict something else than the first one does."""
+        reference, expected = "", np.empty(0)
+        for name in sorted(self.workers.keys() - {MACHINE}, key=lambda name: name != EAGER):
+            with self._failing(name), self._part(f"scores of {name}", self._turn):
+                answer = self.workers[name].ask("scores", self._schedule.patience(self._turn))
+                scores = np.array(answer["scores"], float)  # null is NaN
+                if not reference:
+                    reference, expected = name, scores
+                apart = float(abs(scores - expected).max() / abs(expected).max())
+                if not apart <= PRECISIONS[self.plan.precision].tolerance:
+                    raise Failure(f"predicts other scores than {reference}: {apart:.1e} apart")
+                self.sides[name].apart = apart
 
     def _rounds(self) -> None:
         """Give each side its turns: those that warm up, then those that count."""

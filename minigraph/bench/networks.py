@@ -232,7 +232,7 @@ def without_dropout(nn: Any) -> Any:
     return SimpleNamespace(**{**vars(nn), "Dropout": lambda p: nn.Dropout(0.0)})
 
 
-# ---------------------------------------------------------------- what a training step costs
+# ---------------------------------------------------------------- what a network costs
 
 
 class Arithmetic:
@@ -248,6 +248,14 @@ class Arithmetic:
         self.products: list[int] = []
         self.results = 0
         network(self)(shape)
+
+    def forward_flops(self, batch: int) -> int:
+        """Return the operations of the convolutions and matrix products of a prediction."""
+        return 2 * batch * sum(self.products)
+
+    def forward_bytes(self, batch: int, width: int) -> int:
+        """Return the bytes that a prediction moves at least: parameters, and results twice."""
+        return 2 * width * batch * self.results + 4 * self.parameters
 
     def flops(self, batch: int) -> int:
         """Return the operations of the convolutions and matrix products of a training step.

@@ -17,11 +17,12 @@ from minigraph.bench.cases import (
     LOSSES,
     PRECISIONS,
     Expression,
+    Prediction,
     TrainingStep,
     first_value,
 )
 from minigraph.bench.networks import with_blocks, without_dropout
-from minigraph.bench.results import UNTUNED
+from minigraph.bench.results import UNFROZEN, UNTUNED
 from minigraph.bench.worker import Side, Task, hidden, serve
 from minigraph.distributed import World, world
 from minigraph.function.profile import Profile
@@ -32,13 +33,15 @@ LIBRARY = with_blocks(nn, ops)
 
 
 def minigraph_side(task: Task) -> Side:
-    """Compile a case; the setting is a level, which may be untuned."""
-    subject, level = task.subject, task.setting.removesuffix(UNTUNED)
+    """Compile a case; the setting is a level, which may be untuned or unfrozen."""
+    subject, level = task.subject, task.setting.partition(",")[0]
     cg = graph_for(task, int(level))
-    if level != task.setting:
+    if task.setting.endswith(UNTUNED):
         cg.set_option("autotune", "off")
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
+    elif isinstance(subject, Prediction):
+        call, batches = _prediction(cg, subject, freeze=not task.setting.endswith(UNFROZEN))
     else:
         call, batches = training(cg, subject, subject.network(LIBRARY))
     step = until_done(call, batches, task)
@@ -62,7 +65,11 @@ def minigraph_side(task: Task) -> Side:
         call, batches = training(cg, subject, net)
         return [float(call(*next(batches))) for _ in range(LOSSES)]
 
-    return Side({"step": step}, details, losses)
+    def scores() -> list[float]:
+        images, _ = subject.data()[0]
+        return [*map(float, np.ravel(call(images)))]
+
+    return Side({"step": step}, details, losses, scores)
 
 
 def graph_for(task: Task, level: int) -> Any:
@@ -88,6 +95,19 @@ def _expression(cg: Any, subject: Expression) -> tuple[Any, Iterator[tuple[Any, 
     # Parameters, since they stay on the device: each call copies its inputs there.
     arrays = [mg.Parameter(array) for array in subject.data()]
     return cg.compile([], subject.formula(ops, *arrays)), repeat(())
+
+
+def _prediction(
+    cg: Any, subject: Prediction, freeze: bool
+) -> tuple[Any, Iterator[tuple[Any, ...]]]:
+    net = subject.network(LIBRARY).eval()
+    for name, state in (*net.named_parameters(), *net.named_buffers()):
+        state.assign(first_value(name, state.shape).astype(state.dtype))
+    batches = [images for images, _ in subject.data()]
+    x = mg.input("x", batches[0].shape, batches[0].dtype)
+    call = cg.compile([x], net(x), freeze=freeze)
+    to_device = cg.compile([x], x)
+    return call, cycle([(to_device(images),) for images in batches])
 
 
 def training(

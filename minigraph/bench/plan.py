@@ -10,16 +10,26 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from typing import Any
 
-from minigraph.bench.cases import LOSSES, NETWORKS, PRECISIONS, Case, scale
+from minigraph.bench.cases import (
+    EXPRESSIONS,
+    LOSSES,
+    NETWORKS,
+    PRECISIONS,
+    PREDICTIONS,
+    USUAL,
+    Case,
+    scale,
+)
 from minigraph.bench.results import (
     CHANNELS_LAST,
     EAGER,
     EAGER_LAST,
     LEVELS,
     PROCESSES,
+    UNFROZEN,
     UNTUNED,
 )
-from minigraph.bench.worker import Task
+from minigraph.bench.worker import LONG, MANY, Task
 from minigraph.records import encode
 
 MACHINE = "machine"  # the name of the probe, which is no side
@@ -35,39 +45,51 @@ PROFILED = 5  # turns that the profile of a level takes as long as
 class Peer:
     """A library in one way of using it.
 
+    libraries   that have to be installed, its own first
     program     the module of this package that runs it
     settings    one for each of its sides
     precisions  those that it has
     on_cuda     its settings for networks on a GPU, where a start may take minutes; empty: all
-    lacks       networks whose layers its program does not have
+    lacks       cases that its program does not have
+    devices     those on which it is measured
     """
 
-    library: str
+    libraries: Sequence[str]
     program: str
     settings: Sequence[str]
     precisions: Collection[str] = tuple(PRECISIONS)
     on_cuda: Sequence[str] = ()
     lacks: Collection[str] = ()
+    devices: Collection[str] = ("cpu", "cuda")
 
     def sides(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case."""
-        if model in self.lacks:
+        if model in self.lacks or device.partition(":")[0] not in self.devices:
             return ()
-        if model not in NETWORKS:  # an expression has no channels
+        if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
         return (device != "cpu" and self.on_cuda) or self.settings
 
 
 BEST = f"compiled, {CHANNELS_LAST}"
+ONNX = "onnxruntime"
 PEERS = {
-    "torch": Peer("torch", "torch_peer", ("", CHANNELS_LAST)),
-    "torch.compile": Peer("torch", "torch_peer", ("compiled", BEST), on_cuda=(BEST,)),
+    "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST)),
+    "torch.compile": Peer(("torch",), "torch_peer", ("compiled", BEST), on_cuda=(BEST,)),
     "jax": Peer(
-        "jax",
+        ("jax",),
         "jax_peer",
         ("",),
         [name for name, p in PRECISIONS.items() if p.jax],
         lacks=("mobilenetv2", "unet", "gpt", "lstm"),
+    ),
+    ONNX: Peer(
+        (ONNX, "torch", "onnx"),
+        "onnx_peer",
+        ("",),
+        (USUAL,),
+        lacks=(*EXPRESSIONS, *NETWORKS),
+        devices=("cpu",),
     ),
 }
 
@@ -111,10 +133,16 @@ class Plan:
         """Return the libraries that were asked for and cannot be measured, each with the reason."""
         reasons = {}
         for peer in map(PEERS.__getitem__, self.peers):
-            if find_spec(peer.library) is None:
-                reasons[peer.library] = "is not installed"
+            library = peer.libraries[0]
+            absent = [name for name in peer.libraries if find_spec(name) is None]
+            if not any(peer.sides(model, self.device) for model in self.models):
+                continue
+            if library in absent:
+                reasons[library] = "is not installed"
+            elif absent:
+                reasons[library] = f"needs {absent[0]}, which is not installed"
             elif self.precision not in peer.precisions:
-                reasons[peer.library] = f"is not measured in {self.precision}"
+                reasons[library] = f"is not measured in {self.precision}"
         if self.processes > 1 and not self._launcher:
             reasons["several processes"] = "need mpiexec and mpi4py: pip install 'minigraph[mpi]'"
         return reasons
@@ -127,14 +155,16 @@ class Plan:
             return [sys.executable, "-m", f"minigraph.bench.{program}", task]
 
         settings = [str(level) for level in self.levels]
-        if self.untuned and model in NETWORKS:  # an expression has nothing to tune
+        if self.untuned and model not in EXPRESSIONS:  # which have nothing to tune
             settings += [f"{level}{UNTUNED}" for level in self.levels if level >= TUNED]
+        if model in PREDICTIONS:
+            settings.append(f"{max(self.levels)}{UNFROZEN}")
         commands = {MACHINE: command("probe" if self.device == "cpu" else "cuda_probe", "")}
         commands |= {f"level {setting}": command("ours", setting) for setting in settings}
         missing = self.missing()
         for name in self.peers:
             peer = PEERS[name]
-            if peer.library not in missing:
+            if peer.libraries[0] not in missing:
                 for setting in peer.sides(model, self.device):
                     side = f"{name}, {CHANNELS_LAST}" if CHANNELS_LAST in setting else name
                     commands[side] = command(peer.program, setting)
@@ -152,7 +182,7 @@ class Plan:
 
         many, level = f", {self.processes}{PROCESSES}", max(self.levels)
         commands = {f"level {level}{many}": launch("ours", str(level))}
-        if EAGER in self.peers and PEERS[EAGER].library not in self.missing():
+        if EAGER in self.peers and PEERS[EAGER].libraries[0] not in self.missing():
             commands[f"{EAGER_LAST}{many}"] = launch(PEERS[EAGER].program, CHANNELS_LAST)
         return commands
 
@@ -174,7 +204,8 @@ class Plan:
 
     def turn_seconds(self, subject: Case) -> float:
         """Return the seconds of a turn."""
-        return TURN + subject.flops / scale(self.device).speed
+        calls = (MANY - LONG) * subject.latency
+        return TURN + calls + subject.flops / scale(self.device).speed
 
     def start_seconds(self, name: str, subject: Case) -> float:
         """Return the seconds until a side is ready."""
@@ -204,7 +235,8 @@ class Plan:
     def case_seconds(self, model: str) -> float:
         """Return the seconds of a case."""
         subject, names = self.task(model).subject, self.sides(model)
-        turns = self.repeats / (1 - WARMUP) * self.turn_seconds(subject)
+        count = self.repeats / (1 - WARMUP) + (model in PREDICTIONS)  # one batch is compared
+        turns = count * self.turn_seconds(subject)
         starts = (self.start_seconds(name, subject) for name in names)
         return sum(starts) + turns * len(names) + self.ending_seconds(model, names)
 
@@ -225,5 +257,5 @@ def by_worth(names: Collection[str]) -> list[str]:
     """
     levels = [name for level in LEVELS if (name := f"level {level}") in names]
     many = [name for name in names if name.endswith(PROCESSES)]
-    first = [*levels[-1:], *many, EAGER_LAST, EAGER, *levels[:1], MACHINE]
+    first = [*levels[-1:], *many, ONNX, EAGER_LAST, EAGER, *levels[:1], MACHINE]
     return list(dict.fromkeys(name for name in (*first, *names) if name in names))

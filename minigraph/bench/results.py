@@ -26,11 +26,12 @@ from minigraph.records import decode, encode
 from minigraph.version import __version__
 
 FILE = "results.json"
-PACKAGES = ("torch", "jax")
+PACKAGES = ("torch", "jax", "onnxruntime")
 NOISY = 0.15  # a spread above this is unusual
 LEVELS = (0, 1, 2, 3)
 PROCESSES = " processes"  # the end of the name of a side of several: "level 3, 2 processes"
 UNTUNED = ", untuned"  # the end of the name of an untuned level's side
+UNFROZEN = ", unfrozen"  # the same of a prediction's side whose parameters may change
 CHANNELS_LAST = "channels last"
 EAGER = "torch"  # the side whose losses are compared with minigraph's
 EAGER_LAST = f"{EAGER}, {CHANNELS_LAST}"  # the same library, to show how far equal losses differ
@@ -48,6 +49,8 @@ class SideResult(Struct, forbid_unknown_fields=True):
     warm     the same in a second process; None if there was none
     peak     bytes of memory, of all its processes together
     hidden   the share of the shorter of computing and communicating by which its step is shorter
+    p99      seconds that one of a hundred calls takes longer than, where that counts
+    apart    the largest difference of its scores from another side's, over the largest score
     kernels  seconds of one call by kernel
     error    what ended it early, else empty
     losses   of the first steps of training, if the side was asked for them
@@ -60,6 +63,8 @@ class SideResult(Struct, forbid_unknown_fields=True):
     warm: Seconds | None = None
     peak: Count | None = None
     hidden: Annotated[float, Meta(ge=0, le=1)] | None = None
+    p99: Seconds | None = None
+    apart: Annotated[float, Meta(ge=0)] | None = None
     kernels: dict[str, float] = field(default_factory=dict)
     error: str = ""
     losses: list[float] = field(default_factory=list)

@@ -17,6 +17,7 @@ from minigraph.bench.results import (
     EAGER,
     EAGER_LAST,
     PROCESSES,
+    UNFROZEN,
     UNTUNED,
     Bound,
     CaseResult,
@@ -31,7 +32,11 @@ WITHIN = "~"  # stands before a ratio of times that do not differ
 COMPILED = "torch.compile"
 WIDTH = 100  # of a sentence in a terminal
 INDENT = "  "
-LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}  # by the beginning of the names of their sides
+LIBRARIES = {
+    "torch": "PyTorch",
+    "jax": "JAX",
+    "onnxruntime": "onnxruntime",
+}  # by the beginning of the names of their sides
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ def tables(results: Results) -> dict[str, Table]:
     return {
         "levels": _levels(results),
         "peers": _peers(results),
+        "inference": _inference(results),
         "processes": _processes(results),
         "bound": _bounds(results),
         "tuning": _tuning(results),
@@ -213,6 +219,34 @@ def _peers(results: Results) -> Table:
     ]
     header = ["", "minigraph", "best peer", "its time", "times as fast"]
     return Table("Peers", about, header, rows, notes)
+
+
+def _inference(results: Results) -> Table:
+    rows = []
+    for case in results.cases.values():
+        apart = [side.apart for side in case.measured.values() if side.apart is not None]
+        if not apart or not case.highest:
+            continue
+        level, ours = case.highest
+        unfrozen = case.levels(UNFROZEN).get(level)
+        for name, side in (("frozen", ours), ("unfrozen", unfrozen), case.best_peer or ("", None)):
+            if not side:
+                continue
+            cells = [case.title if side is ours else "", name, milliseconds(side.median)]
+            cells.append(milliseconds(side.p99) if side.p99 else NOTHING)
+            cells.append(NOTHING if side is ours else _ratio(side, ours))
+            first = [NOTHING if x is None else f"{x:.2f} s" for x in (side.cold, side.warm)]
+            cells += [*first, _memory(side), f"{max(apart):.0e}" if side is ours else ""]
+            rows.append(cells)
+    about = (
+        "Scores of a trained network, with its parameters as constants and as parameters, beside "
+        "the fastest other library: the median of a call, and the time that one call in a hundred "
+        "takes longer than. Before anything is timed, all sides predict the same batch; the last "
+        "column is the largest difference of a score, relative to the largest score. onnxruntime's "
+        "first call includes PyTorch's export."
+    )
+    header = ["", "", "a call", "p99", "frozen is faster", "cold", "warm", "peak memory"]
+    return Table("Inference", about, [*header, "scores differ by"], rows)
 
 
 def _processes(results: Results) -> Table:

@@ -19,12 +19,13 @@ from minigraph.bench.cases import (
     LOSSES,
     PRECISIONS,
     Expression,
+    Prediction,
     TrainingStep,
     first_value,
 )
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import CHANNELS_LAST
-from minigraph.bench.worker import Side, Task, hidden, serve
+from minigraph.bench.worker import Side, Task, hidden, predicting, serve
 from minigraph.distributed import world
 
 ATTENTION = functional.scaled_dot_product_attention
@@ -46,6 +47,8 @@ def torch_side(task: Task) -> Side:
     step: Callable[[], object]
     if isinstance(subject, Expression):
         step = _expression(subject, task)
+    elif isinstance(subject, Prediction):
+        return _predicting(subject, task)
     else:
         net = _in_processes(subject.network(LIBRARY))
         step = _training(subject, net, task)
@@ -58,18 +61,48 @@ def torch_side(task: Task) -> Side:
     def details() -> dict[str, Any]:
         if isinstance(net, DistributedDataParallel):
             return {"hidden": hidden(step, partial(_without_sync, net, step), _exchange(net))}
-        return {} if task.device == "cpu" else {"peak": torch.cuda.max_memory_allocated()}
+        return _peak(task)
 
     def losses() -> list[float]:
         assert isinstance(subject, TrainingStep)
-        net = subject.network(without_dropout(LIBRARY))
-        with torch.no_grad():
-            for name, parameter in net.named_parameters():
-                parameter.copy_(torch.from_numpy(first_value(name, tuple(parameter.shape))))
+        net = with_first_values(subject.network(without_dropout(LIBRARY)))
         train = _training(subject, net, task)
         return [train() for _ in range(LOSSES)]
 
     return Side({"step": until_done}, details, losses)
+
+
+def _peak(task: Task) -> dict[str, Any]:
+    return {} if task.device == "cpu" else {"peak": torch.cuda.max_memory_allocated()}
+
+
+def with_first_values(net: Any) -> Any:
+    """Return a network whose parameters and running statistics are those of every library."""
+    state = {name: first_value(name, tuple(x.shape)) for name, x in net.state_dict().items()}
+    net.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    return net
+
+
+def _predicting(subject: Prediction, task: Task) -> Side:
+    """Return the side of a prediction, as users are told to make it fast.
+
+    Without gradients; compiled, with parameters as constants, which folds batch norms.
+    """
+    layout = {"memory_format": torch.channels_last} if CHANNELS_LAST in task.setting else {}
+    net = with_first_values(subject.network(LIBRARY)).eval().to(task.device, **layout)
+    torch._inductor.config.freezing = True
+    fn = _compiled(net, task)
+    small = getattr(torch, task.precision) if PRECISIONS[task.precision].width < 4 else None
+    batches = [torch.from_numpy(x).to(task.device, **layout) for x, _ in subject.data()]
+
+    def predict(images: Any) -> Any:
+        with torch.inference_mode(), torch.autocast("cuda", small, small is not None):
+            scores = fn(images)
+        if task.device != "cpu":
+            torch.cuda.synchronize()
+        return scores
+
+    return predicting(batches, predict, lambda: _peak(task), lambda scores: scores.float().cpu())
 
 
 def _in_processes(net: Any) -> Any:

@@ -2,7 +2,8 @@
 
 The process gets a `Task` as JSON and answers in lines of JSON: first how long its first call took,
 then to each line `turn` the seconds of a step by name, to `details` what else it knows about the
-steps, and to `losses` the losses of the first steps of training.  An error is an answer too.
+steps, to `losses` the losses of the first steps of training, and to `scores` what is predicted for
+the first batch.  An error is an answer too.
 `Worker` is the parent's end.
 
 A side may be several processes, which a launcher of MPI starts.  All do the same; process 0 gets
@@ -23,9 +24,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec.json import Decoder
 
 from minigraph.bench.cases import Case, case
@@ -34,6 +37,7 @@ from minigraph.records import decode, encode
 
 PAUSE = 0.02  # seconds before a turn
 LONG = 0.1  # seconds: shorter steps are run several times in a turn
+MANY = 0.5  # the same where the slowest of many calls count
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,37 @@ class Side:
     steps    each runs until its results are there
     details  returns what is known afterwards, by name
     losses   returns the losses of the first steps of a training that starts from `first_value`
+    scores   returns what a network with `first_value`s predicts for the first batch
     """
 
     steps: Mapping[str, Callable[[], None]]
     details: Callable[[], dict[str, Any]] = field(default=dict)
     losses: Callable[[], list[float]] = field(default=list)
+    scores: Callable[[], list[float]] = field(default=list)
+
+
+def predicting(
+    batches: Sequence[Any],
+    predict: Callable[[Any], Any],
+    details: Callable[[], dict[str, Any]] = dict,
+    values: Callable[[Any], Any] = np.asarray,
+) -> Side:
+    """Return the side of a prediction.
+
+    batches  of images, as `predict` takes them
+    predict  returns the scores of a batch when they are there
+    values   returns scores as what NumPy takes
+    """
+    coming = cycle(batches)
+    last: list[Any] = [None]  # a caller keeps a result until the next one
+
+    def step() -> None:
+        last[0] = predict(next(coming))
+
+    def scores() -> list[float]:
+        return [*map(float, np.ravel(values(predict(batches[0]))))]
+
+    return Side({"step": step}, details, scores=scores)
 
 
 # ---------------------------------------------------------------- in the worker
@@ -97,15 +127,22 @@ def serve(make: Callable[[Task], Side]) -> None:
         for step in side.steps.values():
             step()
         say({"first": time.perf_counter() - start})
+        calls: dict[str, list[float]] = {name: [] for name in side.steps}
         for line in _requests(team):
             match line.strip():
                 case "details":
-                    say({"peak": _total(team.gather(peak_memory())), **side.details()})
+                    peak = _total(team.gather(peak_memory()))
+                    say({"peak": peak, **slowest(task, calls), **side.details()})
                 case "losses":
                     say({"losses": side.losses()})
+                case "scores":
+                    say({"scores": side.scores()})
                 case _:
                     time.sleep(PAUSE)
-                    say({name: seconds(step) for name, step in side.steps.items()})
+                    took = {name: _turn(task, step) for name, step in side.steps.items()}
+                    for name, times in took.items():
+                        calls[name] += times
+                    say({name: statistics.median(times) for name, times in took.items()})
     except Exception as error:  # a failure is a line in the table
         if team.size > 1:
             raise  # it ends all processes, and is their last words
@@ -138,20 +175,36 @@ def _total(peaks: Sequence[int | None]) -> int | None:
     return None if None in peaks else sum(peak or 0 for peak in peaks)
 
 
+def _turn(task: Task, step: Callable[[], object]) -> list[float]:
+    return run_times(step, MANY if task.subject.latency else LONG)
+
+
+def slowest(task: Task, calls: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the seconds that one of a hundred calls of a case takes longer than, if they count."""
+    if not task.subject.latency or not all(calls.values()):
+        return {}
+    return {"p99": max(float(np.quantile(times, 0.99)) for times in calls.values())}
+
+
 def seconds(step: Callable[[], object]) -> float:
-    """Return the seconds of a step: of one run, or the median of several runs of a short step.
+    """Return the seconds of a step: of one run, or the median of several runs of a short step."""
+    return statistics.median(run_times(step))
+
+
+def run_times(step: Callable[[], object], least: float = LONG) -> list[float]:
+    """Return the seconds of the runs of a step, which together take `least` seconds or more.
 
     All processes of a team run the step as often as process 0 does.
 
     OpenMP's threads spin for a few milliseconds after their work; in the pause before a turn those
     of the other sides fall asleep.  The first run of a short step is not counted.
     """
-    times: list[float] = []
-    while world().broadcast(sum(times) < LONG):
+    took: list[float] = []
+    while world().broadcast(sum(took) < least):
         start = time.perf_counter()
         step()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:] or times)
+        took.append(time.perf_counter() - start)
+    return took[1:] or took
 
 
 def hidden(

@@ -17,13 +17,24 @@ import minigraph as mg
 from minigraph import cli, nn
 from minigraph.bench import command, measure, networks, ours
 from minigraph.bench import plan as plans
-from minigraph.bench.cases import CUBLAS, LOSSES, NAMES, NETWORKS, case, first_value, scale
+from minigraph.bench.cases import (
+    CUBLAS,
+    EXPRESSIONS,
+    GROUPS,
+    LOSSES,
+    NAMES,
+    NETWORKS,
+    PREDICTIONS,
+    case,
+    first_value,
+    scale,
+)
 from minigraph.bench.page import terminal_lines
 from minigraph.bench.plan import Plan
 from minigraph.bench.results import Results, SideResult
 from minigraph.bench.schedule import Schedule
 from minigraph.bench.tables import loss_difference
-from minigraph.bench.worker import Failure, Worker, hidden
+from minigraph.bench.worker import Failure, Worker, hidden, slowest
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,8 +141,8 @@ def planned(*arguments):
 def test_all_is_measured_unless_less_is_asked_for(monkeypatch):
     monkeypatch.delenv("MINIGRAPH_NUM_THREADS", raising=False)
     plan = planned("--device", "cpu")
-    assert plan.models == NAMES and plan.levels == (0, 1, 2, 3)
-    assert plan.peers == ("torch", "torch.compile", "jax")
+    assert plan.models == (*EXPRESSIONS, *NETWORKS) and plan.levels == (0, 1, 2, 3)
+    assert plan.peers == ("torch", "torch.compile", "jax", "onnxruntime")
     less = planned("--quick", "--models", "abc,mlp", "--peers", "jax", "--threads", "1")
     assert (less.models, less.peers, less.threads) == (("abc", "mlp"), ("jax",), 1)
     assert less.budget < plan.budget and less.repeats < plan.repeats
@@ -151,8 +162,8 @@ def say(what):
 say({"first": 0.5})
 times = iter(json.loads(sys.argv[1]))
 for line in sys.stdin:
-    if line == "details\\n":
-        say({"peak": 1 << 30})
+    if line in ("details\\n", "scores\\n"):
+        say({"peak": 1 << 30, "scores": json.loads(sys.argv[2])})
         continue
     took = json.loads(sys.argv[2]) if line == "losses\\n" else next(times, 0.25)
     if took == "exit":
@@ -271,7 +282,7 @@ def test_every_other_round_is_in_reverse(run):
 def test_peers_that_are_not_installed_are_named(monkeypatch):
     monkeypatch.setattr(plans, "find_spec", lambda name: None)
     plan = planned("--device", "cpu")
-    assert plan.missing() == {"torch": "is not installed", "jax": "is not installed"}
+    assert plan.missing() == dict.fromkeys(("torch", "jax"), "is not installed")
     assert list(plan.sides("abc")) == ["machine", *(f"level {level}" for level in (0, 1, 2, 3))]
 
 
@@ -437,7 +448,8 @@ def test_the_probe_keeps_a_gpu_busy():
 
 def test_a_turn_on_a_gpu_is_expected_to_take_a_moment():
     plan = on_cuda()
-    assert all(plan.turn_seconds(plan.task(name).subject) < 0.5 for name in NAMES)
+    training = NAMES - PREDICTIONS.keys()
+    assert all(plan.turn_seconds(plan.task(name).subject) < 0.5 for name in training)
 
 
 # ---------------------------------------------------------------- the losses
@@ -574,6 +586,73 @@ def test_a_network_is_the_same_in_pytorch(name):
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * abs(want).max())
 
 
+# ---------------------------------------------------------------- predictions
+
+
+def test_a_group_of_cases_has_a_name():
+    assert planned("--models", "inference,abc,resnet18-1").models == (*PREDICTIONS, "abc")
+    assert {name for group in GROUPS.values() for name in group} == set(NAMES)
+
+
+def test_predictions_are_measured_frozen_and_once_not_beside_onnxruntime(installed):
+    plan = planned("--device", "cpu", "--levels", "0,3", "--peers", "torch,onnxruntime")
+    sides = ["machine", "level 0", "level 3", "level 3, unfrozen"]
+    sides += ["torch", "torch, channels last", "onnxruntime"]
+    assert list(plan.sides("resnet18-1")) == sides
+    assert not {"level 3, unfrozen", "onnxruntime"} & plan.sides("resnet18").keys()
+
+
+def test_onnxruntime_needs_pytorch_and_is_asked_for_predictions_alone(monkeypatch):
+    monkeypatch.setattr(plans, "find_spec", lambda name: None if name == "torch" else name)
+    flags = ("--device", "cpu", "--peers", "onnxruntime", "--models")
+    assert planned(*flags, "abc,resnet18").missing() == {}
+    why = "needs torch, which is not installed"
+    assert planned(*flags, "resnet18-1").missing() == {"onnxruntime": why}
+
+
+def test_who_predicts_other_scores_is_not_timed(run):
+    commands = {
+        "level 3": scripted(losses=[1.0, 4.0001]),
+        "jax": scripted(losses=[1.0, 4.1]),
+        "torch": scripted(losses=[1.0, 4.0]),
+    }
+    sides = run(commands, models=("resnet18-1",)).cases["resnet18-1"].sides
+    assert sides["jax"].error == "predicts other scores than torch: 2.5e-02 apart"
+    assert not sides["jax"].seconds and len(sides["level 3"].seconds) == 5
+    assert sides["level 3"].apart == pytest.approx(2.5e-5, rel=0.01) and sides["torch"].apart == 0
+
+
+def test_who_predicts_nan_is_not_timed(run):
+    commands = {"torch": scripted(losses=[1.0, 4.0]), "jax": scripted(losses=[1.0, None])}
+    (_, theirs) = run(commands, models=("resnet18-1",)).cases["resnet18-1"].sides.values()
+    assert theirs.error == "predicts other scores than torch: nan apart" and not theirs.seconds
+
+
+def test_the_slowest_of_a_hundred_calls_is_told_of_one_image():
+    one, many = (planned("--device", "cpu").task(f"alexnet-{n}") for n in (1, 32))
+    calls = {"step": [1.0] * 98 + [5.0] * 2}
+    assert slowest(one, calls) == {"p99": 5.0} and slowest(many, calls) == {}
+    assert slowest(one, {"step": []}) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["alexnet-1", "resnet18-1"])
+def test_all_libraries_predict_the_same(model, tmp_path, monkeypatch):
+    for name in ("torch", "jax", "onnxruntime"):
+        pytest.importorskip(name)
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path))
+    plan = planned("--device", "cpu", "--levels", "0,3", "--models", model)
+    found = {}
+    for name, command_ in plan.sides(model).items():
+        if name != "machine":
+            worker = Worker(command_, os.environ, patience=300.0)
+            found[name] = worker.ask("scores", 60.0)["scores"]
+            worker.kill()
+    assert len(found) == 9
+    for scores in found.values():
+        np.testing.assert_allclose(scores, found["torch"], rtol=0, atol=1e-3 * np.ptp(scores))
+
+
 @pytest.mark.parametrize(
     ("name", "multiplications"), [("alexnet", 714e6), ("resnet18", 1.814e9), ("resnet50", 4.089e9)]
 )
@@ -581,6 +660,7 @@ def test_a_training_step_computes_three_times_what_is_published_for_an_image(nam
     subject = case(name, batch_size=2)
     first = 64 * 55 * 55 * 3 * 11 * 11 if name == "alexnet" else 64 * 112 * 112 * 3 * 7 * 7
     assert subject.flops == pytest.approx(2 * 2 * (3 * multiplications - first), rel=0.002)
+    assert case(f"{name}-32").flops == pytest.approx(2 * 32 * multiplications, rel=0.002)
 
 
 @pytest.mark.parametrize("name", NAMES)
