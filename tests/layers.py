@@ -87,7 +87,7 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["bound", "stage", "trace", "work"],
+        ["bound", "recompiling", "stage", "trace", "work"],
         ["report"],
         [
             "profile",

@@ -35,6 +35,11 @@ MOMENT = 2e-3  # seconds to wait for a kernel, which takes longer only if it has
 ALIGNMENT = 64  # bytes
 
 
+def share_of(call: float) -> float:
+    """Return the seconds for which a call may wait after one that took so many."""
+    return max(SHARE * call, LEAST)
+
+
 class OnlineTuner:
     """What measures the waiting problems of a session, in pieces.
 
@@ -58,8 +63,8 @@ class OnlineTuner:
         memory  bytes that nobody else uses meanwhile, the same each time; what they hold is lost
                 now, and may be lost before the next time
         """
-        seconds = max(SHARE * call, LEAST)
         session, start, used = self._session, self._clock(), 0.0
+        seconds = share_of(call)
         if self._expected == math.inf:  # what was being compiled may be done
             self._expected = 0.0
         if self._bench:
@@ -80,11 +85,19 @@ class OnlineTuner:
             session.waiting.clear()
         return not session.waiting
 
+    def _turn(self, problem: Problem) -> tuple[bool, float, str]:
+        """Return what orders problems: the smallest of each family, then the others, largest first.
+
+        What is hopeless for a small problem is not run for a larger one, where it would take long.
+        """
+        known = self._session.nearest(problem) is not None
+        return known, -problem.work if known else problem.work, problem.subject
+
     def _begun(self, memory: Array) -> bool:
-        """Begin with the largest problem, unless one is being measured or it is known by now."""
+        """Begin with the next problem, unless one is being measured or it is known by now."""
         if self._pieces is None:
             session = self._session
-            problem = max(session.waiting.values(), key=lambda p: (p.work, p.subject))
+            problem = min(session.waiting.values(), key=self._turn)
             if session.known_by_now(problem):
                 del session.waiting[problem.subject]
                 return False

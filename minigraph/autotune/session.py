@@ -99,7 +99,7 @@ class Session:
             raise CacheError(self._why_missing(missing[0]))
         if missing and self.mode in ("tune", "online") and self.near:
             missing = [p for p in missing if not self._borrow(p, self.near(p))]
-        if self.mode == "online":
+        if self.mode == "online" and self.left > 0:
             self.waiting.update((problem.subject, problem) for problem in missing)
         if missing and self.mode == "tune" and self.left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))

@@ -26,7 +26,7 @@ from minigraph.function.choosing import (
 )
 from minigraph.function.description.describe import Past
 from minigraph.function.finite import FiniteFunction
-from minigraph.function.function import Compiled, Function
+from minigraph.function.function import Compiled, Function, Lowered
 from minigraph.function.given import (
     DEVICE,
     INPUTS,
@@ -243,19 +243,17 @@ class CompGraph:
 
         stages = optimized(seconds)
         ready = [stages]
-        records: list[PassRecord] = []
 
-        def lowered() -> Program:
+        def lowered(took: dict[str, float]) -> Lowered:
             # Once an algorithm has failed, or more is measured, other layouts may be best.
-            found = ready.pop() if ready else optimized(seconds)
-            records[:] = [record for _, record in found]
+            found = ready.pop() if ready else optimized(took)
             graph = found[-1][0] if found else task.graph
-            with timed(seconds, "lower"), collector_paused():
+            with timed(took, "lower"), collector_paused():
                 program = plainly(graph)
                 limit = values["graph_opt.memory_limit"]
-                if limit is None:
-                    return program
-                return within(limit, program, task.results, plainly, work_of)
+                if limit is not None:
+                    program = within(limit, program, task.results, plainly, work_of)
+            return Lowered(program, [record for _, record in found])
 
         def plainly(graph: Graph) -> Program:
             return lower(graph, task.results, task.updates, backend, choices.choose)
@@ -269,7 +267,6 @@ class CompGraph:
             options=values,
             environment=environment,
             seconds=seconds,
-            passes=records,
             lowered=lowered,
             past=lambda: Past(task.graph, optimized({}), task.results, task.updates),
             choices=choices,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from minigraph import forks
 from minigraph.arguments import FilePath, Kind, at_least, checked
 from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import ProblemTable
-from minigraph.autotune.online import OnlineTuner
+from minigraph.autotune.online import OnlineTuner, share_of
 from minigraph.autotune.session import Told
 from minigraph.cache import Entry
 from minigraph.distributed import World
@@ -30,6 +30,7 @@ from minigraph.function.description.record import Description
 from minigraph.function.dot import by_layer, every_step
 from minigraph.function.page.document import to_html
 from minigraph.function.profile import Profile, profiled
+from minigraph.function.recompiling import Recompiling
 from minigraph.function.report import (
     GENERATED,
     LEAVES,
@@ -46,7 +47,7 @@ from minigraph.graph import Array, Claim, Node, Parameter, as_array, can_cast, h
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
 from minigraph.passes.notes import PassRecord
-from minigraph.program import Backend, Done, Program, Step, Timing
+from minigraph.program import Backend, Done, Executor, Program, Step, Timing
 from minigraph.program.choices import Choices
 from minigraph.program.memory import in_use
 from minigraph.signals import held
@@ -66,6 +67,13 @@ class CallCounter:
         self.running = forks.lock()
 
 
+class Lowered(NamedTuple):
+    """A program, and what the passes did of whose graph it is made."""
+
+    program: Program
+    passes: list[PassRecord]
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What a function is made of.
@@ -75,7 +83,8 @@ class Compiled:
     changes      those that it updates
     environment  returns what its fingerprint covers, and the fingerprint, in words
     seconds      that each stage of compiling took
-    lowered      returns the program, with the algorithms that are best so far
+    lowered      returns the program, with the algorithms that are best so far; notes what took how
+                 many seconds
     past         runs the passes again and returns what they made, for whoever wants to look
     choices      what has chosen them
     world        the processes that run it together, if there are several
@@ -92,8 +101,7 @@ class Compiled:
     options: Mapping[str, Any]
     environment: Callable[[], Mapping[str, str]]
     seconds: dict[str, float]
-    passes: list[PassRecord]
-    lowered: Callable[[], Program]
+    lowered: Callable[[dict[str, float]], Lowered]
     past: Callable[[], Past]
     choices: Choices
     world: World | None = None
@@ -185,10 +193,12 @@ class Function(Counted):
         self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
         self._profiled: list[Step] = []  # the steps of the last profile
         self._online: OnlineTuner | None = None
-        self._took = 0.0  # seconds of the last call, without what was measured before it
+        self._recompiling: Recompiling[tuple[Lowered, Executor]] | None = None
+        self._took = 0.0  # seconds of the last call, without what was done before it
         self._measured_before: list[int] = []  # calls
+        self._compiled_before: list[int] = []
         self._lowered_before: list[int] = []
-        self._bind(compiled.lowered())
+        self._take(*self._compile(compiled.seconds))
 
     def __repr__(self) -> str:
         names = ", ".join(f"{x.name}: {x.spec}" for x in self._inputs)
@@ -198,19 +208,29 @@ class Function(Counted):
     def _repr_html_(self) -> str:
         return preformatted(str(self.report()))
 
-    def _bind(self, program: Program, arenas: Sequence[Any] = ()) -> None:
-        """Give a program its memory, or that of `arenas`."""
-        self._program = program
-        feeds = [_feed(buffer.node, self._inputs) for buffer in program.inputs]
+    def _compile(
+        self, seconds: dict[str, float], arenas: Sequence[Any] = ()
+    ) -> tuple[Lowered, Executor]:
+        """Return a program with its memory, or with that of `arenas`."""
+        lowered = self._compiled.lowered(seconds)
+        seconds["bind"] = 0.0  # the last time counts
+        with timed(seconds, "bind"):
+            arenas = [*self._compiled.arenas(), *arenas]
+            executor = self._backend.bind(lowered.program, arenas)
+        for record in lowered.passes:
+            log.debug("%s, %.3f s", record, record.seconds)
+        took = ", ".join(f"{name} {s:.3f} s" for name, s in seconds.items())
+        steps = len(lowered.program.steps)
+        log.info("a function of %d steps on %s: %s", steps, self._backend.device, took)
+        return lowered, executor
+
+    def _take(self, lowered: Lowered, executor: Executor) -> None:
+        """Run this program from now on."""
+        self._program, self._passes = lowered
+        self._executor = executor
+        feeds = [_feed(buffer.node, self._inputs) for buffer in self._program.inputs]
         # None: all, in their order
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
-        self._compiled.seconds["bind"] = 0.0  # the last time counts
-        with timed(self._compiled.seconds, "bind"):
-            self._executor = self._backend.bind(program, [*self._compiled.arenas(), *arenas])
-        for record in self._compiled.passes:
-            log.debug("%s, %.3f s", record, record.seconds)
-        took = ", ".join(f"{name} {s:.3f} s" for name, s in self._compiled.seconds.items())
-        log.info("a function of %d steps on %s: %s", len(program.steps), self._backend.device, took)
         session = self._compiled.choices.session
         self._online = OnlineTuner(session) if session.waiting else None
 
@@ -219,9 +239,8 @@ class Function(Counted):
         values = self._checked(args, kwargs)
 
         def work() -> list[Array]:
-            if self._online:
-                self._measure(self._online)
-            run = self._timed if self._online else self._run
+            learning = self._learn()
+            run = self._timed if learning else self._run
             results = run(values, self._executor)
             if self._executor.failures:
                 self._recover()
@@ -320,15 +339,37 @@ class Function(Counted):
         self._took = time.perf_counter() - start
         return results
 
-    def _measure(self, online: OnlineTuner) -> None:
-        """Measure a little; once all is measured, compile what is best."""
+    def _learn(self) -> bool:
+        """Measure a little, and once all is measured compile what is best; False: nothing is left.
+
+        Both take a share of the time of the last call.
+        """
+        if not (self._online or self._recompiling):
+            return False
         if not self._took:  # no call has ended yet
+            return True
+        if self._online:
+            self._measured_before.append(self.calls)
+            if self._online.advance(self._took, self._executor.arena):
+                self._online = None
+                self._compiled.choices.choose_again()
+                arenas = [self._executor.arena]
+                self._recompiling = Recompiling(lambda: self._compile({}, arenas))
+        elif self._recompiling:
+            self._compiled_before.append(self.calls)
+            if self._recompiling.done(share_of(self._took)):
+                self._exchange(self._recompiling)
+        return True
+
+    def _exchange(self, recompiling: Recompiling[tuple[Lowered, Executor]]) -> None:
+        """Run what was compiled anew from now on."""
+        self._recompiling = None
+        try:
+            made = recompiling.result()
+        except GraphError as error:
+            warn_once(f"a function stays as it was compiled first: {error}")
             return
-        self._measured_before.append(self.calls)
-        if not online.advance(self._took, self._executor.arena):
-            return
-        self._compiled.choices.choose_again()
-        self._bind(self._compiled.lowered(), [self._executor.arena])
+        self._take(*made)
         self._lowered_before.append(self.calls)
         self._compiled.tuned(self)
 
@@ -342,10 +383,13 @@ class Function(Counted):
         measured = {
             s.choice: why for s, why in failures.items() if s.choice and s.choice.measurement
         }
+        if measured and self._recompiling:  # by choices that are to change now
+            self._recompiling.done(None)
+            self._recompiling = None
         for choice, why in measured.items():
             self._compiled.choices.quarantine(choice, why)
         if measured:
-            self._bind(self._compiled.lowered(), [self._executor.arena])
+            self._take(*self._compile(self._compiled.seconds, [self._executor.arena]))
 
     # ------------------------------------------------------------ what it tells
 
@@ -374,25 +418,30 @@ class Function(Counted):
             fingerprint=self._compiled.environment()["fingerprint"],
             options=dict(self._options),
             ineffective=ineffective(self._options, self._backend.device),
-            passes=[*self._compiled.passes, *recomputed],
+            passes=[*self._passes, *recomputed],
             kernels=[generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
             numpy=[
                 f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"
                 for step in steps
                 if step.kernel.why_numpy
             ],
-            stops=[stop for record in self._compiled.passes for stop in record.stops],
+            stops=[stop for record in self._passes for stop in record.stops],
             algorithms=[a for a in map(algorithm, steps) if a],
             traffic=[t for t in (step.kernel.traffic for step in steps) if t],
             online=self._online_tuning(),
         )
 
     def _online_tuning(self) -> OnlineTuning | None:
-        session, calls = self._compiled.choices.session, self._measured_before
-        if not (self._online or self._lowered_before):
+        if not (self._online or self._recompiling or self._lowered_before):
             return None
-        between = (calls[0], calls[-1]) if calls else None
-        return OnlineTuning(between, session.spent, len(session.waiting), self._lowered_before[:])
+        session = self._compiled.choices.session
+        return OnlineTuning(
+            _ends(self._measured_before),
+            _ends(self._compiled_before),
+            session.spent,
+            len(session.waiting),
+            self._lowered_before[:],
+        )
 
     def reports(self) -> list[Report]:
         """Return the report, in a list: a function of any size has one for each that it keeps."""
@@ -506,6 +555,11 @@ def in_order(
     if missing:
         raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
     return [given[name] for name in names]
+
+
+def _ends(calls: Sequence[int]) -> tuple[int, int] | None:
+    """Return the first number and the last, if there are any."""
+    return (calls[0], calls[-1]) if calls else None
 
 
 def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:

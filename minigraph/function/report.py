@@ -170,29 +170,34 @@ def algorithm(step: Step) -> Algorithm | None:
     )
 
 
+def _before(calls: tuple[int, int] | None) -> str:
+    return " before calls {} to {}".format(*calls) if calls else ""
+
+
 @dataclass(frozen=True)
 class OnlineTuning:
     """What was measured between calls.
 
-    calls    the numbers of the first call and of the last one, counted from 0, before which
-             candidates were measured; None if there was none so far
-    seconds  of measuring
-    waiting  how many problems are still to be measured
-    lowered  the numbers of the calls before which the function was compiled anew
+    calls      the numbers of the first call and of the last one, counted from 0, before which
+               candidates were measured; None if there was none so far
+    compiling  likewise of those before which it waited for the function to be compiled anew
+    seconds    of measuring
+    waiting    how many problems are still to be measured
+    lowered    the numbers of the first calls of what was compiled anew
     """
 
     calls: tuple[int, int] | None
+    compiling: tuple[int, int] | None
     seconds: float
     waiting: int
     lowered: list[int]
 
     def __str__(self) -> str:
-        measured = f"{self.seconds:.2f} s of measuring"
-        if self.calls:
-            first, last = self.calls
-            measured += f" before calls {first} to {last}"
         lowered = ", ".join(map(str, self.lowered)) or "none so far"
-        return f"{measured}, {self.waiting} problems left; compiled anew before call {lowered}"
+        return (
+            f"{self.seconds:.2f} s of measuring{_before(self.calls)}, {self.waiting} problems "
+            f"left; compiled anew{_before(self.compiling)}, runs from call {lowered}"
+        )
 
 
 @dataclass(frozen=True)

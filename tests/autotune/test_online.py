@@ -129,15 +129,26 @@ def test_a_piece_of_work_that_takes_longer_is_done_when_enough_calls_have_saved_
     assert set(np.round(waits, 3)) == {0.0, 0.05, 0.1}
 
 
-def test_the_largest_problem_comes_first_and_each_is_learnt_at_once(clock, tmp_path):
-    small, large = (problem(size, work=WORK * size, a=Slow(clock, 0.01)) for size in (3, 5))
+def test_the_smallest_problem_comes_first_then_the_largest_and_each_is_learnt_at_once(
+    clock, tmp_path
+):
+    sizes = (3, 4, 5)
+    problems = [problem(size, work=WORK * size, a=Slow(clock, 0.01)) for size in sizes]
+    small, middle, large = (each.subject for each in problems)
     store = Measurements(tmp_path / "cache")
-    of = session(small, large, store=store, clock=clock)
+    of = session(*problems, store=store, clock=clock)
     tuner = OnlineTuner(of, clock)
-    while large.subject in of.waiting:
-        tuner.advance(0.03, memory())
-    assert [*of.waiting] == [small.subject]
-    assert [entry.subject for entry in store.entries("onednn")] == [large.subject]
+    for expected in ([small], [large, small], [large, middle, small]):
+        while len(of.waiting) > len(sizes) - len(expected):
+            tuner.advance(0.03, memory())
+        assert sorted(entry.subject for entry in store.entries("onednn")) == sorted(expected)
+
+
+def test_nothing_waits_once_the_budget_is_spent(clock):
+    of = session(problem(1, a=Slow(clock, 0.01)), budget=0.01, clock=clock)
+    until_done(OnlineTuner(of, clock), 0.02, clock)
+    of.tables([problem(2, a=Slow(clock, 0.01))])
+    assert not of.waiting
 
 
 def test_a_result_that_differs_from_the_heuristics_choice_is_no_candidate(clock):
@@ -154,12 +165,12 @@ def test_a_candidate_that_is_hopeless_for_the_nearest_sizes_is_not_run(clock):
     large, small = problem(100, WORK * 2, **runners), problem(90, WORK, **runners)
     of = session(large, small, clock=clock)
     tuner = OnlineTuner(of, clock)
-    while large.subject in of.waiting:
+    while small.subject in of.waiting:
         tuner.advance(0.03, memory())
     runs = runners["b"].runs
     until_done(tuner, 1.0, clock)
     assert runners["b"].runs == runs
-    assert "not tried: 2.1 times as slow" in known(of, small)["b"].error
+    assert "not tried: 2.1 times as slow" in known(of, large)["b"].error
 
 
 def test_the_budget_ends_it(clock):
@@ -239,9 +250,9 @@ def called(function, times):
 
 
 def until_measured(function):
-    """Call a function until it is compiled anew; return what the calls gave."""
+    """Call a function until what was compiled anew runs; return what the calls gave."""
     got = []
-    while not got or function.report().online.waiting:
+    while not function.report().online.lowered:
         got += [*called(function, 5)]
     return got
 
@@ -269,13 +280,14 @@ def test_calls_give_the_bits_of_heuristics_until_all_is_measured_and_are_right_t
 def test_afterwards_the_choices_are_those_of_measurements_and_no_process_measures_again():
     function = compiled(autotune="online")
     assert {a.origin for a in function.report().algorithms} == {"heuristic"}
-    assert "compiled anew before call none so far" in function.report().section("online")
+    assert "runs from call none so far" in function.report().section("online")
     until_measured(function)
     found = function.report()
     (lowered,) = found.online.lowered
     assert {a.origin for a in found.algorithms} == {"measured"}
-    assert found.online.calls == (1, lowered) and found.online.seconds > 0
-    assert f"compiled anew before call {lowered}" in found.section("online")
+    assert found.online.calls[0] == 1 and found.online.seconds > 0
+    assert found.online.compiling == (found.online.calls[1] + 1, lowered)
+    assert f"runs from call {lowered}" in found.section("online")
     measured = work()[0]
     again = compiled(autotune="frozen")
     assert work()[0] == measured > 0
@@ -314,3 +326,21 @@ def test_a_function_of_any_size_measures_its_first_size_between_calls():
 def test_a_negative_level_measures_when_it_compiles():
     function = compiled(level=-2, autotune="online")
     assert work()[0] > 0 and function.report().online is None
+
+
+@needs_onednn
+@pytest.mark.usefixtures("hasty")
+def test_what_cannot_be_compiled_anew_leaves_the_function_as_it_is(monkeypatch):
+    function = compiled(autotune="online")
+    want = compiled(autotune="off")
+    got = [function(*batch())]
+
+    def refused(*_):
+        raise mg.DeviceError("no memory")
+
+    with monkeypatch.context() as here, pytest.warns(UserWarning, match="compiled first: no mem"):
+        here.setattr(function._backend, "bind", refused)
+        while function._online or function._recompiling:
+            got.append(function(*batch()))
+    assert function.report().online is None
+    np.testing.assert_array_equal(got, called(want, len(got)))

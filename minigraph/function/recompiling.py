@@ -1,0 +1,55 @@
+"""Compiling a function anew in another thread, while it is called."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from minigraph.messages import silent
+
+T = TypeVar("T")
+
+
+class Recompiling(Generic[T]):
+    """What a thread makes, in the time that calls leave it.
+
+    Linux gives the thread, and the compilers that it starts, only processors that nobody else
+    wants: during a call those that the call does not use, and all while the caller waits.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._begin()
+
+    def _begin(self) -> None:
+        self._made: Future[T] = Future()
+        self._process = os.getpid()
+        name = "minigraph recompiles"
+        threading.Thread(target=self._run, args=(self._made,), name=name).start()
+
+    def _run(self, made: Future[T]) -> None:
+        if hasattr(os, "SCHED_IDLE"):
+            with suppress(OSError):
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # this thread's
+        try:
+            with silent():
+                made.set_result(self._make())
+        except BaseException as error:  # the caller's to deal with
+            made.set_exception(error)
+
+    def done(self, seconds: float | None) -> bool:
+        """Wait for at most so long, None: for ever; return whether there is a result, or error."""
+        if self._process != os.getpid():  # a forked child has no thread of its parent's
+            self._begin()
+        with suppress(TimeoutError):
+            self._made.exception(seconds)
+        return self._made.done()
+
+    def result(self) -> T:
+        """Return what was made, once it is; raises what making it raised."""
+        self.done(0.0)
+        return self._made.result()
