@@ -25,7 +25,7 @@ import numpy as np
 
 from minigraph.devices.cpu import openmp
 from minigraph.errors import GraphError, warn_once
-from minigraph.graph import DType, Shape
+from minigraph.graph import BFLOAT16, DType, Shape
 
 # The names and values of the C header dnnl_types.h, version 3.2.
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
@@ -48,10 +48,11 @@ QUERIES = {
 }
 _FORMAT_ANY = 1
 _FORMAT_BLOCKED = {8: 102, 16: 78}  # aBcd8b and aBcd16b
-_DTYPES = {"float32": 3, "int32": 4, "int8": 5, "uint8": 6}
+_DTYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 MAX_NDIM = 12
 REORDER = "dnnl_reorder_primitive_desc_create"
-AVX512 = 0x27  # dnnl_cpu_isa_avx512_core, whose bits those of every wider one include
+# dnnl_cpu_isa_avx512_core and its extension bf16, whose bits those of every wider one include.
+AVX512, AVX512_BF16 = 0x27, 0xE7
 F32 = np.dtype(np.float32)
 
 
@@ -123,6 +124,13 @@ def loaded() -> Library:
 def block() -> int:
     """Return how many channels lie side by side in the blocked layouts of this processor."""
     return 16 if loaded().instructions & AVX512 == AVX512 else 8
+
+
+@functools.cache
+def dtypes() -> frozenset[DType]:
+    """Return the types that it computes in with instructions of this processor."""
+    small = loaded().instructions & AVX512_BF16 == AVX512_BF16
+    return frozenset((F32, BFLOAT16) if small else (F32,))
 
 
 def dims(values: Iterable[int]) -> Any:

@@ -9,7 +9,6 @@ they are reordered inside the kernel.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from ctypes import c_float
 from functools import partial
@@ -22,7 +21,7 @@ from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, MemoryDescri
 from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
 from minigraph.devices.problem import ROLES, Arrangement, operations
 from minigraph.errors import GraphError
-from minigraph.graph import Node, Op, Shape
+from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, unpacked
 from minigraph.ops.matmul import Matmul
@@ -31,8 +30,8 @@ from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 
 THREADED = 4_000_000  # operations from which on a second thread pays
 POINT = (1, 1)  # a window of one pixel
-Shapes = list[Shape]
-Strides = Sequence[tuple[int, ...]]
+Specs = Sequence[Spec]
+Strides = Sequence[Shape]
 Named = tuple[int, MemoryDescriptor]  # oneDNN's name of an argument, and how the caller's lies
 
 
@@ -55,22 +54,22 @@ def _each(
 # ---------------------------------------------------------------- how operands lie
 
 
-def image_layout(shape: Shape, blocked: bool = False) -> MemoryDescriptor:
-    """Return oneDNN's layout of images that lie as `shape`: see `minigraph.ops.layout`.
+def image_layout(x: Spec, blocked: bool = False) -> MemoryDescriptor:
+    """Return oneDNN's layout of images that lie as `x`: see `minigraph.ops.layout`.
 
     blocked  how to see one block of all channels, which is nhwc too
     """
-    if len(shape) == 4:
-        return onednn.strided(shape, F32)
-    n, c, h, w = unpacked(shape)
-    lanes = shape[4]
+    if len(x.shape) == 4:
+        return onednn.strided(x.shape, x.dtype)
+    n, c, h, w = unpacked(x.shape)
+    lanes = x.shape[4]
     if lanes == c and not blocked:
-        return onednn.strided((n, c, h, w), F32, (c * h * w, 1, w * c, c))
-    return onednn.blocked((n, c, h, w), F32, lanes)
+        return onednn.strided((n, c, h, w), x.dtype, (c * h * w, 1, w * c, c))
+    return onednn.blocked((n, c, h, w), x.dtype, lanes)
 
 
-def _vector(shape: Shape) -> MemoryDescriptor:
-    return onednn.strided((math.prod(shape),), F32)
+def _vector(x: Spec) -> MemoryDescriptor:
+    return onednn.strided((x.size,), x.dtype)
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
@@ -90,18 +89,19 @@ def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
 # ---------------------------------------------------------------- matrix products
 
 
-def matmul(op: Matmul, xs: Shapes, ys: Shapes, strides: Strides) -> Iterator[Implementation]:
+def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Implementation]:
     (y,) = ys
     layouts, strided = [], []
     for x, nbytes in zip(xs[:2], strides, strict=False):
-        steps = [s // F32.itemsize for s in nbytes]
-        readable = _is_matrix(x, steps)
+        steps = [s // x.dtype.itemsize for s in nbytes]
+        readable = _is_matrix(x.shape, steps)
         strided.append(readable)
-        shape = (1,) * (len(y) - len(x)) + x
-        lead = [steps[0] * x[0]] * (len(y) - len(x)) if readable else []
-        layouts.append(onednn.strided(shape, F32, [*lead, *steps] if readable else None))
-    bias = [onednn.strided((1,) * (len(y) - 1) + b, F32) for b in xs[2:]]
-    result = onednn.strided(y, F32)
+        more = len(y.shape) - len(x.shape)
+        lead = [steps[0] * x.shape[0]] * more if readable else []
+        shape = (1,) * more + x.shape
+        layouts.append(onednn.strided(shape, x.dtype, [*lead, *steps] if readable else None))
+    bias = [onednn.strided((1,) * (len(y.shape) - 1) + b.shape, b.dtype) for b in xs[2:]]
+    result = onednn.strided(y.shape, y.dtype)
     names = (onednn.SRC, onednn.WEIGHTS, onednn.BIAS)
     arguments = _arguments(zip(names, [*layouts, *bias], strict=False), [(onednn.DST, result)])
     create = "dnnl_matmul_primitive_desc_create"
@@ -120,7 +120,7 @@ CONVOLUTIONS: dict[type[Op], tuple[str, tuple[int, int, int]]] = {
 }
 
 
-def convolution(op: Any, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     """Yield oneDNN's ways to compute a convolution or one of its gradients.
 
     Where both images are nchw, oneDNN may also choose layouts and reorder the images on the way.
@@ -130,31 +130,33 @@ def convolution(op: Any, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
     kind, names = CONVOLUTIONS[type(op)]
     conv: Conv2d = op if isinstance(op, Conv2d) else op.conv
     roles = ROLES[type(op)]
-    shapes = dict(zip(roles, (*xs[:2], *ys), strict=True))
-    x, w, y = (shapes[role] for role in "xwy")
-    blocked = any(len(s) == 5 and s[1] > 1 for s in (x, y))  # both images are, if either is
+    specs = dict(zip(roles, (*xs[:2], *ys), strict=True))
+    x, w, y = (specs[role] for role in "xwy")
+    blocked = any(len(s.shape) == 5 and s.shape[1] > 1 for s in (x, y))  # both are, if either is
     # oneDNN has the groups first.
-    grouped = w if conv.groups == 1 else (conv.groups, w[0] // conv.groups, *w[1:])
+    k, *rest = w.shape
+    grouped = w.shape if conv.groups == 1 else (conv.groups, k // conv.groups, *rest)
     lie = {"x": image_layout(x, blocked), "y": image_layout(y, blocked)}
-    lie["w"] = onednn.strided(grouped, F32)
+    lie["w"] = onednn.strided(grouped, w.dtype)
     first, second, result = zip(names, (lie[role] for role in roles), strict=True)
-    bias = [(onednn.BIAS, onednn.strided(b, F32)) for b in xs[2:]]
+    bias = [(onednn.BIAS, onednn.strided(b.shape, b.dtype)) for b in xs[2:]]
     arguments = _arguments([first, second, *bias], [result])
     pairs = [("", (lie["x"], lie["y"]))]
-    if len(x) == len(y) == 4:
-        chosen = onednn.any_layout(x, F32), onednn.any_layout(y, F32)
-        pairs.insert(1 if w[2:] == POINT else 0, (" with reorders", chosen))
+    if len(x.shape) == len(y.shape) == 4:
+        chosen = onednn.any_layout(x.shape, x.dtype), onednn.any_layout(y.shape, y.dtype)
+        pairs.insert(1 if w.shape[2:] == POINT else 0, (" with reorders", chosen))
     window = [
         dims(conv.stride),
         dims(d - 1 for d in conv.dilation),
         dims(conv.padding),
-        dims(_padding_behind(conv, unpacked(x), w, unpacked(y))),
+        dims(_padding_behind(conv, unpacked(x.shape), w.shape, unpacked(y.shape))),
     ]
+    wrong = any(conv.padding) and not isinstance(op, Conv2dBackwardData)  # if padded by zeros
     put_right = None
-    if any(conv.padding) and not isinstance(op, Conv2dBackwardData):
-        put_right = zero_padding.repair(op, xs, ys[0])
+    if wrong and w.dtype == F32:
+        put_right = zero_padding.repair(op, [s.shape for s in xs], ys[0].shape)
     for suffix, (x_layout, y_layout) in pairs:
-        weights = onednn.any_layout(grouped, F32)
+        weights = onednn.any_layout(grouped, w.dtype)
         added = bias[0][1] if bias else None
         try:
             for descriptor in _convolved(kind, x_layout, weights, added, y_layout, window):
@@ -164,9 +166,9 @@ def convolution(op: Any, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
                 unmoved = all(descriptor.layout(n) == layout for n, layout in images)
                 if suffix and unmoved:
                     continue
-                if put_right is None or "gemm" not in descriptor.name:
+                if not wrong or "gemm" not in descriptor.name:
                     yield Implementation(descriptor, arguments, suffix=suffix)
-                elif compiler.compiler():
+                elif put_right and compiler.compiler():
                     yield Implementation(descriptor, arguments, suffix=suffix, then=put_right)
         except onednn.Unimplemented:
             continue
@@ -199,21 +201,21 @@ def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
 # ---------------------------------------------------------------- pooling
 
 
-def avg_pool2d(op: AvgPool2d, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+def avg_pool2d(op: AvgPool2d, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     x, y = image_layout(xs[0]), image_layout(ys[0])
     descriptors = _averages(op, xs[0], ys[0], backward=False)
     return _each(descriptors, [(onednn.SRC, x)], [(onednn.DST, y)])
 
 
-def avg_pool2d_backward(op: AvgPool2dBackward, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+def avg_pool2d_backward(op: AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     dy, dx = image_layout(xs[0]), image_layout(ys[0])
     descriptors = _averages(op.pool, ys[0], xs[0], backward=True)
     return _each(descriptors, [(onednn.DIFF_DST, dy)], [(onednn.DIFF_SRC, dx)])
 
 
-def _averages(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Iterator[Descriptor]:
+def _averages(op: AvgPool2d, x: Spec, y: Spec, backward: bool) -> Iterator[Descriptor]:
     pooling = op.pooling
-    sides = zip(unpacked(x)[2:], unpacked(y)[2:], strict=True)
+    sides = zip(unpacked(x.shape)[2:], unpacked(y.shape)[2:], strict=True)
     windows = zip(pooling.window, pooling.stride, pooling.padding, strict=True)
     behind = [
         (o - 1) * t + k - n - p for (n, o), (k, t, (p, _)) in zip(sides, windows, strict=True)
@@ -237,9 +239,9 @@ def _averages(op: AvgPool2d, x: Shape, y: Shape, backward: bool) -> Iterator[Des
 # ---------------------------------------------------------------- normalisation
 
 
-def _normalized(x: Shape, vector: Shape) -> MemoryDescriptor:
+def _normalized(x: Spec, vector: Spec) -> MemoryDescriptor:
     """The layout of what is normalised: images with lanes, if the vectors have them."""
-    return image_layout(x) if len(vector) == 2 else onednn.strided(x, F32)
+    return image_layout(x) if len(vector.shape) == 2 else onednn.strided(x.shape, x.dtype)
 
 
 def _batch_norm(layout: MemoryDescriptor, eps: float, propagation: int, more: int = 0) -> list[Any]:
@@ -248,7 +250,7 @@ def _batch_norm(layout: MemoryDescriptor, eps: float, propagation: int, more: in
     return [create, propagation, layout, layout, c_float(eps), flags]
 
 
-def batch_norm(op: BatchNorm, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+def batch_norm(op: BatchNorm, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[:2]), _vector(xs[1])
     forward = _batch_norm(layout, op.eps, onednn.FORWARD_TRAINING)
     return _each(
@@ -258,9 +260,7 @@ def batch_norm(op: BatchNorm, xs: Shapes, ys: Shapes) -> Iterator[Implementation
     )
 
 
-def batch_norm_inference(
-    op: BatchNormInference, xs: Shapes, ys: Shapes
-) -> Iterator[Implementation]:
+def batch_norm_inference(op: BatchNormInference, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[:2]), _vector(xs[1])
     forward = _batch_norm(layout, op.eps, onednn.FORWARD_INFERENCE, onednn.USE_GLOBAL_STATS)
     vectors = (onednn.SCALE, onednn.SHIFT, onednn.MEAN, onednn.VARIANCE)
@@ -271,7 +271,7 @@ def batch_norm_inference(
     )
 
 
-def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+def batch_norm_backward(op: BatchNormBackward, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     layout, channels = _normalized(*xs[1:3]), _vector(xs[2])
     hint = Descriptor(*_batch_norm(layout, op.eps, onednn.FORWARD_TRAINING))
     create = "dnnl_batch_normalization_backward_primitive_desc_create"
@@ -288,34 +288,38 @@ def batch_norm_backward(op: BatchNormBackward, xs: Shapes, ys: Shapes) -> Iterat
 # ---------------------------------------------------------------- all of them
 
 
-def reorder(op: Reorder, xs: Shapes, ys: Shapes) -> Iterator[Implementation]:
+def reorder(op: Reorder, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     source, target = image_layout(xs[0]), image_layout(ys[0])
     return _each(onednn.reorders(source, target), [(onednn.SRC, source)], [(onednn.DST, target)])
 
 
-PRIMITIVES: dict[type[Op], Callable[[Any, Shapes, Shapes], Iterator[Implementation]]] = {
-    **dict.fromkeys(CONVOLUTIONS, convolution),
-    AvgPool2d: avg_pool2d,
-    AvgPool2dBackward: avg_pool2d_backward,
+NORMALISATIONS: dict[type[Op], Callable[[Any, Specs, Specs], Iterator[Implementation]]] = {
     BatchNorm: batch_norm,
     BatchNormInference: batch_norm_inference,
     BatchNormBackward: batch_norm_backward,
+}  # of images in float32, as are the statistics
+PRIMITIVES: dict[type[Op], Callable[[Any, Specs, Specs], Iterator[Implementation]]] = {
+    **dict.fromkeys(CONVOLUTIONS, convolution),
+    AvgPool2d: avg_pool2d,
+    AvgPool2dBackward: avg_pool2d_backward,
     Reorder: reorder,
+    **NORMALISATIONS,
 }
 OPS = frozenset((Matmul, *PRIMITIVES))  # of which oneDNN computes some shapes
 
 
 def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
     """Yield oneDNN's ways to compute `node`, whose inputs have these strides in bytes."""
-    specs = (*(x.spec for x in node.inputs), *node.specs)
-    if not all(s.size and s.dtype == F32 and len(s.shape) <= MAX_NDIM for s in specs):
+    xs, ys = [x.spec for x in node.inputs], node.specs
+    dtypes = {s.dtype for s in (*xs, *ys)}
+    fit = all(s.size and len(s.shape) <= MAX_NDIM for s in (*xs, *ys))
+    if not (fit and len(dtypes) == 1 and dtypes <= onednn.dtypes()):
         return
-    xs, ys = [x.shape for x in node.inputs], [y.shape for y in node.specs]
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
     try:
         if isinstance(op, Matmul):
             yield from matmul(op, xs, ys, strides)
-        elif type(op) in PRIMITIVES:
+        elif type(op) in PRIMITIVES and (dtypes == {F32} or type(op) not in NORMALISATIONS):
             yield from PRIMITIVES[type(op)](op, xs, ys)
     except onednn.Unimplemented:
         return

@@ -87,23 +87,36 @@ def widened_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Ke
 
     make  returns the kernel of a node whose inputs have these strides, in bytes
     """
-    small = [x.dtype in SMALL_FLOATS for x in node.inputs]
-    if not any(small):
+    if not any(x.dtype in SMALL_FLOATS for x in node.inputs):
         return None
-    specs = [_wide(x.spec) for x in node.inputs]
-    given = stand_ins(specs)
-    whole = node.op.results(*given)[0].inputs[0] if node.is_bundle else node.op(*given)
-    lie = [x.strides if s else lies for x, s, lies in zip(specs, small, strides, strict=True)]
+    whole, lie = wide_node(node, strides)
     wide = make(whole, lie)
     if wide is None or isinstance(wide, NumpyKernel):
         return None
+    return around(node, strides, wide, make)
+
+
+def wide_node(node: Node, strides: Sequence[Shape]) -> tuple[Node, list[Shape]]:
+    """Return a node without floats of 16 bits, in float32, and the strides of its inputs."""
+    given = stand_ins([_wide(x.spec) for x in node.inputs])
+    whole = node.op.results(*given)[0].inputs[0] if node.is_bundle else node.op(*given)
+    pairs = zip(node.inputs, given, strides, strict=True)
+    return whole, [lies if x.spec == y.spec else y.spec.strides for x, y, lies in pairs]
+
+
+def around(node: Node, strides: Sequence[Shape], wide: Kernel, make: MakeKernel) -> WidenedKernel:
+    """Return the kernel of a node that reads floats of 16 bits, made of that of `wide_node`."""
     before = [
-        make(Node(Astype(FLOAT32), (x,), (_wide(x.spec),)), [lies]) if s else None
-        for x, s, lies in zip(node.inputs, small, strides, strict=True)
+        make(Node(Astype(FLOAT32), (x,), (_wide(x.spec),)), [lies])
+        if x.dtype in SMALL_FLOATS
+        else None
+        for x, lies in zip(node.inputs, strides, strict=True)
     ]
     after = [
-        make(Node(Astype(y.dtype), stand_ins([x]), (y,)), [x.strides]) if x != y else None
-        for x, y in zip(whole.specs, node.specs, strict=True)
+        make(Node(Astype(y.dtype), stand_ins([_wide(y)]), (y,)), [_wide(y).strides])
+        if y.dtype in SMALL_FLOATS
+        else None
+        for y in node.specs
     ]
     return WidenedKernel(node, before, wide, after)
 
