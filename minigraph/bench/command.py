@@ -138,10 +138,13 @@ def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
 def planned(asked: argparse.Namespace) -> Plan:
     """Return what is to be measured; OptionError if the device cannot do it."""
     device = mg.comp_graph(asked.device).device
-    if device == "cpu" and asked.precision != USUAL:
+    if device == "cpu" and asked.precision not in (USUAL, "bfloat16"):
         raise OptionError(
-            f"--precision {asked.precision} takes --device cuda; a CPU computes in {USUAL}"
+            f"--precision {asked.precision} takes --device cuda; a CPU has {USUAL} and bfloat16"
         )
+    if asked.precision == "bfloat16" and device == "cpu":
+        # An error, before anything is measured, if the processor does not compute in it.
+        mg.comp_graph(device, PRECISIONS[asked.precision].options).compile([], [])
     plan = {**(QUICK if asked.quick else FULL), "batch_size": None}
     if device != "cpu" and asked.processes > 1:
         raise OptionError(f"--processes {asked.processes} takes --device cpu, not {device}")

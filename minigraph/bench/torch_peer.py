@@ -187,7 +187,7 @@ def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float
 
     fn = _compiled(loss_of, task)
     if small is not None:
-        fn = torch.autocast("cuda", small)(fn)
+        fn = torch.autocast(torch.device(task.device).type, small)(fn)
 
     def step() -> float:
         adam.zero_grad()

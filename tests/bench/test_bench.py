@@ -35,6 +35,7 @@ from minigraph.bench.results import Results, SideResult
 from minigraph.bench.schedule import Schedule
 from minigraph.bench.tables import loss_difference
 from minigraph.bench.worker import Failure, Worker, hidden, slowest
+from minigraph.devices.cpu import onednn
 
 ROOT = Path(__file__).parents[2]
 
@@ -132,6 +133,15 @@ def test_a_precision_that_the_cpu_does_not_have_is_one_line(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "--precision tf32 takes --device cuda" in said and said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_the_cpu_is_measured_in_bfloat16_where_it_computes_in_it(monkeypatch):
+    monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32, onednn.BFLOAT16)))
+    plan = planned("--device", "cpu", "--precision", "bfloat16")
+    assert plan.precision == "bfloat16" and plan.missing().keys() <= {"jax", "torch"}
+    monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32,)))
+    with pytest.raises(mg.DeviceError, match="AVX512_BF16"):
+        planned("--device", "cpu", "--precision", "bfloat16")
 
 
 def planned(*arguments):
