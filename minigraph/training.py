@@ -82,6 +82,9 @@ def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
     add("--lr", type=float, help=f"learning rate to begin with {default('lr')}")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, dropout (default: 0)")
     add("--opt-level", type=int, metavar="N", help="graph optimisation, -3 to 3 (default: 2)")
+    add(
+        "--amp", metavar="TYPE", help="bfloat16 or float16: what products compute in (default: off)"
+    )
     add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
     add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
     add("--workers", type=int, default=2, metavar="N", help="that load images (default: 2)")
@@ -415,6 +418,7 @@ def fit(
     for.
     """
     options = {"seed": args.seed, "graph_opt_level": args.opt_level, "num_threads": args.threads}
+    options["amp"] = args.amp
     given = {name: value for name, value in options.items() if value is not None}
     cg = mg.comp_graph(args.device, given)
     if recipe.epochs < 1:

@@ -28,6 +28,9 @@ def parser():
     add("--lr", type=float, default=1e-3, help="the highest learning rate (default: 0.001)")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, sample (default: 0)")
     add("--opt-level", type=int, metavar="N", help="graph optimisation, -3 to 3 (default: 2)")
+    add(
+        "--amp", metavar="TYPE", help="bfloat16 or float16: what products compute in (default: off)"
+    )
     add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
     add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
     add("--sample", type=int, default=400, metavar="N", help="characters to write at the end")
@@ -148,6 +151,7 @@ class Run:
 def main():
     args = parser().parse_args()
     options = {"seed": args.seed, "graph_opt_level": args.opt_level, "num_threads": args.threads}
+    options["amp"] = args.amp
     given = {name: value for name, value in options.items() if value is not None}
     cg = mg.comp_graph(args.device, given)
     run = Run(args)
