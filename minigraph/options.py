@@ -192,11 +192,11 @@ OPTIONS: dict[str, Option] = {
         Option(
             "amp",
             "off",
-            'CUDA only. "bfloat16" or "float16" is the type that convolutions and matrix products '
-            "compute in. Parameters and statistics stay float32. At level 3, kernels also store "
-            "bfloat16 for each other.",
+            "The type that convolutions and matrix products compute in, if it is not their own. "
+            "Parameters and statistics stay float32. At level 3, kernels also store bfloat16 for "
+            'each other. On the CPU "bfloat16" takes a processor with AVX512_BF16 or AMX, and '
+            '"float16" is an error.',
             choices=("off", "bfloat16", "float16"),
-            cuda_only="only CUDA devices compute in small types",
         ),
         Option(
             "seed",

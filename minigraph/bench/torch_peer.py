@@ -96,7 +96,7 @@ def _predicting(subject: Prediction, task: Task) -> Side:
     batches = [torch.from_numpy(x).to(task.device, **layout) for x, _ in subject.data()]
 
     def predict(images: Any) -> Any:
-        with torch.inference_mode(), torch.autocast("cuda", small, small is not None):
+        with torch.inference_mode(), torch.autocast(task.device.partition(":")[0], small, small is not None):
             scores = fn(images)
         if task.device != "cpu":
             torch.cuda.synchronize()
@@ -187,7 +187,7 @@ def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float
 
     fn = _compiled(loss_of, task)
     if small is not None:
-        fn = torch.autocast(torch.device(task.device).type, small)(fn)
+        fn = torch.autocast(task.device.partition(":")[0], small)(fn)
 
     def step() -> float:
         adam.zero_grad()

@@ -7,13 +7,25 @@ import platform
 from pathlib import Path
 
 
+def model() -> str:
+    """Return the name of the processor's model."""
+    return _fields().get("model name", "this processor")
+
+
 def processor() -> str:
     """Return the processor's model and a digest of its instruction sets."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
+    fields = _fields()
+    if not fields:
         return f"{platform.machine()} {platform.processor()}".strip()
-    fields = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
     features = " ".join(sorted(fields.get("flags", fields.get("Features", "")).split()))
     short = hashlib.sha256(features.encode()).hexdigest()[:8]
     return f"{platform.machine()} {fields.get('model name', 'unknown')} features {short}"
+
+
+def _fields() -> dict[str, str]:
+    """Return what Linux says of the processor, by name; nothing elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}

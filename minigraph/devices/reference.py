@@ -105,6 +105,9 @@ class ReferenceBackend(HostBackend):
     versions: Mapping[str, str] = {}
     block = 1
 
+    def why_no_amp(self, amp: str) -> str:
+        return ""
+
     def tunable(self, node: Node, strides: Sequence[Shape]) -> None:
         return None
 

@@ -18,6 +18,7 @@ from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
 from minigraph.function.choosing import (
     AS_WRITTEN,
+    amp_of,
     jit_level,
     open_choices,
     travel_of,
@@ -231,9 +232,10 @@ class CompGraph:
         choices = open_choices(backend, values, loaded, shared.near if shared else None, told)
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else choices
-        amp = values["amp"] if backend.device.startswith("cuda") else "off"
+        amp = amp_of(values, backend)
         passes = pipeline(
-            *(abs(level), values["graph_opt.fast_math"], jit, amp, costs, backend.gathering),
+            *(abs(level), values["graph_opt.fast_math"], jit, amp, costs),
+            backend.gathering,
             travel_of(values),
         )
 
@@ -283,6 +285,8 @@ class CompGraph:
         listed = replace(task, returned=as_they_are)
         written = self._function(listed, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
+        if amp != "off":  # the first pass, which rounds more than the others
+            named = [("", named[1][1]), *named[2:]]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
 
 

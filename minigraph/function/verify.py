@@ -17,7 +17,15 @@ from minigraph.cache import Entry
 from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.errors import CompileError, GraphError
 from minigraph.function.function import Compiled, Execute, Function
-from minigraph.function.noise import AMPLITUDES, evaluate, explained, noisy, real, shaken
+from minigraph.function.noise import (
+    AMPLITUDES,
+    evaluate,
+    explained,
+    explained_as_a_whole,
+    noisy,
+    real,
+    shaken,
+)
 from minigraph.graph import (
     BFLOAT16,
     FLOATS,
@@ -64,7 +72,8 @@ class VerifiedFunction(Function):
         """Take what a Function takes, and what the function is compared with.
 
         written  the function at level 0, which returns a list
-        stages   the graph as written, then the graph after each pass, with the pass's name
+        stages   the graph as written, in the types of `amp`, then the graph after each pass, with
+                 the pass's name
         updates  the parameters whose new values are the last outputs of these graphs
         """
         super().__init__(compiled)
@@ -127,9 +136,18 @@ class VerifiedFunction(Function):
             STEP: np.array(self.calls, np.uint64),
         }
         args = [*given.values()]
-        graph = self._stages[0][1]
-        runs = [dict(zip(doubts, run, strict=True)) for run in noisy(_part(graph, doubts), args)]
+        graph, last = self._stages[0][1], self._stages[-1][1]
+        stored = {s.size for node in last for s in node.specs if s.dtype == BFLOAT16}
+        found = noisy(_part(graph, doubts), args, stored)
+        runs = [dict(zip(doubts, run, strict=True)) for run in found]
         doubts = _unexplained(doubts, runs)
+        if self._options["amp"] != "off":
+            whole = {at: [run[at] for run in runs] for at in doubts}
+            doubts = {
+                at: doubt
+                for at, doubt in doubts.items()
+                if not explained_as_a_whole(whole[at], *doubt[:2])
+            }
         if not doubts:
             return
         message = (

@@ -101,6 +101,9 @@ class Backend(Protocol):
     def block(self) -> int:
         """Channels that lie side by side in its blocked layout of images; 1 if it has none."""
 
+    def why_no_amp(self, amp: str) -> str:
+        """Return why convolutions and products are not computed in a small type; "" if they are."""
+
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         """Return what may be measured for `node`; None if there is nothing to choose."""
 

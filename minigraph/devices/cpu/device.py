@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from minigraph.cache import Entry
-from minigraph.cache.machine import processor
+from minigraph.cache.machine import model, processor
 from minigraph.devices.cpu import compiler, kernels, onednn, openmp, primitives, walker
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.collective import collective_kernel
@@ -57,6 +57,18 @@ class CpuBackend(HostBackend):
     @property
     def block(self) -> int:
         return onednn.block() if self.library else 1
+
+    def why_no_amp(self, amp: str) -> str:
+        if amp != "bfloat16":
+            return 'on the CPU amp is "bfloat16" or "off"'
+        if not self.library:
+            return "oneDNN is missing: pip install onednn-cpu-gomp"
+        if onednn.BFLOAT16 in onednn.dtypes():
+            return ""
+        return (
+            f"{model()} has neither AVX512_BF16 nor AMX, or ONEDNN_MAX_CPU_ISA forbids them; "
+            'amp="off" computes in float32'
+        )
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         if not self.library:

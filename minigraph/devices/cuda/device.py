@@ -98,6 +98,9 @@ class CudaBackend:
             "nvrtc": nvrtc.nvrtc_version(),
         }
 
+    def why_no_amp(self, amp: str) -> str:
+        return ""
+
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         return self._problems.tunable(node, strides)
 
