@@ -95,8 +95,10 @@ def _predicting(subject: Prediction, task: Task) -> Side:
     small = getattr(torch, task.precision) if PRECISIONS[task.precision].width < 4 else None
     batches = [torch.from_numpy(x).to(task.device, **layout) for x, _ in subject.data()]
 
+    kind = task.device.partition(":")[0]
+
     def predict(images: Any) -> Any:
-        with torch.inference_mode(), torch.autocast(task.device.partition(":")[0], small, small is not None):
+        with torch.inference_mode(), torch.autocast(kind, small, small is not None):
             scores = fn(images)
         if task.device != "cpu":
             torch.cuda.synchronize()
