@@ -67,10 +67,17 @@ POINTS = {  # by tile and window; infinity is one more
 # how many those follow that are left over; the second divides the first.
 ROWS = {8: (6, 2), 16: (12, 4)}
 # Tiles of a strip, in whole groups.  OWN: each thread has strips of its own, which fit its second
-# cache.  SHARED: all threads do a strip together, where transformed weights have more than LARGE
-# bytes, so that not every thread reads all of them, or where there are too few tiles.
-OWN, SHARED = 48, 96
-LARGE = 4 << 20
+# cache.  All threads do a strip together where transformed weights have more than LARGE bytes, so
+# that not every thread reads all of them, or where there are too few tiles.
+OWN, LARGE = 48, 4 << 20
+# Such a strip has at most PANEL tiles.  Each thread computes a few outputs of all of them.  It
+# transforms the weights for CHUNK channels of the inputs just before it uses them, so they are in
+# its second cache.  Where there are more than AGAIN strips, all weights are transformed beforehand.
+PANEL, CHUNK, AGAIN = 256, 64, 2
+# Gradients for weights: a thread computes those of so many blocks of inputs and outputs for all
+# tiles, if there are at most PANEL and their points take at most so many bytes.  Otherwise strips
+# have at most SHARED tiles, and sums at all points of all weights are kept.
+PANEL_INS, PANEL_OUTS, PANEL_BYTES, SHARED = 2, 8, 20 << 20, 96
 # How many times as large the sum of squares of a tile's pixels may be as that of the pixels of one
 # of its results, by window: the error grows with its root, and with the number of points.
 RANGES = {3: 256, 5: 64}
@@ -146,12 +153,12 @@ def _sums(rows: int, vectors: int) -> list[tuple[int, int]]:
 def _image_products(name: str, rows: int, vectors: int) -> str:
     """Return the sums over the channels of v[tile t] u[NV blocks k], for so many tiles.
 
-    They go to m[k * room + t].
+    They go to m[k * room + t], or are added to what is there already.
     """
     sums = _sums(rows, vectors)
     return function(
         f"MG_FAST void NAME_products_{name}(\n"
-        "    int64_t blocks, int64_t room, const vec *v, const vec *u, vec *m)",
+        "    int64_t blocks, int64_t room, const vec *v, const vec *u, vec *m, int begun)",
         [
             *(f"vec s{r}_{j} = {{0}};" for r, j in sums),
             "for (int64_t b = 0; b < blocks; b++, v += room)",
@@ -163,6 +170,7 @@ def _image_products(name: str, rows: int, vectors: int) -> str:
                     *(f"s{r}_{j} += x[{r} * L] * f{j};" for r, j in sums),
                 )
             ),
+            *block("if (begun)", *(f"s{r}_{j} += m[{j} * room + {r}];" for r, j in sums)),
             *(f"m[{j} * room + {r}] = s{r}_{j};" for r, j in sums),
         ],
     )
@@ -287,21 +295,20 @@ def _to_images(
     else:
         padding = list(op.padding)
         steps = 0, inputs * taps, taps, 1
-    work = _Work(NAMES[algorithm], window, x.shape, node.shape, threads)
+    work = _ImageWork(NAMES[algorithm], window, x.shape, node.shape, threads)
     return ToImages(node, algorithm, work, [*work.sizes, *padding, *steps, len(bias)])
 
 
 def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> NativeKernel:
     dy, x = (operand.shape for operand in node.inputs)
-    work = _Work(NAMES[algorithm], node.shape[-1], x, dy, threads)
-    values = [*work.sizes, *conv.padding]
+    work = _WeightWork(NAMES[algorithm], node.shape[-1], x, dy, threads)
+    values = [*work.sizes, *conv.padding, *work.panel]
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         return [*values, *(v for place in (*ins, *outs, scratch) for v in place)]
 
     source = _weight_text(work.form)
-    vectors = work.marks + work.teams * (work.weights + work.space)
-    nbytes = vectors * work.vector_bytes
+    nbytes = work.memory * work.vector_bytes
     return WinogradKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
 
 
@@ -318,12 +325,13 @@ class ToImages(WinogradKernel):
     Weights that are constants are transformed once.
     """
 
-    def __init__(self, node: Node, algorithm: str, work: _Work, values: Sequence[int]) -> None:
+    def __init__(self, node: Node, algorithm: str, work: _ImageWork, values: Sequence[int]) -> None:
         self.source = _image_text(work.form)
         self.values = values
-        self.weights = round_up(work.weights * work.vector_bytes)
         constant = WEIGHTS in constants_of(node)
-        strips = work.teams * (work.space + work.strip_marks) * work.vector_bytes
+        self.fresh = work.fresh and not constant
+        self.weights = 0 if self.fresh else round_up(work.weights * work.vector_bytes)
+        strips = work.memory(self.fresh) * work.vector_bytes
         scratch = strips if constant else self.weights + strips
         super().__init__(node, [], scratch, algorithm=algorithm)
         self.sources = [self.source]
@@ -335,7 +343,7 @@ class ToImages(WinogradKernel):
         if WEIGHTS in operands.prepared:
             return [self._call(linker, operands, operands.prepared[WEIGHTS], (slot, offset), 2)]
         strips = (slot, offset + self.weights)
-        return [self._call(linker, operands, (slot, offset), strips, 0)]
+        return [self._call(linker, operands, (slot, offset), strips, 3 if self.fresh else 0)]
 
     def _transform(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
         operands = Operands([NOWHERE, given], [NOWHERE], NOWHERE)
@@ -355,29 +363,82 @@ class _Work:
     """How the work of a convolution from images `x` to images `y` is divided.
 
     form     of the text
-    teams    how many work for themselves: all threads, each of which then has a strip, since its
-             sums would be unset without one; or 1 where they do every strip together
+    own      whether threads have strips of their own; else all of them do every strip together,
+             of at most `shared` tiles
+    teams    how many sets of strips there are: as many as threads, or 1
+    tiles    of all images
     room     tiles of a strip
     weights  vectors that transformed weights take
-    space    vectors that the points of a strip take
-    marks    vectors that a mark of each tile takes; strip_marks: of each tile of a strip
-    sizes    how an argument block begins: threads, whether they share strips, room; images, blocks
-             of x and y; the sides of both
+    sizes    images, blocks of x and y; the sides of both
+    """
+
+    def __init__(
+        self, tile: int, window: int, x: Shape, y: Shape, threads: int, shared: int
+    ) -> None:
+        lanes = x[4]
+        self.threads = threads
+        self.form = Form(window, tile, lanes, 1 if y[1] % 2 else 2)
+        self.points = self.form.side**2
+        self.vector_bytes = lanes * F32.itemsize
+        self.tiles = x[0] * math.ceil(y[2] / tile) * math.ceil(y[3] / tile)
+        self.weights = self.points * (x[1] * lanes * y[1] + 1)
+        small = self.weights * self.vector_bytes <= LARGE
+        self.own = small and self.tiles >= threads * OWN
+        self.teams = threads if self.own else 1
+        _, tail = ROWS[lanes]
+        self.room = OWN if self.own else min(shared, math.ceil(self.tiles / tail) * tail)
+        self.ins, self.outs = x[1], y[1]
+        self.sizes = [x[0], x[1], y[1], *x[2:4], *y[2:4]]
+
+    @property
+    def space(self) -> int:
+        """The vectors that the points of a strip take."""
+        return self.points * ((self.ins + self.outs) * self.room + 2)
+
+
+class _ImageWork(_Work):
+    """How the work of a convolution is divided that computes images `y`.
+
+    fresh  whether weights are transformed as they are used
+    chunk  blocks of inputs for which they are, or 0 where threads have strips of their own
     """
 
     def __init__(self, tile: int, window: int, x: Shape, y: Shape, threads: int) -> None:
-        lanes = x[4]
-        self.form = Form(window, tile, lanes, 1 if y[1] % 2 else 2)
-        points = self.form.side**2
-        tiles = x[0] * math.ceil(y[2] / tile) * math.ceil(y[3] / tile)
-        self.weights = points * (x[1] * lanes * y[1] + 1)
-        own = self.weights * lanes * F32.itemsize <= LARGE and tiles >= threads * OWN
-        self.teams = threads if own else 1
-        _, tail = ROWS[lanes]
-        self.room = OWN if own else min(SHARED, math.ceil(tiles / tail) * tail)
-        self.space = points * ((x[1] + y[1]) * self.room + 2)
-        self.marks = math.ceil(tiles / lanes)
-        self.vector_bytes = lanes * F32.itemsize
-        self.strip_marks = math.ceil(self.room / lanes)
+        super().__init__(tile, window, x, y, threads, PANEL)
+        self.fresh = not self.own and self.tiles <= AGAIN * self.room
+        self.chunk = 0 if self.own else min(math.ceil(CHUNK / self.form.lanes), self.ins)
+        self.sizes = [threads, self.chunk, self.room, *self.sizes]
+
+    def memory(self, fresh: bool) -> int:
+        """Return the vectors that strips take, and weights that are `fresh`."""
+        marks = math.ceil(self.room / self.form.lanes)
+        if self.own:
+            return self.threads * (self.space + marks)
+        vectors = self.form.vectors
+        weights = self.chunk * self.form.lanes * vectors + 1 if fresh else 0
+        panels = self.threads * (vectors * self.room + 1 + weights)
+        return marks + self.points * (self.ins * self.room + 1 + panels)
+
+
+class _WeightWork(_Work):
+    """How the work is divided that computes the weights' gradient from x and `y`, which is dy.
+
+    panel   the blocks of inputs and of outputs whose weights a thread does at a time, for all
+            tiles; (0, 0) where there are so many that sums over strips of them are kept instead
+    memory  vectors of scratch
+    """
+
+    def __init__(self, tile: int, window: int, x: Shape, y: Shape, threads: int) -> None:
+        super().__init__(tile, window, x, y, threads, PANEL)
+        self.panel = min(PANEL_INS, self.ins), min(PANEL_OUTS, self.outs)
+        points = self.space * self.vector_bytes
+        if self.own or self.room < self.tiles or points > PANEL_BYTES:
+            self.panel = 0, 0
+            self.room = min(self.room, SHARED)
+            sums = self.teams * self.weights
+        else:
+            sums = threads * self.points * (math.prod(self.panel) * self.form.lanes + 1)
+        marks = math.ceil(self.tiles / self.form.lanes)
+        self.memory = marks + sums + self.teams * self.space
         shared = int(self.teams == 1)
-        self.sizes = [threads, shared, self.room, x[0], x[1], y[1], *x[2:4], *y[2:4]]
+        self.sizes = [threads, shared, self.room, *self.sizes]

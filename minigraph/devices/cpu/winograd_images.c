@@ -1,9 +1,10 @@
 /* Images from images: a convolution, or the gradient for its input.
 
-   The argument block: see `winograd.py`, `_Work.sizes`; then padding; the weights' offset and steps in
+   The argument block: see `winograd.py`, `_ImageWork.sizes`; then padding; the weights' offset and steps in
    floats (from one output to the next, one input, one tap); whether there is a bias; what to do (0:
-   all; 1: transform the weights; 2: the rest, with weights that 1 has transformed); places of x, w,
-   bias, y, the memory of strips, and transformed weights.
+   all; 1: transform the weights; 2: the rest, with weights that 1 has transformed; 3: all, but weights
+   are transformed as they are used); places of x, w, bias, y, the memory of strips, and transformed
+   weights.
 
    TAIL  tiles that NAME_products_tail does, which follows NAME_products_rows */
 typedef struct {
@@ -11,7 +12,8 @@ typedef struct {
   NAME_tiles z;
   const float *w, *bias;
   int64_t out, in, tap; /* steps of w */
-  const vec *u;
+  const vec *u; /* transformed weights, or 0 */
+  int64_t chunk; /* blocks of inputs */
 } NAME_job;
 /* Transform the weights of a block of outputs at one input. */
 MG_FAST void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64_t gap) {
@@ -51,13 +53,14 @@ MG_FAST int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap)
   return NAME_range(&q->x, image, top - q->x.top, left - q->x.left, high, wide,
                     WINDOW, WINDOW);
 }
-/* From points to pixels. */
-MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, const vec *m, int64_t gap) {
+/* From points to the pixels of some blocks of outputs, of which m has the points. */
+MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t first, int64_t last,
+                         const vec *m, int64_t gap) {
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
   const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
-  for (int64_t k = 0; k < q->y.blocks; k++, m += q->z.room) {
+  for (int64_t k = first; k < last; k++, m += q->z.room) {
     vec half[TILE * SIDE] MG_ALIGNED, pixels[TILE * TILE] MG_ALIGNED, odd = {0};
     for (int64_t j = 0; j < SIDE; j++) NAME_output(m + j * gap, SIDE * gap, half + j, SIDE);
     for (int64_t i = 0; i < TILE; i++) NAME_output(half + i * SIDE, 1, pixels + i * TILE, 1);
@@ -75,44 +78,71 @@ MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, const ve
       for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
   }
 }
-/* Do some tiles, as one of `team` threads, each of which comes here for the same ones. */
-MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, int64_t me,
-                    int64_t team) {
-  const int64_t in = q->x.blocks, panels = q->y.blocks / NV, room = q->z.room;
-  const int64_t v_gap = in * room + 1, m_gap = q->y.blocks * room + 1;
-  const int64_t u_gap = in * L * q->y.blocks + 1;
+/* Multiply the points of some tiles by those of weights: all `in` blocks of inputs of NV outputs. */
+MG_FAST void NAME_multiply(int64_t in, int64_t count, int64_t room, const vec *v, const vec *u, vec *m,
+                           int begun) {
+  int64_t t = 0;
+  for (; t + R <= count; t += R) NAME_products_rows(in, room, v + t, u, m + t, begun);
+  /* Sums beyond the last tile are of unset memory, and never read: the room is whole groups. */
+  for (; t < count; t += TAIL) NAME_products_tail(in, room, v + t, u, m + t, begun);
+}
+/* Do some tiles alone. */
+MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v) {
+  const int64_t in = q->x.blocks, out = q->y.blocks, room = q->z.room;
+  const int64_t v_gap = in * room + 1, m_gap = out * room + 1, u_gap = in * L * out + 1;
   int32_t *marks = (int32_t *)v; /* of the tiles of the strip */
   v += (room + L - 1) / L;
   vec *m = v + POINTS * v_gap;
-  for (MG_SHARE(t, count))
-    marks[t] = NAME_begin(q, begin + t, v + t, v_gap);
-  MG_WAIT
-  for (MG_SHARE(i, POINTS * panels)) {
-    const int64_t p = i / panels, k = i % panels;
-    const vec *from = v + p * v_gap, *u = q->u + p * u_gap + k * in * L * NV;
-    vec *to = m + p * m_gap + k * NV * room;
-    int64_t t = 0;
-    for (; t + R <= count; t += R) NAME_products_rows(in, room, from + t, u, to + t);
-    /* Sums beyond the last tile are of unset memory, and never read: the room is whole groups. */
-    for (; t < count; t += TAIL) NAME_products_tail(in, room, from + t, u, to + t);
+  for (int64_t t = 0; t < count; t++) marks[t] = NAME_begin(q, begin + t, v + t, v_gap);
+  for (int64_t p = 0; p < POINTS; p++)
+    for (int64_t k = 0; k < out; k += NV)
+      NAME_multiply(in, count, room, v + p * v_gap, q->u + p * u_gap + k * in * L,
+                    m + p * m_gap + k * room, 0);
+  for (int64_t t = 0; t < count; t++) NAME_gather(q, begin + t, marks[t], 0, out, m + t, m_gap);
+}
+/* Compute NV blocks of outputs, from block k on, for `count` tiles of a strip, from `first` on.
+
+   v       the points of the strip's tiles, which begin at tile `begin`
+   marks   of the strip's tiles
+   memory  of this thread: the points of the outputs, then those of weights unless q->u has them
+
+   Weights are transformed for a chunk of inputs at a time, and used while they are in the cache. */
+MG_FAST void NAME_panel(const NAME_job *q, int64_t begin, const int32_t *marks, const vec *v, int64_t k,
+                        int64_t first, int64_t count, vec *memory) {
+  const int64_t in = q->x.blocks, room = q->z.room, v_gap = in * room + 1, m_gap = NV * room + 1;
+  vec *own = memory + POINTS * m_gap;
+  for (int64_t b = 0; b < in; b += q->chunk) {
+    const int64_t chunk = in - b < q->chunk ? in - b : q->chunk;
+    const vec *u = own;
+    int64_t u_gap = q->chunk * L * NV + 1;
+    if (q->u) {
+      u_gap = in * L * q->y.blocks + 1;
+      u = q->u + (k * in + b * NV) * L;
+    } else {
+      for (int64_t c = 0; c < chunk * L; c++)
+        for (int64_t j = 0; j < NV; j++)
+          NAME_weights(q, k + j, b * L + c, own + c * NV + j, u_gap);
+    }
+    for (int64_t p = 0; p < POINTS; p++)
+      NAME_multiply(chunk, count, room, v + p * v_gap + b * room + first, u + p * u_gap,
+                    memory + p * m_gap + first, b > 0);
   }
-  MG_WAIT
-  for (MG_SHARE(t, count))
-    NAME_gather(q, begin + t, marks[t], m + t, m_gap);
+  for (int64_t t = first; t < first + count; t++)
+    NAME_gather(q, begin + t, marks[t], k, k + NV, memory + t, m_gap);
 }
 int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
+  const int64_t threads = a[0], chunk = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
   const int64_t *place = a + 18;
   const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
   const int64_t work = a[17];
-  vec *u = (vec *)(slots[place[10]] + place[11]);
+  vec *u = work == 3 ? 0 : (vec *)(slots[place[10]] + place[11]);
   const NAME_job q = {
     {(vec *)(slots[place[0]] + place[1]), in, a[6], a[7], a[10], a[11]},
     {(vec *)(slots[place[6]] + place[7]), out, a[8], a[9], 0, 0},
     {down, across, room},
     (const float *)(slots[place[2]] + place[3]) + a[12],
     a[16] ? (const float *)(slots[place[4]] + place[5]) : 0,
-    a[13], a[14], a[15], u,
+    a[13], a[14], a[15], u, chunk,
   };
   const int64_t tiles = n * down * across, u_gap = in * L * out + 1;
   vec *memory = (vec *)(slots[place[8]] + place[9]);
@@ -120,19 +150,36 @@ int NAME(const int64_t *a, char **slots) {
   {
     const int64_t me = omp_get_thread_num();
     #pragma omp for schedule(static)
-    for (int64_t i = 0; i < (work == 2 ? 0 : out * in * L); i++) {
+    for (int64_t i = 0; i < (work > 1 ? 0 : out * in * L); i++) {
       const int64_t k = i / (in * L), c = i % (in * L);
       NAME_weights(&q, k, c, u + (k / NV * in * L + c) * NV + k % NV, u_gap);
     }
     if (work == 1) { /* that was all */
-    } else if (shared) {
-      for (int64_t b = 0; b < tiles; b += room)
-        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, memory, me, omp_get_num_threads());
+    } else if (chunk) {
+      int32_t *marks = (int32_t *)memory;
+      vec *v = memory + (room + L - 1) / L;
+      const int64_t v_gap = in * room + 1, m_gap = NV * room + 1;
+      vec *own = v + POINTS * (v_gap + me * (m_gap + (u ? 0 : chunk * L * NV + 1)));
+      /* Where there are fewer panels than threads, some share a panel's tiles. */
+      const int64_t panels = out / NV, parts = (threads + panels - 1) / panels;
+      for (int64_t b = 0; b < tiles; b += room) {
+        const int64_t count = tiles - b < room ? tiles - b : room;
+        const int64_t part = (count + parts * R - 1) / (parts * R) * R;
+        #pragma omp for schedule(static)
+        for (int64_t t = 0; t < count; t++) marks[t] = NAME_begin(&q, b + t, v + t, v_gap);
+        #pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < panels * parts; i++) {
+          const int64_t first = i % parts * part;
+          if (first < count)
+            NAME_panel(&q, b, marks, v, i / parts * NV, first,
+                       count - first < part ? count - first : part, own);
+        }
+      }
     } else {
       vec *own = memory + me * (POINTS * ((in + out) * room + 2) + (room + L - 1) / L);
       #pragma omp for schedule(dynamic)
       for (int64_t b = 0; b < tiles; b += room)
-        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, own, 0, 1);
+        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, own);
     }
   }
   return 0;

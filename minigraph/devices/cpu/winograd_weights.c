@@ -1,6 +1,7 @@
 /* The gradient for the weights.
 
-   The argument block: see `winograd.py`, `_Work.sizes`; then padding; places of dy, x, dw, scratch. */
+   The argument block: see `winograd.py`, `_WeightWork.sizes`; then padding; blocks of inputs and outputs
+   of a panel, or 0; places of dy, x, dw, scratch. */
 typedef struct {
   NAME_images x, dy;
   NAME_tiles z;
@@ -82,9 +83,75 @@ MG_FAST int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, 
   MG_WAIT
   return mixed;
 }
+/* Compute the gradient of `outs` blocks of outputs from k on, at `ins` blocks of inputs from b on.
+
+   v, d  the points of all tiles
+   g     memory for its own points */
+MG_FAST void NAME_panel(const NAME_job *q, int64_t tiles, int mixed, const vec *v, const vec *d,
+                        int64_t b, int64_t ins, int64_t k, int64_t outs, vec *g) {
+  const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
+  const int64_t v_gap = in * room + 1, d_gap = out * room + 1, g_gap = ins * L * outs + 1;
+  for (int64_t p = 0; p < POINTS; p++)
+    for (int64_t i = 0; i < ins; i++)
+      for (int64_t o = 0; o < outs; o += NV)
+        for (int64_t r = 0; r < L; r += R)
+          NAME_products(tiles, room, (vec *)((float *)(v + p * v_gap + (b + i) * room) + r),
+                        d + p * d_gap + (k + o) * room, g + p * g_gap + (i * L + r) * outs + o, outs, 0);
+  for (int64_t o = 0; o < outs; o++)
+    for (int64_t c = 0; c < ins * L; c++)
+      NAME_taps(q, tiles, mixed, k + o, b * L + c, g + c * outs + o, g_gap, 1);
+}
+/* Keep sums over strips of tiles at all points, one for each thread or one for all of them. */
+MG_FAST void NAME_strips(const NAME_job *q, int64_t tiles, int shared, vec *sums, int *mixed) {
+  const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
+  const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
+  const int64_t g_gap = in * L * out + 1, strips = (tiles + room - 1) / room;
+  vec *memory = sums + (shared ? 1 : all) * POINTS * g_gap;
+  int64_t first = 0, last = strips;
+  if (!shared) {
+    first = me * strips / all;
+    last = (me + 1) * strips / all;
+    memory += me * POINTS * ((in + out) * room + 2);
+  }
+  vec *g = sums + (shared ? 0 : me) * POINTS * g_gap;
+  for (int64_t s = first; s < last; s++) {
+    const int64_t count = tiles - s * room < room ? tiles - s * room : room;
+    const int64_t one = shared ? me : 0, team = shared ? all : 1;
+    if (NAME_strip(q, s * room, count, memory, g, s > first, one, team)) {
+      #pragma omp atomic write
+      *mixed = 1;
+    }
+  }
+  #pragma omp barrier
+  #pragma omp for schedule(static)
+  for (int64_t i = 0; i < in * L * out; i++)
+    NAME_taps(q, tiles, *mixed, i % out, i / out, sums + i, g_gap, shared ? 1 : all);
+}
+/* Keep sums of `ins` blocks of inputs and `outs` of outputs at a time, over all tiles. */
+MG_FAST void NAME_panels(const NAME_job *q, int64_t tiles, int64_t ins, int64_t outs, vec *v,
+                         int *mixed) {
+  const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
+  const int64_t v_gap = in * room + 1, d_gap = out * room + 1;
+  vec *d = v + POINTS * v_gap;
+  vec *own = d + POINTS * (d_gap + omp_get_thread_num() * (ins * L * outs + 1));
+  #pragma omp for schedule(static)
+  for (int64_t t = 0; t < tiles; t++)
+    if (NAME_begin(q, t, v + t, v_gap, d + t, d_gap)) {
+      #pragma omp atomic write
+      *mixed = 1;
+    }
+  const int64_t across = (out + outs - 1) / outs, panels = (in + ins - 1) / ins * across;
+  #pragma omp for schedule(dynamic)
+  for (int64_t i = 0; i < panels; i++) {
+    const int64_t b = i / across * ins, k = i % across * outs;
+    NAME_panel(q, tiles, *mixed, v, d, b, in - b < ins ? in - b : ins,
+               k, out - k < outs ? out - k : outs, own);
+  }
+}
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], shared = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
-  const int64_t *place = a + 12;
+  const int64_t ins = a[12], outs = a[13];
+  const int64_t *place = a + 14;
   const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
   const NAME_job q = {
     {(vec *)(slots[place[2]] + place[3]), in, a[6], a[7], a[10], a[11]},
@@ -93,34 +160,12 @@ int NAME(const int64_t *a, char **slots) {
     (float *)(slots[place[4]] + place[5]),
     (int32_t *)(slots[place[6]] + place[7]),
   };
-  const int64_t tiles = n * down * across, g_gap = in * L * out + 1;
-  const int64_t strips = (tiles + room - 1) / room;
-  vec *sums = (vec *)q.marks + (tiles + L - 1) / L;
+  const int64_t tiles = n * down * across;
+  vec *memory = (vec *)q.marks + (tiles + L - 1) / L;
   int mixed = 0;
   #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-    vec *memory = sums + (shared ? 1 : all) * POINTS * g_gap;
-    int64_t first = 0, last = strips;
-    if (!shared) {
-      first = me * strips / all;
-      last = (me + 1) * strips / all;
-      memory += me * POINTS * ((in + out) * room + 2);
-    }
-    vec *g = sums + (shared ? 0 : me) * POINTS * g_gap;
-    for (int64_t s = first; s < last; s++) {
-      const int64_t count = tiles - s * room < room ? tiles - s * room : room;
-      const int64_t one = shared ? me : 0, team = shared ? all : 1;
-      if (NAME_strip(&q, s * room, count, memory, g, s > first, one, team)) {
-        #pragma omp atomic write
-        mixed = 1;
-      }
-    }
-    #pragma omp barrier
-    #pragma omp for schedule(static)
-    for (int64_t i = 0; i < in * L * out; i++)
-      NAME_taps(&q, tiles, mixed, i % out, i / out, sums + i, g_gap, shared ? 1 : all);
-  }
+  if (ins) NAME_panels(&q, tiles, ins, outs, memory, &mixed);
+  else NAME_strips(&q, tiles, shared, memory, &mixed);
   return 0;
 }
 #pragma clang fp contract(off)

@@ -162,17 +162,38 @@ def test_it_computes_what_the_op_means(case, window, way, name, threads):
     assert_near(computed(node, name, xs, threads), meaning(node, xs), name, window)
 
 
+MANY_TILES = Case(2, 1, 1, (56, 57))
+
+# Strips of 16 tiles are rows of a product that are done together and some that are left over.
+ROOM = 16
+DIVISIONS = {
+    "alone": {"OWN": ROOM, "LARGE": 1 << 60},
+    "panels": {"LARGE": 0, "CHUNK": 1},
+    "strips": {"LARGE": 0, "CHUNK": 1, "PANEL": ROOM, "SHARED": ROOM, "AGAIN": 0},
+}
+
+
+@pytest.fixture(params=DIVISIONS)
+def division(request, monkeypatch):
+    """How strips are divided, which they are from now on."""
+    for constant, value in DIVISIONS[request.param].items():
+        monkeypatch.setattr(winograd, constant, value)
+    return request.param
+
+
 @any_threads
 @every_algorithm
 @pytest.mark.parametrize("way", WAYS[:3])
-def test_weights_that_are_constants_are_transformed_once(way, name, threads):
-    node = in_blocks(way, CASES["blocks"])
+def test_weights_that_are_constants_are_transformed_once(division, way, name, threads):
+    node = in_blocks(way, Case(2, 3, 4, (16, 16)))
     xs = drawn(node)
     xs[0][0, 0, 0, 0] = np.inf  # of which tiles are computed from the weights themselves
     known = node.replace((node.inputs[0], graph.constant(xs[1]), *node.inputs[2:]))
     (preparation,) = winograd.winograd_kernel(known, name, threads).preparations.values()
-    scratch = winograd.winograd_kernel(node, name, threads).scratch
-    assert winograd.winograd_kernel(known, name, threads).scratch == scratch - preparation.nbytes
+    if division != "panels":  # where weights are transformed as they are used
+        scratch = winograd.winograd_kernel(node, name, threads).scratch
+        less = winograd.winograd_kernel(known, name, threads).scratch
+        assert less == scratch - preparation.nbytes
     np.testing.assert_array_equal(
         computed(known, name, xs, threads), computed(node, name, xs, threads)
     )
@@ -190,28 +211,19 @@ def test_blocks_of_8_and_of_16_channels_are_computed(window, way, name, lanes, m
     assert_near(computed(node, name, xs), meaning(node, xs), name, window)
 
 
-MANY_TILES = Case(2, 1, 1, (56, 57))
-
-# Strips of 16 tiles are rows of a product that are done together and some that are left over.
-ROOM = 16
-DIVISIONS = {
-    "alone": {"OWN": ROOM, "LARGE": 1 << 60},
-    "shared": {"SHARED": ROOM, "LARGE": 0},
-}
-
-
-@pytest.fixture(params=DIVISIONS)
-def division(request, monkeypatch):
-    """How strips are divided, which they are from now on."""
-    for constant, value in DIVISIONS[request.param].items():
-        monkeypatch.setattr(winograd, constant, value)
-    return request.param
-
-
 def test_strips_are_whole_groups_of_what_is_left_over():
     for rows, group in winograd.ROWS.values():
         assert rows % group == 0
-        assert not any(room % group for room in (winograd.OWN, winograd.SHARED, ROOM))
+        rooms = winograd.OWN, winograd.SHARED, winograd.PANEL, ROOM
+        assert not any(room % group for room in rooms)
+
+
+def work_of(node, name, threads):
+    """Return how the work of a kernel is divided."""
+    images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
+    weights = isinstance(node.op.plain, Conv2dBackwardWeights)
+    kind = winograd._WeightWork if weights else winograd._ImageWork
+    return kind(winograd.NAMES[name], 3, *images, threads)
 
 
 @any_threads
@@ -222,9 +234,9 @@ def test_strips_are_whole_groups_of_what_is_left_over():
 def test_strips_of_tiles_are_divided_among_threads(division, outs, size, way, name, threads):
     node = in_blocks(way, Case(3, 1, outs, size))
     xs = drawn(node)
-    images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
-    work = winograd._Work(winograd.NAMES[name], 3, *images, threads)
-    assert (work.teams, work.room) == (threads if division == "alone" else 1, ROOM)
+    work = work_of(node, name, threads)
+    assert work.own == (division == "alone")
+    assert (work.room == ROOM) == (division != "panels")
     assert_near(computed(node, name, xs, threads), meaning(node, xs), name)
 
 
@@ -241,24 +253,35 @@ def test_sizes_as_networks_have_them_are_computed(case, way, name):
     assert_near(computed(node, name, xs, 2), meaning(node, xs), name)
 
 
-def scratch_of_threads(node, name):
-    return [winograd.winograd_kernel(node, name, threads).scratch for threads in (1, 2)]
-
-
 @every_algorithm
 @every_way
 def test_threads_work_alone_if_each_has_enough_tiles_and_the_weights_are_small(
     way, name, monkeypatch
 ):
     node = in_blocks(way, MANY_TILES)
-    one, two = scratch_of_threads(node, name)
-    assert two > one
-    monkeypatch.setattr(winograd, "LARGE", 0)
-    one, two = scratch_of_threads(node, name)
-    assert two == one
+    assert work_of(node, name, 2).own
     few = in_blocks(way, Case(1, 1, 1, (8, 8)))
-    one, two = scratch_of_threads(few, name)
-    assert two == one
+    assert not work_of(few, name, 2).own
+    monkeypatch.setattr(winograd, "LARGE", 0)
+    assert not work_of(node, name, 2).own
+
+
+@every_algorithm
+@every_way
+def test_transformed_weights_are_not_kept_where_there_are_few_tiles(way, name):
+    node = in_blocks(way, Case(1, 6, 8, (8, 8)))
+    work = work_of(node, name, 1)
+    assert winograd.winograd_kernel(node, name, 1).scratch < work.weights * work.vector_bytes
+
+
+@every_algorithm
+@pytest.mark.parametrize("way", WAYS[:3])
+@pytest.mark.parametrize("size", [(16, 16), (23, 9)], ids="{0[0]}x{0[1]}".format)
+def test_a_panel_is_shared_where_there_are_more_threads_than_panels(size, way, name):
+    node = in_blocks(way, Case(1, 2, 2, size))
+    xs = drawn(node)
+    one, many = (computed(node, name, xs, threads) for threads in (1, 7))
+    np.testing.assert_array_equal(many, one)
 
 
 @every_way
