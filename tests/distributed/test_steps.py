@@ -22,8 +22,11 @@ def test_processes_train_as_one_on_the_batches_of_all():
 
 
 @pytest.mark.long
-def test_processes_train_as_one_for_many_steps():
-    wait(start(2, TESTS / "launched_training.py", "mlp", "small", 50))
+@pytest.mark.parametrize("name", ["mlp", "small", "alexnet", "resnet18", "resnet18-float64"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_train_as_one_for_many_steps(count, name):
+    program = "-W", "ignore:oneDNN has no", TESTS / "launched_training.py", name, 50
+    wait(start(count, *program, OPENBLAS_NUM_THREADS="1"), timeout=900)
 
 
 def test_in_a_world_of_one_process_nothing_is_exchanged():
