@@ -12,9 +12,10 @@ import msgspec
 
 from minigraph.function.bound import GIGA, Bound, Speeds
 from minigraph.function.report import preformatted
-from minigraph.function.trace import Slice, trace
+from minigraph.function.trace import Exchange, Slice, trace
 from minigraph.function.work import work_of
-from minigraph.program import Step, Timing
+from minigraph.passes.overlap import Await, Begin, Flight
+from minigraph.program import Step, Timing, Traffic
 
 MOST = 15  # rows of a table
 
@@ -72,13 +73,15 @@ class Cost:
 class Profile:
     """The kernels of a call, in order, each with the median time of some calls; `print` it.
 
-    calls   how many there were
-    speeds  what the device reached in a copy and in a matrix product; None if it is not known
+    calls      how many there were
+    speeds     what the device reached in a copy and in a matrix product; None if it is not known
+    exchanges  what several processes exchange while these kernels run
     """
 
     kernels: list[KernelTime]
     calls: int = 1
     speeds: Speeds | None = None
+    exchanges: list[Exchange] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -156,7 +159,8 @@ class Profile:
         """Write a trace that chrome://tracing and Perfetto show.
 
         A track for each thread has the kernels that it may run, the tracks of layers have those
-        that the kernels belong to, and a counter has the memory in use.
+        that the kernels belong to, and a counter has the memory in use.  What several processes
+        exchange meanwhile has tracks of its own.
         """
         slices = [
             Slice(
@@ -171,7 +175,7 @@ class Profile:
             )
             for k in self.kernels
         ]
-        Path(path).write_text(trace(slices))
+        Path(path).write_text(trace(slices, self.exchanges))
 
 
 def profiled(
@@ -183,6 +187,8 @@ def profiled(
     """
     seconds = [_by_step(run) for run in runs]
     kernels: list[KernelTime] = []
+    exchanges: list[Exchange] = []
+    begun: dict[Flight, float] = {}
     start = 0.0
     for step in seconds[0]:
         took = statistics.median(each[step] for each in seconds)
@@ -202,8 +208,19 @@ def profiled(
                 memory=memory[step],
             )
         )
+        op = step.node.op
+        if isinstance(op, Begin):
+            begun[op.flight] = start
         start += took
-    return Profile(kernels, len(runs), speeds)
+        if isinstance(op, Await):
+            exchanges.append(_exchange(op.flight, step.kernel.traffic, begun[op.flight], start))
+    return Profile(kernels, len(runs), speeds, exchanges)
+
+
+def _exchange(flight: Flight, sent: Traffic | None, begin: float, end: float) -> Exchange:
+    """Return an exchange that was over when its result was there, or before, if it usually is."""
+    usual = sent.flown / sent.times if sent and sent.times else end - begin
+    return Exchange(str(flight), begin, min(end - begin, usual))
 
 
 def _by_step(timings: Sequence[Timing]) -> dict[Step, float]:

@@ -263,7 +263,7 @@ class Report:
     numpy        steps that NumPy computes although the device has kernels: op, results, why, line
     stops        pairs of neighbours that were not fused, and why
     algorithms   the choice for each convolution and product, each direction
-    traffic      what each collective of several processes has sent in the calls so far
+    traffic      what each collective of several processes has sent in the calls but the first
     launches     native entries from Python per call
     syncs        device synchronisations per call
     seconds      compile time by stage
@@ -296,7 +296,7 @@ class Report:
     def hidden(self) -> float | None:
         """The share of the time in flight of collectives in which the process computed.
 
-        None before the first call, and where there are no other processes.
+        None before the second call, and where there are no other processes.
         """
         flown = sum(t.flown for t in self.traffic)
         return max(0.0, 1 - sum(t.waited for t in self.traffic) / flown) if flown else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-THREADS, LAYERS = 1, 2  # what the format calls processes: groups of tracks
+THREADS, LAYERS, EXCHANGES = 1, 2, 3  # what the format calls processes: groups of tracks
 
 
 class Slice(NamedTuple):
@@ -27,9 +28,22 @@ class Slice(NamedTuple):
     told: Mapping[str, Any]
 
 
-def trace(slices: Sequence[Slice]) -> str:
-    """Return the trace: a track for each thread, one for each depth of layers, and the memory."""
-    return json.dumps({"traceEvents": [*_names(slices), *_kernels(slices), *_layers(slices)]})
+@dataclass(frozen=True)
+class Exchange:
+    """What several processes exchange beside kernels: when it begins, and how long it takes."""
+
+    what: str
+    start: float
+    seconds: float
+
+
+def trace(slices: Sequence[Slice], exchanges: Sequence[Exchange]) -> str:
+    """Return the trace: a track for each thread, one for each depth of layers, and the memory.
+
+    Exchanges between processes have tracks of their own, if there are any.
+    """
+    events = [*_names(slices), *_kernels(slices), *_layers(slices), *_exchanges(exchanges)]
+    return json.dumps({"traceEvents": events})
 
 
 def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
@@ -71,6 +85,16 @@ def _layers(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
         if s:
             begun = [*begun[:same], *((path, s.start) for path in paths[same:])]
             end = s.start + s.seconds
+
+
+def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[dict[str, Any]]:
+    """Yield begin and end of each: viewers find tracks for events that are not in one another."""
+    if exchanges:
+        yield _name("process_name", EXCHANGES, 0, "exchanges between processes")
+    for i, each in enumerate(exchanges):
+        event = {"name": each.what, "cat": "exchange", "id": i, "pid": EXCHANGES, "tid": 0}
+        yield {**event, "ph": "b", "ts": 1e6 * each.start}
+        yield {**event, "ph": "e", "ts": 1e6 * (each.start + each.seconds)}
 
 
 def _event(

@@ -15,6 +15,7 @@ import numpy as np
 
 from minigraph.cache import Entry
 from minigraph.devices.reference import NumpyKernel, run_step
+from minigraph.distributed import World
 from minigraph.errors import CompileError, GraphError
 from minigraph.function.function import Compiled, Execute, Function
 from minigraph.function.noise import (
@@ -80,6 +81,7 @@ class VerifiedFunction(Function):
         self._written = written
         self._stages = stages
         self._updates = updates
+        self._world = compiled.world
         # Fast math may replace level 0's NaN and infinity by any number.
         self._strict = not self._options["graph_opt.fast_math"]
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
@@ -110,7 +112,8 @@ class VerifiedFunction(Function):
         after = self._state()
         actual = dict(enumerate([*map(_on_host, results), *after]))
         doubts = _differences(expected, actual, self._strict)
-        if doubts:
+        # What one process looks at more closely all do: it takes more calls, with collectives.
+        if self._world.any(bool(doubts)) if self._world else doubts:
             self._restore(before)
             self.calls -= 1
             self._judge(list(map(_on_host, values)), doubts)
@@ -128,6 +131,8 @@ class VerifiedFunction(Function):
     def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
         """Raise CompileError that says what made the differences, unless rounding explains them."""
         doubts = _unexplained(doubts, self._shaken(values, doubts))
+        if self._world:
+            self._judge_together(self._world, doubts)
         if not doubts:
             return
         given = {
@@ -153,9 +158,21 @@ class VerifiedFunction(Function):
         message = (
             _wrong_pass(self._stages, doubts, runs, args, self._strict)
             or self._wrong_kernel(given)
-            or self._wrong_run(doubts)
+            or self._first(doubts, TOGETHER)
         )
         raise CompileError(f"{self._title}: {message}\n  the parameters are unchanged")
+
+    def _judge_together(self, world: World, doubts: Mapping[int, Difference]) -> None:
+        """Raise CompileError in all processes if one of them has doubts.
+
+        To look for the pass and the kernel, each process would need other collectives.
+        """
+        for rank, found in enumerate(world.gather(self._first(doubts) if doubts else "")):
+            if found:
+                raise CompileError(
+                    f"{self._title} in process {rank}: {found}\n  the parameters are unchanged; "
+                    "one process alone is told which pass or kernel it is"
+                )
 
     def _shaken(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> list[Values]:
         """Return the results of level 0 for slightly changed inputs and parameters.
@@ -192,18 +209,21 @@ class VerifiedFunction(Function):
                 )
         return ""
 
-    def _wrong_run(self, doubts: Mapping[int, Difference]) -> str:
+    def _first(self, doubts: Mapping[int, Difference], why: str = "") -> str:
         """Describe the first output that is wrong."""
         at, difference = next(iter(doubts.items()))
         graph = self._stages[0][1]
         results = len(graph.outputs) - len(self._updates)
         what = f"output {at}" if at < results else f"parameter {self._updates[at - results].name}"
         node = graph.outputs[at]
-        return (
-            f"{what}, {node.op.name} {node.spec} {node.source}; every pass and every single kernel "
-            f"agrees with NumPy, so the fault is in how the device runs them together\n"
-            + difference.statistics("level 0", "here")
-        )
+        about = f"{what}, {node.op.name} {node.spec} {node.source}{why}\n"
+        return about + difference.statistics("level 0", "here")
+
+
+TOGETHER = (
+    "; every pass and every single kernel agrees with NumPy, so the fault is in how the device "
+    "runs them together"
+)
 
 
 # ---------------------------------------------------------------- comparing

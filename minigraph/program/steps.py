@@ -78,7 +78,9 @@ class View:
 
 
 class Traffic(NamedTuple):
-    """What a collective of several processes has sent, in all calls so far.
+    """What a collective of several processes has sent, in all calls but the first.
+
+    The first call is left out because it waits for processes that come late to it.
 
     what     op and gradients, in words
     bytes    that a process gives at a time

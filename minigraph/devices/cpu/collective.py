@@ -104,6 +104,7 @@ class Log:
         self.nbytes = flight.nbytes
         self.world = flight.op.world
         self.words = np.zeros(WORDS, np.int64)
+        self.words[FLIGHTS] = -1
 
     @property
     def address(self) -> int:
@@ -118,12 +119,13 @@ class Log:
         begin = time.monotonic_ns()
         if self.words[STATE] == FLYING:
             self.world.wait(self._landed, self.what, timeout)
-            self.words[WAITED] += time.monotonic_ns() - begin
+            self.words[WAITED] += (time.monotonic_ns() - begin) * int(self.words[FLIGHTS] >= 0)
         if self.words[STATE] == FAILED:
             error = int(self.words[ERROR])
             why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else CUT_SHORT
             raise GraphError(f"{self.what} failed: {why}")
-        self.words[FLOWN] += self.words[LANDED] - self.words[BEGAN]
+        if self.words[FLIGHTS] >= 0:
+            self.words[FLOWN] += self.words[LANDED] - self.words[BEGAN]
         self.words[FLIGHTS] += 1
         self.words[STATE] = IDLE
 
@@ -173,7 +175,7 @@ class CollectiveKernel(CpuKernel):
         if not self.ends:
             return None
         times, flown, waited = self.log.words[[FLIGHTS, FLOWN, WAITED]].tolist()
-        return Traffic(self.log.what, self.log.nbytes, times, flown / 1e9, waited / 1e9)
+        return Traffic(self.log.what, self.log.nbytes, max(0, times), flown / 1e9, waited / 1e9)
 
     @property
     def texts(self) -> Sequence[KernelSource]:

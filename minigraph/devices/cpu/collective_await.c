@@ -17,12 +17,11 @@ int NAME(const int64_t *a, char **slots) {
       if (looks > 100) sched_yield(); /* the process that it waits for may need the processor */
       now = mg_nanoseconds();
     }
-    flight[MG_WAITED] += now - begin;
+    if (flight[MG_FLIGHTS] >= 0) flight[MG_WAITED] += now - begin;
   }
   if (flight[MG_STATE] == MG_FLYING || flight[MG_STATE] == MG_FAILED) return 1;
   if (flight[MG_STATE] == MG_HERE) {
-    flight[MG_FLOWN] += flight[MG_LANDED] - flight[MG_BEGAN];
-    flight[MG_FLIGHTS]++;
+    if (flight[MG_FLIGHTS]++ >= 0) flight[MG_FLOWN] += flight[MG_LANDED] - flight[MG_BEGAN];
     flight[MG_STATE] = MG_IDLE;
   }
   if (a[7]) memset(y, 0, a[6]);

@@ -2,7 +2,8 @@
 #include <time.h>
 /* What a flight is known by: words of 64 bits, shared by the calls that begin it, look after it and
    wait for it.  MG_REQUEST holds what MPI calls the flight; MG_STATE is one of the states below; the
-   rest are times in nanoseconds of the monotonic clock, sums over all flights, and MPI's error. */
+   rest are times in nanoseconds of the monotonic clock, sums over all flights but the first, and
+   MPI's error.  The first flight waits for processes that come late: MG_FLIGHTS begins at -1. */
 enum { MG_REQUEST, MG_STATE, MG_BEGAN, MG_LANDED, MG_FLOWN, MG_WAITED, MG_FLIGHTS, MG_ERROR };
 enum { MG_IDLE, MG_FLYING, MG_HERE, MG_FAILED };
 
