@@ -19,6 +19,7 @@ import argparse
 import datetime
 import math
 import os
+import platform
 import shutil
 import statistics
 from collections.abc import Callable, Sequence
@@ -31,13 +32,12 @@ from minigraph.bench import ours
 from minigraph.bench.cases import NETWORKS
 from minigraph.bench.results import SideResult
 from minigraph.bench.tables import Table, milliseconds
-from minigraph.bench.worker import LONG, Task, seconds, take_cores
+from minigraph.bench.worker import BACKWARD, LONG, Task, seconds, seconds_of_all, take_cores
 from minigraph.cache.machine import processor
 from minigraph.distributed import world
 from minigraph.errors import GraphError
 from minigraph.records import Record, decode, encode
 
-BACKWARD = 2 / 3  # of a step: for each product, the backward pass computes two
 SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
 TURNS = 13
 MANY = (8, 64, 512)  # processes
@@ -51,6 +51,10 @@ class Link(NamedTuple):
 
     latency: float
     bandwidth: float
+
+    def shared(self, times: float) -> Link:
+        """Return the link as it is for processes that have so many times less of a core each."""
+        return Link(self.latency * times, self.bandwidth / times)
 
     def reduce_seconds(self, processes: int, nbytes: int) -> float:
         """Return the seconds in which processes reduce so many bytes of each."""
@@ -100,6 +104,7 @@ class Run(Record):
     """What processes measured of a network.
 
     buckets  bytes of each, in the order in which they are full
+    here     processes on the machine of process 0
     seconds  of a step ("step"), of the same without its exchange ("alone"), of the exchange without
              the step ("exchange"), of reducing SMALL and LARGE floats ("small", "large"): one for
              each turn
@@ -110,6 +115,7 @@ class Run(Record):
     cpus: int
     network: str
     processes: int
+    here: int
     buckets: tuple[int, ...]
     seconds: dict[str, tuple[float, ...]]
 
@@ -118,6 +124,11 @@ class Run(Record):
 
     def spread(self, what: str) -> float:
         return SideResult([*self.seconds[what]]).spread
+
+    @property
+    def crowd(self) -> float:
+        """How many processes share a core: each moves its bytes itself, when it has its turn."""
+        return max(1.0, self.here / self.cpus)
 
     @property
     def link(self) -> Link:
@@ -157,14 +168,14 @@ def measure(name: str, quick: bool, batch_size: int | None, budget: float) -> Ru
     taken: dict[str, list[float]] = {what: [] for what in steps}
     for _ in range(TURNS):
         for what, (row, count) in rows.items():
-            slowest = max(team.gather(seconds(row)))  # so long does a step of all take
-            taken[what].append(slowest / count)
+            taken[what].append(seconds_of_all(row) / count)
     return Run(
         datetime.date.today().isoformat(),
         processor(),
         os.cpu_count() or 1,
         each.title,
         team.size,
+        team.gather(platform.node()).count(platform.node()),
         tuple(t.bytes for t in call.report().traffic),
         {what: tuple(found) for what, found in taken.items()},
     )
@@ -188,14 +199,14 @@ def checks(runs: Sequence[Run]) -> Table:
     """Return what each run measured beside what the model says.
 
     The link is that of the run itself, or of the one before it with fewer processes: then the model
-    says what will be.
+    says what will be.  Where processes share cores, it is as much slower as they are more.
     """
     rows = []
     for i, run in enumerate(runs):
         before = [r for r in runs[:i] if r.network == run.network and r.processes < run.processes]
         alone, step = run.median("alone"), run.median("step")
         for source in [*before[-1:], run]:
-            link, processes = source.link, run.processes
+            link, processes = source.link.shared(run.crowd / source.crowd), run.processes
             exchange = exchange_seconds(link, processes, run.buckets)
             steps = step_seconds(alone, link, processes, run.buckets)
             facts = [run.network, str(processes), f"{source.processes} processes"]

@@ -29,11 +29,12 @@ def test_an_exchange_longer_than_the_backward_pass_shows():
     assert step_seconds(0.3, LINK, 2, [500_000, 500_000])[0] == pytest.approx(0.3 + 1.004 - 0.2)
 
 
-def measured(processes, link):
+def measured(processes, link, cpus=8):
     nbytes = {"small": 1 << 10, "large": 1 << 22, "exchange": 1_000_000}
     seconds = {what: (link.reduce_seconds(processes, size),) for what, size in nbytes.items()}
     taken = {"alone": (0.5,), "step": (1.0,), **seconds}
-    return Run("2026-01-01", "a processor", 2, "a network", processes, (1_000_000,), taken)
+    facts = "2026-01-01", "a processor", cpus, "a network", processes, processes
+    return Run(*facts, (1_000_000,), taken)
 
 
 def test_a_run_is_compared_with_its_link_and_with_that_of_fewer_processes():
@@ -45,6 +46,12 @@ def test_a_run_is_compared_with_its_link_and_with_that_of_fewer_processes():
         ["4", "2 processes", "500.0 ms", "1512.0 ms", "1506.0 ms"],
         ["4", "4 processes", "500.0 ms", "1512.0 ms", "1512.0 ms"],
     ]
+
+
+def test_processes_that_share_cores_are_as_much_slower():
+    runs = [measured(2, LINK, cpus=2), measured(4, LINK, cpus=2)]
+    exchange = [row[5] for row in checks(runs).rows]
+    assert exchange == ["1002.0 ms", "3012.0 ms", "1506.0 ms"]
 
 
 def test_predictions_begin_with_the_last_run_of_fewest_processes():

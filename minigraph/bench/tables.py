@@ -267,8 +267,9 @@ def _processes(results: Results) -> Table:
     about = (
         f"The same batches in {results.options.get('processes', 1)} processes, which share the "
         "threads of the one process, beside PyTorch's DistributedDataParallel with gloo. Hidden: "
-        "of the shorter of computing and communicating alone, the share by which the step is "
-        "shorter than both together. Memory is that of all processes. " + UNCLEAR
+        "of the shorter of the backward pass, two thirds of computing alone, and communicating "
+        "alone, the share by which the step is shorter than both together. Memory is that of all "
+        "processes. " + UNCLEAR
     )
     return Table("Processes", about, PARALLEL, rows)
 

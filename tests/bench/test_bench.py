@@ -1,6 +1,7 @@
 """`minigraph bench`: what it measures, and what it survives."""
 
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,7 +36,14 @@ from minigraph.bench.plan import Plan
 from minigraph.bench.results import Results, SideResult
 from minigraph.bench.schedule import Schedule
 from minigraph.bench.tables import loss_difference
-from minigraph.bench.worker import Failure, Worker, hidden, slowest
+from minigraph.bench.worker import (
+    Failure,
+    Worker,
+    hidden,
+    hidden_share,
+    slowest,
+    take_cores,
+)
 from minigraph.devices.cpu import onednn
 
 ROOT = Path(__file__).parents[2]
@@ -366,11 +375,27 @@ def test_a_step_of_two_processes_is_measured(tmp_path):
 @pytest.mark.parametrize(
     ("together", "share"), [(5.0, 0.0), (4.0, 0.5), (3.0, 1.0), (2.9, 1.0), (6.0, 0.0)]
 )
-def test_what_is_hidden_is_a_share_of_the_shorter_of_computing_and_talking(
+def test_what_is_hidden_is_a_share_of_the_shorter_of_backward_pass_and_talking(
     monkeypatch, together, share
 ):
     monkeypatch.setattr("minigraph.bench.worker.seconds", lambda step: step())
-    assert hidden(lambda: together, lambda: 3.0, lambda: 2.0) == share
+    times = itertools.cycle([together, together, 99.0])  # of which the medians count
+    assert hidden(lambda: next(times), lambda: 3.0, lambda: 2.0) == share
+    assert hidden_share(together + 1, 3.0, 3.0) == share
+
+
+def test_processes_have_cores_by_their_place_on_the_machine(monkeypatch):
+    taken = []
+    team = SimpleNamespace(rank=3, gather=lambda name: ["one", "two", "one", name])
+    monkeypatch.setattr("minigraph.bench.worker.world", lambda: team)
+    monkeypatch.setattr("platform.node", lambda: "two")
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(5)), raising=False)
+    monkeypatch.setattr(
+        "os.sched_setaffinity", lambda pid, cores: taken.append(cores), raising=False
+    )
+    take_cores(2)
+    take_cores(5)  # none is left for it
+    assert taken == [[2, 3], {*range(5)}]
 
 
 # ---------------------------------------------------------------- precision
