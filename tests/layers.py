@@ -49,6 +49,7 @@ LAYERS = {
         ["loops"],
         ["pattern"],
         ["kernel"],
+        ["product"],
         ["c"],
         ["cuda"],
     ],

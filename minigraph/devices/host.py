@@ -14,6 +14,7 @@ import numpy as np
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
 from minigraph.passes.kernels.gathering import Gathering
+from minigraph.passes.kernels.products import Products
 from minigraph.program import (
     Buffer,
     Done,
@@ -73,6 +74,7 @@ class HostBackend(ABC):
 
     channels_last = False
     gathering = Gathering()
+    products: Products | None = None
     unrolls = False
 
     def array(self, value: Any) -> None:

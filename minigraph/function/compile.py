@@ -237,6 +237,7 @@ class CompGraph:
             *(abs(level), values["graph_opt.fast_math"], jit, amp, costs),
             backend.gathering,
             travel_of(values),
+            backend.products,
         )
 
         def optimized(took: dict[str, float]) -> list[tuple[Graph, PassRecord]]:

@@ -36,7 +36,7 @@ def _flops(node: Node) -> int:
     if product_of(node):
         return operations(node)
     if isinstance(node.op, Fused):
-        return sum(map(_elements, (each for each in node.op.graph if each.inputs)))
+        return sum(map(_flops, (each for each in node.op.graph if each.inputs)))
     if isinstance(node.op, Together):
         return sum(
             sum(map(_elements, (each for each in op.graph if each.inputs)))

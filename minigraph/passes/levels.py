@@ -18,6 +18,7 @@ from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
 from minigraph.passes.kernels.moments import join_moments
+from minigraph.passes.kernels.products import Products, fuse_products
 from minigraph.passes.kernels.small_storage import store_small
 from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import Costs, lay_out
@@ -84,6 +85,7 @@ TABLE = (
     Row(fuse_kernels, jit=(2,)),
     Row(store_small, jit=(1, 2), needs="amp"),
     Row(gather_updates, jit=(1, 2), needs="limits"),
+    Row(fuse_products, among=(Matmul,), jit=(2,), needs="products"),
     Row(fuse_activation, 2),
     Row(overlap_collectives, 1, (Collective,), needs="travel"),
 )
@@ -97,6 +99,7 @@ def pipeline(
     costs: Costs | None = None,
     limits: Gathering | None = None,
     travel: Travel | None = None,
+    products: Products | None = None,
 ) -> list[Pass]:
     """Return the passes for these settings, in order.
 
@@ -104,9 +107,11 @@ def pipeline(
     costs   measured times, without which no layouts are chosen
     limits  the sizes of updates that run together; without them each has a launch of its own
     travel  how gradients travel between processes; without it nothing runs beside a collective
+    products  those that kernels compute which read them; without it libraries compute them all
     """
     small = None if amp == "off" else amp
-    given = {"amp": small, "costs": costs, "limits": limits, "travel": travel, "": True}
+    given: dict[str, Any] = {"amp": small, "costs": costs, "limits": limits, "": True}
+    given |= {"travel": travel, "products": products}
     rows = [
         row
         for row in TABLE
@@ -130,6 +135,8 @@ def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassReco
             graph.check(known)
             known.update(graph)
         seconds = time.perf_counter() - start
+        for _, record in stages if notes.joined else ():
+            record.stops[:] = [stop for stop in record.stops if stop.turns[0] not in notes.joined]
         name = rewrite.__name__
         record = PassRecord(name, before, len(graph.order), seconds, dict(notes.fired), notes.stops)
         stages.append((graph, record))

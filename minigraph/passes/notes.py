@@ -33,10 +33,12 @@ class Notes:
 
     fired  how often each rewrite was applied, by name
     stops  neighbours that were not fused, and why
+    joined turns of nodes whose readers took them in after all: an earlier pass's stops do not count
     """
 
     fired: Counter[str] = field(default_factory=Counter)
     stops: list[Stop] = field(default_factory=list)
+    joined: set[int] = field(default_factory=set)
 
     def stop(self, producer: Node, consumer: Node, reason: str) -> None:
         """Note that two neighbours were not fused, and why."""

@@ -9,6 +9,7 @@ from minigraph.autotune.candidate import Problem
 from minigraph.cache import Entry
 from minigraph.graph import Array, Node, Shape
 from minigraph.passes.kernels.gathering import Gathering
+from minigraph.passes.kernels.products import Products
 from minigraph.program.steps import Choice, Kernel, Memory, Program, Step, Timing
 
 
@@ -95,6 +96,7 @@ class Backend(Protocol):
     tuning: str  # the kind of cache entries that measurements of its algorithms are
     channels_last: bool  # whether normalisations are fast with the channels last
     gathering: Gathering  # which updates are small here
+    products: Products | None  # which products generated kernels compute here; None: none
     unrolls: bool  # whether loops have to be unrolled, because it cannot run them
 
     @property

@@ -6,6 +6,7 @@ import sys
 
 from minigraph.graph import Graph, Item, Node
 from minigraph.jit.fused import Fused, Together
+from minigraph.jit.product import FusedProduct
 from minigraph.ops.elementwise import Elementwise
 from minigraph.passes.overlap import Await
 
@@ -26,7 +27,9 @@ def turns(graph: Graph, results: int) -> dict[Node, Turn]:
     That is the order in which they were made, so a gradient is used up soon after it is there;
     only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
     moves forward to where its inputs are there, so that no gradient waits for the end of the
-    backward pass.  What waits for a collective runs as late as possible.
+    backward pass.  A kernel that computes a gradient itself stays where the gradient was made:
+    before that the parameter that it updates may still be read.  What waits for a collective runs
+    as late as possible.
     """
     order = graph.by_turn()
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
@@ -45,7 +48,7 @@ def turns(graph: Graph, results: int) -> dict[Node, Turn]:
         if isinstance(node.op, Await):
             turn[node] = max(ready, needed.get(node, (sys.maxsize, node.turn[1])))
         else:
-            moves = node in tail or not node.inputs
+            moves = not node.inputs or (node in tail and not isinstance(node.op, FusedProduct))
             turn[node] = ready if moves else max(node.turn, ready)
     for node in reversed(order):
         if node in tail and turn[node] == start:  # it needs nothing but parameters: no hurry

@@ -21,6 +21,7 @@ from minigraph.errors import warn_once
 from minigraph.graph import Node, Op, Shape, in_place_of
 from minigraph.ops.activation import Activated
 from minigraph.ops.layout import LaidOut
+from minigraph.passes.kernels.products import Products
 from minigraph.program import Choice, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
 
@@ -38,6 +39,7 @@ class CpuBackend(HostBackend):
 
     device = "cpu"
     tuning = "onednn"
+    products: Products | None = Products()
 
     def __init__(
         self, threads: int, bulk: bool, on_disk: bool = True, timeout: float = math.inf

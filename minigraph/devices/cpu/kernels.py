@@ -26,12 +26,14 @@ from minigraph.devices.cpu.kernel import (
     cache_bytes,
     threads_for,
 )
+from minigraph.devices.cpu.product import fused_product
 from minigraph.devices.parts import KernelPart, can_be_generated, kernel_parts
 from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.jit.c.source import c_source
 from minigraph.jit.expression import c_type
 from minigraph.jit.fused import Together
 from minigraph.jit.macros import with_macros
+from minigraph.jit.product import FusedProduct
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.along import PutAlong, TakeAlong
@@ -75,6 +77,8 @@ def _kernel(
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
     if type(node.op) in WRITTEN and (not small or isinstance(node.op, OF_ANY_TYPE)):
         return WRITTEN[type(node.op)](node.op, node, most)
+    if isinstance(node.op, FusedProduct):
+        return fused_product(node, strides, most)
     made = kernel_parts(node, strides)
     if made is None:
         return None

@@ -10,13 +10,7 @@
    TAPS   WINDOW * WINDOW
    RANGE  how many times the sum of squares of a tile's pixels may be that of the pixels that one of
           its results is made of */
-#ifndef MG_FAST
-/* Products may be fused with sums here, as they are in any library's convolution. */
-#if defined(__clang__)
-#define MG_FAST static
-#else
-#define MG_FAST static __attribute__((optimize("fp-contract=fast")))
-#endif
+#ifndef MG_ALIGNED
 #define MG_ALIGNED __attribute__((aligned(64)))
 /* The share that thread `me` of `team` has of `count` indices; all of them wait for each other. */
 #define MG_SHARE(i, count) int64_t i = me * (count) / team; i < (me + 1) * (count) / team; i++

@@ -23,7 +23,6 @@ Strides and dilations are 1, and images are in blocks of channels, see `minigrap
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -45,6 +44,7 @@ from minigraph.devices.cpu.kernel import (
     constants_of,
 )
 from minigraph.devices.cpu.onednn import F32
+from minigraph.devices.cpu.product import outer_products, sums
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import Array, Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
@@ -145,57 +145,28 @@ def _spread(name: str, patch: str, cell: int = 0) -> str:
     return with_macros(SPREAD, **names, PATCH=patch, CELL=cell)
 
 
-def _sums(rows: int, vectors: int) -> list[tuple[int, int]]:
-    """Return the sums s{r}_{j} that a product keeps in registers."""
-    return list(itertools.product(range(rows), range(vectors)))
-
-
 def _image_products(name: str, rows: int, vectors: int) -> str:
     """Return the sums over the channels of v[tile t] u[NV blocks k], for so many tiles.
 
     They go to m[k * room + t], or are added to what is there already.
     """
-    sums = _sums(rows, vectors)
+    each = sums(rows, vectors)
     return function(
         f"MG_FAST void NAME_products_{name}(\n"
         "    int64_t blocks, int64_t room, const vec *v, const vec *u, vec *m, int begun)",
         [
-            *(f"vec s{r}_{j} = {{0}};" for r, j in sums),
+            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
             "for (int64_t b = 0; b < blocks; b++, v += room)",
             *indented(
                 block(
                     "for (int64_t l = 0; l < L; l++, u += NV)",
                     "const float *x = (const float *)v + l;",
                     *(f"const vec f{j} = u[{j}];" for j in range(vectors)),
-                    *(f"s{r}_{j} += x[{r} * L] * f{j};" for r, j in sums),
+                    *(f"s{r}_{j} += x[{r} * L] * f{j};" for r, j in each),
                 )
             ),
-            *block("if (begun)", *(f"s{r}_{j} += m[{j} * room + {r}];" for r, j in sums)),
-            *(f"m[{j} * room + {r}] = s{r}_{j};" for r, j in sums),
-        ],
-    )
-
-
-def _weight_products(rows: int, vectors: int) -> str:
-    """Return the sums over the tiles of v[lane r] d[NV blocks k].
-
-    They go to g[r * gap + k], or are added to what is there already.
-    """
-    sums = _sums(rows, vectors)
-    return function(
-        "MG_FAST void NAME_products(\n"
-        "    int64_t count, int64_t room, const vec *v, const vec *d, vec *g, int64_t gap,\n"
-        "    int begun)",
-        [
-            *(f"vec s{r}_{j} = {{0}};" for r, j in sums),
-            *block(
-                "for (int64_t t = 0; t < count; t++, d++)",
-                "const float *x = (const float *)(v + t);",
-                *(f"const vec f{j} = d[{j} * room];" for j in range(vectors)),
-                *(f"s{r}_{j} += x[{r}] * f{j};" for r, j in sums),
-            ),
-            *block("if (begun)", *(f"s{r}_{j} += g[{r} * gap + {j}];" for r, j in sums)),
-            *(f"g[{r} * gap + {j}] = s{r}_{j};" for r, j in sums),
+            *block("if (begun)", *(f"s{r}_{j} += m[{j} * room + {r}];" for r, j in each)),
+            *(f"m[{j} * room + {r}] = s{r}_{j};" for r, j in each),
         ],
     )
 
@@ -228,7 +199,7 @@ def _weight_text(form: Form) -> KernelSource:
         _transform("kernel", transposed(g)),
         _spread("input", "SIDE", form.cell),
         _spread("result", "TILE"),
-        _weight_products(rows, form.vectors),
+        outer_products(rows, form.vectors),
         TO_WEIGHTS,
     ]
     return _text(form, rows, parts)

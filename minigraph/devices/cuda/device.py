@@ -73,6 +73,7 @@ class CudaBackend:
     block = 1
     channels_last = True
     gathering = GATHERING
+    products = None
     unrolls = True
     tuning = "cudnn"
 

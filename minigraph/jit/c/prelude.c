@@ -39,6 +39,12 @@ static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t
     for (int k = 0; k < operands; k++) at[k] -= extent[d] * stride[k * pitch + d];
   }
 }
+/* Functions in which products may be fused with sums, as they are in any library. */
+#if defined(__clang__)
+#define MG_FAST static
+#else
+#define MG_FAST static __attribute__((optimize("fp-contract=fast")))
+#endif
 /* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
 #if defined(__AVX__)
 typedef long long mg_aligned __attribute__((vector_size(32), may_alias));

@@ -60,6 +60,11 @@ def row_text(pattern: KernelPattern) -> str:
     return "\n".join([*parts, _unit(pattern, reductions), entry(pattern, "units")])
 
 
+def unit_text(pattern: KernelPattern) -> str:
+    """Return the function NAME_unit of a "map" kernel, for another text to call."""
+    return _unit(pattern, [])
+
+
 def _lanes(pattern: KernelPattern, stage: int) -> int:
     """Return how many elements a run over the loops combines side by side."""
     ops = [pattern.values[v].op for v in pattern.run(stage)]

@@ -15,10 +15,15 @@ from minigraph.jit.source import KernelSource
 @functools.lru_cache(4096)
 def c_source(pattern: KernelPattern) -> KernelSource:
     """Return the text of the kernel and the functions that it calls."""
+    form = {"column": column_text, "lane": lane_text}.get(pattern.form, row_text)
+    return KernelSource(form(pattern), functions_of(pattern))
+
+
+def functions_of(pattern: KernelPattern) -> tuple[str, ...]:
+    """Return the functions that a kernel calls."""
     needs: dict[str, None] = {}
     for value in pattern.values:
         if value.op is not None and not value.reduces:
             operands = [pattern.values[a].dtype for a in value.args]
             needs.update(dict.fromkeys(support(value.op, operands, value.dtype)))
-    form = {"column": column_text, "lane": lane_text}.get(pattern.form, row_text)
-    return KernelSource(form(pattern), tuple(needs))
+    return tuple(needs)
