@@ -31,9 +31,9 @@ class Stop:
 class Notes:
     """Filled in by one run of one pass.
 
-    fired  how often each rewrite was applied, by name
-    stops  neighbours that were not fused, and why
-    joined turns of nodes whose readers took them in after all: an earlier pass's stops do not count
+    fired   how often each rewrite was applied, by name
+    stops   neighbours that were not fused, and why
+    joined  turns of nodes whose readers took them in after all, whatever earlier passes noted
     """
 
     fired: Counter[str] = field(default_factory=Counter)

@@ -26,10 +26,13 @@ class Products:
     """Which products are computed in the kernel that reads them; the defaults suit a processor.
 
     depth  most sums of an element: with more, a library's product takes longer than the memory
+    sides  how many times as long as the sums the result's sides are at least: the operands, of
+           which the kernel has a copy, are small beside it
     least  bytes of a result from which on it does not stay in the second cache
     """
 
     depth: int = 64
+    sides: int = 4
     least: int = 4 << 20
 
 
@@ -62,6 +65,7 @@ def _fits(x: Node, reader: Node, products: Products) -> bool:
         and x.dtype == np.float32
         and x.spec.nbytes >= products.least
         and x.inputs[0].shape[1] <= products.depth
+        and x.inputs[0].shape[1] * products.sides <= min(x.shape)
         and all(spec.size == x.size for spec in reader.specs)
     )
 

@@ -53,7 +53,7 @@ def kernel_of(reader, m, n, k, threads, strides=None):
     given = {name: mg.input(name, v.shape) for name, v in operands(m, n, k).items()}
     made = READERS[reader](given["x"] @ given["y"], given)
     graph = fuse_kernels(Graph(tuple(given.values()), made), Notes())
-    graph = fuse_products(graph, Notes(), Products(least=0))
+    graph = fuse_products(graph, Notes(), Products(sides=0, least=0))
     [node] = [node for node in graph if isinstance(node.op, FusedProduct)]
     steps = [*(strides or [x.spec.strides for x in node.inputs[:2]])]
     steps += [x.spec.strides for x in node.inputs[2:]]

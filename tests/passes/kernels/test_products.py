@@ -17,7 +17,7 @@ X, Y = mg.input("x", (3, 40)), mg.input("y", (3, 50))
 W, V = mg.input("w", (40, 50)), mg.input("v", (40, 50))
 ROW, COLUMN = mg.input("row", (50,)), mg.input("column", (40, 1))
 G = X.T @ Y
-SMALL = Products(least=0)
+SMALL = Products(sides=0, least=0)
 
 
 def of(*ys):
@@ -93,6 +93,7 @@ def test_others_stay_as_they_are(ys):
 def test_products_of_many_sums_and_small_ones_stay():
     assert fused(W - G, products=Products(depth=3, least=G.spec.nbytes)) == ["matmul subtract"]
     assert fused(W - G, products=Products(depth=2, least=0)) == []
+    assert fused(W - G, products=Products(sides=14, least=0)) == []
     assert fused(W - G, products=Products(least=G.spec.nbytes + 1)) == []
 
 
