@@ -1,0 +1,85 @@
+"""Print what bfloat16 gains on this processor: training steps beside float32 and beside PyTorch.
+
+    python benchmarks/mixed_precision.py [resnet18 resnet50 alexnet mlp] [--turns 9] [--quick]
+
+Each side is a process of its own, as in `minigraph bench`: minigraph at level 3, tuned, and PyTorch
+with the channels last and a fused Adam, in float32 and in bfloat16 (`amp`, `torch.autocast`).  They
+take turns; times are medians, with quartiles in brackets.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+
+import numpy as np
+
+from minigraph.bench.cases import NETWORKS
+from minigraph.bench.command import FULL
+from minigraph.bench.plan import PEERS
+from minigraph.bench.results import CHANNELS_LAST
+from minigraph.bench.worker import Task, Worker
+from minigraph.options import num_threads
+from minigraph.records import encode
+
+PRECISIONS = ("float32", "bfloat16")
+PATIENCE = 600.0  # seconds for an answer; a first call tunes
+
+
+def workers(network, quick):
+    """Return a worker for each library and precision."""
+    budget = FULL["budget"]
+    plain = Task(network, "3", "cpu", num_threads(None), None, quick, PRECISIONS[0], budget)
+    programs = {"minigraph": ("ours", "3"), "PyTorch": (PEERS["torch"].program, CHANNELS_LAST)}
+    found = {}
+    for library, (program, setting) in programs.items():
+        for precision in PRECISIONS:
+            task = dataclasses.replace(plain, setting=setting, precision=precision)
+            command = [sys.executable, "-m", f"minigraph.bench.{program}", encode(task)]
+            found[library, precision] = Worker(command, os.environ, PATIENCE)
+    return found
+
+
+def times(network, quick, turns):
+    """Return the seconds of the turns of each side, without the first two, which warm up."""
+    sides = workers(network, quick)
+    try:
+        took = {name: [] for name in sides}
+        for turn in range(turns + 2):
+            for name, worker in list(sides.items())[:: -1 if turn % 2 else 1]:
+                seconds = worker.ask("turn", PATIENCE)["step"]
+                if turn > 1:
+                    took[name].append(seconds)
+        return took
+    finally:
+        for worker in sides.values():
+            worker.kill()
+
+
+def cell(seconds):
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
+    return f"{median:.3g} ({low:.3g}, {high:.3g})"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    networks = ["resnet18", "resnet50", "alexnet", "mlp"]
+    parser.add_argument("networks", nargs="*", default=networks, choices=[*NETWORKS, []])
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--quick", action="store_true", help="small images")
+    asked = parser.parse_args()
+
+    print("| | minigraph, ms | in bfloat16 | gain | PyTorch | in bfloat16 | of ours in bfloat16 |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for network in asked.networks:
+        took = times(network, asked.quick, asked.turns)
+        plain, small, theirs, their_small = took.values()
+        gain, ratio = (np.median(x) / np.median(small) for x in (plain, their_small))
+        cells = [cell(plain), cell(small), f"{gain:.2f}", cell(theirs), cell(their_small)]
+        print(f"| {NETWORKS[network].title} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
