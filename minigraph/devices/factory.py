@@ -63,8 +63,18 @@ def open_backend(device: str, values: Mapping[str, Any], on_disk: bool = True) -
 
     on_disk  whether it may keep kernels on disk
 
-    Raises DeviceError where the device, its driver or a package is missing.
+    Raises DeviceError where the device, its driver or a package is missing, and where the device
+    does not compute in the type of the option `amp`.
     """
+    found = _opened(device, values, on_disk)
+    amp = values["amp"]
+    why = "" if amp == "off" else found.why_no_amp(amp)
+    if why:
+        raise DeviceError(f"amp={amp!r} does not work on device {device!r}: {why}")
+    return found
+
+
+def _opened(device: str, values: Mapping[str, Any], on_disk: bool) -> Backend:
     if device == "reference":
         return ReferenceBackend()
     number = ordinal(device)

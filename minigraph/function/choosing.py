@@ -11,7 +11,7 @@ from minigraph.autotune.session import Near, Session, Told
 from minigraph.cache import Entry, Measurements
 from minigraph.devices.factory import policy_of
 from minigraph.distributed import World
-from minigraph.errors import DeviceError, warn_once
+from minigraph.errors import warn_once
 from minigraph.passes.overlap import Travel
 from minigraph.program import Backend
 from minigraph.program.choices import Choices
@@ -50,15 +50,6 @@ def open_choices(
 def travel_of(values: Mapping[str, Any]) -> Travel:
     """Return what options say of gradients that are reduced."""
     return Travel(values["distributed.bucket_bytes"], values["distributed.compress"])
-
-
-def amp_of(values: Mapping[str, Any], backend: Backend) -> str:
-    """Return the small type of convolutions and products; DeviceError where the device has none."""
-    amp: str = values["amp"]
-    why = "" if amp == "off" else backend.why_no_amp(amp)
-    if why:
-        raise DeviceError(f"amp={amp!r} does not work on device {backend.device!r}: {why}")
-    return amp
 
 
 def tuning_mode(values: Mapping[str, Any], backend: Backend, world: World | None) -> str:

@@ -18,7 +18,6 @@ from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
 from minigraph.function.choosing import (
     AS_WRITTEN,
-    amp_of,
     jit_level,
     open_choices,
     travel_of,
@@ -232,7 +231,7 @@ class CompGraph:
         choices = open_choices(backend, values, loaded, shared.near if shared else None, told)
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else choices
-        amp = amp_of(values, backend)
+        amp = values["amp"]
         passes = pipeline(
             *(abs(level), values["graph_opt.fast_math"], jit, amp, costs),
             backend.gathering,
