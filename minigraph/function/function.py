@@ -195,6 +195,7 @@ class Function(Counted):
         self._online: OnlineTuner | None = None
         self._recompiling: Recompiling[tuple[Lowered, Executor]] | None = None
         self._took = 0.0  # seconds of the last call, without what was done before it
+        self._longest = 0.0  # wait before a call, in parts of the call before it
         self._measured_before: list[int] = []  # calls
         self._compiled_before: list[int] = []
         self._lowered_before: list[int] = []
@@ -348,6 +349,7 @@ class Function(Counted):
             return False
         if not self._took:  # no call has ended yet
             return True
+        start = time.perf_counter()
         if self._online:
             self._measured_before.append(self.calls)
             if self._online.advance(self._took, self._executor.arena):
@@ -359,6 +361,7 @@ class Function(Counted):
             self._compiled_before.append(self.calls)
             if self._recompiling.done(share_of(self._took)):
                 self._exchange(self._recompiling)
+        self._longest = max(self._longest, (time.perf_counter() - start) / self._took)
         return True
 
     def _exchange(self, recompiling: Recompiling[tuple[Lowered, Executor]]) -> None:
@@ -441,6 +444,7 @@ class Function(Counted):
             session.spent,
             len(session.waiting),
             self._lowered_before[:],
+            self._longest,
         )
 
     def reports(self) -> list[Report]:

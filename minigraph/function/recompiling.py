@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,14 +12,18 @@ from typing import Generic, TypeVar
 
 from minigraph.messages import silent
 
+NICENESS = 10  # 110 of 1024, the weight of a usual thread
+
 T = TypeVar("T")
 
 
 class Recompiling(Generic[T]):
     """What a thread makes, in the time that calls leave it.
 
-    Linux gives the thread, and the compilers that it starts, only processors that nobody else
-    wants: during a call those that the call does not use, and all while the caller waits.
+    On Linux the thread, and the compilers that it starts, have a tenth of the weight of others.  So
+    during a call they get little more than the processors that it does not use, and all while the
+    caller waits.  With no weight at all (SCHED_IDLE) the thread would keep the interpreter's lock
+    for seconds where other programs are busy.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -32,9 +37,9 @@ class Recompiling(Generic[T]):
         threading.Thread(target=self._run, args=(self._made,), name=name).start()
 
     def _run(self, made: Future[T]) -> None:
-        if hasattr(os, "SCHED_IDLE"):
+        if sys.platform == "linux":  # elsewhere a thread has no niceness of its own
             with suppress(OSError):
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # this thread's
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         try:
             with silent():
                 made.set_result(self._make())

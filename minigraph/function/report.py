@@ -184,6 +184,7 @@ class OnlineTuning:
     seconds    of measuring
     waiting    how many problems are still to be measured
     lowered    the numbers of the first calls of what was compiled anew
+    longest    how long a call waited at most for all of this, in parts of the call before it
     """
 
     calls: tuple[int, int] | None
@@ -191,13 +192,17 @@ class OnlineTuning:
     seconds: float
     waiting: int
     lowered: list[int]
+    longest: float = 0.0
 
     def __str__(self) -> str:
-        lowered = ", ".join(map(str, self.lowered)) or "none so far"
-        return (
-            f"{self.seconds:.2f} s of measuring{_before(self.calls)}, {self.waiting} problems "
-            f"left; compiled anew{_before(self.compiling)}, runs from call {lowered}"
+        said = (
+            f"{self.seconds:.2f} s of measuring{_before(self.calls)}, {self.waiting} problems left"
         )
+        if self.compiling:
+            said += f"; compiled anew{_before(self.compiling)}"
+        if self.lowered:
+            said += f", which runs from call {self.lowered[-1]}"
+        return f"{said}; no call waited longer than {self.longest:.2f} of the one before"
 
 
 @dataclass(frozen=True)

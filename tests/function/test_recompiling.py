@@ -1,13 +1,12 @@
 """What another thread compiles: waited for a while, with its errors, and in a forked child."""
 
 import os
+import sys
 import threading
 
 import pytest
 
-from minigraph.function.recompiling import Recompiling
-
-linux_only = pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="a Linux way to be idle")
+from minigraph.function.recompiling import NICENESS, Recompiling
 
 
 def test_a_caller_waits_no_longer_than_it_says():
@@ -25,11 +24,12 @@ def test_an_error_of_the_work_is_the_callers():
         work.result()
 
 
-@linux_only
-def test_the_thread_and_what_it_starts_have_processors_that_nobody_else_wants():
-    work = Recompiling(lambda: os.sched_getscheduler(0))
-    assert work.done(10) and work.result() == os.SCHED_IDLE
-    assert os.sched_getscheduler(0) != os.SCHED_IDLE
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no niceness of its own")
+def test_the_thread_gives_way_to_others():
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    work = Recompiling(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    assert work.done(10) and work.result() == max(mine, NICENESS)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == mine
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
