@@ -130,9 +130,9 @@ OPTIONS: dict[str, Option] = {
             lambda values: "tune" if abs(values["graph_opt_level"]) >= 2 else "off",
             'How algorithms are chosen. "off": by heuristics. "cached": by stored measurements, '
             'else by heuristics. "tune": by measurements; missing ones are made. "online": as '
-            '"cached" at first; missing measurements are made between calls, and then the function '
-            'is compiled anew (on CUDA as "tune"). "frozen": by stored measurements; a missing one '
-            "is an error.",
+            '"cached" at first, and by what was measured for other sizes; missing measurements are '
+            'made between calls, and then the function is compiled anew (on CUDA as "tune"). '
+            '"frozen": by stored measurements; a missing one is an error.',
             choices=("off", "cached", "tune", "online", "frozen"),
             default_text='"tune" at levels 2 and 3, else "off"',
         ),

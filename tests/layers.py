@@ -56,7 +56,7 @@ LAYERS = {
     "minigraph.autotune": [
         ["measurement"],
         ["candidate"],
-        ["data", "policy"],
+        ["data", "policy", "prediction"],
         ["trial"],
         ["tuner"],
         ["session"],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from minigraph.autotune.candidate import Problem, Runner
-from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge
+from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
+from minigraph.autotune.prediction import predicted
 from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Measurements, environment_of
 from minigraph.cache.counters import tuning_counters
@@ -101,6 +103,8 @@ class Session:
             missing = [p for p in missing if not self._borrow(p, self.near(p))]
         if self.mode == "online" and self.left > 0:
             self.waiting.update((problem.subject, problem) for problem in missing)
+            for problem in missing:
+                self._borrow(problem, predicted(problem.subject, self._measured_before))
         if missing and self.mode == "tune" and self.left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
         unknown = sum(p.subject not in self._known for p in problems)
@@ -112,7 +116,7 @@ class Session:
     @property
     def knowledge(self) -> Told:
         """What it knows of problems, as another session is told."""
-        return {subject: table.measurements for subject, (table, _) in self._known.items()}
+        return {subject: known.measurements for subject, (known, _) in self._known.items()}
 
     @property
     def left(self) -> float:
@@ -121,8 +125,8 @@ class Session:
 
     def maker(self, problem: Problem, measurement: Measurement) -> Callable[[], Runner] | None:
         """Return what makes the kernel that was measured; None if the library has it no longer."""
-        table, _ = self._known[problem.subject]
-        return table.makers.get(measurement.key) or problem.maker(measurement)
+        known, _ = self._known[problem.subject]
+        return known.makers.get(measurement.key) or problem.maker(measurement)
 
     def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
         """Keep that a candidate has failed at run time; what is not measured is left alone."""
@@ -141,9 +145,17 @@ class Session:
         distance, subject = min(known, default=(math.inf, ""))
         return (distance, self._known[subject][0]) if distance < math.inf else None
 
-    def _borrow(self, problem: Problem, table: ProblemTable | None) -> bool:
-        """Take what is known of another size for a problem; return whether it says anything."""
-        rows = [m for m in table.measurements if m.layouts in problem.layouts] if table else []
+    @functools.cached_property
+    def _measured_before(self) -> list[ProblemTable]:
+        """What was measured here of any problem."""
+        environment = environment_of(self.environment)
+        stored = self.store.entries() if self.store else []
+        entries = [e for e in (*stored, *self.loaded.values()) if e.environment == environment]
+        return [found for found in map(table, entries) if isinstance(found, ProblemTable)]
+
+    def _borrow(self, problem: Problem, known: ProblemTable | None) -> bool:
+        """Take what is known of other sizes for a problem; return whether it says anything."""
+        rows = [m for m in known.measurements if m.layouts in problem.layouts] if known else []
         if rows:
             self._known[problem.subject] = ProblemTable(problem.subject, tuple(rows)), NEAREST
         return bool(rows)

@@ -236,6 +236,27 @@ def test_what_is_measured_of_another_size_is_taken_at_first():
     assert made.tables([one])[one.subject][0].measurements == rows and not made.waiting
 
 
+def test_what_the_store_has_of_other_sizes_predicts_until_a_problem_is_measured(clock, tmp_path):
+    store = Measurements(tmp_path / "cache")
+    runners = {"slow": Slow(clock, 0.02), "fast": Slow(clock, 0.01)}
+    small, large = problem(10, **runners), problem(20, WORK * 2, **runners)
+    small, large = (
+        dataclasses.replace(p, subject=f"double [{p.inputs[0].size}]") for p in (small, large)
+    )
+    until_done(OnlineTuner(session(small, store=store, clock=clock), clock), 1.0, clock)
+    later = session(large, store=store, clock=clock)
+    table, origin = later.tables([large])[large.subject]
+    assert origin == "measured for another size" and [*later.waiting] == [large.subject]
+    assert [m.name for m in table.measurements] == ["slow", "fast"]
+    slow, fast = (m.seconds for m in table.measurements)
+    assert slow == pytest.approx(2 * fast)
+    until_done(OnlineTuner(later, clock), 1.0, clock)
+    assert later.tables([large])[large.subject][1] == "measured"
+    found = known(later, large)
+    assert found["slow"].seconds == pytest.approx(2 * found["fast"].seconds)
+    assert found["fast"].seconds == pytest.approx(0.01)
+
+
 # ---------------------------------------------------------------- functions
 
 
