@@ -324,6 +324,8 @@ LAUNCHED = {
     "PMI_RANK": "PMI_SIZE",  # the mpiexec of MPICH and of Intel's MPI, srun --mpi=pmi2
     "PMIX_RANK": "",  # srun --mpi=pmix
 }
+# Slurm's comes last: in its own script it is that of a launcher of MPI, which tells its processes.
+LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 NEIGHBOURS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")  # processes on this machine
 
 
@@ -337,6 +339,12 @@ def launched() -> tuple[str, int | None]:
             text = os.environ.get(size, "")
             return variable, int(text) if text.isdecimal() else None
     return "", 1
+
+
+def local_rank() -> int:
+    """Return which of the processes that a launcher started on this machine this is, from 0."""
+    given = (os.environ.get(name, "") for name in LOCAL_RANKS)
+    return next((int(text) for text in given if launched()[0] and text.isdecimal()), 0)
 
 
 def _neighbours() -> int:

@@ -1,10 +1,12 @@
 """A stand-in for the CUDA driver, which writes down its calls.
 
-It does what it is told to at once, in memory of the host; a kernel is its op's meaning.
+It does what it is told to at once, in memory of the host; a kernel is its op's meaning.  What NCCL
+is told to do it does as late as it may: when another stream waits for it.
 """
 
 import contextlib
 import ctypes
+import functools
 import gc
 import threading
 from types import SimpleNamespace
@@ -13,7 +15,10 @@ import numpy as np
 
 import minigraph as mg
 from minigraph.autotune.candidate import HostBench
+from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.reference import NumpyKernel
+from minigraph.graph import BFLOAT16, Spec
+from minigraph.jit.source import KernelSource
 from minigraph.program import KernelFailed
 
 
@@ -28,11 +33,14 @@ class StandIn:
     """A driver whose device is the host; `log` has the calls, and `words` those of the launches."""
 
     compute, copies, measuring, captured = "compute", "copies", "measuring", "captured"
-    device = "cuda:0"
-    ordinal = 0
     name, version, arch, processors = "a stand-in", (13, 0), "sm_90", 132
 
-    def __init__(self, fail_in_capture=False):
+    def __init__(self, fail_in_capture=False, ordinal=0):
+        self.ordinal, self.device = ordinal, f"cuda:{ordinal}"
+        self.uuid = f"device {ordinal}"
+        self.late = []  # what the stream of NCCL has to do, and the events that it has to record
+        self.recorded = {}  # events that were captured, with their streams
+        self.joined = {}  # streams that a capture has forked to, and whether they have come back
         self.log = []
         self.words = []
         self.kernels = {}
@@ -60,30 +68,88 @@ class StandIn:
 
     def event(self, timing=False):
         self.events += 1
-        return ["arrived", "landed", "begun", "done"][self.events - 1] if self.events < 5 else ""
+        names = ["arrived", "landed", "begun", "done"]
+        return names[self.events - 1] if self.events < 5 else f"event {self.events}"
+
+    def urgent_stream(self):
+        return "nccl"
+
+    def _captures(self, stream):
+        return self.capturing is not None and stream in (self.capturing, *self.joined)
 
     def _do(self, stream, action, *call):
-        if stream == self.capturing:
+        if stream == "nccl":
+            action = functools.partial(self.late.append, action)
+        if self._captures(stream):
             if self.fail_in_capture:
                 raise mg.DeviceError("not while capturing")
+            if stream in self.joined:
+                self.joined[stream] = False
             self.graphs[-1].append(action)
             self.log.append(("captured", *call))
         else:
             self.log.append((*call, stream))
             action()
 
+    def record(self, event, stream):
+        self.recorded.pop(event, None)
+        if self._captures(stream):
+            self.recorded[event] = stream
+            self.graphs[-1].append(lambda: self._record(event, stream))
+            self.log.append(("captured", "record", event, stream))
+        else:
+            self.log.append(("record", event, stream))
+            self._record(event, stream)
+
+    def _record(self, event, stream):
+        if stream == "nccl":
+            self.late.append(event)
+
+    def wait(self, stream, event):
+        if event not in self.recorded:
+            self.log.append(("wait", stream, event))
+            self._wait(stream, event)
+            return
+        if self.capturing is None:
+            raise mg.DeviceError("the event was last recorded in a capturing stream")
+        if stream == self.capturing:
+            self.joined[self.recorded[event]] = True
+        else:
+            self.joined[stream] = False
+        self.graphs[-1].append(lambda: self._wait(stream, event))
+        self.log.append(("captured", "wait", stream, event))
+
+    def _wait(self, stream, event):
+        while stream != "nccl" and event in self.late:
+            action = self.late.pop(0)
+            if callable(action):
+                action()
+
+    def happened(self, event):
+        return event not in self.late
+
+    def launch_of(self, node, strides):
+        """Return the launch of a kernel that is the meaning of a node, whose inputs lie so."""
+        source = KernelSource(f"kernel {len(self.kernels)}")
+        self.kernels[source.name] = node, strides
+        return Launch(source, (1, 1, 1), (32, 1, 1), lambda i, o, scratch: [*i, *o])
+
     def launch(self, function, grid, block, stream, arguments):
-        node = self.kernels[function]
+        node, strides = self.kernels[function]
         words = arguments.words.tolist()
         self.words.append(words)
 
         def run():
-            specs = [*(x.spec for x in node.inputs), *node.specs]
-            arrays = [on_host(at, s) for at, s in zip(words, specs, strict=False)]
+            given, results = words[: len(strides)], words[len(strides) :]
+            xs = [
+                lying_at(at, x.spec, s)
+                for at, x, s in zip(given, node.inputs, strides, strict=True)
+            ]
+            ys = [on_host(at, spec) for at, spec in zip(results, node.specs, strict=False)]
             try:
-                NumpyKernel(node).run(arrays[: len(node.inputs)], arrays[len(node.inputs) :], None)
+                NumpyKernel(node).run(xs, ys, None)
             except mg.GraphError:  # the integers do not fit
-                ctypes.c_int.from_address(words[len(specs)]).value = 1
+                ctypes.c_int.from_address(words[-1]).value = 1
 
         self._do(stream, run, "launch", node.op.name)
 
@@ -95,9 +161,7 @@ class StandIn:
         return DeviceArray(np.zeros(spec.shape, spec.dtype))
 
     def gather(self, to, source, spec, strides, stream):
-        interface = {"data": (source, True), "typestr": spec.dtype.str, "version": 3}
-        interface |= {"shape": spec.shape, "strides": strides}
-        view = np.asarray(SimpleNamespace(__array_interface__=interface))
+        view = lying_at(source, spec, strides)
         self._do(stream, lambda: np.copyto(on_host(to, spec), view), "gather")
 
     def upload(self, to, source, stream):
@@ -115,7 +179,10 @@ class StandIn:
         self.collecting.append(gc.isenabled())
 
     def end_capture(self, stream):
-        self.capturing = None
+        self.capturing, joined, self.joined = None, self.joined, {}
+        self.recorded = dict.fromkeys(self.recorded, "a capture that has ended")
+        if not all(joined.values()):
+            raise mg.DeviceError("the capture has work that was not joined to it")
         self.collecting.append(gc.isenabled())
         return len(self.graphs) - 1
 
@@ -140,12 +207,89 @@ class StandIn:
         return lambda *args: self.log.append((name, *args))
 
 
+class Nccl:
+    """A stand-in for CuPy's module, for the device of a stand-in; MPI carries what it exchanges.
+
+    Its maximum loses NaN, as NCCL's does.
+    """
+
+    available = True
+    TYPES = (*["b", "B", "i", "I", "q", "Q", "e", "f", "d"], BFLOAT16)
+
+    class NcclError(RuntimeError):
+        pass
+
+    def __init__(self, device):
+        self.device = device
+        self.comm = None
+
+    def get_unique_id(self):
+        return b"the id"
+
+    def NcclCommunicator(self, size, name, rank):
+        assert name == b"the id"
+        if size > 1:
+            self.comm = mg.distributed.world().mpi.COMM_WORLD.Dup()
+        self.size, self.rank = size, rank
+        return self
+
+    def check_async_error(self):
+        pass
+
+    def _all(self, address, count, dtype):
+        """Return what all processes have at an address, a row of each."""
+        spec = Spec((count,), np.dtype(self.TYPES[dtype]))
+        mine = on_host(address, spec).copy()
+        if self.comm is None:
+            return mine[None]
+        everyone = np.empty((self.size, count), spec.dtype)
+        self.comm.Allgather(mine.view(np.uint8), everyone.reshape(-1).view(np.uint8))
+        return everyone
+
+    def _exchange(self, name, x, y, count, dtype, result, stream):
+        def action():
+            value = result(self._all(x, count, dtype))
+            if value is not None:
+                on_host(y, Spec((value.size,), value.dtype))[...] = value.reshape(-1)
+
+        self.device._do(stream, action, name, count)
+
+    def _combined(self, rows, how):
+        with np.errstate(all="ignore"):
+            return functools.reduce(np.fmax if how else np.add, rows).astype(rows.dtype)
+
+    def allReduce(self, x, y, count, dtype, how, stream):
+        self._exchange(
+            *("allReduce", x, y, count, dtype, lambda rows: self._combined(rows, how), stream)
+        )
+
+    def reduce(self, x, y, count, dtype, how, root, stream):
+        def result(rows):
+            return self._combined(rows, how) if self.rank == root else None
+
+        self._exchange("reduce", x, y, count, dtype, result, stream)
+
+    def reduceScatter(self, x, y, count, dtype, how, stream):
+        def result(rows):
+            return self._combined(rows, how)[self.rank * count :][:count]
+
+        self._exchange("reduceScatter", x, y, count * self.size, dtype, result, stream)
+
+    def broadcast(self, x, y, count, dtype, root, stream):
+        self._exchange("broadcast", x, y, count, dtype, lambda rows: rows[root], stream)
+
+    def allGather(self, x, y, count, dtype, stream):
+        self._exchange("allGather", x, y, count, dtype, lambda rows: rows, stream)
+
+
 def open_instead(patch, device, load, without_cudnn=True):
     """Let minigraph open a stand-in, with `load` for its compiler."""
-    from minigraph.devices.cuda import compiler, cudnn_kernel
+    from minigraph.devices.cuda import communicator, compiler, cudnn_kernel
     from minigraph.devices.cuda import device as device_module
 
     patch.setattr(device_module, "opened", lambda ordinal: (device, None))
+    patch.setattr(device_module, "device_count", lambda: device.ordinal + 1)
+    patch.setattr(communicator, "_library", lambda: Nccl(device))
     patch.setattr(device_module, "CudaWorkbench", lambda *settings: NothingRuns())
     patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
     if without_cudnn:
@@ -156,6 +300,35 @@ def open_instead(patch, device, load, without_cudnn=True):
         "functions",
         lambda self, sources, on_disk: load(sources, self.driver, on_disk),
     )
+
+
+def by_meaning(patch, device):
+    """Let each kernel of a stand-in be the meaning of its node; no compiler is needed."""
+    from minigraph.devices.cuda import collective
+    from minigraph.devices.cuda import device as device_module
+    from minigraph.devices.cuda.kernel import CudaKernel
+    from minigraph.devices.cuda.launches import Launches
+
+    def launches(node, strides, processors):
+        return Launches([device.launch_of(node, strides)], 0, ())
+
+    def kernel(node, strides, processors):
+        if not all(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs)):
+            return None
+        strided = (True,) * len(strides)
+        return CudaKernel(node, launches(node, strides, processors).launches, strided=strided)
+
+    open_instead(patch, device, lambda sources, *_: {s.name: s.name for s in sources})
+    patch.setattr(device_module, "cuda_kernel", kernel)
+    patch.setattr(collective, "launches", SimpleNamespace(launches=launches))
+
+
+def lying_at(address, spec, strides):
+    """Return the array at an address that has these strides."""
+    bits = np.dtype(f"u{spec.dtype.itemsize}")  # an interface knows no bfloat16
+    interface = {"data": (address, True), "typestr": bits.str, "version": 3}
+    interface |= {"shape": spec.shape, "strides": strides}
+    return np.asarray(SimpleNamespace(__array_interface__=interface)).view(spec.dtype)
 
 
 def on_host(address, spec):

@@ -1,6 +1,7 @@
 """What launched processes run: collectives with NumPy's results, at each level and on devices."""
 
 import numpy as np
+from cuda_device import on_host
 
 import minigraph as mg
 from minigraph import ops
@@ -9,7 +10,7 @@ from minigraph.graph import BFLOAT16
 
 WORLD = mg.distributed.world()
 SIZE, RANK = WORLD.size, WORLD.rank
-DTYPES = ("float32", "float64", "float16", BFLOAT16, "int32", "uint8")
+DTYPES = ("float32", "float64", "float16", BFLOAT16, "int32", "int16", "uint8")
 
 
 def given(dtype, rank, shape=(3, 2)):
@@ -45,12 +46,13 @@ def results(device, level):
             "rows": np.concatenate(everyone),
             "columns": np.concatenate(everyone, axis=1),
         }[name]
+        value = on_host(value)
         assert value.dtype == dtype
         where = f"{name} of {dtype.name} on {device} at level {level}"
         np.testing.assert_array_equal(value.astype("float64"), wanted, err_msg=where)
 
 
-def gradients(level):
+def gradients(level, device="cpu"):
     """Gradients are those of the sum of what all processes compute."""
     x, w = mg.input("x", (3, 2), "float64"), mg.input("w", (3, 2 * SIZE), "float64")
     own = w[:, :2]
@@ -64,7 +66,8 @@ def gradients(level):
     outputs = {name: mg.grad(loss, [x])[0] for name, loss in losses.items()}
     xs = [given("float64", rank) for rank in range(SIZE)]
     ws = [given("float64", rank + 9, (3, 2 * SIZE)) for rank in range(SIZE)]
-    found = compiled([x, w], outputs, level=level)(xs[RANK], ws[RANK])
+    found = compiled([x, w], outputs, device=device, level=level)(xs[RANK], ws[RANK])
+    found = {name: on_host(value) for name, value in found.items()}
     total, wins = sum(v[:, :2] for v in ws), np.equal(xs, np.max(xs, axis=0))
     np.testing.assert_allclose(found["sum"], total)
     np.testing.assert_allclose(found["mean"], total / SIZE)
@@ -73,9 +76,10 @@ def gradients(level):
     np.testing.assert_allclose(found["columns"], sum(ws)[:, 2 * RANK : 2 * RANK + 2])
 
 
-def nan_wins():
+def nan_wins(device="cpu"):
     x = mg.input("x", (2,))
-    value = compiled([x], ops.all_reduce(x, WORLD, "max"))([np.nan if RANK == 1 else RANK, RANK])
+    most = compiled([x], ops.all_reduce(x, WORLD, "max"), device=device)
+    value = on_host(most([np.nan if RANK == 1 else RANK, RANK]))
     np.testing.assert_array_equal(value, np.float32([np.nan, SIZE - 1]))
 
 
@@ -84,7 +88,7 @@ def parameters(sizes):
     return [mg.Parameter(rng.standard_normal(n, "float32"), f"p{n}") for n in sizes]
 
 
-def buckets(compress, count):
+def buckets(compress, count, device="cpu"):
     """Gradients travel in so many buckets; parameters begin as process 0 has them."""
     ps = parameters((5, 70, 300, 4))
     start = WORLD.broadcast([p.numpy() for p in ps])
@@ -92,7 +96,7 @@ def buckets(compress, count):
     loss = sum((p * p * x).sum() for p in ps)
     sgd = mg.optim.SGD(ps, 0.5)
     options = {"distributed.bucket_bytes": 1000, "distributed.compress": compress}
-    step = compiled([x], loss, sgd.minimize(loss, reduce=WORLD), **options)
+    step = compiled([x], loss, sgd.minimize(loss, reduce=WORLD), device, **options)
     assert step.report().hidden is None
     for call in range(3):
         step(float(RANK + call))
@@ -105,6 +109,10 @@ def buckets(compress, count):
     assert report.ops["begin"] == report.ops["await"] == count, report
     assert report.launches == 1
     assert sum(t.bytes for t in report.traffic) == 379 * (4 if exact else 2)
+    if device == "cuda":  # which takes times while it profiles
+        assert report.hidden is None
+        step.profile(1.0, calls=2)
+        report = step.report()
     assert {t.times for t in report.traffic} == {2} and 0 <= report.hidden <= 1  # of 3 calls
     assert len(report.section("traffic").splitlines()) == count
     assert f"collectives, {report.hidden:.0%} of their time hidden" in str(report)

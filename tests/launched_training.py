@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from cuda_device import on_host
 from example_networks import ALEXNET, MLP, RESNET
 
 import minigraph as mg
@@ -74,7 +75,7 @@ def network(case, world):
     return net
 
 
-def train(case, world, images, labels, steps):
+def train(case, world, images, labels, steps, device="cpu"):
     """Return the loss of each step, the mean over the processes of `world`, and all state."""
     net = network(case, world)
     x = mg.input("x", images.shape, images.dtype)
@@ -84,8 +85,8 @@ def train(case, world, images, labels, steps):
     updates = {**sgd.minimize(loss, reduce=world), **net.updates()}
     options = {"graph_opt_level": 3, "num_threads": 1, "autotune": "cached"}
     mean = ops.all_reduce(loss, world, "mean")
-    step = mg.comp_graph("cpu", options).compile([x, y], mean, updates)
-    return [float(step(images, labels)) for _ in range(steps)], net.state_dict()
+    step = mg.comp_graph(device, options).compile([x, y], mean, updates)
+    return [float(on_host(step(images, labels))) for _ in range(steps)], net.state_dict()
 
 
 def apart(losses, others):
@@ -93,26 +94,26 @@ def apart(losses, others):
     return max(abs(a - b) / b for a, b in zip(losses, others, strict=True))
 
 
-def compare(name, steps):
+def compare(name, steps, device="cpu"):
     """Train in all processes together and in process 0 alone; print how far losses are apart."""
     case = CASES[name]
     rng, total = np.random.default_rng(0), case.count * WORLD.size
     x = rng.standard_normal((total, *case.shape), "float32").astype(case.dtype)
     y = rng.integers(0, CLASSES, total)
     mine = slice(WORLD.rank * case.count, (WORLD.rank + 1) * case.count)
-    together, state = train(case, WORLD, x[mine], y[mine], steps)
+    together, state = train(case, WORLD, x[mine], y[mine], steps, device)
     bits = WORLD.gather([together, *(value.tobytes() for value in state.values())])
     assert all(each == bits[0] for each in bits), f"{name}: the bits of processes differ"
     if WORLD.rank > 0:
         return
     one = mg.distributed.World()
-    alone, _ = train(case, one, x, y, steps)
+    alone, _ = train(case, one, x, y, steps, device)
     found = apart(together, alone)
     print(f"{name}: from {alone[0]:.3f} to {alone[-1]:.3f}, apart by {found:.1e}")
     if found >= CLOSE:
         assert case.dtype == "float32"
         orders = [rng.permutation(total) for _ in range(ORDERS)]
-        itself = max(apart(train(case, one, x[o], y[o], steps)[0], alone) for o in orders)
+        itself = max(apart(train(case, one, x[o], y[o], steps, device)[0], alone) for o in orders)
         print(f"{name}: one process is apart from itself by {itself:.1e}")
         assert found < AS_ITSELF * itself
 

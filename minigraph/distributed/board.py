@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from minigraph import forks
+
 ENDED = "has ended"
 BUSY = "is in no collective: it computes, is stopped or hangs"
 LONGEST = 240  # bytes of a text
@@ -26,10 +28,12 @@ class Question:
 class Board:
     """A window of MPI in which each process of a communicator has a text.
 
-    A text can be read while its process is in a call of MPI, and on the same machine always.
+    A text can be read while its process is in a call of MPI, and on the same machine always.  Any
+    thread may read or write.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
+        self._lock = forks.lock()
         self._comm = comm.Dup()
         self._window = mpi.Win.Allocate(LONGEST, 1, comm=comm)
         self._text = np.frombuffer(self._window.tomemory(), np.uint8)
@@ -40,11 +44,16 @@ class Board:
     def write(self, text: str) -> None:
         """Show a text to the other processes; "" where this one waits for nothing."""
         data = text.encode()[:LONGEST]
-        self._text[: len(data)] = np.frombuffer(data, np.uint8)
-        self._text[len(data) :] = 0
+        with self._lock:
+            self._text[: len(data)] = np.frombuffer(data, np.uint8)
+            self._text[len(data) :] = 0
 
     def read(self, patience: float) -> dict[int, str]:
         """Return the texts of the other processes that answer within so many seconds, by rank."""
+        with self._lock:
+            return self._read(patience)
+
+    def _read(self, patience: float) -> dict[int, str]:
         for rank in set(range(self._comm.size)) - {self._comm.rank} - self._questions.keys():
             answer = np.empty(LONGEST, np.uint8)
             self._questions[rank] = Question(self._window.Rget(answer, rank), answer)

@@ -62,6 +62,7 @@ class World:
         self.mpi = mpi
         self._comms: dict[str, Any] = {}
         self._board: Board | None = None
+        self._waits: list[str] = []  # of all threads
         if mpi:
             everyone = mpi.COMM_WORLD
             self.rank, self.size = everyone.rank, everyone.size
@@ -150,11 +151,17 @@ class World:
         if self._board is None:
             yield
             return
-        self._board.write(f"waits for {what}")
+        self._waits.append(what)
+        self._board.write(self._doing)
         try:
             yield
         finally:
-            self._board.write("")
+            self._waits.remove(what)
+            self._board.write(self._doing)
+
+    @property
+    def _doing(self) -> str:
+        return f"waits for {' and '.join(self._waits)}" if self._waits else ""
 
     def overdue(self, what: str, seconds: float) -> GraphError:
         """Return the error that a wait has taken too long, with what each process does."""
@@ -183,8 +190,7 @@ class World:
                 # Who had ended a look ago has sent all that it had to send.
                 if ended or time.monotonic() >= end:
                     raise self.overdue(what, time.monotonic() - start)
-                assert self._board is not None  # one process waits for nobody
-                ended = ENDED in self._board.read(NAP).values()
+                ended = self._board is not None and ENDED in self._board.read(NAP).values()
 
 
 def _reached(done: Callable[[], bool], seconds: float) -> bool:

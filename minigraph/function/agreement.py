@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.distributed import World
-from minigraph.errors import DeviceError, GraphError, ShapeError
+from minigraph.errors import GraphError, ShapeError
 from minigraph.function.fingerprint import relevant
 from minigraph.graph import Constant, FromSizes, Graph, Node, Parameter, nested
 from minigraph.ops.collective import Collective
@@ -30,10 +30,9 @@ def agreed(
     Their parameters become those of process 0.  None if there is no other process.
     """
     world = _world_of(graph)
-    if world and device.startswith("cuda"):
-        raise DeviceError(f'processes cannot share work on device "{device}" yet; use "cpu"')
     if world:
-        _compile_alike(world, graph, updates, options)
+        kind = device.partition(":")[0]  # they may have different GPUs
+        _compile_alike(world, kind, graph, updates, options)
     return world
 
 
@@ -51,12 +50,17 @@ def _world_of(graph: Graph) -> World | None:
 
 
 def _compile_alike(
-    world: World, graph: Graph, updates: Sequence[Parameter], options: Mapping[str, Any]
+    world: World,
+    device: str,
+    graph: Graph,
+    updates: Sequence[Parameter],
+    options: Mapping[str, Any],
 ) -> None:
     timeout = options["distributed.timeout"]
     lines = _lines(graph, updates)
     mine = {
         "version": __version__,
+        "device": device,
         "options": relevant(options, "num_threads", "distributed.timeout"),
         "graph": hashlib.sha256("\n".join(text for text, _ in lines).encode()).hexdigest(),
     }

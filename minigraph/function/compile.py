@@ -141,7 +141,7 @@ class CompGraph:
             graph = merge_loops(number_streams(graph))
             world = agreed(self.device, graph, list(new), values)
         task = CompileTask(graph, list(inputs), len(results), returned, list(new), world)
-        backend = open_backend(self.device, values, optimize is not False)
+        backend = open_backend(self.device, values, optimize is not False, world)
         folder = None if optimize is False else cache_dir
         loaded = dict(self._loaded)
         if not any(is_symbolic(x.shape) for x in inputs):

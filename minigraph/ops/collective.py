@@ -28,6 +28,11 @@ class Collective(Op):
 
     world: World
 
+    @property
+    def combines(self) -> str:
+        """How it makes one element of those of all processes, "sum" or "max"; "" if it does not."""
+        return ""
+
     def flown(self, x: Spec) -> Spec:
         """Return what is in the memory that MPI reads and writes: the result begins there."""
         result = self.infer(x)
@@ -50,6 +55,10 @@ class AllReduce(Collective):
 
     how: str
     gradient: str = ""
+
+    @property
+    def combines(self) -> str:
+        return self.how
 
     def infer(self, x: Spec) -> Spec:
         if kind(x.dtype) not in "fiu":
@@ -88,6 +97,7 @@ class Reduce(Collective):
     """The sum of the x of all processes in process `root`, zeros in the others."""
 
     root: int
+    combines = "sum"
 
     def infer(self, x: Spec) -> Spec:
         return AllReduce(self.world, "sum").infer(x)
@@ -117,6 +127,8 @@ class AllGather(Collective):
 
 class ReduceScatter(Collective):
     """This process's part, along the first axis, of the sum of the x of all processes."""
+
+    combines = "sum"
 
     def infer(self, x: Spec) -> Spec:
         AllReduce(self.world, "sum").infer(x)

@@ -83,8 +83,10 @@ def communicates(node: Node) -> bool:
 
 
 def flight_of(node: Node) -> Flight:
-    """Return what is on its way for a collective."""
+    """Return what is on its way for a collective, or for the half of one."""
     op = node.op
+    if isinstance(op, Begin | Await):
+        return op.flight
     assert isinstance(op, Collective)
     name = op.gradient if isinstance(op, AllReduce) else ""
     return Flight(op, (name or f"what is made {node.source}",), node.inputs[0].spec.nbytes)

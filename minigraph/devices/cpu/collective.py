@@ -158,7 +158,7 @@ class CollectiveKernel(CpuKernel):
     def __init__(self, node: Node, timeout: float) -> None:
         self.node = node
         self.begins, self.ends = not isinstance(node.op, Await), not isinstance(node.op, Begin)
-        flight = _flight(node)
+        flight = flight_of(node)
         self.op = flight.op
         self.log = _logs.setdefault(flight, Log(flight))
         self.algorithm = self.op.name
@@ -190,8 +190,8 @@ class CollectiveKernel(CpuKernel):
     def _combine(self) -> list[KernelSource]:
         """Return how elements are combined, where MPI has no function for it."""
         dtype = self.node.dtype
-        how = _how(self.op)
-        if how is None or kind(dtype) != "f" or (how == "sum" and dtype not in SMALL_FLOATS):
+        how = self.op.combines
+        if not how or kind(dtype) != "f" or (how == "sum" and dtype not in SMALL_FLOATS):
             return []
         macros = {"C": c_type(dtype), "FROM": "", "TO": "", "RESULT": RESULTS[how]}
         support: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ class CollectiveKernel(CpuKernel):
     def _told(self, x: Place, flown: Place, linker: Linker) -> list[int]:
         """Return the argument block of what begins it."""
         world, spec = self.op.world, self.node.inputs[0].spec
-        plain = _how(self.op) is None
+        plain = not self.op.combines
         dtype = (
             "BYTE" if plain else _TYPES_OF_MPI.get(spec.dtype.name, f"{spec.dtype.name.upper()}_T")
         )
@@ -234,7 +234,7 @@ class CollectiveKernel(CpuKernel):
         world = self.op.world
         for source in self._combine:
             return _own_op(world, linker.address(source))
-        return _handle(world, "MAX" if _how(self.op) == "max" else "SUM")
+        return _handle(world, self.op.combines.upper())
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Do all of it in NumPy, where the compiler failed."""
@@ -259,16 +259,12 @@ class Rescue(Kernel):
             np.copyto(y, flown.reshape(-1)[: y.size].reshape(y.shape))
 
 
-def _flight(node: Node) -> Flight:
-    return node.op.flight if isinstance(node.op, Begin | Await) else flight_of(node)
-
-
 def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
     """Return the kernel for a collective or a half of it.
 
     None for other nodes, for no elements, and where there is nobody else.
     """
-    if not communicates(node) or not node.size or _flight(node).op.world.size == 1:
+    if not communicates(node) or not node.size or flight_of(node).op.world.size == 1:
         return None
     return CollectiveKernel(node, timeout)
 
@@ -293,13 +289,6 @@ class InFlight:
         logs = [*self._begun]
         words = [len(logs), logs[0].test, *(log.address for log in logs)]
         return [(linker.call(LOOK, words), self._begun[logs[-1]])]
-
-
-def _how(op: Collective) -> str | None:
-    """Return how an op combines elements; None if it does not."""
-    if isinstance(op, AllReduce):
-        return op.how
-    return "sum" if isinstance(op, Reduce | ReduceScatter) else None
 
 
 # MPI's names of types whose names are not made of NumPy's; those of 16 bits are held as bits.

@@ -15,9 +15,11 @@ from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.cache import Entry
 from minigraph.devices.cuda import cudnn_kernel, nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
+from minigraph.devices.cuda.collective import collective_kernel
+from minigraph.devices.cuda.communicator import connected
 from minigraph.devices.cuda.compiler import kernels_of
 from minigraph.devices.cuda.cudnn_kernel import CudnnKernel, Exactness
-from minigraph.devices.cuda.driver import Arguments, DeviceMemory, Driver
+from minigraph.devices.cuda.driver import Arguments, DeviceMemory, Driver, device_count
 from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
@@ -25,6 +27,7 @@ from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.problem import Arrangement
 from minigraph.devices.reference import NumpyKernel
+from minigraph.distributed import World
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Node, Shape
 from minigraph.jit.source import KernelSource
@@ -36,6 +39,11 @@ from minigraph.version import __version__
 # meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice, which is
 # little beside the activations of its batches.
 GATHERING = Gathering(operand=8 << 20, waiting=512 << 20)
+
+
+def usual(rank: int) -> int:
+    """Return the device of a process, of which this is the number on its machine."""
+    return rank % max(1, device_count())
 
 
 _opening = forks.lock()
@@ -68,6 +76,7 @@ class CudaBackend:
     policy     for algorithms that were not measured
     fast_math  whether NaN may be lost
     on_disk    whether kernels may be looked for, and kept, on disk
+    timeout    seconds after which waiting for other processes is an error
     """
 
     block = 1
@@ -78,7 +87,13 @@ class CudaBackend:
     tuning = "cudnn"
 
     def __init__(
-        self, ordinal: int, bulk: bool, policy: Policy, fast_math: bool, on_disk: bool
+        self,
+        ordinal: int,
+        bulk: bool,
+        policy: Policy,
+        fast_math: bool,
+        on_disk: bool,
+        timeout: float,
     ) -> None:
         self.driver, self.handle = opened(ordinal)
         self.device = self.driver.device
@@ -86,6 +101,7 @@ class CudaBackend:
         self.bulk = bulk
         self.policy = policy
         self.on_disk = on_disk
+        self.timeout = timeout
         self.why_no_jit = ""
         if options.jit_backend() not in ("", "nvrtc"):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
@@ -113,7 +129,14 @@ class CudaBackend:
             # It has no layouts that could be measured, so cuDNN's first choice is taken.
             offered = self._problems.candidates(Arrangement(node, strides, ()))
             made = cast(Kernel | None, first_allowed(offered, self.policy))
+        with self.driver.current():
+            made = made or collective_kernel(node, self.driver, self.timeout)
         return made or cuda_kernel(node, strides, self.driver.processors) or NumpyKernel(node)
+
+    def connect(self, world: World) -> None:
+        """Make collectives of a world possible; all its processes call this at the same time."""
+        with self.driver.current():
+            connected(world, self.driver, self.timeout)
 
     def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])

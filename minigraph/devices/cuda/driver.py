@@ -46,6 +46,17 @@ class DeviceMemory:
         self.nbytes = nbytes
 
 
+def device_count() -> int:
+    """Return how many devices this process sees: CUDA_VISIBLE_DEVICES may hide others."""
+    try:
+        _checked(cuda.cuInit, *cuda.cuInit(0))
+    except DynamicLibNotFoundError:
+        raise DeviceError(
+            "CUDA needs NVIDIA's driver (libcuda.so.1), which was not found"
+        ) from None
+    return int(_checked(cuda.cuDeviceGetCount, *cuda.cuDeviceGetCount()))
+
+
 class Driver:
     """A device that has been opened.
 
@@ -58,16 +69,11 @@ class Driver:
     processors  how many multiprocessors it has
     version     of CUDA that the driver supports, such as (13, 0)
     total       bytes of memory
+    uuid        what no other device has, on any machine
     """
 
     def __init__(self, ordinal: int = 0) -> None:
-        try:
-            self._call(cuda.cuInit, 0)
-        except DynamicLibNotFoundError:
-            raise DeviceError(
-                "CUDA needs NVIDIA's driver (libcuda.so.1), which was not found"
-            ) from None
-        count = self._call(cuda.cuDeviceGetCount)
+        count = device_count()
         if not 0 <= ordinal < count:
             raise DeviceError(f"there is no device cuda:{ordinal}; {count} were found")
         self.ordinal = ordinal
@@ -97,6 +103,7 @@ class Driver:
             raise DeviceError(f"{self.name} has compute capability {have}; {need} is the oldest")
         self.version = divmod(self._call(cuda.cuDriverGetVersion) // 10, 100)
         self.total: int = self._call(cuda.cuDeviceTotalMem, device)
+        self.uuid: str = self._call(cuda.cuDeviceGetUuid, device).bytes.hex()
         self._context = self._call(cuda.cuDevicePrimaryCtxRetain, device)
         # Modules and the context stay until the process ends, as CuPy's do.  All functions of a
         # device share their streams, so one sees the parameters that another has updated.
@@ -127,13 +134,9 @@ class Driver:
         nbytes  that it would allocate
         """
         error, *results = function(*args)
-        if error != cuda.CUresult.CUDA_SUCCESS:
-            if error == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                raise self._out_of_memory(nbytes)
-            _, text = cuda.cuGetErrorString(error)
-            said = f" ({text.decode()})" if text else ""
-            raise DeviceError(f"{function.__name__}: {error.name}{said}")
-        return results[0] if len(results) == 1 else tuple(results)
+        if error == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise self._out_of_memory(nbytes)
+        return _checked(function, error, *results)
 
     # ------------------------------------------------------------ memory
 
@@ -228,6 +231,12 @@ class Driver:
         """Return a new stream that does not wait for the default one."""
         return int(self._call(cuda.cuStreamCreate, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
+    def urgent_stream(self) -> int:
+        """Return a new stream whose kernels get free processors before those of others."""
+        _, greatest = self._call(cuda.cuCtxGetStreamPriorityRange)
+        flags = cuda.CUstream_flags.CU_STREAM_NON_BLOCKING
+        return int(self._call(cuda.cuStreamCreateWithPriority, flags, greatest))
+
     def current_stream(self) -> int:
         """Return the stream on which CuPy works for the caller in this thread."""
         return int(cupy.cuda.get_current_stream(self.ordinal).ptr)
@@ -250,6 +259,14 @@ class Driver:
     def wait(self, stream: int, event: int) -> None:
         """Let what a stream is given from now on wait for an event, as it was last recorded."""
         self._call(cuda.cuStreamWaitEvent, stream, event, 0)
+
+    def happened(self, event: int) -> bool:
+        """Return whether an event has happened, as it was last recorded."""
+        error, *_ = cuda.cuEventQuery(event)
+        if error == cuda.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        self.finish(event)  # which takes no time, and says what has failed
+        return True
 
     def finish(self, event: int) -> None:
         """Return when an event has happened."""
@@ -295,6 +312,15 @@ class Driver:
             cuda.cuGraphExecDestroy(executable)
         for event in events:
             cuda.cuEventDestroy(event)
+
+
+def _checked(function: Any, error: Any, *results: Any) -> Any:
+    """Return what a function of the driver has given besides the error; raise that."""
+    if error != cuda.CUresult.CUDA_SUCCESS:
+        _, text = cuda.cuGetErrorString(error)
+        said = f" ({text.decode()})" if text else ""
+        raise DeviceError(f"{function.__name__}: {error.name}{said}")
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _mebibytes(nbytes: int) -> str:

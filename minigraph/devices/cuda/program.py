@@ -24,6 +24,7 @@ import numpy as np
 
 from minigraph.devices.cuda.binding import BoundCalls, bind, moving
 from minigraph.devices.cuda.capture import capture
+from minigraph.devices.cuda.collective import EventPairs, NcclKernel, noted
 from minigraph.devices.cuda.driver import DeviceMemory, Driver
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.memory import READABLE, aligned
@@ -35,8 +36,6 @@ from minigraph.graph import Array, Constant, Parameter
 from minigraph.program import Buffer, Done, Home, Program, Step, Timing, View, nothing
 from minigraph.program.memory import demand
 from minigraph.signals import held
-
-EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after each step
 
 
 class GraphSegment(NamedTuple):
@@ -98,6 +97,7 @@ class CudaProgram:
                     self._places[buffer] = copy_of(buffer.node, driver).address
             self._bound = bind(program, self._places, self._moving, self._flag, functions, driver)
             self._begun, self._done = events = [driver.event() for _ in range(2)]
+        self._collectives = [s.kernel for s in program.steps if isinstance(s.kernel, NcclKernel)]
         self._segments = self._split()
         graphs = any(segment.enqueued for segment in self._segments)
         self.bulk = bulk and not self._moving and graphs
@@ -189,6 +189,7 @@ class CudaProgram:
         with driver.current(), contextlib.ExitStack() as stack:
             events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
             stack.callback(driver.forget, [], events)
+            add_up = stack.enter_context(noted(self.program.steps, driver))
             begin, *rest = events
             pairs = dict(
                 zip(self.program.steps, zip(rest[::2], rest[1::2], strict=True), strict=True)
@@ -208,6 +209,7 @@ class CudaProgram:
                     self._see_flags(steps, run.bound.places)
                 self._warm = True
             driver.synchronize(compute)
+            add_up(pairs)
             timings = [
                 Timing(step, start + driver.seconds(begin, before), driver.seconds(before, after))
                 for step, (before, after) in pairs.items()
@@ -245,7 +247,7 @@ class CudaProgram:
         """
         driver, compute = self.driver, self.driver.compute
         whole = held() if self.program.changed else contextlib.nullcontext()
-        with driver.current(), whole:
+        with driver.current(), whole, self._watched():
             caller = driver.current_stream()
             outputs = [driver.array(view.spec) for view in self.program.outputs]
             driver.record(self._begun, caller)
@@ -266,6 +268,15 @@ class CudaProgram:
             finally:
                 driver.record(self._done, compute)
                 driver.wait(caller, self._done)
+
+    def _watched(self) -> contextlib.AbstractContextManager[None]:
+        """Let a thread see that the call ends, if it waits for other processes on the device."""
+        if not self._collectives:
+            return contextlib.nullcontext()
+        first, *others = (kernel for kernel in self._collectives if kernel.begins)
+        more = f" and {len(others)} more of its step" if others else ""
+        watch = first.communicator.watch
+        return watch.during(f"{first.landing.what}{more}", first.timeout)
 
     def _take(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
         """Bring the inputs to their places, and return the program at the addresses of the call."""
@@ -310,12 +321,20 @@ class CudaProgram:
             self.driver.gather(to, source, view.spec, view.strides, compute)
 
     def _captured(self, calls: Callable[[Step], Sequence[Call]]) -> list[int]:
-        """Return a graph of each segment, made of the calls of its steps; none where that fails."""
+        """Return a graph of each segment, made of the calls of its steps; none where that fails.
+
+        With collectives that is an error: either all processes capture theirs, or none does.
+        """
         enqueued = [segment.steps for segment in self._segments if segment.enqueued]
-        parts = [[*itertools.chain.from_iterable(map(calls, steps))] for steps in enqueued]
+        parts = [
+            [*itertools.chain.from_iterable(map(calls, steps)), *_landings(steps)]
+            for steps in enqueued
+        ]
         try:
             return capture(parts, self.driver)
         except (DeviceError, RuntimeError) as error:
+            if self._collectives:
+                raise DeviceError(f"the step cannot become a CUDA graph: {error}") from None
             warn_once(f"the step is no CUDA graph but launched kernel by kernel: {error}")
             return []
 
@@ -364,6 +383,12 @@ class CudaProgram:
         self.driver.download(found, address, stream)
         self.driver.synchronize(stream)
         return found
+
+
+def _landings(steps: Sequence[Step]) -> list[Call]:
+    """Return what waits for the flights of a segment: what is captured has to come together."""
+    kernels = (step.kernel for step in steps)
+    return [k.landing.join for k in kernels if isinstance(k, NcclKernel) and k.begins]
 
 
 def _allocate_arena(program: Program, driver: Driver) -> DeviceMemory:

@@ -24,6 +24,7 @@ class Bindings:
         self.answers = {
             "cuDeviceGetCount": (1,),
             "cuDeviceGetName": (b"NVIDIA H200\0\0",),
+            "cuDeviceGetUuid": (SimpleNamespace(bytes=bytes(range(16))),),
             "cuDriverGetVersion": (13020,),
             "cuDeviceTotalMem": (1 << 30,),
             "cuMemGetInfo": (3 << 20, 1 << 30),

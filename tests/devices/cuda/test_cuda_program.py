@@ -12,7 +12,6 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Graph, constant
-from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import Elementwise
 from minigraph.program import Home
 from minigraph.program.lower import lower
@@ -23,7 +22,6 @@ from cuda_stand_in import DeviceArray, StandIn
 
 from minigraph.devices.cuda import binding, one_hot, workbench
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.cuda.memory import ALIGNMENT
 from minigraph.devices.cuda.parameter import copy_of
 from minigraph.devices.cuda.program import CudaProgram
@@ -47,9 +45,7 @@ class Kernels:
             return NumpyKernel(node)
         if node.op.name in self.idle:
             return CudaKernel(node, [])
-        source = KernelSource(f"kernel {len(self.driver.kernels)}")
-        self.driver.kernels[source.name] = node
-        launch = Launch(source, (1, 1, 1), (32, 1, 1), lambda i, o, scratch: [*i, *o])
+        launch = self.driver.launch_of(node, [x.spec.strides for x in node.inputs])
         written = one_hot.KERNELS.get(type(node.op))
         range = written(node.op, node).range if written else None
         inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()

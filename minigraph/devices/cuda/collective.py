@@ -1,0 +1,244 @@
+"""Collectives on CUDA devices: calls of NCCL on a stream of its own.
+
+What begins a collective lets that stream wait for the stream of the step, and what ends it lets the
+step wait for that stream: a fork and a join, in which the step's other kernels run beside it.  A
+capture of the step follows both, so it stays one graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from minigraph.devices.cuda import launches
+from minigraph.devices.cuda.communicator import TYPES, Communicator, connected
+from minigraph.devices.cuda.driver import Driver
+from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.memory import aligned
+from minigraph.devices.reference import NumpyKernel
+from minigraph.graph import Array, Node, input
+from minigraph.ops.collective import (
+    AllGather,
+    AllReduce,
+    Broadcast,
+    Collective,
+    Reduce,
+    ReduceScatter,
+)
+from minigraph.ops.elementwise import astype, kind
+from minigraph.ops.reduction import Max, Sum
+from minigraph.passes.overlap import Await, Begin, Flight, communicates, flight_of
+from minigraph.program import Kernel, Step, Traffic
+
+REDUCTIONS = {"sum": Sum, "max": Max}
+
+
+class Landing:
+    """Where a flight is: of its two halves, each has a kernel.
+
+    landed   an event: what has flown is there
+    pending  whether that is still to be waited for
+    noted    an event that takes the time of that, while a profile runs
+    """
+
+    def __init__(self, flight: Flight, communicator: Communicator) -> None:
+        self.what = str(flight)
+        self.nbytes = flight.nbytes
+        self.communicator = communicator
+        driver = communicator.driver
+        self._begun, self.landed = events = [driver.event() for _ in range(2)]
+        weakref.finalize(self, driver.forget, [], events).atexit = False
+        self.pending = False
+        self.noted: int | None = None
+        self.times, self.flown, self.waited = 0, 0.0, 0.0
+
+    def begin(self, stream: int, exchange: Callable[[], None]) -> None:
+        """Enqueue what `exchange` enqueues on NCCL's stream, once `stream` is here."""
+        driver, other = self.communicator.driver, self.communicator.stream
+        driver.record(self._begun, stream)
+        driver.wait(other, self._begun)
+        exchange()
+        if self.noted is not None:
+            captured = stream == driver.captured
+            (driver.record_in_graph if captured else driver.record)(self.noted, other)
+        driver.record(self.landed, other)
+        self.pending = True
+
+    def join(self, stream: int) -> None:
+        """Let a stream wait for what has flown, unless one has waited already."""
+        if self.pending:
+            self.communicator.driver.wait(stream, self.landed)
+            self.pending = False
+
+
+_landings: weakref.WeakKeyDictionary[Flight, Landing] = weakref.WeakKeyDictionary()
+
+
+def _landing(flight: Flight, communicator: Communicator) -> Landing:
+    if flight not in _landings:
+        _landings[flight] = Landing(flight, communicator)
+    return _landings[flight]
+
+
+class NcclKernel(Kernel):
+    """A collective, or a half of it: what begins it, or what waits for it.
+
+    timeout  seconds that a call may wait for other processes
+    """
+
+    maker = "nccl"
+
+    def __init__(self, node: Node, communicator: Communicator, timeout: float) -> None:
+        self.node = node
+        self.begins, self.ends = not isinstance(node.op, Await), not isinstance(node.op, Begin)
+        flight = flight_of(node)
+        self.op = flight.op
+        self.algorithm = self.op.name
+        self.communicator = communicator
+        self.timeout = timeout
+        self.landing = _landing(flight, communicator)
+        self.inplace = ((0,),)
+        x = node.inputs[0].spec
+        self.apart = self.begins and self.ends and self.op.flown(x) != node.spec
+        self.scratch = self.op.flown(x).nbytes if self.apart else 0
+        # NCCL's maximum loses NaN, and it has no integers of 16 bits.
+        floats = self.op.combines == "max" and kind(x.dtype) == "f"
+        self.folds = bool(self.op.combines) and (floats or x.dtype.name not in TYPES)
+        self.launches: Sequence[Launch] = []
+        if self.folds and self.begins:
+            self.launches, self.scratch = _folding(node, self.op, communicator.driver.processors)
+        self.sources = [launch.source for launch in self.launches]
+
+    @property
+    def traffic(self) -> Traffic | None:
+        if not self.ends:
+            return None
+        landing = self.landing
+        return Traffic(
+            *(landing.what, landing.nbytes, landing.times, landing.flown, landing.waited)
+        )
+
+    def enqueue(
+        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
+    ) -> None:
+        (x,), (y,), driver = inputs, outputs, self.communicator.driver
+        if self.folds:
+            if self.begins:
+                nbytes = self.node.inputs[0].spec.nbytes
+                gather = self.communicator.all_gather
+                self.landing.begin(stream, lambda: gather(x, scratch, nbytes))
+                self.landing.join(stream)  # for the launches that follow
+            elif x != y:
+                driver.copy(y, x, self.node.spec.nbytes, stream)
+            return
+        flown = scratch if self.apart else y if self.begins else x
+        if self.begins:
+            self._begin(x, flown, stream)
+        if self.ends:
+            self.landing.join(stream)
+            if isinstance(self.op, Reduce) and self.op.world.rank != self.op.root:
+                driver.clear(y, self.node.spec.nbytes, stream)
+            elif flown != y:
+                driver.copy(y, flown, self.node.spec.nbytes, stream)
+
+    def _begin(self, x: int, flown: int, stream: int) -> None:
+        """Bring x to the memory that flies, where no later kernel writes, and exchange it there.
+
+        NCCL works in place if a process's part is where it belongs in the whole.
+        """
+        op, spec = self.op, self.node.inputs[0].spec
+        communicator, driver = self.communicator, self.communicator.driver
+        mine = flown + op.world.rank * spec.nbytes if isinstance(op, AllGather) else flown
+        if x != mine:
+            driver.copy(mine, x, spec.nbytes, stream)
+
+        def exchange() -> None:
+            if isinstance(op, AllReduce):
+                communicator.all_reduce(flown, flown, spec.size, spec.dtype, op.how)
+            elif isinstance(op, Reduce):
+                communicator.reduce(flown, flown, spec.size, spec.dtype, op.root)
+            elif isinstance(op, Broadcast):
+                communicator.broadcast(flown, flown, spec.nbytes, op.root)
+            elif isinstance(op, AllGather):
+                communicator.all_gather(mine, flown, spec.nbytes)
+            else:
+                assert isinstance(op, ReduceScatter)
+                size, part = op.world.size, flown + op.world.rank * (spec.nbytes // op.world.size)
+                communicator.reduce_scatter(flown, part, spec.size // size, spec.dtype)
+                if part != flown:  # the result begins where x did
+                    driver.copy(flown, part, spec.nbytes // size, communicator.stream)
+
+        self.landing.begin(stream, exchange)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute in NumPy."""
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
+
+
+def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel | None:
+    """Return the kernel for a collective or a half of it; None for others and for no elements."""
+    if not communicates(node) or not node.size:
+        return None
+    return NcclKernel(node, connected(flight_of(node).op.world, driver, timeout), timeout)
+
+
+def _folding(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:
+    """Return what combines the x of all processes, which lie one after the other in scratch memory.
+
+    And the bytes of that: what it needs itself comes behind them.
+    """
+    (x,) = node.inputs
+    parts = input("x", (op.world.size, x.size), x.dtype)
+    combined = REDUCTIONS[op.combines]((0,))(parts)
+    nodes = [combined] if combined.dtype == x.dtype else [combined, astype(combined, x.dtype)]
+    made: list[Launch] = []
+    place, end = 0, aligned(parts.spec.nbytes)
+    for each in nodes:
+        found = launches.launches(each, [each.inputs[0].spec.strides], processors)
+        assert found is not None, "reductions and casts are generated"
+        last = each is nodes[-1]
+        own = end if last else end + aligned(each.spec.nbytes)
+        made += [_behind(launch, place, None if last else end, own) for launch in found.launches]
+        place, end = end, own + aligned(found.scratch)
+    return made, end
+
+
+def _behind(launch: Launch, x: int, y: int | None, own: int) -> Launch:
+    """Return a launch whose operands are at these bytes of scratch memory; y None: the output."""
+
+    def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
+        return launch.words([scratch + x], outputs if y is None else [scratch + y], scratch + own)
+
+    return Launch(launch.source, launch.grid, launch.block, words)
+
+
+EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after each step
+
+
+@contextlib.contextmanager
+def noted(steps: Sequence[Step], driver: Driver) -> Iterator[Callable[[EventPairs], None]]:
+    """Let flights take their times in the block; give what adds them up, once all has happened."""
+    kernels = {step: step.kernel for step in steps if isinstance(step.kernel, NcclKernel)}
+    for kernel in kernels.values():
+        if kernel.begins:
+            kernel.landing.noted = driver.event(timing=True)
+
+    def add_up(pairs: EventPairs) -> None:
+        begun: dict[Landing, int] = {}
+        for step, kernel in kernels.items():
+            (before, after), landing = pairs[step], kernel.landing
+            if kernel.begins:
+                begun[landing] = before
+            if kernel.ends and landing.noted is not None:
+                landing.times += 1
+                landing.flown += driver.seconds(begun[landing], landing.noted)
+                landing.waited += driver.seconds(before, after)
+
+    try:
+        yield add_up
+    finally:
+        for landing in {kernel.landing for kernel in kernels.values()}:
+            if landing.noted is not None:
+                driver.forget([], [landing.noted])
+                landing.noted = None

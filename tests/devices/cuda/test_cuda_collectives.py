@@ -1,0 +1,271 @@
+"""Collectives on CUDA devices: stand-ins for the driver and for NCCL write down their calls."""
+
+import ctypes
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+from launched import start
+from long_runs import long
+from new_process import wait
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.distributed import World
+from minigraph.graph import BFLOAT16
+from minigraph.ops.collective import AllReduce
+
+pytest.importorskip("cupy")
+pytest.importorskip("cuda.bindings.driver")
+pytest.importorskip("cudnn")
+from cuda_stand_in import StandIn, by_meaning
+
+from minigraph.devices import factory
+from minigraph.devices.cuda import collective, communicator
+from minigraph.devices.cuda import device as device_module
+
+TESTS = Path(__file__).parents[2]
+X = np.linspace(-1, 1, 6, dtype=np.float32)
+
+
+def example(patch, level=1, by_numpy=(), **settings):
+    """Return y = exp(sum of all tanh(x)) + sin(exp(x)) in a world of one, and its device."""
+    device = StandIn(**settings)
+    by_meaning(patch, device)
+    meaning = device_module.cuda_kernel
+
+    def kernel(node, strides, processors):
+        return None if node.op.name in by_numpy else meaning(node, strides, processors)
+
+    patch.setattr(device_module, "cuda_kernel", kernel)
+    x = mg.input("x", (6,))
+    total = AllReduce(World(), "sum", "w")(ops.tanh(x))
+    options = {"graph_opt_level": level, "graph_opt.jit": 0, "autotune": "off"}
+    y = ops.exp(total) + ops.sin(ops.exp(x))
+    return mg.comp_graph("cuda", options).compile([x], y), device
+
+
+def right(step):
+    np.testing.assert_allclose(step(X).array, np.exp(np.tanh(X)) + np.sin(np.exp(X)), rtol=1e-6)
+
+
+def captured(device):
+    """Return what was captured, without the names of the events."""
+    calls = [entry[1:] for entry in device.log if entry[0] == "captured"]
+    named = {"record": lambda c: (c[0], c[2]), "wait": lambda c: (c[0], c[1])}
+    return [named.get(call[0], lambda c: c)(call) for call in calls]
+
+
+def test_an_exchange_has_a_stream_of_its_own_beside_the_kernels_of_one_graph(monkeypatch):
+    step, device = example(monkeypatch)
+    for _ in range(3):
+        right(step)
+    assert captured(device) == [
+        ("launch", "tanh"),
+        ("record", "captured"),
+        ("wait", "nccl"),
+        ("allReduce", 6),
+        ("record", "nccl"),
+        ("launch", "exp"),
+        ("launch", "sin"),
+        ("wait", "captured"),
+        ("launch", "exp"),
+        ("launch", "add"),
+    ]
+    assert len(device.graphs) == 1 and step.report().launches == 1
+    device.log.clear()
+    right(step)
+    assert [e[0] for e in device.log if e[0] in ("launch", "launch_graph")] == ["launch_graph"]
+
+
+def test_as_written_a_collective_is_waited_for_at_once(monkeypatch):
+    step, device = example(monkeypatch, level=0)
+    right(step)
+    right(step)
+    exchange = captured(device)
+    i = exchange.index(("allReduce", 6))
+    assert exchange[i - 2 : i + 3] == [
+        ("record", "captured"),
+        ("wait", "nccl"),
+        ("allReduce", 6),
+        ("record", "nccl"),
+        ("wait", "captured"),
+    ]
+
+
+def test_an_exchange_comes_back_to_the_graph_that_began_it_before_numpy_does_a_step(monkeypatch):
+    step, device = example(monkeypatch, by_numpy=("sin",))
+    for _ in range(3):
+        right(step)
+    assert len(device.graphs) == step.report().launches == 2
+    after = captured(device)[captured(device).index(("allReduce", 6)) :]
+    assert after[1:4] == [("record", "nccl"), ("launch", "exp"), ("wait", "captured")]
+    assert after.count(("wait", "captured")) == 1
+
+
+def test_a_step_that_cannot_be_captured_is_an_error_since_other_processes_may_capture_theirs(
+    monkeypatch,
+):
+    step, _ = example(monkeypatch, fail_in_capture=True)
+    right(step)
+    with pytest.raises(mg.DeviceError, match="the step cannot become a CUDA graph: not while"):
+        step(X)
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_a_profile_takes_the_times_of_exchanges(monkeypatch, calls):
+    step, device = example(monkeypatch)
+    assert [t.times for t in step.report().traffic] == [0] and step.report().hidden is None
+    seconds = {True: 4e-3, False: 1e-3}  # of what ends on the stream of NCCL, and of a step
+    recorded = set()
+
+    def note(event, stream):
+        if stream == "nccl":
+            recorded.add(event)
+
+    for name in ("_record", "record_in_graph"):
+        before = getattr(device, name)
+        monkeypatch.setattr(
+            device, name, lambda e, s, before=before: (note(e, s), before(e, s))[-1]
+        )
+    device.seconds = lambda begin, end: seconds[end in recorded]
+    step.profile(X, calls=calls)
+    (traffic,) = step.report().traffic
+    assert traffic.what == "all_reduce of w (24 bytes)" and traffic.times == calls
+    assert traffic.flown == pytest.approx(4e-3 * calls)
+    assert traffic.waited == pytest.approx(1e-3 * calls)
+    assert "in 1 collectives, 75% of their time hidden" in str(step.report())
+    right(step)
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(tmp_path):
+    cases = []
+    for how, dtype in (("max", BFLOAT16), ("sum", "uint16")):
+        node = AllReduce(World(), how)(mg.input("x", (3, 5), dtype))
+        three = SimpleNamespace(world=SimpleNamespace(size=3), combines=how)
+        cases.append((node, *collective._folding(node, three, 132)))
+    sources = [launch.source for _, launches, _ in cases for launch in launches]
+    kernels = cuda_on_cpu.build(sources, tmp_path)
+    for node, launches, scratch in cases:
+        parts = np.random.default_rng(0).integers(0, 1 << 15, (3, 3, 5)).astype(node.dtype)
+        if node.dtype == BFLOAT16:
+            parts[1, 2, 3] = np.nan
+        combine = {"max": np.maximum, "sum": np.add}[node.op.combines]
+        with np.errstate(invalid="ignore"):
+            wanted = combine(combine(parts[0], parts[1]), parts[2])
+        memory, y = np.zeros(scratch + 64, np.uint8), np.zeros((3, 5), node.dtype)
+        at = -memory.ctypes.data % 64
+        memory[at : at + parts.nbytes] = np.frombuffer(parts.tobytes(), np.uint8)
+        for launch in launches:
+            words = launch.words([0], [y.ctypes.data], memory.ctypes.data + at)
+            sizes = [(ctypes.c_uint * 3)(*size) for size in (launch.grid, launch.block)]
+            told = np.array(words, np.int64)
+            assert not kernels[launch.source.name](ctypes.c_void_p(told.ctypes.data), *sizes)
+        np.testing.assert_array_equal(y.astype("float64"), wanted.astype("float64"))
+
+
+def test_missing_nccl_is_an_error_that_names_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", SimpleNamespace(available=False))
+    with pytest.raises(mg.DeviceError, match=r"pip install 'minigraph\[cuda\]' brings it, as nvi"):
+        communicator._library()
+
+
+def test_processes_that_have_the_same_device_are_named():
+    world = SimpleNamespace(gather=lambda uuid, timeout: ["a", "b", uuid])
+    with pytest.raises(mg.DeviceError, match="processes 0 and 2 have the same device, a stand-in"):
+        communicator._check_apart(world, SimpleNamespace(uuid="a", name="a stand-in"), 1.0)
+    communicator._check_apart(world, SimpleNamespace(uuid="c", name="a stand-in"), 1.0)
+
+
+def test_an_mpi_for_one_thread_will_not_do():
+    level = {"Query_thread": lambda: 2, "THREAD_MULTIPLE": 3, "get_vendor": lambda: ("MPICH",)}
+    with pytest.raises(mg.DeviceError, match="several threads may call; MPICH was started for few"):
+        communicator._check_threads(SimpleNamespace(mpi=SimpleNamespace(**level)))
+
+
+@pytest.mark.parametrize(
+    ("variables", "devices", "found"),
+    [
+        ({"MPI_LOCALRANKID": "2"}, 4, 0),  # which no launcher has set
+        ({"PMI_RANK": "6", "MPI_LOCALRANKID": "2"}, 4, 2),
+        ({"PMI_RANK": "6", "MPI_LOCALRANKID": "2", "SLURM_LOCALID": "0"}, 4, 2),
+        ({"PMIX_RANK": "6", "SLURM_LOCALID": "2"}, 1, 0),  # it sees its own alone
+        ({"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "3"}, 4, 3),
+    ],
+)
+def test_each_process_of_a_machine_takes_a_device_of_its_own(
+    monkeypatch, variables, devices, found
+):
+    monkeypatch.setattr(device_module, "device_count", lambda: devices)
+    for name in ("PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert factory.ordinal("cuda") == found
+    assert factory.ordinal("cuda:1") == 1
+
+
+def test_a_start_that_fails_is_an_error_of_one_line(monkeypatch):
+    class Refusing:
+        NcclError = RuntimeError
+
+        def get_unique_id(self):
+            return b"the id"
+
+        def NcclCommunicator(self, *_):
+            raise RuntimeError("unhandled cuda error")
+
+    monkeypatch.setattr(communicator, "_library", Refusing)
+    with pytest.raises(mg.DeviceError, match="NCCL: unhandled cuda error"):
+        communicator.connected(World(), StandIn(), 5.0)
+
+
+# ---------------------------------------------------------------- in two processes
+
+LATE = """
+import os, sys, time
+import numpy as np
+import pytest
+import launched_cuda
+import minigraph as mg
+with pytest.MonkeyPatch.context() as patch:
+    launched_cuda.opened(patch{same})
+    world = mg.distributed.world()
+    x, p = mg.input("x", (3,)), mg.Parameter(np.zeros(3, "float32"), "bias")
+    loss = ((p - x) ** 2).sum()
+    updates = mg.optim.SGD([p], 0.5).minimize(loss, reduce=world)
+    options = {{"autotune": "off", "distributed.timeout": 2.0}}
+    step = mg.comp_graph("cuda", options).compile([x], loss, updates)
+    for call in range(3):
+        if call == 2 and world.rank == 1:
+            {fault}
+        step(np.full(3, world.rank, "float32"))
+"""
+
+
+def test_processes_on_devices_compute_and_train_as_on_the_cpu():
+    wait(start(2, TESTS / "launched_cuda.py"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "line"),
+    [
+        long("time.sleep(30)", 1, "(option distributed.timeout): process 0 waits for all_reduce"),
+        ("sys.exit()", 1, "process 0 waits for all_reduce of bias (12 bytes); process 1 has ended"),
+        long("os.kill(os.getpid(), 9)", 9, "EXIT CODE: 9"),
+    ],
+)
+def test_a_process_that_fails_ends_those_that_wait_for_it_on_their_devices(fault, status, line):
+    program = LATE.format(fault=fault, same="")
+    printed = "".join(wait(start(2, "-c", program), status, timeout=30))
+    assert line in printed, printed
+
+
+def test_more_processes_than_devices_are_an_error():
+    program = LATE.format(fault="pass", same=", ordinal=0")
+    printed = "".join(wait(start(2, "-c", program), 1, timeout=30))
+    assert "processes 0 and 1 have the same device, a stand-in; NCCL takes one" in printed
