@@ -69,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     peers = f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)})"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
-    processes = "also train in so many processes, which share the threads: one each by default"
+    processes = "also train in so many processes, which share the threads, one each by default; "
+    processes += "on CUDA each has a device"
     add("--processes", type=_count, default=1, metavar="N", help=processes)
     add("--repeats", type=_count, metavar="N", help="turns of each side, at most")
     minutes = "end after so many minutes, with less measured on a slow machine (with --quick: 2)"
@@ -146,8 +147,6 @@ def planned(asked: argparse.Namespace) -> Plan:
         # An error, before anything is measured, if the processor does not compute in it.
         mg.comp_graph(device, PRECISIONS[asked.precision].options).compile([], [])
     plan = {**(QUICK if asked.quick else FULL), "batch_size": None}
-    if device != "cpu" and asked.processes > 1:
-        raise OptionError(f"--processes {asked.processes} takes --device cpu, not {device}")
     names = {field.name for field in fields(Plan)}
     plan |= {k: v for k, v in vars(asked).items() if k in names and v is not None}
     threads = asked.threads or (asked.processes if asked.processes > 1 else None)

@@ -51,7 +51,8 @@ def minigraph_side(task: Task) -> Side:
             net = subject.network(LIBRARY)
             alone, same = training(cg, subject, net, reduce=False)
             talk = exchange(cg, [p.shape for p in net.parameters()])
-            return {"hidden": hidden(step, until_done(alone, same, task), talk)}
+            alike = (until_done(alone, same, task), until_done(talk, repeat(()), task))
+            return {"hidden": hidden(step, *alike)}
         kernels = _by_kernel([call.profile(*next(batches)) for _ in range(PROFILES)])
         if task.device == "cpu":
             return {"kernels": kernels}
@@ -137,9 +138,13 @@ def learning(
 
 
 def exchange(cg: Any, shapes: Iterable[Shape]) -> Any:
-    """Return a function that takes the means of float32 arrays over all processes, and no more."""
+    """Return a function that takes the means of float32 arrays over all processes, and no more.
+
+    It returns the first of them, for which one can wait.
+    """
     arrays = [mg.Parameter(np.zeros(shape, np.float32)) for shape in shapes]
-    return cg.compile([], [], {x: ops.all_reduce(x, world(), "mean") for x in arrays})
+    means = {x: ops.all_reduce(x, world(), "mean") for x in arrays}
+    return cg.compile([], means[arrays[0]], means)
 
 
 def _by_kernel(profiles: Sequence[Profile]) -> dict[str, float]:

@@ -264,9 +264,11 @@ def _processes(results: Results) -> Table:
             ratio = _ratio(peer, ours) if ours.differs(peer) else f"{SAME} ({_ratio(peer, ours)})"
             row += [milliseconds(peer.median), ratio, _hidden(peer), _memory(peer)]
         rows.append(row + [NOTHING] * (len(PARALLEL) - len(row)))
+    cpu = results.options.get("device", "cpu") == "cpu"
+    share = "share the threads of the one process" if cpu else "have a device each"
     about = (
-        f"The same batches in {results.options.get('processes', 1)} processes, which share the "
-        "threads of the one process, beside PyTorch's DistributedDataParallel with gloo. Hidden: "
+        f"The same batches in {results.options.get('processes', 1)} processes, which {share}, "
+        f"beside PyTorch's DistributedDataParallel with {'gloo' if cpu else 'nccl'}. Hidden: "
         "of the shorter of the backward pass, two thirds of computing alone, and communicating "
         "alone, the share by which the step is shorter than both together. Memory is that of all "
         "processes. " + UNCLEAR

@@ -27,6 +27,7 @@ from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import CHANNELS_LAST
 from minigraph.bench.worker import Side, Task, hidden, predicting, serve
 from minigraph.distributed import world
+from minigraph.options import local_rank
 
 ATTENTION = functional.scaled_dot_product_attention
 LIBRARY = with_blocks(
@@ -39,7 +40,8 @@ def torch_side(task: Task) -> Side:
     torch.set_num_threads(task.threads)
     torch.set_flush_denormal(True)
     if task.device != "cpu":
-        torch.cuda.set_device(task.device)
+        own = local_rank() % torch.cuda.device_count()
+        torch.cuda.set_device(torch.device(task.device).index or own)
     torch.backends.cudnn.benchmark = CHANNELS_LAST in task.setting
     torch.backends.cuda.matmul.allow_tf32 = task.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = task.precision == "tf32"
@@ -50,7 +52,7 @@ def torch_side(task: Task) -> Side:
     elif isinstance(subject, Prediction):
         return _predicting(subject, task)
     else:
-        net = _in_processes(subject.network(LIBRARY))
+        net = _in_processes(subject.network(LIBRARY), task)
         step = _training(subject, net, task)
 
     def until_done() -> None:
@@ -60,7 +62,8 @@ def torch_side(task: Task) -> Side:
 
     def details() -> dict[str, Any]:
         if isinstance(net, DistributedDataParallel):
-            return {"hidden": hidden(step, partial(_without_sync, net, step), _exchange(net))}
+            talk = _exchange(net, task)
+            return {"hidden": hidden(step, partial(_without_sync, net, step), talk)}
         return _peak(task)
 
     def losses() -> list[float]:
@@ -107,7 +110,7 @@ def _predicting(subject: Prediction, task: Task) -> Side:
     return predicting(batches, predict, lambda: _peak(task), lambda scores: scores.float().cpu())
 
 
-def _in_processes(net: Any) -> Any:
+def _in_processes(net: Any, task: Task) -> Any:
     """Return a network whose gradients are means over the processes, if there are several."""
     team = world()
     if team.size == 1:
@@ -115,8 +118,9 @@ def _in_processes(net: Any) -> Any:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = team.broadcast(free.getsockname()[1])
     store = torch.distributed.TCPStore("127.0.0.1", port, team.size, team.rank == 0)
-    torch.distributed.init_process_group("gloo", store=store, rank=team.rank, world_size=team.size)
-    net = net.to(memory_format=torch.channels_last)
+    backend = "gloo" if task.device == "cpu" else "nccl"
+    torch.distributed.init_process_group(backend, store=store, rank=team.rank, world_size=team.size)
+    net = net.to(task.device, memory_format=torch.channels_last)
     # Statistics of BatchNorm are each process's own here too.
     return DistributedDataParallel(net, broadcast_buffers=False, gradient_as_bucket_view=True)
 
@@ -126,14 +130,16 @@ def _without_sync(net: Any, step: Callable[[], object]) -> None:
         step()
 
 
-def _exchange(net: Any) -> Callable[[], None]:
+def _exchange(net: Any, task: Task) -> Callable[[], None]:
     """Return a function that takes the means of what DDP sends: buckets of 25 MB."""
     sizes = [p.numel() for p in net.parameters()]
-    buckets = torch.zeros(sum(sizes)).split(25 * (1 << 20) // 4)
+    buckets = torch.zeros(sum(sizes), device=task.device).split(25 * (1 << 20) // 4)
 
     def exchange() -> None:
         for bucket in buckets:
             torch.distributed.all_reduce(bucket)
+        if task.device != "cpu":
+            torch.cuda.synchronize()
 
     return exchange
 

@@ -356,10 +356,12 @@ def test_without_a_launcher_there_are_no_sides_of_several_processes(installed, m
     assert "minigraph[mpi]" in plan.missing()["several processes"]
 
 
-def test_several_processes_take_a_cpu(monkeypatch):
-    monkeypatch.setattr(command.mg, "comp_graph", lambda device: Namespace(device="cuda"))
-    with pytest.raises(mg.OptionError, match="--processes 2 takes --device cpu, not cuda"):
-        planned("--device", "cuda", "--processes", "2")
+def test_several_processes_on_cuda_take_the_device_of_each(installed, monkeypatch):
+    monkeypatch.setattr(plans.shutil, "which", lambda name, path: f"/bin/{name}")
+    monkeypatch.setattr(command.mg, "comp_graph", lambda device: Namespace(device=device))
+    asked = ("--levels", "3", "--peers", "none", "--processes", "2")
+    many = planned("--device", "cuda", *asked).sides("mlp")["level 3, 2 processes"]
+    assert json.loads(many[-1])["device"] == "cuda"
 
 
 @pytest.mark.long
