@@ -141,6 +141,25 @@ def test_an_error_has_the_drivers_name_and_words_for_it(bindings):
     assert str(raised.value) == expected
 
 
+def test_an_event_has_happened_or_not_and_fails_as_what_it_stands_for(bindings):
+    made = bindings(cuEventQuery=failing("CUDA_ERROR_NOT_READY"), cuEventSynchronize=(OK,))
+    opened = Driver()
+    assert not opened.happened(3)
+    made.answers["cuEventQuery"] = (OK,)
+    assert opened.happened(3)
+    made.answers |= dict.fromkeys(
+        ("cuEventQuery", "cuEventSynchronize"), failing("CUDA_ERROR_ILLEGAL_ADDRESS")
+    )
+    with pytest.raises(mg.DeviceError, match="cuEventSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        opened.happened(3)
+
+
+def test_an_urgent_stream_has_the_greatest_priority(bindings):
+    made = bindings(cuCtxGetStreamPriorityRange=(0, -5), cuStreamCreateWithPriority=(8,))
+    assert Driver().urgent_stream() == 8
+    assert made.calls[-1][0] == "cuStreamCreateWithPriority" and made.calls[-1][2] == -5
+
+
 def test_out_of_memory_says_what_was_asked_for_and_what_is_free(bindings, monkeypatch):
     bindings()
     error = driver_module.cupy.cuda.memory.OutOfMemoryError
