@@ -59,19 +59,16 @@ def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
 def share_in_place(program: Program) -> None:
     """Let the output of a step take the memory of an input that is read there for the last time."""
     for now, step in enumerate(program.steps):
-        for output in step.outputs:
-            new = output.buffer
-            for view in step.inputs:
-                old = view.buffer
-                if (
-                    new.home is old.home is Home.ARENA
-                    and old.last == now
-                    and old.successor is None
-                    and new.nbytes
-                    and _overwrites(program, old, new)
-                ):
-                    old.successor = new
-                    break
+        # A step that gathers updates has thousands of inputs and outputs; few of either qualify.
+        read = dict.fromkeys(view.buffer for view in step.inputs)
+        ending = [b for b in read if b.home is Home.ARENA and b.last == now and not b.successor]
+        for new in (output.buffer for output in step.outputs) if ending else ():
+            if new.home is not Home.ARENA or not new.nbytes:
+                continue
+            old = next((old for old in ending if _overwrites(program, old, new)), None)
+            if old:
+                old.successor = new
+                ending.remove(old)
 
 
 def plan(program: Program) -> None:
