@@ -16,9 +16,10 @@ sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
 plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
 scaling  what `benchmarks/scaling.py --json docs/scaling.json` measured in each run, and its model
 many     what that model says of more processes
+growth   what `benchmarks/growth.py --json docs/growth.json` measured
 
 What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
-results in DIR/RUN.  Only the table `runs` takes several runs.
+results in DIR/RUN.  Only the tables `runs` and `targets` take several runs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import Any
 
 from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
-from minigraph.bench.tables import runs, tables
+from minigraph.bench.tables import milliseconds, runs, tables, targets
 from minigraph.errors import GraphError
 from minigraph.habits import OF_EXPRESSIONS, OF_MODULES, OF_OPTIMIZERS
 from minigraph.options import OPTIONS
@@ -80,16 +81,19 @@ def _of_results(name: str, folder: Path) -> list[str]:
     if not table:
         raise GraphError(f"<!-- bench: {name} --> names no RUN[,RUN...] TABLE")
     several = [Results.read(folder / run) for run in names.split(",")]
-    if table == "runs":
-        return runs(several).markdown()
+    of_several = {"runs": runs, "targets": targets}
+    if table in of_several:
+        return of_several[table](several).markdown()
     if len(several) > 1:
-        raise GraphError(f"{table!r} takes one run; only the table runs takes several")
+        raise GraphError(f"{table!r} takes one run; only the tables runs and targets take several")
     (results,) = several
     if table == "about":
         return [f"* {line}" for line in [*about(results), *remarks(results)]]
     known = tables(results)
     if table not in known:
-        raise GraphError(f"there is no table {table!r}; use about, runs, {', '.join(known)}")
+        raise GraphError(
+            f"there is no table {table!r}; use about, runs, targets, {', '.join(known)}"
+        )
     return known[table].markdown()
 
 
@@ -118,8 +122,10 @@ def _of_code(name: str, document: str) -> list[str]:
         return _plans()
     if name in ("scaling", "many"):
         return _scaling(name)
+    if name == "growth":
+        return _growth()
     known = "parts, options, habits, errors, tour, attacks, samples, refused, sweep, plans, "
-    known += "scaling, many"
+    known += "scaling, many, growth"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
@@ -276,6 +282,30 @@ def _scaling(name: str) -> list[str]:
         return lines
     machines = dict.fromkeys(f"{r.date}, {r.processor}, {r.cpus} processors" for r in runs)
     return [f"{'; '.join(machines)}:", "", *program["checks"](runs).markdown()]
+
+
+def _growth() -> list[str]:
+    """Return how compiling and calling grow with a graph, and how long problems are tuned."""
+    run = json.loads((ROOT / "docs" / "growth.json").read_text())
+    threads = list(dict.fromkeys(n for row in run["graphs"] for n in row["calls"]))
+    header = ["graph", "nodes", "kernels", "compiling, s", "µs a node", "the slowest pass"]
+    header += [f"a call, {n} thread{'s' * (n != '1')}" for n in threads]
+    header.append("µs a kernel")
+    rows = []
+    for row in run["graphs"]:
+        each, took = 1e6 * row["compiling"] / row["nodes"], row["calls"]
+        cells = [row["graph"], f"{row['nodes']:,}", f"{row['kernels']:,}"]
+        cells += [f"{row['compiling']:.2f}", f"{each:.0f}"]
+        cells.append(f"{row['slowest pass']}, {row['its share']:.0%}")
+        cells += [milliseconds(took[n]) if n in took else "" for n in threads]
+        rows.append([*cells, f"{1e6 * took['1'] / row['kernels']:.2f}"])
+    tuning = [
+        f"{each['problems']} products in {each['seconds']:.2f} s "
+        f"({1e3 * each['seconds'] / each['problems']:.0f} ms each)"
+        for each in run["tuning"]
+    ]
+    about = f"{run['date']}, {run['processor']}, {run['cpus']} processors. Tuning took, of "
+    return [f"{about}{', of '.join(tuning)}.", "", *_markdown(header, rows)]
 
 
 def main(arguments: list[str] | None = None) -> int:

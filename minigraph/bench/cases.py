@@ -204,6 +204,9 @@ def expressions(sizes: Scale) -> dict[str, Expression]:
         "softmax": Expression(
             f"softmax, {n} x {n}", lambda xp, x: xp.softmax(x, -1), ((n, n),), {}
         ),
+        "layernorm": Expression(
+            f"layer norm, {n} x {n}", lambda xp, x: xp.layer_norm(x, (n,)), ((n, n),), {}
+        ),
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.bench.cases import LOSSES, USUAL
+from minigraph.bench.cases import LOSSES, PREDICTIONS, USUAL
 from minigraph.bench.results import (
     EAGER,
     EAGER_LAST,
@@ -435,6 +435,36 @@ def runs(results: Sequence[Results]) -> Table:
     return Table("Runs", about, ["", *(column.title for column in columns)], rows)
 
 
+# How many times as fast as the fastest other library the highest level is to be, and which share of
+# the bound of an expression it is to reach, by case.
+FAST_ENOUGH = {"mlp": 5.0, "alexnet": 1.7, "resnet18": 2.2, "resnet50": 2.0}
+FAST_ENOUGH |= {"abc": 3.0, "abplusc": 3.0, "chain": 3.0, **dict.fromkeys(PREDICTIONS, 1.2)}
+NEAR_ENOUGH = {"abc": 0.95, "abplusc": 0.95, "softmax": 0.75, "layernorm": 0.75}
+
+
+def targets(results: Sequence[Results]) -> Table:
+    """Return what was aimed at, with the medians of several runs and what bounds each case."""
+    rows = []
+    for name in dict.fromkeys(name for run in results for name in run.cases):
+        cases = [run.cases.get(name) for run in results]
+        shown = next(case for case in cases if case)
+        bound = shown.bound
+        limit = f"{'memory' if bound.of_memory else 'arithmetic'}: {bound}" if bound else NOTHING
+        for aims, column in ((FAST_ENOUGH, TIMES), (NEAR_ENOUGH, SHARE)):
+            figures = [figure.value for case in cases if (figure := _figure(case, column))]
+            if name not in aims or not figures:
+                continue
+            reached = "yes" if statistics.median(figures) >= aims[name] else "no"
+            aim = f"{column.title} ≥ {aims[name]:{column.form}}"
+            rows.append([shown.title, aim, _cell(cases, column), reached, limit])
+    about = (
+        "Each target with the median of the runs, in brackets each run. The bound, of the first "
+        "run, is what moving the least bytes at the speed of a copy, or computing convolutions and "
+        "products at that of a large product, allows."
+    )
+    return Table("Targets", about, ["", "target", "measured", "reached", "bounded by"], rows)
+
+
 def _cell(cases: Sequence[CaseResult | None], column: Column) -> str:
     figures = [_figure(case, column) for case in cases]
     values = [figure.value for figure in figures if figure]
@@ -484,9 +514,11 @@ def _relative(ours: float | None, theirs: Iterable[float | None]) -> Figure | No
     return Figure(ours / least) if ours and least else None
 
 
+TIMES = Column("times as fast", _times, ".2f", networks=False)
+SHARE = Column("share of the bound", _share, ".0%", networks=False)
 COLUMNS = (
-    Column("times as fast", _times, ".2f", networks=False),
-    Column("share of the bound", _share, ".0%", networks=False),
+    TIMES,
+    SHARE,
     Column(f"cold start / {COMPILED}'s", _cold, ".2f"),
     Column("warm start, s", _warm, ".2f"),
     Column("peak memory / PyTorch's", _peak, ".2f"),

@@ -7,7 +7,7 @@ import pytest
 
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
-from minigraph.bench.tables import SAME, conclusion, runs, tables
+from minigraph.bench.tables import SAME, conclusion, runs, tables, targets
 from minigraph.errors import GraphError
 
 # ---------------------------------------------------------------- the tables
@@ -344,3 +344,29 @@ def test_an_expression_is_compared_in_speed_alone():
     for side in found.cases["abc"].sides.values():
         side.cold = side.warm = side.peak = 1
     assert runs([found]).rows == [["a * b * c", "~1.00", "-"]]
+
+
+def test_a_target_is_reached_by_the_median_of_the_runs():
+    several = []
+    for times in (2.9, 3.1, 3.3):
+        samples = {"level 3": QUIET, "torch": scaled(QUIET, times)}
+        machine = {"copy": ProbeResult(8 << 30, 0, [0.9]), "product": ProbeResult(0, 1 << 30, [1])}
+        several.append(results(samples, machine=machine))
+    fast, near = targets(several).rows
+    assert fast[1:4] == ["times as fast ≥ 3.00", "3.10 (2.90, 3.10, 3.30)", "yes"]
+    assert near[1:4] == ["share of the bound ≥ 95%", "90% (90%, 90%, 90%)", "no"]
+    assert near[4] == "memory: 8,589.9 MB at 9.5 GB/s"
+    assert targets([titled(Other={"level 3": QUIET, "torch": QUIET})]).rows == []
+
+
+def test_predictions_are_shown_frozen_and_not_beside_the_fastest_peer():
+    samples = {"level 3": QUIET, "level 3, unfrozen": scaled(QUIET, 1.5)}
+    samples |= {"torch": scaled(QUIET, 3), "onnxruntime": scaled(QUIET, 2)}
+    found = results(samples, images=1)
+    assert tables(found)["inference"].rows == []
+    for i, side in enumerate(found.cases["abc"].sides.values()):
+        side.apart, side.p99 = i * 1e-6, 2.0
+    frozen, unfrozen, peer = tables(found)["inference"].rows
+    assert frozen[1:5] == ["frozen", "1000.0 ms", "2000.0 ms", "-"] and frozen[-1] == "3e-06"
+    assert unfrozen[1:5] == ["unfrozen", "1500.0 ms", "2000.0 ms", "1.50"]
+    assert peer[1:5] == ["onnxruntime", "2000.0 ms", "2000.0 ms", "2.00"]
