@@ -255,7 +255,7 @@ def test_tables_of_a_document_come_from_the_results(document, capsys):
 def test_tables_of_a_document_come_from_the_code(document):
     heading = "## 1. `minigraph/version.py`"
     names = "options", "parts", "habits", "tour", "attacks", "samples", "refused", "sweep"
-    names += "scaling", "many"
+    names += "scaling", "many", "growth"
     marks = "\n".join(f"<!-- table: {name} -->\n<!-- end -->" for name in names)
     document.write_text(f"{marks}\n{heading}\n")
     assert make_tables(document) == 0
@@ -271,6 +271,7 @@ def test_tables_of_a_document_come_from_the_code(document):
         "| seed ",
         "| 4 | 2 processes | ",
         "| 10 Gbit/s, 50 µs | ",
+        "| unrolled | ",
     ):
         assert row in text
 

@@ -1,0 +1,161 @@
+"""Measure how compiling and calling grow with a graph: 100 to 100,000 nodes.
+
+    python benchmarks/growth.py [--nodes 100,1000,10000,100000] [--json docs/growth.json]
+
+Arrays are tiny, so that all the time is overhead.  Compiling is counted in this process's processor
+time, without the C compiler's: other programs change that least.  The share of a pass is of the
+wall time of all passes.  A call is the shortest of several, in wall time.
+
+chain     elementwise ops, each on the result of the one before
+mlp       layers of a perceptron, with gradients and Adam
+unrolled  steps of a recurrent network that share two matrices, with gradients and Adam
+random    elementwise ops and means of results chosen at random; at level 2, since level 3 would
+          give the C compiler as many different kernels
+"""
+
+import argparse
+import datetime
+import json
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.cache.machine import processor
+from minigraph.options import cpus
+
+ROWS, WIDTH = 8, 16
+RECENT = 30  # a random op reads some of so many results before it
+CALLS, CALLING = 30, 2.0  # times that a function is called, seconds after which that is enough
+THREADED = 1000  # nodes up to which other numbers of threads are measured, too
+PROBLEMS = (4, 16, 64)  # different matrix products in a function that is tuned
+RANDOM = (
+    lambda a, b: a + b,
+    lambda a, b: a * b,
+    lambda a, b: ops.maximum(a, b),
+    lambda a, b: ops.tanh(a),
+    lambda a, b: a - ops.mean(b, 1, keepdims=True),
+    lambda a, b: ops.where(a > b, a, b),
+)
+
+
+def chain(count):
+    x = y = mg.input("x", (ROWS, WIDTH))
+    for i in range(count // 2):
+        y = ops.abs(y) + x if i % 3 else ops.tanh(y) * 0.5
+    return [x], y, {}
+
+
+def mlp(count):
+    x, labels = mg.input("x", (ROWS, WIDTH)), mg.input("labels", (ROWS,), "int64")
+    pairs = [(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(max(1, count // 48))]
+    net = nn.Sequential(*(layer for pair in pairs for layer in pair))
+    loss = ops.cross_entropy(net(x), labels)
+    return [x, labels], loss, optim.Adam(net.parameters()).minimize(loss)
+
+
+def unrolled(count):
+    x = h = mg.input("x", (ROWS, WIDTH))
+    w, u = (mg.Parameter(np.eye(WIDTH, dtype=np.float32) / 2, name=name) for name in "wu")
+    for _ in range(max(1, count // 16)):
+        h = ops.tanh(h @ w + x @ u)
+    loss = ops.mean(h * h)
+    return [x], loss, optim.Adam([w, u]).minimize(loss)
+
+
+def at_random(count):
+    rng = random.Random(0)
+    results = [mg.input("x", (ROWS, WIDTH))]
+    for _ in range(count):
+        a, b = (rng.choice(results[-RECENT:]) for _ in range(2))
+        results.append(rng.choice(RANDOM)(a, b))
+    return results[:1], ops.sum(sum(results[-RECENT:])), {}
+
+
+GRAPHS = {"chain": (chain, 3), "mlp": (mlp, 3), "unrolled": (unrolled, 3), "random": (at_random, 2)}
+
+
+def compiled(kind, count, threads):
+    """Return a function and its arguments, and the seconds of processor time to compile it."""
+    make, level = GRAPHS[kind]
+    inputs, outputs, updates = make(count)
+    options = {"graph_opt_level": level, "autotune": "off", "num_threads": threads}
+    cg = mg.comp_graph("cpu", options)
+    start = time.process_time()
+    call = cg.compile(inputs, outputs, updates)
+    took = time.process_time() - start
+    return call, [np.zeros(x.shape, x.dtype) for x in inputs], took
+
+
+def shortest(call, arguments):
+    """Return the seconds of the shortest of several calls."""
+    times = []
+    while len(times) < CALLS and sum(times) < CALLING:
+        start = time.perf_counter()
+        call(*arguments)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def grown(kind, count, threads):
+    """Return what a graph of about so many nodes takes, to compile and to call."""
+    call, arguments, took = compiled(kind, count, 1)
+    report = call.report()
+    passes = {}
+    for record in report.passes:
+        passes[record.name] = passes.get(record.name, 0.0) + record.seconds
+    slowest = max(passes, key=passes.get)
+    kernels = len(call.profile(*arguments).kernels)
+    calls = {1: shortest(call, arguments)}
+    for n in threads[1:] if count <= THREADED else ():
+        calls[n] = shortest(*compiled(kind, count, n)[:2])
+    return {
+        "graph": kind,
+        "nodes": report.passes[0].before,
+        "kernels": kernels,
+        "compiling": took,
+        "slowest pass": slowest,
+        "its share": passes[slowest] / sum(passes.values()),
+        "calls": calls,
+    }
+
+
+def tuned(count):
+    """Return the seconds of tuning so many different matrix products."""
+    x = mg.input("x", (ROWS, WIDTH))
+    shapes = [(WIDTH, 8 * (i + 1)) for i in range(count)]
+    weights = [mg.Parameter(np.ones(shape, np.float32)) for shape in shapes]
+    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "tune"})
+    call = cg.compile([x], [x @ w for w in weights])
+    return {"problems": count, "seconds": call.tuning_seconds}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", default="100,1000,10000,100000", metavar="N,N")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MINIGRAPH_CACHE_DIR"] = folder
+        threads = [n for n in (1, 2, 4, 8, 16) if n <= cpus()]
+        run = {"date": datetime.date.today().isoformat(), "processor": processor(), "cpus": cpus()}
+        run |= {"graphs": [], "tuning": [tuned(count) for count in PROBLEMS]}
+        for count in map(int, asked.nodes.split(",")):
+            for kind in GRAPHS:
+                row = grown(kind, count, threads)
+                run["graphs"].append(row)
+                each = 1e6 * row["compiling"] / row["nodes"]
+                print(f"{kind}, {row['nodes']:,} nodes: {each:.0f} us a node", flush=True)
+    if asked.json:
+        asked.json.write_text(json.dumps(run, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
