@@ -22,8 +22,8 @@ class Recompiling(Generic[T]):
 
     On Linux the thread, and the compilers that it starts, have a tenth of the weight of others.  So
     during a call they get little more than the processors that it does not use, and all while the
-    caller waits.  With no weight at all (SCHED_IDLE) the thread would keep the interpreter's lock
-    for seconds where other programs are busy.
+    caller waits.  They have some weight, since a thread that never runs beside other busy programs
+    (SCHED_IDLE) may stop while it holds the interpreter's lock.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
