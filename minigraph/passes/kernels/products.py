@@ -12,13 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.graph import Graph, Node, in_place_of, stand_ins
+from minigraph.graph import BFLOAT16, Graph, Node, in_place_of, stand_ins
 from minigraph.jit.domain import Unfit
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.product import FusedProduct, specialise_tiles
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.matmul import Matmul
 from minigraph.passes.notes import Notes
+
+F32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def _fits(x: Node, reader: Node, products: Products) -> bool:
     return (
         isinstance(x.op, Matmul)
         and len(x.inputs) == x.ndim == 2
-        and x.dtype == np.float32
+        and x.dtype in (F32, BFLOAT16)
         and x.spec.nbytes >= products.least
         and x.inputs[0].shape[1] <= products.depth
         and x.inputs[0].shape[1] * products.sides <= min(x.shape)
@@ -73,15 +75,16 @@ def _fits(x: Node, reader: Node, products: Products) -> bool:
 def _fused(product: Node, reader: Node) -> tuple[Node, ...]:
     """Return the results of `reader` from one kernel with the product; raise Unfit without one."""
     others = [x for x in reader.inputs if x is not product]
-    operands = [*product.inputs, *others]
+    # Tiles are of float32; what they are made of, and the product, may be rounded to bfloat16.
+    operands = [*(x.astype(F32) for x in product.inputs), *others]
     first, second, *rest = stand_ins([x.spec for x in operands])
-    inside = product.replace((first, second))
+    inside = product.op(first, second).astype(product.dtype)
     inner = meaning(reader.op, [x.spec for x in reader.inputs])
     new = iter(rest)
     pairs = zip(inner.inputs, reader.inputs, strict=True)
     given = {y: inside if x is product else next(new) for y, x in pairs}
     made = inner.map(lambda node, inputs: given[node] if node in given else node.replace(inputs))
     op = FusedProduct(Graph((first, second, *rest), made.outputs))
-    specialise_tiles(op.then, product.spec.nbytes)
+    specialise_tiles(op.then, F32.itemsize * product.size)
     with in_place_of(product, like=reader):
         return op.results(*operands)

@@ -48,6 +48,11 @@ def test_a_product_joins_the_kernel_that_reads_it():
     assert fused(moved, V * moved) == ["matmul add multiply"]
 
 
+def test_a_product_of_bfloat16_is_rounded_in_the_kernel_that_reads_it():
+    small = X.T.astype("bfloat16") @ Y.astype("bfloat16")
+    assert fused(W - small.astype("float32")) == ["matmul astype astype subtract"]
+
+
 def test_each_update_has_its_own_product():
     assert fused(W - G, V * (X.T * 2 @ Y)) == ["matmul subtract", "matmul multiply"]
 
