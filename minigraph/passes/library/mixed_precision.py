@@ -16,7 +16,7 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.elementwise import Astype, astype
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.reduction import Max
-from minigraph.ops.shape import reshape
+from minigraph.ops.shape import PermuteDims, reshape
 from minigraph.passes.notes import Notes
 
 # The ops that compute in the small type, with how many of their first operands may be gradients.
@@ -38,10 +38,14 @@ def compute_small(graph: Graph, notes: Notes, amp: str) -> Graph:
     def cast(x: Node, scaled: bool) -> tuple[Node, Node | None]:
         """Return x in the small type, and what it was multiplied by before."""
         if (x, scaled) not in casts:
-            scale = _scale(x) if scaled else None
-            if isinstance(x.op, Astype) and x.inputs[0].dtype == small and not scaled:
+            view = isinstance(x.op, PermuteDims)
+            if view and not isinstance(x.inputs[0].op, PermuteDims):
+                y, scale = cast(x.inputs[0], scaled)  # a matrix and its transpose share it
+                casts[x, scaled] = x.op(y), scale
+            elif isinstance(x.op, Astype) and x.inputs[0].dtype == small and not scaled:
                 casts[x, scaled] = x.inputs[0], None
             else:
+                scale = _scale(x) if scaled else None
                 casts[x, scaled] = astype(x if scale is None else x * scale, small), scale
         return casts[x, scaled]
 

@@ -56,6 +56,12 @@ def test_an_operand_that_two_ops_read_is_cast_once():
     assert sum(node.name == "astype" for node in new) == 2 + 2
 
 
+def test_a_matrix_and_its_transpose_share_a_cast():
+    x, w = mg.input("x", (4, 5)), mg.input("w", (3, 5))
+    new, _ = small(Graph((x, w), (x @ w.T, mg.grad((x @ w.T).sum(), [x])[0])), "bfloat16")
+    assert [node.shape for node in new if node.name == "astype" and node.inputs[0] is w] == [(3, 5)]
+
+
 def test_a_result_that_the_next_op_reads_stays_small():
     x, w = mg.input("x", (4, 4)), mg.input("w", (4, 4))
     new, _ = small(Graph((x, w), ((x @ w) @ w,)), "bfloat16")
