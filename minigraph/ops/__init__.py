@@ -3,7 +3,7 @@
 Importing this package gives nodes their operators and methods.
 """
 
-from minigraph.graph import Node, give_functions
+from minigraph import graph
 from minigraph.ops import (
     activation,
     arithmetic,
@@ -193,9 +193,8 @@ sinh = trigonometric.Sinh.of
 tan = trigonometric.Tan.of
 tanh = trigonometric.Tanh.of
 
-NOT_OPS = (Node, give_functions)
-__all__ = sorted([n for n, x in globals().items() if callable(x) and x not in NOT_OPS])
-give_functions({name: globals()[name] for name in __all__})
+__all__ = sorted([name for name, value in globals().items() if callable(value)])
+graph.give_functions({name: globals()[name] for name in __all__})
 
 
 def __dir__() -> list[str]:

@@ -54,7 +54,8 @@ PROGRAMS = [
     "racecheck",
     "training",
     *("test_cuda_device", "test_cuda_device_tuning", "test_cuda_device_training"),
-    *("expressions", "resnet50", "four_kernels"),
+    "test_cuda_device_collectives",
+    *("expressions", "nccl_bucket", "resnet50", "four_kernels"),
     *("resnet50_bfloat16", "resnet50_tf32", "alexnet_float32"),
 ]
 
@@ -71,7 +72,7 @@ def test_all_parts_run_in_order_and_say_what_is_left_out(run):
     }
     assert sum("left out: there is no compute-sanitizer" in line for line in ends) == 2
     files = [call.split()[-1] for call in calls if call.startswith("-m pytest")]
-    assert len(files) == 4
+    assert len(files) == 5
     for file in files:
         assert (ROOT / file).is_file()
     assert {"ends.txt", "info.txt", "contact.txt", "resnet50_tf32.txt"} <= names
