@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, calls_of, texts_of
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Node, Shape, Spec, stand_ins
+from minigraph.graph import Array, Node, Shape, Spec, aligned_empty, stand_ins
 from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import Astype
@@ -20,9 +20,8 @@ MakeKernel = Callable[[Node, Sequence[Shape]], Kernel | None]
 class WidenedKernel(CpuKernel):
     """Copies of the inputs in float32, a kernel that reads them, and its results rounded.
 
-    node    that it computes: NumPy does its work where the compiler failed
     before  for each input the kernel that copies it; None where it is read as it is
-    wide    computes the node's op from these
+    wide    computes the op of `node` from these
     after   for each result the kernel that rounds it; None where `wide` writes it
     """
 
@@ -33,7 +32,6 @@ class WidenedKernel(CpuKernel):
         wide: Kernel,
         after: Sequence[Kernel | None],
     ) -> None:
-        self.node = node
         self.before = before
         self.wide = wide
         self.after = after
@@ -78,8 +76,19 @@ class WidenedKernel(CpuKernel):
         return [*first, *calls_of(self.wide, inner, linker), *last]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute in NumPy: where the compiler failed."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
+        """Run the kernel inside on copies that NumPy makes, where the compiler failed."""
+        given = [
+            x if cast is None else x.astype(FLOAT32, order="C")
+            for x, cast in zip(inputs, self.before, strict=True)
+        ]
+        made = [
+            y if cast is None else aligned_empty(Spec(y.shape, FLOAT32))
+            for y, cast in zip(outputs, self.after, strict=True)
+        ]
+        self.wide.run(given, made, scratch[self.offsets[-1] :])
+        for y, wide, cast in zip(outputs, made, self.after, strict=True):
+            if cast is not None:
+                y[...] = wide
 
 
 def widened_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Kernel | None:
