@@ -8,6 +8,7 @@ as long as the best each candidate takes is a mean over the tables.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -30,6 +31,7 @@ class Known(NamedTuple):
     table: ProblemTable
 
 
+@functools.lru_cache(1 << 14)  # each problem is compared with all that were measured
 def family_of(subject: str) -> str:
     """Return what a subject has in common with those that differ from it in sizes only.
 
