@@ -274,7 +274,7 @@ def main() -> None:
     about, _, rest = __doc__.partition("\n")
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=about, epilog=rest, formatter_class=form)
-    parser.add_argument("networks", nargs="*", default=["resnet50"], choices=[*NETWORKS])
+    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], metavar="NETWORK")
     parser.add_argument("--precision", choices=[*PRECISIONS], default="float32")
     parser.add_argument("--level", type=int, choices=range(4), default=3)
     parser.add_argument("--batch", type=int, help="default: as `minigraph bench` has it for CUDA")
@@ -284,7 +284,7 @@ def main() -> None:
     asked = parser.parse_args()
     if sass.nvdisasm() is None:
         print(f"no instructions: pip install {sass.PACKAGE} brings nvdisasm", file=sys.stderr)
-    for name in asked.networks:
+    for name in asked.networks or ["resnet50"]:
         step = case(name, asked.batch, device="cuda", precision=asked.precision)
         options = {"graph_opt_level": asked.level, **PRECISIONS[asked.precision].options}
         rows = rows_of(program_of(step, options, asked.processors), asked.arch)
