@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="smaller images")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images of each process")
     parser.add_argument("--bucket-mib", type=float, nargs="+", default=[4.0], metavar="MIB")
-    parser.add_argument("--budget", type=float, default=10.0, metavar="S", help="of tuning")
+    parser.add_argument("--budget", type=float, default=60.0, metavar="S", help="of tuning")
     parser.add_argument("--turns", type=int, default=7, metavar="N")
     parser.add_argument("--without-looks", action="store_true", help="measure this, too")
     given = parser.parse_args()
