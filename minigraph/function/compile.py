@@ -237,6 +237,7 @@ class CompGraph:
             backend.gathering,
             travel_of(values),
             backend.products,
+            values["graph_opt.saved_activations"],
         )
 
         def optimized(took: dict[str, float]) -> list[tuple[Graph, PassRecord]]:

@@ -19,6 +19,7 @@ from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
 from minigraph.passes.kernels.moments import join_moments
 from minigraph.passes.kernels.products import Products, fuse_products
+from minigraph.passes.kernels.saved_activations import save_small
 from minigraph.passes.kernels.small_storage import store_small
 from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import Costs, lay_out
@@ -87,6 +88,7 @@ TABLE = (
     Row(gather_updates, jit=(1, 2), needs="limits"),
     Row(fuse_products, among=(Matmul,), jit=(2,), needs="products"),
     Row(fuse_activation, 2),
+    Row(save_small, jit=(1, 2), needs="saved"),
     Row(overlap_collectives, 1, (Collective,), needs="travel"),
 )
 
@@ -100,6 +102,7 @@ def pipeline(
     limits: Gathering | None = None,
     travel: Travel | None = None,
     products: Products | None = None,
+    saved: str = "float32",
 ) -> list[Pass]:
     """Return the passes for these settings, in order.
 
@@ -108,10 +111,12 @@ def pipeline(
     limits    the sizes of updates that run together; without them each has a launch of its own
     travel    how gradients travel between processes; without it nothing runs beside a collective
     products  which products their readers compute; without it libraries compute all of them
+    saved     the type in which activations wait for the backward pass
     """
     small = None if amp == "off" else amp
+    rounded = None if saved == "float32" else saved
     given: dict[str, Any] = {"amp": small, "costs": costs, "limits": limits, "": True}
-    given |= {"travel": travel, "products": products}
+    given |= {"travel": travel, "products": products, "saved": rounded}
     rows = [
         row
         for row in TABLE

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.graph import BFLOAT16, Constant, Graph, Item, Node, in_place_of, stand_ins
-from minigraph.jit.fused import Fused, meaning
+from minigraph.graph import BFLOAT16, Constant, Graph, Item, Node, in_place_of
 from minigraph.ops.arithmetic import Pow, Reciprocal, Rsqrt
-from minigraph.ops.elementwise import Astype, Elementwise, astype
+from minigraph.ops.elementwise import astype
 from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
 from minigraph.ops.reduction import Reduction
+from minigraph.passes.kernels.retyping import graph_of, is_generated, items_of, retyped
 from minigraph.passes.notes import Notes
 
 FLOAT32 = (Exp, Expm1, Log, Log1p, Log2, Log10, Pow, Reciprocal, Rsqrt)
@@ -62,7 +62,7 @@ class _Storage:
         """Return the results of a node that are to be in bfloat16."""
         if not node.inputs or isinstance(node.op, Item):
             return []
-        items = self._items(node)
+        items = items_of(node, self.users)
         if node.op.is_view:
             return [node] if node.inputs[0] in self.stored else []
         if _pools(node):
@@ -70,9 +70,9 @@ class _Storage:
             return [
                 x for x in items if fits and x is not None and x.dtype == F32 and self._readable(x)
             ]
-        if not _is_generated(node):
+        if not is_generated(node):
             return []
-        inner = _graph_of(node)
+        inner = graph_of(node)
         there = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
         return [
             x
@@ -80,19 +80,12 @@ class _Storage:
             if x is not None and self._is_small(y, there) and self._readable(x)
         ]
 
-    def _items(self, node: Node) -> list[Node | None]:
-        """Return the nodes that stand for the results of a node; None for one that is not read."""
-        if not node.is_bundle:
-            return [node]
-        items = {x.op.index: x for x in self.users[node] if isinstance(x.op, Item)}
-        return [items.get(i) for i in range(len(node.specs))]
-
     def _readable(self, x: Node) -> bool:
         """Whether all that read an array can read it in bfloat16."""
         if x in self.outputs:
             return False
         return all(
-            self._readable(user) if user.op.is_view else _pools(user) or _is_generated(user)
+            self._readable(user) if user.op.is_view else _pools(user) or is_generated(user)
             for user in self.users[x]
         )
 
@@ -121,9 +114,9 @@ class _Storage:
     def _rewrite(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         if isinstance(node.op, Item) and node.inputs[0] in self.results:
             return self.results[node.inputs[0]][node.op.index]
-        items = self._items(node) if node.inputs else []
+        items = items_of(node, self.users) if node.inputs else []
         changed = any(x in self.stored for x in (*node.inputs, *items) if x is not None)
-        if not changed or isinstance(node.op, Item) or not _is_generated(node):
+        if not changed or isinstance(node.op, Item) or not is_generated(node):
             return self._other(node, inputs, items) if changed else node.replace(inputs)
         with in_place_of(node):
             made = self._kernel(node, inputs, items)
@@ -143,36 +136,13 @@ class _Storage:
         self, node: Node, inputs: tuple[Node, ...], items: Sequence[Node | None]
     ) -> list[Node]:
         """Return the results of a kernel that reads and writes bfloat16."""
-        inner = _graph_of(node)
-        given = stand_ins([x.spec for x in inputs])
-        there = {old: new.astype(old.dtype) for old, new in zip(inner.inputs, given, strict=True)}
-        rounded: dict[Node, Node] = {}  # what the kernel makes in bfloat16 already
-        made = inner.map(lambda x, xs: there[x] if x in there else x.replace(xs)).outputs
-        for y in made:
-            if isinstance(y.op, Astype) and y.dtype == BFLOAT16:
-                rounded[y.inputs[0]] = y
-        wanted = []
-        for x, y in zip(items, made, strict=True):
-            if x in self.stored:
-                y = rounded.setdefault(y, astype(y, BFLOAT16))
-                self.notes.fired["stored"] += 1
-            wanted.append(y)
-        outputs = tuple(dict.fromkeys(wanted))
-        results = Fused(Graph(tuple(given), outputs)).results(*inputs)
-        by_value = dict(zip(outputs, results, strict=True))
-        return [by_value[y] for y in wanted]
+        inner = graph_of(node)
+        small = [x in self.stored for x in items]
+        self.notes.fired["stored"] += sum(small)
+        outputs = zip(inner.outputs, small, strict=True)
+        return retyped(inner, inputs, [(y, BFLOAT16 if x else y.dtype) for y, x in outputs])
 
 
 def _pools(node: Node) -> bool:
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
     return isinstance(op, POOLS)
-
-
-def _is_generated(node: Node) -> bool:
-    generated = isinstance(node.op, Fused | Elementwise)
-    return generated or (isinstance(node.op, Reduction) and bool(node.op.combine))
-
-
-def _graph_of(node: Node) -> Graph:
-    """Return the graph that the kernel of a node computes."""
-    return meaning(node.op, [x.spec for x in node.inputs])
