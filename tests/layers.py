@@ -54,7 +54,7 @@ LAYERS = {
         ["cuda"],
     ],
     "minigraph.autotune": [
-        ["measurement"],
+        ["background", "measurement"],
         ["candidate"],
         ["data", "policy", "prediction"],
         ["trial"],

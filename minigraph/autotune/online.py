@@ -7,14 +7,15 @@ work takes longer, the shares of several calls are saved for it.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import replace
 
+from minigraph.autotune import background
 from minigraph.autotune.candidate import (
     Candidate,
     NotCompiled,
@@ -197,19 +198,12 @@ class LentBench:
     def runner(self, kernel: Runner) -> Run:
         key = kernel, os.getpid()  # a forked child has no thread of its parent's
         if key not in self._made:
-            self._made[key] = made = Future[Run]()
-            threading.Thread(target=_make, args=(made, self._bench, kernel)).start()
+            make = functools.partial(self._bench.runner, kernel)
+            self._made[key] = background.begun(make, "minigraph compiles a candidate")
         try:
             return self._made[key].result(MOMENT)
         except TimeoutError:
             raise NotCompiled from None
-
-
-def _make(made: Future[Run], bench: Workbench, kernel: Runner) -> None:
-    try:
-        made.set_result(bench.runner(kernel))
-    except BaseException as error:
-        made.set_exception(error)
 
 
 def _empty(bench: Workbench, spec: Spec) -> Array:

@@ -6,10 +6,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from minigraph.autotune import background
 from minigraph.messages import silent
 
 NICENESS = 10  # 110 of 1024, the weight of a usual thread
@@ -31,20 +31,15 @@ class Recompiling(Generic[T]):
         self._begin()
 
     def _begin(self) -> None:
-        self._made: Future[T] = Future()
         self._process = os.getpid()
-        name = "minigraph recompiles"
-        threading.Thread(target=self._run, args=(self._made,), name=name).start()
+        self._made = background.begun(self._run, "minigraph recompiles")
 
-    def _run(self, made: Future[T]) -> None:
+    def _run(self) -> T:
         if sys.platform == "linux":  # elsewhere a thread has no niceness of its own
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        try:
-            with silent():
-                made.set_result(self._make())
-        except BaseException as error:  # the caller's to deal with
-            made.set_exception(error)
+        with silent():
+            return self._make()
 
     def done(self, seconds: float | None) -> bool:
         """Wait for at most so long, None: for ever; return whether there is a result, or error."""
