@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -157,7 +155,6 @@ class Problem:
     work        floating-point operations: large problems are measured first
     workbench   where it is measured
     remake      makes a kernel of a candidate's layouts and recipe, where candidates have recipes
-    family      what it has in common with the problems that differ from it in sizes only
     estimate    roughly the seconds that it takes in layouts, for where nothing is measured
     """
 
@@ -172,7 +169,6 @@ class Problem:
     work: float = field(compare=False)
     workbench: Workbench = field(default=HostBench(), compare=False)
     remake: Callable[[tuple[str, ...], Recipe], Runner] | None = field(default=None, compare=False)
-    family: str = field(default="", compare=False)
     estimate: Callable[[tuple[str, ...]], float] | None = field(default=None, compare=False)
 
     def table(self, entry: Entry) -> ProblemTable | str:
@@ -183,14 +179,6 @@ class Problem:
                 if measurement.layouts not in self.layouts:
                     return f"layouts are {', '.join(measurement.layouts)}"[:80]
         return found
-
-    def distance(self, other: Problem) -> float:
-        """Return how far the sizes of another problem are from its own; inf of another family."""
-        mine, theirs = ([spec.shape for spec in (*p.inputs, *p.results)] for p in (self, other))
-        if self.family != other.family or [*map(len, mine)] != [*map(len, theirs)]:
-            return math.inf
-        pairs = zip(itertools.chain(*mine), itertools.chain(*theirs), strict=True)
-        return sum(abs(math.log((n or 1) / (m or 1))) for n, m in pairs)
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return an entry about the problem with the candidates of both that are not odd."""

@@ -25,11 +25,12 @@ from minigraph.autotune.candidate import (
     Workbench,
 )
 from minigraph.autotune.measurement import ProblemTable
+from minigraph.autotune.prediction import family_of, predicted
 from minigraph.autotune.session import Session, warn_of_memory
 from minigraph.autotune.tuner import measuring
 from minigraph.graph import Array, Spec
 
-HOPELESS = 2.0  # so many times as slow as the fastest for the nearest sizes: not run
+HOPELESS = 2.0  # expected to be so many times as slow as the fastest in its layouts: not run
 SHARE = 0.4  # of the time of a call: so long may be measured before the next one,
 LEAST = 5e-3  # or so many seconds: what is shorter nobody notices
 MOMENT = 2e-3  # seconds to wait for a kernel, which takes longer only if it has to be compiled
@@ -91,7 +92,7 @@ class OnlineTuner:
 
         What is hopeless for a small problem is not run for a larger one, where it would take long.
         """
-        known = self._session.nearest(problem) is not None
+        known = bool(self._session.measured(family_of(problem.subject)))
         return known, -problem.work if known else problem.work, problem.subject
 
     def _begun(self, memory: Array) -> bool:
@@ -144,19 +145,19 @@ def _meaning(problem: Problem, bench: Workbench) -> Callable[..., tuple[Array, .
 
 
 def _skipped(session: Session, problem: Problem) -> Callable[[Candidate], str]:
-    """Return what says why a candidate is not tried: it was hopeless for the nearest sizes.
+    """Return what says why a candidate is not tried: it is hopeless by this function's other sizes.
 
     Hopeless beside the others in its layouts, each of which has a candidate that is tried.
     """
-    found = session.nearest(problem)
-    timed = {m.key: m.seconds for m in found[1].measurements if m.seconds} if found else {}
+    expected = predicted(problem.subject, session.measured(family_of(problem.subject)))
+    timed = {m.key: m.seconds for m in expected.measurements if m.seconds} if expected else {}
     best: dict[tuple[str, ...], float] = {}
     for (_, layouts), seconds in timed.items():
         best[layouts] = min(seconds, best.get(layouts, math.inf))
 
     def why(candidate: Candidate) -> str:
         ratio = timed.get(candidate.key, 0.0) / best.get(candidate.layouts, math.inf)
-        said = f"not tried: {ratio:.1f} times as slow as the fastest for the nearest sizes"
+        said = f"not tried: {ratio:.1f} times as slow as the fastest for other sizes"
         return said if ratio > HOPELESS else ""
 
     return why

@@ -7,12 +7,13 @@ import functools
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from minigraph.autotune.candidate import Problem, Runner
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
-from minigraph.autotune.prediction import predicted
+from minigraph.autotune.prediction import family_of, predicted
 from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Measurements, environment_of
 from minigraph.cache.counters import tuning_counters
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
 NEAREST = "measured for another size"
 TOLD = "measured by another process"
-Near = Callable[[Problem], ProblemTable | None]
 Told = Mapping[str, tuple[Measurement, ...]]
 
 # Entries that no store could keep, by key: a process measures nothing twice even so.
@@ -41,8 +41,7 @@ class Session:
     environment  where measurements hold: versions, processor, ..., by name
     store        what is on disk, or None
     loaded       entries of a file, by key; they go before those of the store
-    near         returns what is known of the problem that is nearest to one; where it has nothing,
-                 the problem is measured
+    borrows      whether a problem is measured only if none of its family was
     told         what another process knows of problems, by subject; then that alone is known
     spent        seconds of measuring so far
     used         entries that this compile has used or made, by key
@@ -57,7 +56,7 @@ class Session:
         environment: Mapping[str, str],
         store: Measurements | None = None,
         loaded: Mapping[str, Entry] | None = None,
-        near: Near | None = None,
+        borrows: bool = False,
         told: Told | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -66,7 +65,7 @@ class Session:
         self.environment = dict(environment)
         self.store = store
         self.loaded = loaded or {}
-        self.near = near
+        self.borrows = borrows
         self.used: dict[str, Entry] = {}
         self.waiting: dict[str, Problem] = {}
         self.spent = 0.0
@@ -99,12 +98,12 @@ class Session:
         missing = [p for p in problems if p.subject not in self._known]
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0]))
-        if missing and self.mode in ("tune", "online") and self.near:
-            missing = [p for p in missing if not self._borrow(p, self.near(p))]
+        if missing and self.mode in ("tune", "online") and self.borrows:
+            missing = [p for p in missing if not self._borrow(p)]
         if self.mode == "online" and self.left > 0:
             self.waiting.update((problem.subject, problem) for problem in missing)
             for problem in missing:
-                self._borrow(problem, predicted(problem.subject, self._measured_before))
+                self._borrow(problem)
         if missing and self.mode == "tune" and self.left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
         unknown = sum(p.subject not in self._known for p in problems)
@@ -139,26 +138,36 @@ class Session:
         else:
             self.learn(self._problems[subject], failed, origin)
 
-    def nearest(self, problem: Problem) -> tuple[float, ProblemTable] | None:
-        """Return what is known of the problem whose sizes are nearest, behind its distance."""
-        known = [(problem.distance(p), s) for s, p in self._problems.items()]
-        distance, subject = min(known, default=(math.inf, ""))
-        return (distance, self._known[subject][0]) if distance < math.inf else None
+    def measured(self, family: str) -> list[ProblemTable]:
+        """Return what is known by measurements of this compile's problems of a family."""
+        return [self._known[s][0] for s in self._problems if family_of(s) == family]
+
+    def _borrow(self, problem: Problem) -> bool:
+        """Take what is expected of a problem for known; return whether it says anything."""
+        family = family_of(problem.subject)
+        tables = {known.subject: known for known in self._measured_before(family)}
+        tables.update((known.subject, known) for known in self.measured(family))
+        expected = predicted(problem.subject, tables.values())
+        rows = expected.measurements if expected else ()
+        rows = tuple(row for row in rows if row.layouts in problem.layouts)
+        if rows:
+            self._known[problem.subject] = ProblemTable(problem.subject, rows), NEAREST
+        return bool(rows)
+
+    def _measured_before(self, family: str) -> list[ProblemTable]:
+        """Return what was measured here of problems of a family, for any function."""
+        found = map(table, self._entries_before.get(family, ()))
+        return [known for known in found if isinstance(known, ProblemTable)]
 
     @functools.cached_property
-    def _measured_before(self) -> list[ProblemTable]:
-        """What was measured here of any problem."""
+    def _entries_before(self) -> Mapping[str, Sequence[Entry]]:
         environment = environment_of(self.environment)
         stored = self.store.entries() if self.store else []
-        entries = [e for e in (*stored, *self.loaded.values()) if e.environment == environment]
-        return [found for found in map(table, entries) if isinstance(found, ProblemTable)]
-
-    def _borrow(self, problem: Problem, known: ProblemTable | None) -> bool:
-        """Take what is known of other sizes for a problem; return whether it says anything."""
-        rows = [m for m in known.measurements if m.layouts in problem.layouts] if known else []
-        if rows:
-            self._known[problem.subject] = ProblemTable(problem.subject, tuple(rows)), NEAREST
-        return bool(rows)
+        families = defaultdict(list)
+        for entry in (*stored, *_unkept.values(), *self.loaded.values()):
+            if entry.environment == environment:
+                families[family_of(entry.subject)].append(entry)
+        return families
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return `new` with the candidates of `old`, unless those are odd for their problem."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -34,7 +33,6 @@ ROLES: dict[type[Op], str] = {
     Conv2dBackwardData: "ywx",
     Conv2dBackwardWeights: "yxw",
 }
-SHAPE = re.compile(r", shape=\([^)]*\)")  # of its result, which a gradient's op holds
 Layouts = tuple[str, ...]  # of the inputs, then of the result
 Lanes = tuple[int, int, int]  # of the two operands and the result; 1 is nchw, and weights
 
@@ -236,7 +234,6 @@ class ProblemMaker(ABC):
             candidates=partial(self._candidates, arrangements),
             work=operations(node),
             estimate=self.estimate(node, xs, y),
-            family=f"{SHAPE.sub('', about)} {node.dtype}{self.note(node)}",
             workbench=self.workbench,
             remake=partial(self._remade, arrangements) if self.remake else None,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,6 @@ from typing import Any
 
 from minigraph import forks
 from minigraph.arguments import FilePath, checked
-from minigraph.autotune.candidate import Problem
-from minigraph.autotune.measurement import ProblemTable
-from minigraph.autotune.session import Near
 from minigraph.cache import Entry
 from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
@@ -32,19 +28,19 @@ class Shared:
 
     counter  their calls are counted as those of one function
     arenas   returns the memory for intermediate results of the functions that are kept
-    near     returns what is measured of the problem that is nearest to one; None: measure it
+    borrows  whether algorithms are not measured that were for other sizes
     """
 
     counter: CallCounter
     arenas: Callable[[], Sequence[Any]]
-    near: Near | None
+    borrows: bool
 
 
 @dataclass
 class Kept:
     """The function of a size.
 
-    borrows  whether its algorithms are those that were measured for other sizes
+    borrows  whether its algorithms were chosen by what was measured for other sizes
     seconds  that its calls have taken so far
     """
 
@@ -57,9 +53,10 @@ class AnySizeFunction(Counted):
     """What `comp_graph().compile` returns where inputs have sizes such as None: see `Function`.
 
     The first call of a size compiles a function for it.  Algorithms are measured for the first
-    size.  Another size begins with those of the sizes nearest to it, and is measured, too, once its
-    calls have taken as long as measuring the first one took.  The option `sizes.kept` says how many
-    functions are kept: those of the latest sizes.  Calls of all sizes are counted together.
+    size.  Another size begins with those that are expected to be the fastest by all that was
+    measured of other sizes, and is measured, too, once its calls have taken as long as measuring
+    the first one took.  The option `sizes.kept` says how many functions are kept: those of the
+    latest sizes.  Calls of all sizes are counted together.
     """
 
     def __init__(
@@ -156,32 +153,23 @@ class AnySizeFunction(Counted):
             if self._world:
                 due = call_alike(self._world, self._names, sizes, due, self._timeout)
             if kept is None or due:
-                kept = self._compiled(sizes, near=kept is None and bool(self._kept))
+                kept = self._compiled(sizes, new=kept is None)
             self._kept.pop(sizes, None)
             self._kept[sizes] = kept
             while len(self._kept) > self._most:
                 del self._kept[next(iter(self._kept))]
             return kept
 
-    def _compiled(self, sizes: tuple[int, ...], near: bool) -> Kept:
-        functions = [kept.function for kept in self._kept.values() if not kept.borrows]
-        nearest = self._nearest if near and self._tunes and functions else None
-        shared = Shared(self._counter, self._arenas, nearest)
+    def _compiled(self, sizes: tuple[int, ...], new: bool) -> Kept:
+        measured = any(not kept.borrows for kept in self._kept.values())
+        borrows = new and self._tunes and measured
+        shared = Shared(self._counter, self._arenas, borrows)
         function = self._compile(dict(zip(self._names, sizes, strict=True)), shared)
         self._measuring = max(self._measuring, function.tuning_seconds)
-        return Kept(function, borrows=nearest is not None)
+        return Kept(function, borrows)
 
     def _arenas(self) -> list[Any]:
         return [kept.function.arena for kept in self._kept.values()]
-
-    def _nearest(self, problem: Problem) -> ProblemTable | None:
-        """Return what functions that were measured know of the problem nearest to one."""
-        known = [
-            found
-            for kept in self._kept.values()
-            if not kept.borrows and (found := kept.function.nearest(problem))
-        ]
-        return min(known, key=lambda pair: pair[0], default=(math.inf, None))[1]
 
     # ------------------------------------------------------------ what it tells
 

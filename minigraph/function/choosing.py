@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from minigraph import options as settings
-from minigraph.autotune.session import Near, Session, Told
+from minigraph.autotune.session import Session, Told
 from minigraph.cache import Entry, Measurements
 from minigraph.devices.factory import policy_of
 from minigraph.distributed import World
@@ -32,18 +32,19 @@ def open_choices(
     backend: Backend,
     values: Mapping[str, Any],
     loaded: Mapping[str, Entry],
-    near: Near | None = None,
+    borrows: bool = False,
     told: Told | None = None,
 ) -> Choices:
     """Return what chooses kernels for one compile, which may know entries of loaded files.
 
-    told  what another process has measured, where that is to be all that is known
+    borrows  whether nothing is measured of which other sizes were
+    told     what another process has measured, where that is to be all that is known
     """
     folder = settings.cache_folder()
     store = measurements(folder) if folder and values["autotune"] != "off" else None
     environment = backend.environment(backend.tuning)
     policy, budget = policy_of(values), values["autotune.budget"]
-    session = Session(values["autotune"], policy, budget, environment, store, loaded, near, told)
+    session = Session(values["autotune"], policy, budget, environment, store, loaded, borrows, told)
     return Choices(backend, session)
 
 

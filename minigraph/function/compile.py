@@ -228,7 +228,7 @@ class CompGraph:
             values = {**values, **AS_WRITTEN}
         values = {**values, "autotune": tuning_mode(values, backend, task.world)}
         level = values["graph_opt_level"]
-        choices = open_choices(backend, values, loaded, shared.near if shared else None, told)
+        choices = open_choices(backend, values, loaded, bool(shared and shared.borrows), told)
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else choices
         amp = values["amp"]

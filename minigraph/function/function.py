@@ -16,8 +16,6 @@ import numpy as np
 
 from minigraph import forks
 from minigraph.arguments import FilePath, Kind, at_least, checked
-from minigraph.autotune.candidate import Problem
-from minigraph.autotune.measurement import ProblemTable
 from minigraph.autotune.online import OnlineTuner, share_of
 from minigraph.autotune.session import Told
 from minigraph.cache import Entry
@@ -519,10 +517,6 @@ class Function(Counted):
     def knowledge(self) -> Told:
         """What is known of the algorithms that it chose among."""
         return self._compiled.choices.session.knowledge
-
-    def nearest(self, problem: Problem) -> tuple[float, ProblemTable] | None:
-        """Return what it knows of the problem nearest to one, behind its distance, if anything."""
-        return self._compiled.choices.session.nearest(problem)
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""

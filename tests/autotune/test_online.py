@@ -14,7 +14,7 @@ from minigraph.autotune import online
 from minigraph.autotune.candidate import Candidate, HostBench, NotCompiled, Problem
 from minigraph.autotune.measurement import Measurement, ProblemTable
 from minigraph.autotune.online import LEAST, SHARE, LentBench, OnlineTuner
-from minigraph.autotune.policy import Policy
+from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session
 from minigraph.cache import Measurements
 from minigraph.devices.cpu import compiler, onednn
@@ -67,7 +67,7 @@ def problem(size=10, work=WORK, **runners):
     spec = Spec((size,))
     return Problem(
         kind="onednn",
-        subject=f"double {size}",
+        subject=f"double float32[{size}]",
         inputs=(spec,),
         results=(spec,),
         meaning=lambda x: pytest.fail("NumPy computes nothing between calls"),
@@ -77,7 +77,6 @@ def problem(size=10, work=WORK, **runners):
             Candidate(name, LAYOUTS, lambda made=made: made) for name, made in runners.items()
         ],
         work=work,
-        family="double",
     )
 
 
@@ -160,7 +159,7 @@ def test_a_result_that_differs_from_the_heuristics_choice_is_no_candidate(clock)
     assert found["right"].error == ""
 
 
-def test_a_candidate_that_is_hopeless_for_the_nearest_sizes_is_not_run(clock):
+def test_a_candidate_that_is_hopeless_for_other_sizes_is_not_run(clock):
     runners = {"a": Slow(clock, 0.01), "b": Slow(clock, 0.01 * online.HOPELESS + 0.001)}
     large, small = problem(100, WORK * 2, **runners), problem(90, WORK, **runners)
     of = session(large, small, clock=clock)
@@ -170,7 +169,9 @@ def test_a_candidate_that_is_hopeless_for_the_nearest_sizes_is_not_run(clock):
     runs = runners["b"].runs
     until_done(tuner, 1.0, clock)
     assert runners["b"].runs == runs
-    assert "not tried: 2.1 times as slow" in known(of, large)["b"].error
+    assert (
+        "not tried: 2.1 times as slow as the fastest for other sizes" in known(of, large)["b"].error
+    )
 
 
 def test_the_budget_ends_it(clock):
@@ -227,22 +228,38 @@ def test_a_kernel_is_compiled_beside_the_calls_which_do_not_wait_for_it(clock):
     assert known(of, one)["late"].seconds == pytest.approx(0.005)
 
 
-def test_what_is_measured_of_another_size_is_taken_at_first():
-    one = problem(a=Slow(Clock(), 0.01))
-    rows = (Measurement("a", LAYOUTS, 0, True, "float32", 1.0),)
-    made = Session(
-        "online", Policy(), 30.0, {}, near=lambda _: ProblemTable("double 9", rows), clock=Clock()
+@pytest.mark.parametrize("mode", ["tune", "online"])
+def test_who_borrows_takes_what_all_other_sizes_lead_to_expect_and_measures_the_rest(
+    mode, tmp_path, clock
+):
+    def learnt(size, **seconds):
+        rows = [Measurement(n, LAYOUTS, 0, True, "float32", s) for n, s in seconds.items()]
+        return ProblemTable(problem(size).subject, tuple(rows))
+
+    # The nearest one alone would have b be the fastest.
+    tables = [learnt(n, a=1.0, b=1.5) for n in (14, 15, 18, 19)]
+    tables.append(learnt(17, a=1.2, b=1.0))
+    store = Measurements(tmp_path / "cache")
+    environment = {"processor": "one"}
+    for known in tables:
+        assert store.keep([known.entry("onednn", environment)], lambda old, new: new)
+    one = problem(16, a=Slow(clock, 0.01), b=Slow(clock, 0.01))
+    other = dataclasses.replace(problem(16, c=Slow(clock, 0.01)), subject="triple float32[16]")
+    made = Session(mode, Policy(), 30.0, environment, store, borrows=True, clock=clock)
+    other = dataclasses.replace(other, meaning=lambda x: (x * 2,))
+    found = made.tables([one, other])
+    table, origin = found[one.subject]
+    assert (
+        origin == "measured for another size" and choose(table.measurements, Policy()).name == "a"
     )
-    assert made.tables([one])[one.subject][0].measurements == rows and not made.waiting
+    assert [*made.waiting] == ([other.subject] if mode == "online" else [])
+    assert (other.subject in found) == (mode == "tune")
 
 
 def test_what_the_store_has_of_other_sizes_predicts_until_a_problem_is_measured(clock, tmp_path):
     store = Measurements(tmp_path / "cache")
     runners = {"slow": Slow(clock, 0.02), "fast": Slow(clock, 0.01)}
     small, large = problem(10, **runners), problem(20, WORK * 2, **runners)
-    small, large = (
-        dataclasses.replace(p, subject=f"double [{p.inputs[0].size}]") for p in (small, large)
-    )
     until_done(OnlineTuner(session(small, store=store, clock=clock), clock), 1.0, clock)
     later = session(large, store=store, clock=clock)
     table, origin = later.tables([large])[large.subject]

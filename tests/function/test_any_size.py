@@ -327,7 +327,7 @@ def test_smaller_sizes_share_the_memory_of_the_largest():
     assert all(arena is kept[0] for arena in kept)
 
 
-def test_other_sizes_take_the_choices_of_the_nearest_until_they_are_measured():
+def test_other_sizes_take_what_is_expected_of_them_until_they_are_measured():
     x = mg.input("x", (None, 3, 16, 16))
     net = nn.Conv2d(3, 8, 3, padding=1)
     gradients = mg.grad(ops.square(net(x)).sum(), [x, net.weight])
