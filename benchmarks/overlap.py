@@ -2,9 +2,11 @@
 
     mpiexec -n 2 python benchmarks/overlap.py resnet50 --quick --bucket-mib 1 4 16
     benchmarks/slow_network.sh 1gbit python benchmarks/overlap.py resnet50 --quick
+    mpiexec -n 2 python benchmarks/overlap.py resnet50 --quick --link 1 0.2
 
 Each row is the step with another `distributed.bucket_bytes`; with --without-looks again with a step
-that calls MPI only where it begins an exchange and waits for one.  All steps take turns; times are
+that calls MPI only where it begins an exchange and waits for one.  With --link, reductions land as
+late as over a network of so many Gbit/s and ms (`slow_link.py`).  All steps take turns; times are
 medians, and the spread is the largest distance between the quartiles over the median.  Hidden is
 the share of what can be: of the shorter of the backward pass, two thirds of the step alone, and the
 exchange alone.
@@ -12,6 +14,8 @@ exchange alone.
 
 import argparse
 import statistics
+
+import slow_link
 
 from minigraph.bench import ours
 from minigraph.bench.cases import NETWORKS
@@ -84,10 +88,15 @@ def main():
     parser.add_argument("--budget", type=float, default=60.0, metavar="S", help="of tuning")
     parser.add_argument("--turns", type=int, default=7, metavar="N")
     parser.add_argument("--without-looks", action="store_true", help="measure this, too")
+    names = ("GBIT", "MS")
+    parser.add_argument("--link", type=float, nargs=2, metavar=names, help="to delay messages as")
     given = parser.parse_args()
     if world().size == 1:
         parser.error("takes several processes: mpiexec -n 2 python benchmarks/overlap.py ...")
     take_cores(1)
+    if given.link:
+        gbit, ms = given.link
+        slow_link.connect(world(), gbit * 1e9 / 8, ms / 1e3)
     rows = [*measure(given)]
     if world().rank == 0:
         title = f"{NETWORKS[given.network].title} in {world().size} processes"

@@ -42,6 +42,18 @@ def test_the_program_of_the_document_prints_the_same_in_one_process_and_in_two()
 
 
 @pytest.mark.long
+def test_a_slow_network_is_hidden_behind_the_backward_pass():
+    program = Path(mg.__file__).parents[1] / "benchmarks" / "overlap.py"
+    slow = "--link", 1, 0.2  # 1 Gbit/s, 0.2 ms
+    asked = "resnet50", "--quick", "--batch-size", 8, "--budget", 0.01, *slow
+    printed, _ = wait(start(2, program, *asked))
+    head, _, row = (re.split(r"\s{2,}", line) for line in printed.splitlines()[-3:])
+    shown = dict(zip(head, row, strict=True))
+    assert float(shown["exchange"].removesuffix(" ms")) > 800  # 94 MiB at 1 Gbit/s
+    assert int(shown["hidden"].removesuffix("%")) >= 70
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_one_process_stops_all_after_the_same_batch(tmp_path, number):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
