@@ -20,7 +20,7 @@ from minigraph.graph.dtypes import (
     as_dtype,
     can_cast,
 )
-from minigraph.graph.graph import Graph, compute, toposort
+from minigraph.graph.graph import Graph, application, compute, toposort
 from minigraph.graph.leaves import (
     Constant,
     Expression,

@@ -23,6 +23,13 @@ from minigraph.graph.leaves import Input, Parameter
 from minigraph.graph.location import Within, scope
 from minigraph.graph.node import Item, Node
 
+Application = tuple[int, ...]
+
+
+def application(node: Node) -> Application:
+    """Return by which op a node has which specs from which, as ids: they hold while it exists."""
+    return (id(node.op), id(node.specs), *[id(x.specs) for x in node.inputs])
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -102,17 +109,20 @@ class Graph:
                 table[x].append(node)
         return table
 
-    def check(self, known: AbstractSet[Node] = frozenset()) -> None:
-        """Raise GraphError for a spec that is not inferred or an undeclared input; skip `known`."""
+    def check(self, known: AbstractSet[Application] = frozenset()) -> None:
+        """Raise GraphError for a spec that is not inferred or an undeclared input.
+
+        known  applications that need not be inferred again
+        """
         declared = set(self.inputs)
-        for node in (x for x in self if x not in known):
+        for node in self:
             if isinstance(node.op, Input):
                 if node not in declared:
                     raise GraphError(
                         f"an output depends on input {node.name} ({node.spec}, made "
                         f"{node.source}), which is not among the inputs; add it to `inputs`"
                     )
-            elif not isinstance(node, Parameter):
+            elif application(node) not in known and not isinstance(node, Parameter):
                 specs = node.op.inferred(node.inputs)
                 if (specs if isinstance(specs, tuple) else (specs,)) != node.specs:
                     raise GraphError(f"{node!r} {node.source}: the op infers {specs}")

@@ -45,6 +45,9 @@ def kind(dtype: DType) -> str:
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """Return NumPy's broadcast shape; ShapeError if there is none."""
+    different = {shape for shape in shapes if shape}
+    if len(different) < 2:
+        return next(iter(different), ())
     if any(map(is_symbolic, shapes)):
         return symbolic.broadcast_shapes(*shapes)
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from minigraph.graph import Graph, Op
+from minigraph.graph import Graph, Op, application
 from minigraph.ops.arithmetic import Multiply, Square
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.conv import Conv2d
@@ -131,14 +131,14 @@ def pipeline(
 def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassRecord]]:
     """Return the graph, which has been checked, after each pass, and what the pass did."""
     stages: list[tuple[Graph, PassRecord]] = []
-    known = set(graph)
+    known = set(map(application, graph))  # all its nodes exist as long as `stages`
     for rewrite in passes:
         start = time.perf_counter()
         before, notes = len(graph.order), Notes()
         old, graph = graph, rewrite(graph, notes)
         if graph is not old:
             graph.check(known)
-            known.update(graph)
+            known.update(map(application, graph))
         seconds = time.perf_counter() - start
         for _, record in stages if notes.joined else ():
             record.stops[:] = [stop for stop in record.stops if stop.turns[0] not in notes.joined]
