@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ import numpy as np
 from minigraph.graph import Copy, Node, Op, Shape, Spec
 from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import literal
-from minigraph.jit.fused import Fused, Together, meaning
-from minigraph.jit.kernel import SpecialisedKernel, specialise
+from minigraph.jit.fused import Fused, Together
+from minigraph.jit.kernel import SpecialisedKernel, kernel_of
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import Concat, Pad, Reshape
@@ -73,16 +72,12 @@ def kernel_parts(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
     return KernelParts([part], kernel.inplace)
 
 
-@functools.lru_cache(4096)
 def _specialised(
     op: Op, inputs: tuple[Spec, ...], strides: tuple[Shape, ...], target: Shape | None = None
 ) -> SpecialisedKernel | None:
-    """Return the kernel of an op, or None if there is none for these operands.
-
-    target  the strides of the only output, where it is part of a larger array
-    """
+    """Return the kernel of an op, as `kernel_of` does, or None if there is none."""
     try:
-        return specialise(meaning(op, inputs), strides, None if target is None else (target,))
+        return kernel_of(op, inputs, strides, target)
     except Unfit:
         return None
 

@@ -10,15 +10,17 @@ What the text leaves open stands in the argument block:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minigraph.graph import Constant, Graph, Node, Shape
+from minigraph.graph import Constant, Graph, Node, Op, Shape, Spec
 from minigraph.jit.domain import Domain, Unfit, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
+from minigraph.jit.fused import meaning
 from minigraph.jit.loops import Ints, LoopNest, arrange
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KeptValue, KernelPattern, Store, Value
 from minigraph.jit.small_float import widen_reductions
@@ -88,6 +90,17 @@ class SpecialisedKernel:
         for k, place in enumerate(places):
             values += [*place, *(strides[k] for _, strides in axes)]
         return [*values, *self.constants]
+
+
+@functools.lru_cache(4096)
+def kernel_of(
+    op: Op, inputs: tuple[Spec, ...], strides: tuple[Shape, ...], target: Shape | None = None
+) -> SpecialisedKernel:
+    """Return the kernel of an op of inputs with these specs and strides; Unfit if there is none.
+
+    target  the strides of the only output, where it is part of a larger array
+    """
+    return specialise(meaning(op, inputs), strides, None if target is None else (target,))
 
 
 def specialise(

@@ -34,18 +34,18 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
   mg_place(a, 4, unit, place);
   char *const base0 = slots[operand[0 * pitch]] + place[0];
+  const float *p0 = (const float *)(base0);
   char *const base1 = slots[operand[1 * pitch]] + place[1];
-  const float *p1 = (const float *)(base1);
   char *const base2 = slots[operand[2 * pitch]] + place[2];
   const float *p2 = (const float *)(base2);
   char *const base3 = slots[operand[3 * pitch]] + place[3];
   const int fetch = splits == 1 && 4 * length <= 131072;
   int64_t next[4];
   mg_place(a, 4, unit + 1, next);
-  const char *const next0 = slots[operand[0 * pitch]] + next[0];
+  const char *const next1 = slots[operand[1 * pitch]] + next[1];
   double total2 = 0;
   double total7 = 0;
-  const float v0 = *p1;
+  const float v0 = *p0;
   const float v3 = *(const float *)(constants + 0);
   const float v8 = *(const float *)(constants + 1);
   const float v10 = *(const float *)(constants + 2);
@@ -58,20 +58,20 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     mg_start(a, 4, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
       for (int64_t first = 0; first < n; first += 4096) {
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
         for (; j + 32 <= last; j += 32) {
           #pragma omp simd
           for (int64_t k = 0; k < 32; k++) {
-            const float v1 = p0[j + k];
+            const float v1 = p1[j + k];
             lane2[k] = v1 + lane2[k];
           }
         }
         #pragma GCC ivdep
         for (int64_t k = 0; k < last - j; k++) {
-          const float v1 = p0[j + k];
+          const float v1 = p1[j + k];
           lane2[k] = v1 + lane2[k];
         }
         if ((filled += last - first) >= 4096) {
@@ -104,15 +104,15 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     mg_start(a, 4, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
       for (int64_t first = 0; first < n; first += 4096) {
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
         for (; j + 32 <= last; j += 32) {
-          if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (32) * 4);
+          if (fetch) mg_fetch(next1 + at[1] + (col + j) * 4, (32) * 4);
           #pragma omp simd
           for (int64_t k = 0; k < 32; k++) {
-            const float v1 = p0[j + k];
+            const float v1 = p1[j + k];
             const float v5 = v1 - v4;
             const float v6 = v5 * v5;
             lane7[k] = v6 + lane7[k];
@@ -120,7 +120,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         #pragma GCC ivdep
         for (int64_t k = 0; k < last - j; k++) {
-          const float v1 = p0[j + k];
+          const float v1 = p1[j + k];
           const float v5 = v1 - v4;
           const float v6 = v5 * v5;
           lane7[k] = v6 + lane7[k];
@@ -155,7 +155,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     mg_start(a, 4, loops - 1, first_row, at, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+      const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
       float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
       for (int64_t first = 0; first < n; first += 1024) {
         float piece3[1024];
@@ -163,7 +163,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         float *out3 = stream ? piece3 - first : p3;
         #pragma GCC ivdep
         for (int64_t j = first; j < last; j++) {
-          const float v1 = p0[j];
+          const float v1 = p1[j];
           const float v5 = v1 - v4;
           const float v15 = fmaf(+v13, v5, +v14);
           const float v16 = (v15 < 0 ? 0 : v15);

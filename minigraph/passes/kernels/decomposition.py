@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from minigraph.graph import Graph, Item, Node, Op, Spec
 from minigraph.jit.domain import Unfit
-from minigraph.jit.fused import meaning
-from minigraph.jit.kernel import check_speed, specialise
+from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.jit.loops import BLOCKS
 from minigraph.passes.notes import Notes
 
@@ -41,7 +40,7 @@ def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
     if len(shapes[0]) == 5 and last and last.isdisjoint(BLOCKS):
         return True
     try:
-        check_speed(specialise(meaning(op, inputs), [x.strides for x in inputs]))
+        check_speed(kernel_of(op, inputs, tuple([x.strides for x in inputs])))
     except Unfit:
         return False
     return all(x.size for x in inputs)

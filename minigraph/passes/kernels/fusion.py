@@ -17,11 +17,11 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from minigraph.graph import Graph, Item, Node, in_place_of, stand_ins
+from minigraph.graph import Graph, Item, Node, in_place_of, stand_ins, toposort
 from minigraph.jit.domain import Loops, Unfit
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
-from minigraph.jit.kernel import check_speed, specialise
+from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.passes.kernels.group import Group, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 
@@ -248,25 +248,29 @@ class _Fusion:
     def _make_kernel(self, group: Group, members: list[Node], stored: list[Node]) -> None:
         """Make one kernel that computes `stored` of some members; raise Unfit if there is none."""
         inside = set(members)
+        around = {x: () for node in members for x in node.inputs if x not in inside}
+        # The structure alone decides in which order operands come: equal kernels have one text.
+        order = [node for node in toposort(stored, around) if node in inside]
         # An input that is read in two orders, such as x in x + x.T, is two operands.
         reads: dict[tuple[Node, Loops], None] = {}
-        for node in reversed(members):
+        for node in order:
             for x in node.inputs:
                 if x not in inside and not is_number(x):
                     reads[x, group.loops_of(x, node)] = None
-        given = dict(zip(reads, stand_ins([x.spec for x, _ in reads]), strict=True))
+        specs = tuple([x.spec for x, _ in reads])
+        given = dict(zip(reads, stand_ins(specs), strict=True))
         made: dict[Node, Node] = {}
-        for node in reversed(members):
+        for node in order:
             made[node] = node.replace(
                 tuple(
                     made[x] if x in inside else given.get((x, group.loops_of(x, node)), x)
                     for x in node.inputs
                 )
             )
-        graph = Graph(tuple(given.values()), tuple(made[y] for y in stored))
-        check_speed(specialise(graph, [x.spec.strides for x, _ in reads]))
+        op = Fused(Graph(tuple(given.values()), tuple(made[y] for y in stored)))
+        check_speed(kernel_of(op, specs, tuple([spec.strides for spec in specs])))
         with in_place_of(members[0]):
-            results = Fused(graph).results(*(x for x, _ in reads))
+            results = op.results(*(x for x, _ in reads))
         for y, result in zip(stored, results, strict=True):
             self.fused.setdefault(y, (result,))
         self.notes.fired["fused"] += 1
