@@ -38,8 +38,8 @@ class Recipe(Record, frozen=True):
 class Measurement(Record, frozen=True):
     """What is known of a candidate.
 
-    seconds    the median of its runs; None if it was not timed
-    spread     the range of the middle half of its runs, divided by the median
+    seconds    that the shortest of its runs took; None if it was not timed
+    spread     how far the lower quartile of its runs is above that, as a share of it
     rounds     how many runs were timed, or groups of runs if one is short
     error      why it must not be used, or an empty string
     recipe     the candidate's

@@ -10,7 +10,7 @@ from minigraph.autotune.candidate import Candidate, Runner
 from minigraph.autotune.measurement import Measurement
 from minigraph.errors import GraphError
 
-NOISE = 0.03  # two medians of the same kernel on a quiet machine differ by about this much
+NOISE = 0.03  # two measurements of a kernel on a quiet machine differ by about this much
 DOUBT = 0.5  # however much the times of a busy machine spread, twice as fast is faster
 
 

@@ -29,6 +29,7 @@ class Trial:
 
     first    seconds of the run that was checked
     turns    how often it is timed after that
+    calls    how many runs are timed at once
     """
 
     def __init__(self, candidate: Candidate, bench: Workbench, error: str = "") -> None:
@@ -38,11 +39,11 @@ class Trial:
         self.workspace = 0
         self.first = 0.0
         self.turns = 0
+        self.calls = 1
         self.samples: list[float] = []
         self._kernel: Runner | None = None
         self._runs: Run
         self._run: Callable[[], None] = lambda: None
-        self._calls = 1  # in a group
 
     def made(self) -> bool:
         """Make the kernel, or note why that fails; return False if it is still being compiled."""
@@ -95,7 +96,7 @@ class Trial:
             return
         fewest, most = ROUNDS
         self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
-        self._calls = math.ceil(SHORT / max(self.first, TICK))
+        self.calls = math.ceil(SHORT / max(self.first, TICK))
 
     def has_lost(self, best: float) -> bool:
         """Return whether it is too far behind the shortest run of its layouts to go on."""
@@ -110,25 +111,27 @@ class Trial:
     @property
     def group(self) -> float:
         """The seconds of what is timed at once, roughly."""
-        return self._calls * self.shortest
+        return self.calls * self.shortest
 
     def time(self, clock: Callable[[], float]) -> None:
         """Run it once more, or a group of times, and note how long that took."""
         try:
-            self.samples.append(self.bench.seconds(self._run, self._calls, clock))
+            self.samples.append(self.bench.seconds(self._run, self.calls, clock))
         except Exception as error:
             self.error = _one_line(error)
             self.turns = 0
 
     def measurement(self) -> Measurement:
-        """Return what was found."""
+        """Return what was found.
+
+        Other programs make runs longer, never shorter, so the shortest says most of the candidate.
+        """
         measured = self.candidate.measurement(self.workspace, self.error)
         if self.error:
             return measured
-        low, median, high = map(float, np.quantile(self.samples, [0.25, 0.5, 0.75]))
-        spread = (high - low) / median if median else 0.0
-        rounds = len(self.samples)
-        return structs.replace(measured, seconds=median, spread=spread, rounds=rounds)
+        least, rounds = min(self.samples), len(self.samples)
+        spread = float(np.quantile(self.samples, 0.25)) / least - 1 if least else 0.0
+        return structs.replace(measured, seconds=least, spread=spread, rounds=rounds)
 
 
 def _bound(
