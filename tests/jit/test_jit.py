@@ -133,6 +133,26 @@ def test_special_values_pass_as_at_level_0(name):
     check(FUNCTIONS[name], x, signs=name == "elementwise")
 
 
+def test_exp_is_within_1_2_units_in_the_last_place():
+    """Of every 4001st float; it is 0 where it would be denormal, as programs flush denormals."""
+    bits = np.concatenate([np.arange(0, 0x7F800002, 4001), np.arange(0x7F7FFF00, 0x7F800002)])
+    x = np.concatenate([bits, bits | 0x80000000]).astype(np.uint32).view(np.float32)
+    edges = np.float32([-87.33655, -87.33654, 88.72283, 88.72284, *SPECIAL])
+    x = np.concatenate([x, edges])
+    a = mg.input("a", x.shape)
+    (found,) = compiled([ops.exp(a)], [a])(x)
+    with np.errstate(all="ignore"):  # signalling NaN, too
+        exact = np.exp(x.astype(np.float64))
+        rounded = exact.astype(np.float32)
+    tiny = np.finfo(np.float32).tiny
+    assert np.isnan(found[np.isnan(x)]).all()
+    assert (found[exact < tiny] == 0).all()
+    assert np.isinf(found[np.isinf(rounded)]).all()
+    usual = (exact >= tiny) & np.isfinite(rounded)
+    unit = np.exp2(np.floor(np.log2(exact[usual])) - 23)
+    assert (np.abs(found[usual] - exact[usual]) / unit).max() < 1.2
+
+
 def test_the_sign_of_zero_and_nan_pass_through_a_kernel():
     x = np.resize(np.array(SPECIAL, "float32"), (3, 121))
     y = np.repeat(np.array(SPECIAL, "float32"), 33).reshape(3, 121)

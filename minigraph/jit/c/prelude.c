@@ -45,6 +45,35 @@ static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t
 #else
 #define MG_FAST static __attribute__((optimize("fp-contract=fast")))
 #endif
+/* e to the power x, by 2**n times a polynomial for e**r, |r| <= ln(2) / 2 (W. J. Cody and W. Waite,
+   Software Manual for the Elementary Functions, 1980).  For every float it is within 0.9 units in
+   the last place, without fused multiply-adds within 1.2; 0 where that is denormal.  Compilers
+   vectorise it where it is called, whatever the C library has. */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define MG_FMA fmaf
+#else
+#define MG_FMA(x, y, z) ((x) * (y) + (z))
+#endif
+static inline float mg_expf(float x) {
+  const float to_integer = 0x1.8p23f; /* adding it rounds, and leaves n in the last bits */
+  const float shifted = MG_FMA(x, 0x1.715476p0f, to_integer), n = shifted - to_integer;
+  const float r = MG_FMA(n, -0x1.7f7d1cp-20f, MG_FMA(n, -0x1.62e4p-1f, x));
+  float y = 0x1.6a25e2p-10f;
+  y = MG_FMA(y, r, 0x1.123a22p-7f);
+  y = MG_FMA(y, r, 0x1.5558fp-5f);
+  y = MG_FMA(y, r, 0x1.555492p-3f);
+  y = MG_FMA(y, r, 0x1.fffffcp-2f);
+  y = MG_FMA(y, r, 1.0f);
+  y = MG_FMA(y, r, 1.0f);
+  uint32_t bits, exponent;
+  memcpy(&bits, &y, sizeof bits);
+  memcpy(&exponent, &shifted, sizeof exponent);
+  bits += exponent << 23;
+  memcpy(&y, &bits, sizeof y);
+  y = x < -0x1.5d589ep6f ? 0 : y;
+  return x <= 0x1.62e42ep6f ? y : x * INFINITY; /* NaN, too */
+}
+#define expf mg_expf
 /* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
 #if defined(__AVX__)
 typedef long long mg_aligned __attribute__((vector_size(32), may_alias));
