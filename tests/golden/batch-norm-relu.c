@@ -1,21 +1,21 @@
 
-static double NAME_fold2(float *lane, double total) {
+static double NAME_fold2(float *lane, int64_t used, double total) {
   double wide[8], part = 0;
   for (int k = 0; k < 8; k++) wide[k] = 0;
-  for (int i = 0; i < 32; i += 8)
+  for (int64_t i = 0; i < used; i += 8)
     for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
   for (int k = 0; k < 8; k++) part = wide[k] + part;
-  for (int k = 0; k < 32; k++) lane[k] = 0;
+  for (int64_t k = 0; k < used; k++) lane[k] = 0;
   return part + total;
 }
 
-static double NAME_fold7(float *lane, double total) {
+static double NAME_fold7(float *lane, int64_t used, double total) {
   double wide[8], part = 0;
   for (int k = 0; k < 8; k++) wide[k] = 0;
-  for (int i = 0; i < 32; i += 8)
+  for (int64_t i = 0; i < used; i += 8)
     for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
   for (int k = 0; k < 8; k++) part = wide[k] + part;
-  for (int k = 0; k < 32; k++) lane[k] = 0;
+  for (int64_t k = 0; k < used; k++) lane[k] = 0;
   return part + total;
 }
 
@@ -51,8 +51,9 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const float v10 = *(const float *)(constants + 2);
   const float v14 = *p2;
   if (splits == 1 || run == 0) {
-    float lane2[32];
-    for (int k = 0; k < 32; k++) lane2[k] = 0;
+    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
+    float lane2[64];
+    for (int64_t k = 0; k < used; k++) lane2[k] = 0;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
     mg_start(a, 4, loops - 1, first_row, at, index);
@@ -62,9 +63,10 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       for (int64_t first = 0; first < n; first += 4096) {
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
-        for (; j + 32 <= last; j += 32) {
-          #pragma omp simd
-          for (int64_t k = 0; k < 32; k++) {
+        for (; j + 64 <= last; j += 64) {
+          #pragma GCC unroll 16
+          #pragma GCC ivdep
+          for (int64_t k = 0; k < 64; k++) {
             const float v1 = p1[j + k];
             lane2[k] = v1 + lane2[k];
           }
@@ -76,14 +78,14 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total2 = NAME_fold2(lane2, total2);
+          total2 = NAME_fold2(lane2, used, total2);
         }
       }
       begin += n;
       col = 0;
       mg_next(a, 4, loops - 1, at, index);
     }
-    total2 = NAME_fold2(lane2, total2);
+    total2 = NAME_fold2(lane2, used, total2);
   }
   if (splits > 1) {
     if (run == 0) {
@@ -97,8 +99,9 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const float v2 = total2;
   const float v4 = v2 / v3;
   if (splits == 1 || run == 1) {
-    float lane7[32];
-    for (int k = 0; k < 32; k++) lane7[k] = 0;
+    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
+    float lane7[64];
+    for (int64_t k = 0; k < used; k++) lane7[k] = 0;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
     mg_start(a, 4, loops - 1, first_row, at, index);
@@ -108,10 +111,11 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       for (int64_t first = 0; first < n; first += 4096) {
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
-        for (; j + 32 <= last; j += 32) {
-          if (fetch) mg_fetch(next1 + at[1] + (col + j) * 4, (32) * 4);
-          #pragma omp simd
-          for (int64_t k = 0; k < 32; k++) {
+        for (; j + 64 <= last; j += 64) {
+          if (fetch) mg_fetch(next1 + at[1] + (col + j) * 4, (64) * 4);
+          #pragma GCC unroll 16
+          #pragma GCC ivdep
+          for (int64_t k = 0; k < 64; k++) {
             const float v1 = p1[j + k];
             const float v5 = v1 - v4;
             const float v6 = v5 * v5;
@@ -127,14 +131,14 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total7 = NAME_fold7(lane7, total7);
+          total7 = NAME_fold7(lane7, used, total7);
         }
       }
       begin += n;
       col = 0;
       mg_next(a, 4, loops - 1, at, index);
     }
-    total7 = NAME_fold7(lane7, total7);
+    total7 = NAME_fold7(lane7, used, total7);
   }
   if (splits > 1) {
     if (run == 1) {

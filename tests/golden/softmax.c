@@ -1,21 +1,21 @@
 
-static float NAME_fold1(float *lane, float total) {
+static float NAME_fold1(float *lane, int64_t used, float total) {
   float wide[8], part = -INFINITY;
   for (int k = 0; k < 8; k++) wide[k] = -INFINITY;
-  for (int i = 0; i < 32; i += 8)
+  for (int64_t i = 0; i < used; i += 8)
     for (int k = 0; k < 8; k++) wide[k] = (lane[i + k] > wide[k] || lane[i + k] != lane[i + k] ? lane[i + k] : wide[k]);
   for (int k = 0; k < 8; k++) part = (wide[k] > part || wide[k] != wide[k] ? wide[k] : part);
-  for (int k = 0; k < 32; k++) lane[k] = -INFINITY;
+  for (int64_t k = 0; k < used; k++) lane[k] = -INFINITY;
   return (part > total || part != part ? part : total);
 }
 
-static double NAME_fold4(float *lane, double total) {
+static double NAME_fold4(float *lane, int64_t used, double total) {
   double wide[8], part = 0;
   for (int k = 0; k < 8; k++) wide[k] = 0;
-  for (int i = 0; i < 64; i += 8)
+  for (int64_t i = 0; i < used; i += 8)
     for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
   for (int k = 0; k < 8; k++) part = wide[k] + part;
-  for (int k = 0; k < 64; k++) lane[k] = 0;
+  for (int64_t k = 0; k < used; k++) lane[k] = 0;
   return part + total;
 }
 
@@ -43,8 +43,9 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   double total4 = 0;
   float row3[16384];
   {
-    float lane1[32];
-    for (int k = 0; k < 32; k++) lane1[k] = -INFINITY;
+    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
+    float lane1[64];
+    for (int64_t k = 0; k < used; k++) lane1[k] = -INFINITY;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
     mg_start(a, 2, loops - 1, first_row, at, index);
@@ -54,9 +55,10 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       for (int64_t first = 0; first < n; first += 4096) {
         const int64_t last = n - first > 4096 ? first + 4096 : n;
         int64_t j = first;
-        for (; j + 32 <= last; j += 32) {
-          #pragma omp simd
-          for (int64_t k = 0; k < 32; k++) {
+        for (; j + 64 <= last; j += 64) {
+          #pragma GCC unroll 16
+          #pragma GCC ivdep
+          for (int64_t k = 0; k < 64; k++) {
             const float v0 = p0[j + k];
             lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
           }
@@ -68,19 +70,20 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total1 = NAME_fold1(lane1, total1);
+          total1 = NAME_fold1(lane1, used, total1);
         }
       }
       begin += n;
       col = 0;
       mg_next(a, 2, loops - 1, at, index);
     }
-    total1 = NAME_fold1(lane1, total1);
+    total1 = NAME_fold1(lane1, used, total1);
   }
   const float v1 = total1;
   {
+    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
     float lane4[64];
-    for (int k = 0; k < 64; k++) lane4[k] = 0;
+    for (int64_t k = 0; k < used; k++) lane4[k] = 0;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
     mg_start(a, 2, loops - 1, first_row, at, index);
@@ -92,7 +95,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         int64_t j = first;
         for (; j + 64 <= last; j += 64) {
           if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (64) * 4);
-          #pragma omp simd
+          #pragma GCC ivdep
           for (int64_t k = 0; k < 64; k++) {
             const float v0 = p0[j + k];
             const float v2 = v0 - v1;
@@ -111,14 +114,14 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total4 = NAME_fold4(lane4, total4);
+          total4 = NAME_fold4(lane4, used, total4);
         }
       }
       begin += n;
       col = 0;
       mg_next(a, 2, loops - 1, at, index);
     }
-    total4 = NAME_fold4(lane4, total4);
+    total4 = NAME_fold4(lane4, used, total4);
   }
   const float v4 = total4;
   {

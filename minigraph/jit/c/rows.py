@@ -11,7 +11,7 @@ The text of softmax, exp(x - max(x)) / sum, in outline:
       for (...) { ...; p1[j] = v3 / v4; }
     }
 
-Floats are combined in their own type in 32 or 64 lanes over short stretches.  The lanes are then
+Floats are combined in their own type in 64 lanes over short stretches.  The lanes are then
 combined in double, so the error does not grow with the length.
 
 Where there are too few units for the threads the loops are split: all threads do the first run over
@@ -48,8 +48,7 @@ from minigraph.jit.kernel import ROW_LENGTH, STRETCH
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
 from minigraph.ops.elementwise import Elementwise
 
-LANES = 32
-COSTLY_LANES = 64  # where an element takes a call, which takes the registers
+LANES = 64  # that a run over the loops combines side by side: vectors enough to wait for none
 AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
 
 
@@ -65,27 +64,30 @@ def unit_text(pattern: KernelPattern) -> str:
     return _unit(pattern, [])
 
 
-def _lanes(pattern: KernelPattern, stage: int) -> int:
-    """Return how many elements a run over the loops combines side by side."""
+def _vectorised(pattern: KernelPattern, stage: int) -> list[str]:
+    """Return what stands before the loop over lanes.
+
+    Unrolled, it keeps them in registers; where an element is costly, that needs the registers.
+    """
     ops = [pattern.values[v].op for v in pattern.run(stage)]
-    costly = any(isinstance(op, Elementwise) and op.costly for op in ops)
-    return COSTLY_LANES if costly else LANES
+    if any(isinstance(op, Elementwise) and op.costly for op in ops):
+        return ["#pragma GCC ivdep"]
+    return ["#pragma GCC unroll 16", "#pragma GCC ivdep"]
 
 
 def _fold(pattern: KernelPattern, v: int) -> str:
-    """The function that combines the lanes of reduction `v`, and clears them."""
+    """The function that combines the `used` lanes of reduction `v`, and clears them."""
     value = pattern.values[v]
-    lanes = _lanes(pattern, value.stage - 1)
     short, long = accumulators(pattern, value)
     start = identity(pattern, value)
     return f"""
-static {long} NAME_fold{v}({short} *lane, {long} total) {{
+static {long} NAME_fold{v}({short} *lane, int64_t used, {long} total) {{
   {long} wide[8], part = {start};
   for (int k = 0; k < 8; k++) wide[k] = {start};
-  for (int i = 0; i < {lanes}; i += 8)
+  for (int64_t i = 0; i < used; i += 8)
     for (int k = 0; k < 8; k++) wide[k] = {combine(value, "lane[i + k]", "wide[k]")};
   for (int k = 0; k < 8; k++) part = {combine(value, "wide[k]", "part")};
-  for (int k = 0; k < {lanes}; k++) lane[k] = {start};
+  for (int64_t k = 0; k < used; k++) lane[k] = {start};
   return {combine(value, "part", "total")};
 }}"""
 
@@ -174,13 +176,15 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     ]
     row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
     each = [v for v in values if pattern.values[v].level == ELEMENT]
-    count, lanes, folds = _lanes(pattern, stage), [], []
+    most = f"to - from < {LANES} ? (to - from + 7) / 8 * 8 : {LANES}"
+    lanes = [f"const int64_t used = {most};"] if reduced else []
+    folds = []
     for v in reduced:
         short, _ = accumulators(pattern, pattern.values[v])
-        lanes.append(f"{short} lane{v}[{count}];")
+        lanes.append(f"{short} lane{v}[{LANES}];")
         start = identity(pattern, pattern.values[v])
-        lanes.append(f"for (int k = 0; k < {count}; k++) lane{v}[k] = {start};")
-        folds.append(f"total{v} = NAME_fold{v}(lane{v}, total{v});")
+        lanes.append(f"for (int64_t k = 0; k < used; k++) lane{v}[k] = {start};")
+        folds.append(f"total{v} = NAME_fold{v}(lane{v}, used, total{v});")
     streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
     if reduced:
         lanes.append("int64_t filled = 0;")
@@ -214,16 +218,15 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list
         value = pattern.values[v]
         new = widened(pattern, value)
         body.append(f"lane{v}[k] = {combine(value, new, f'lane{v}[k]')};")
-    lanes = _lanes(pattern, stage)
     return block(
         f"for (int64_t first = 0; first < n; first += {STRETCH})",
         f"const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
         "int64_t j = first;",
         *block(
-            f"for (; j + {lanes} <= last; j += {lanes})",
-            *_fetch(pattern, stage, "j", str(lanes)),
-            "#pragma omp simd",
-            *block(f"for (int64_t k = 0; k < {lanes}; k++)", *body),
+            f"for (; j + {LANES} <= last; j += {LANES})",
+            *_fetch(pattern, stage, "j", str(LANES)),
+            *_vectorised(pattern, stage),
+            *block(f"for (int64_t k = 0; k < {LANES}; k++)", *body),
         ),
         "#pragma GCC ivdep",
         *block("for (int64_t k = 0; k < last - j; k++)", *body),
