@@ -52,7 +52,8 @@ WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     **pooling.KERNELS,
     **take.KERNELS,
 }
-OF_ANY_TYPE = (Check, OneHot, PutAlong, Take, TakeAlong)  # which compute nothing
+# Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
+OF_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
@@ -75,7 +76,7 @@ def _kernel(
 ) -> NativeKernel | None:
     """Return the kernel that runs on at most so many threads."""
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
-    if type(node.op) in WRITTEN and (not small or isinstance(node.op, OF_ANY_TYPE)):
+    if type(node.op) in WRITTEN and (not small or isinstance(node.op, OF_SMALL_FLOATS)):
         return WRITTEN[type(node.op)](node.op, node, most)
     if isinstance(node.op, FusedProduct):
         return fused_product(node, strides, most)

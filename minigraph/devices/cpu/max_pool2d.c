@@ -6,13 +6,25 @@
    along a row of the output window by window.
 
    The argument block: threads, planes, h, w, rows, columns, the padding before h and w, then the
-   operands; a plane is [h, w, LANES].  Window and stride are macros: strided loads become vectors
-   and shuffles.
+   operands and the scratch memory; a plane is [h, w, LANES].  Window and stride are macros: strided
+   loads become vectors and shuffles.
 
-   T       type of an element; LOWEST is its least value, MASK an integer of its size
+   T       type of an element
+   W       type that it is compared and added in, float for BFLOAT16, which takes more than one lane;
+           LOWEST is its least value, MASK an integer of its size.  A thread adds gradients of
+           bfloat16 up in the scratch memory, and rounds the rows that no further window reaches
    P       type of a place: the index of the largest element in the window
    LANES   elements of a pixel; BLOCK of them, a divisor, are a vector
    HEIGHT, WIDTH, DOWN, ACROSS  the window and its stride */
+#if BFLOAT16
+#define WIDE(x) mg_number((uint32_t)(x) << 16)
+#define WIDE_VECTOR(x) ((values)(__builtin_convertvector(x, bits) << 16))
+#define NARROW_VECTOR(x) __builtin_convertvector((bits)(x) >> 16, stored)
+#else
+#define WIDE(x) (x)
+#define WIDE_VECTOR(x) (x)
+#define NARROW_VECTOR(x) (x)
+#endif
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], planes = a[1], h = a[2], w = a[3], rows = a[4], columns = a[5];
   const int64_t top = a[6], left = a[7];
@@ -23,22 +35,34 @@ int NAME(const int64_t *a, char **slots) {
   T *dx = (T *)(slots[a[12]] + a[13]);
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t plane = 0; plane < planes; plane++) {
-    T *to = dx + plane * h * w * LANES;
+    T *out = dx + plane * h * w * LANES;
+#if BFLOAT16
+    W *to = (W *)(slots[a[14]] + a[15]) + omp_get_thread_num() * h * w * LANES;
+    int64_t rounded = 0;
+#else
+    W *to = out;
+#endif
     int64_t begun = 0;
     for (int64_t i = 0; i < rows; i++) {
       /* Write zeros just before the first window that reaches them: they stay in the cache. */
       const int64_t reach = i * DOWN - top + HEIGHT, end = reach < h && i + 1 < rows ? reach : h;
       if (begun < end) {
-        memset(to + begun * w * LANES, 0, (end - begun) * w * LANES * sizeof(T));
+        memset(to + begun * w * LANES, 0, (end - begun) * w * LANES * sizeof(W));
         begun = end;
       }
       for (int64_t j = 0; j < columns; j++) {
         const int64_t corner = (i * DOWN - top) * w + j * ACROSS - left;
         for (int64_t k = 0; k < LANES; k++) {
           const int64_t o = ((plane * rows + i) * columns + j) * LANES + k, at = place[o];
-          to[(corner + at + at / WIDTH * (w - WIDTH)) * LANES + k] += dy[o];
+          to[(corner + at + at / WIDTH * (w - WIDTH)) * LANES + k] += WIDE(dy[o]);
         }
       }
+#if BFLOAT16
+      const int64_t next = (i + 1) * DOWN - top, done = next < begun && i + 1 < rows ? next : begun;
+      for (int64_t o = rounded * w * LANES; o < done * w * LANES; o++)
+        out[o] = mg_bfloat16_of_float(to[o]);
+      if (done > rounded) rounded = done;
+#endif
     }
   }
 #else
@@ -85,8 +109,10 @@ int NAME(const int64_t *a, char **slots) {
       }
 #else
   /* Types say which vectors: gcc unrolls such short loops before it looks for vectors in them. */
-  typedef T values __attribute__((vector_size(BLOCK * sizeof(T))));
-  typedef MASK mask __attribute__((vector_size(BLOCK * sizeof(T))));
+  typedef T stored __attribute__((vector_size(BLOCK * sizeof(T))));
+  typedef W values __attribute__((vector_size(BLOCK * sizeof(W))));
+  typedef uint32_t bits __attribute__((vector_size(BLOCK * sizeof(uint32_t))));
+  typedef MASK mask __attribute__((vector_size(BLOCK * sizeof(W))));
   typedef int32_t numbers __attribute__((vector_size(BLOCK * sizeof(int32_t))));
   typedef P places __attribute__((vector_size(BLOCK * sizeof(P))));
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
@@ -102,15 +128,17 @@ int NAME(const int64_t *a, char **slots) {
         numbers at = (numbers){0} + (int32_t)(p0 * WIDTH + q0);
         for (int64_t p = p0; p < p1; p++)
           for (int64_t q = q0; q < q1; q++) {
-            values v;
-            memcpy(&v, from + (p * w + q) * LANES + k, sizeof v);
+            stored pixel;
+            memcpy(&pixel, from + (p * w + q) * LANES + k, sizeof pixel);
+            const values v = WIDE_VECTOR(pixel);
             const mask better = ~(v <= best) & (best == best);
             const numbers moved = __builtin_convertvector(better, numbers);
             best = (values)(((mask)v & better) | ((mask)best & ~better));
             at = ((int32_t)(p * WIDTH + q) & moved) | (at & ~moved);
           }
         const places kept = __builtin_convertvector(at, places);
-        memcpy(y + (u * columns + j) * LANES + k, &best, sizeof best);
+        const stored most = NARROW_VECTOR(best);
+        memcpy(y + (u * columns + j) * LANES + k, &most, sizeof most);
         memcpy(place + (u * columns + j) * LANES + k, &kept, sizeof kept);
       }
     }
@@ -119,3 +147,6 @@ int NAME(const int64_t *a, char **slots) {
 #endif
   return 0;
 }
+#undef WIDE
+#undef WIDE_VECTOR
+#undef NARROW_VECTOR

@@ -1,21 +1,30 @@
-"""Max pooling in C: oneDNN's passes over NaN, and takes -3.4e38 for -inf."""
+"""Max pooling in C: oneDNN's passes over NaN, and takes -3.4e38 for -inf.
+
+bfloat16 in lanes is compared in float32, in registers, and its gradients are added up in float32.
+In nchw, strided loads of it are slow, and the kernels of float32 faster.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from minigraph.devices.cpu.kernel import NativeKernel, call
-from minigraph.graph import DType, Node, Op, Shape
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.graph import BFLOAT16, DType, Node, Op, Shape
 from minigraph.jit.c.body import limits
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
+from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS, conversion, working
+from minigraph.jit.source import KernelSource
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import MaxPool2d, MaxPool2dBackward, Pooling
 
 TEXT = Path(__file__).with_name("max_pool2d.c").read_text()
+PAIRS = ((BFLOAT16, FLOAT32), (FLOAT32, BFLOAT16))
+CONVERTED = tuple(dict.fromkeys(part for pair in PAIRS for part in conversion(*pair)[1]))
 
 
 def _pooling_kernel(
@@ -25,34 +34,47 @@ def _pooling_kernel(
     dtypes: tuple[DType, DType],
     backward: bool,
     threads: int,
-) -> NativeKernel:
+) -> NativeKernel | None:
     """Return the kernel between `images` before and after pooling, of values and places."""
     x, y = images
     value, place = dtypes
     lanes = math.prod(x[4:])
+    small = value in SMALL_FLOATS
+    if small and (value != BFLOAT16 or lanes == 1):
+        return None
+    wide = working(value)
     text = with_macros(
         TEXT,
         T=c_type(value),
+        W=c_type(wide),
         P=c_type(place),
-        MASK=f"int{8 * value.itemsize}_t",
-        LOWEST=limits(value)["lowest"],
+        MASK=f"int{8 * wide.itemsize}_t",
+        LOWEST=limits(wide)["lowest"],
         LANES=lanes,
         BLOCK=math.gcd(lanes, 8),
         BACKWARD=int(backward),
+        BFLOAT16=int(small),
         **dict(zip(("HEIGHT", "WIDTH"), pooling.window, strict=True)),
         **dict(zip(("DOWN", "ACROSS"), pooling.stride, strict=True)),
     )
     (top, _), (left, _) = pooling.padding
-    return NativeKernel(node, [call(text, threads, x[0] * x[1], *x[2:4], *y[2:4], top, left)])
+    values = threads, x[0] * x[1], *x[2:4], *y[2:4], top, left
+
+    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
+        return [*values, *itertools.chain(*ins, *outs, scratch)]
+
+    source = KernelSource(text, CONVERTED if small else ())
+    summed = threads * math.prod(x[2:]) * wide.itemsize if small and backward else 0
+    return NativeKernel(node, [KernelCall(source, block)], summed)
 
 
-def max_pool2d(op: MaxPool2d, node: Node, threads: int) -> NativeKernel:
+def max_pool2d(op: MaxPool2d, node: Node, threads: int) -> NativeKernel | None:
     y, place = node.specs
     images = node.inputs[0].shape, y.shape
     return _pooling_kernel(node, op.pooling, images, (y.dtype, place.dtype), False, threads)
 
 
-def max_pool2d_backward(op: MaxPool2dBackward, node: Node, threads: int) -> NativeKernel:
+def max_pool2d_backward(op: MaxPool2dBackward, node: Node, threads: int) -> NativeKernel | None:
     dy, place = node.inputs
     images = node.shape, dy.shape
     return _pooling_kernel(node, op.pooling, images, (dy.dtype, place.dtype), True, threads)

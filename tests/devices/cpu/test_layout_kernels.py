@@ -131,7 +131,7 @@ POOLINGS = {
     "whole-image": ((4, 5), (4, 5)),
     "places-beyond-uint8": ((18, 17), (17, 16), 1),
 }
-DTYPES = ["float32", "float64", "int32", "int8", "uint8", "int64", "uint16"]
+DTYPES = ["float32", "float64", "bfloat16", "int32", "int8", "uint8", "int64", "uint16"]
 
 
 @compiled_kernels
@@ -158,6 +158,14 @@ def test_max_pooling_passes_special_values_and_takes_the_first_of_equals(value, 
     chosen = np.random.default_rng(0).random((2, 48, 9, 9)) < share
     x = np.where(chosen, np.float32(value), np.round(real(*chosen.shape))).astype("float32")
     assert_pools(x, lanes, *args)
+
+
+@compiled_kernels
+@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf, -0.0])
+def test_max_pooling_of_bfloat16_passes_special_values(value):
+    chosen = np.random.default_rng(0).random((2, 16, 9, 9)) < 0.3
+    x = np.where(chosen, np.float32(value), real(*chosen.shape)).astype("bfloat16")
+    assert_pools(x, 8, 3, 2, 1)
 
 
 @compiled_kernels
