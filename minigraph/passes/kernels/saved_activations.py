@@ -21,7 +21,8 @@ import numpy as np
 
 from minigraph.graph import DType, Graph, Item, Loop, Node, as_dtype, in_place_of
 from minigraph.jit.domain import Unfit
-from minigraph.jit.kernel import check_speed, specialise
+from minigraph.jit.fused import Fused
+from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.ops.elementwise import Astype, astype
 from minigraph.passes.kernels.retyping import graph_of, is_generated, items_of, retyped
 from minigraph.passes.notes import Notes
@@ -201,10 +202,10 @@ def _can_store(kernel: Node, x: Node, dtype: DType) -> bool:
     """Whether a fast kernel can do what this one does, and store its input x in `dtype`, too."""
     inner = graph_of(kernel)
     given = dict(zip(kernel.inputs, inner.inputs, strict=True))[x]
-    outputs = (*inner.outputs, astype(given, dtype))
-    strides = [y.spec.strides for y in kernel.inputs]
+    op = Fused(Graph(inner.inputs, (*inner.outputs, astype(given, dtype))))
+    specs = tuple([y.spec for y in kernel.inputs])
     try:
-        check_speed(specialise(Graph(inner.inputs, outputs), strides))
+        check_speed(kernel_of(op, specs, tuple([spec.strides for spec in specs])))
     except Unfit:
         return False
     return True
