@@ -5,10 +5,13 @@
 
 Each side trains each network in a fresh process of its own, with nothing on disk; with --again a
 second process follows, which finds what the first has left.  --out adds the results to a JSON file.
-The longest wait of autotune="online" is that before a step, in parts of the step before it.
+The columns of steps have the seconds from the start of the process to their ends.  The longest wait
+of autotune="online" is that before a step, in parts of the step before it; the longest step, from
+the third on, is told likewise.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -25,7 +28,8 @@ OURS = ("online", "tune", "off")  # values of `autotune`
 PEERS = ("torch", "torch compiled", "jax")
 CACHES = ("MINIGRAPH_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
 LATE = 20  # of the last steps the median is shown
-PARTS = ("import", "build", "first step", "other steps", "total", "last", "longest wait")
+MARKS = (1, 10, 30, 50, 100)  # steps
+PARTS = ("import", "build", "first step", "last", "longest wait", "longest step")
 
 
 # ---------------------------------------------------------------- in the process of a side
@@ -96,19 +100,19 @@ def run(side: str, network: str, folder: Path, steps: int, quick: bool) -> dict[
 
 
 def summary(found: dict[str, Any]) -> dict[str, float]:
-    """Return the numbers of a run, most of them seconds, by the names in PARTS."""
+    """Return the numbers of a run, most of them seconds, by the names in PARTS and the MARKS."""
     at, steps = found["at"], found["steps"]
     online = found["compiled"].get("online") or {}
     values = (
         at["import"],
         at["build"] - at["import"],
         steps[0],
-        sum(steps[1:]),
-        at["total"],
         statistics.median(steps[-LATE:]),
         online.get("longest", 0.0),
+        max((after / before for before, after in itertools.pairwise(steps[1:])), default=0.0),
     )
-    return dict(zip(PARTS, values, strict=True))
+    ends = {f"step {n}": at["build"] + sum(steps[:n]) for n in MARKS if n <= len(steps)}
+    return dict(zip(PARTS, values, strict=True)) | ends
 
 
 def main() -> None:
@@ -127,8 +131,9 @@ def main() -> None:
         main_of_side(asked.given)
         return
     results = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else []
-    print("| network | side | disk |", " | ".join(PARTS), "|")
-    print("| --- | --- | --- |" + " ---: |" * len(PARTS))
+    columns = [*PARTS, *(f"step {n}" for n in MARKS if n <= asked.steps)]
+    print("| network | side | disk |", " | ".join(columns), "|")
+    print("| --- | --- | --- |" + " ---: |" * len(columns))
     for network in asked.networks:
         for side in asked.side or (*OURS, *PEERS):
             with tempfile.TemporaryDirectory() as folder:
