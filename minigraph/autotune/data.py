@@ -86,9 +86,11 @@ class Data:
     def _normal(self, pool: Array, spec: Spec, seed: int) -> Array:
         """Return random numbers: those of the pool, again and again, from where the seed says."""
         array = self.bench.empty(spec.nbytes).view(spec.dtype).reshape(spec.shape)
-        flat, numbers = array.reshape(-1), np.roll(pool, seed % POOL)
-        for start in range(0, flat.size, POOL):
-            flat[start : start + POOL] = numbers[: flat.size - start].astype(spec.dtype)
+        flat, done = array.reshape(-1), 0
+        while done < flat.size:
+            numbers = pool[(seed + done) % POOL :][: flat.size - done]
+            flat[done : done + numbers.size] = numbers.astype(spec.dtype)
+            done += numbers.size
         return array
 
     def operands(self, candidate: Candidate) -> tuple[list[Block], list[Block]]:
