@@ -21,7 +21,7 @@ from minigraph.devices.cuda import nvrtc
 def compiled():
     """All kernels that the networks and expressions of the benchmarks ask for, and the functions.
 
-    The functions are those of level 3, by the name of the network and its dtype.
+    The functions are those of level 3, by the name of the network and its types.
     """
     found, functions = {}, {}
 
@@ -39,6 +39,8 @@ def compiled():
             for name in ("mlp", "alexnet", "resnet50"):
                 functions[name, "float32"] = train(options, name)
         functions["resnet50", "bfloat16"] = train({**options, "amp": "bfloat16"}, "resnet50")
+        saved = {**options, "graph_opt.saved_activations": "bfloat16"}
+        functions["resnet20", "saved in bfloat16"] = train(saved, "resnet20")
     return list(found.values()), functions
 
 
@@ -71,6 +73,13 @@ def test_all_updates_of_a_network_but_those_of_large_weights_are_gathered(compil
     for dtype in ("float32", "bfloat16"):
         assert adam(functions["resnet50", dtype]) == [1, 1, 1, 158]
     assert adam(functions["alexnet", "float32"]) == [1] * 8 + [8]
+
+
+def test_activations_may_wait_in_bfloat16(compiled):
+    _, functions = compiled
+    records = functions["resnet20", "saved in bfloat16"].report().passes
+    (fired,) = [record.fired for record in records if record.name == "save_small"]
+    assert fired["stored by a kernel"] > 30
 
 
 @pytest.mark.parametrize("arch", mostly_long(ARCHITECTURES, 0))
