@@ -22,6 +22,7 @@ def main():
     parser.add_argument("--precision", default="float32", choices=PRECISIONS)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--threads", type=int, help="default: one per core")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller images")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tuning")
     parser.add_argument("--out", type=Path, required=True)
@@ -29,6 +30,8 @@ def main():
     given.out.mkdir(parents=True, exist_ok=True)
     subject = case(given.network, given.batch_size, given.quick, given.device, given.precision)
     options = {"graph_opt_level": 3, "autotune.budget": given.budget}
+    if given.threads:
+        options["num_threads"] = given.threads
     cg = mg.comp_graph(given.device, {**options, **PRECISIONS[given.precision].options})
     step, batches = training(cg, subject, subject.network(LIBRARY))
     batch = next(batches)

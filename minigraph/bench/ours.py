@@ -41,7 +41,7 @@ def minigraph_side(task: Task) -> Side:
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
     elif isinstance(subject, Prediction):
-        call, batches = _prediction(cg, subject, freeze=not task.setting.endswith(UNFROZEN))
+        call, batches = prediction(cg, subject, freeze=not task.setting.endswith(UNFROZEN))
     else:
         call, batches = training(cg, subject, subject.network(LIBRARY))
     step = until_done(call, batches, task)
@@ -98,9 +98,8 @@ def _expression(cg: Any, subject: Expression) -> tuple[Any, Iterator[tuple[Any, 
     return cg.compile([], subject.formula(ops, *arrays)), repeat(())
 
 
-def _prediction(
-    cg: Any, subject: Prediction, freeze: bool
-) -> tuple[Any, Iterator[tuple[Any, ...]]]:
+def prediction(cg: Any, subject: Prediction, freeze: bool) -> tuple[Any, Iterator[tuple[Any, ...]]]:
+    """Return a function that predicts and its batches, with parameters as constants or not."""
     net = subject.network(LIBRARY).eval()
     for name, state in (*net.named_parameters(), *net.named_buffers()):
         state.assign(first_value(name, state.shape).astype(state.dtype))
