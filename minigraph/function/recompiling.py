@@ -20,10 +20,12 @@ T = TypeVar("T")
 class Recompiling(Generic[T]):
     """What a thread makes, in the time that calls leave it.
 
-    On Linux the thread, and the compilers that it starts, have a tenth of the weight of others.  So
-    during a call they get little more than the processors that it does not use, and all while the
-    caller waits.  They have some weight, since a thread that never runs beside other busy programs
-    (SCHED_IDLE) may stop while it holds the interpreter's lock.
+    On Linux the thread has a tenth of the weight of others.  So during a call it gets little more
+    than the processors that the call does not use, and all while the caller waits.  The compilers
+    that it starts are as nice, but lead sessions: where the system shares the processors among
+    sessions first (sched(7), autogroup), they have the weight of another program.  The thread has
+    some weight, since a thread that never runs beside other busy programs (SCHED_IDLE) may stop
+    while it holds the interpreter's lock.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
