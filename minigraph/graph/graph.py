@@ -109,23 +109,27 @@ class Graph:
                 table[x].append(node)
         return table
 
-    def check(self, known: AbstractSet[Application] = frozenset()) -> None:
+    def check(self, known: AbstractSet[Application] = frozenset()) -> set[Application]:
         """Raise GraphError for a spec that is not inferred or an undeclared input.
 
         known  applications that need not be inferred again
+
+        Returns all applications in the graph.
         """
-        declared = set(self.inputs)
+        declared, found = set(self.inputs), set()
         for node in self:
+            found.add(this := application(node))
             if isinstance(node.op, Input):
                 if node not in declared:
                     raise GraphError(
                         f"an output depends on input {node.name} ({node.spec}, made "
                         f"{node.source}), which is not among the inputs; add it to `inputs`"
                     )
-            elif application(node) not in known and not isinstance(node, Parameter):
+            elif this not in known and not isinstance(node, Parameter):
                 specs = node.op.inferred(node.inputs)
                 if (specs if isinstance(specs, tuple) else (specs,)) != node.specs:
                     raise GraphError(f"{node!r} {node.source}: the op infers {specs}")
+        return found
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:
         """Evaluate with NumPy, one op at a time: slow, and the reference for everything else."""
