@@ -74,7 +74,8 @@ LAYERS = {
         ["choices", "lower", "recomputation"],
     ],
     "minigraph.devices": [
-        ["host", "kernel_cache", "parts", "problem"],
+        ["kernel_cache", "pages", "parts", "problem"],
+        ["host"],
         ["reference"],
         ["cpu", "cuda"],
         ["factory"],

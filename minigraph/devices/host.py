@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minigraph.devices.pages import populating
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
 from minigraph.passes.kernels.gathering import Gathering
@@ -115,6 +116,7 @@ class HostExecutor:
         self.program = program
         large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
         self.arena = large[0] if large else _new_arena(program)
+        fresh = program.arena_bytes if not large else 0
         self._memory = _memory(program, self.arena)
         # What the last calls returned, for each buffer of an output.
         self._returned: list[list[Array]] = [[] for _ in program.returned]
@@ -122,7 +124,8 @@ class HostExecutor:
         changed = program.changed
         self._changed = [p.state for p in changed]
         self._read = [p.state for p in program.parameters if p not in changed]
-        self._runner = bind(program, self._memory)
+        with populating(self.arena[:fresh]):  # while compilers run
+            self._runner = bind(program, self._memory)
 
     @property
     def launches(self) -> int:
