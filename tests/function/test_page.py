@@ -256,7 +256,7 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
         below.locator(".peak-list .link", has_text=re.compile(f": {holds}")).first.click()
         says_all([size, "from step"])
     below.locator(".peak-list .link", has_text=re.compile("conv2d of conv1$")).click()
-    says_all(["from step 0 to step 1", "is written where it lies"])
+    says_all(["from step 0 to step 1", "read by", "kernel of bn1"])
 
     # Time
     found("fma4 layer4.0.conv2", "fma4", ["63.0 MiB", "by memory", "share of it"])
