@@ -280,12 +280,12 @@ def _differences(expected: Values, actual: Values, strict: bool = True) -> dict[
 
 def _large(differences: Mapping[int, Difference], strict: bool) -> dict[int, Difference]:
     """Return the differences that would be too large between arrays of bfloat16."""
-    found = {}
-    for at, (x, y, _) in differences.items():
-        if x.dtype in FLOATS:
-            x, y = x.astype(BFLOAT16), y.astype(BFLOAT16)
-        found[at] = Difference(x, y, _apart(x, y, strict))
-    return {at: difference for at, difference in found.items() if difference.wrong.any()}
+    rounded = {
+        at: [x.astype(BFLOAT16) if x.dtype in FLOATS else x for x in (expected, actual)]
+        for at, (expected, actual, _) in differences.items()
+    }
+    expected, actual = ({at: pair[i] for at, pair in rounded.items()} for i in (0, 1))
+    return _differences(expected, actual, strict)
 
 
 def _apart(expected: Array, actual: Array, strict: bool) -> Array:
