@@ -78,6 +78,7 @@ class Session:
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
         self._missing: set[str] = set()
         self._odd: set[Entry | None] = set()
+        self._tables_before: dict[str, list[ProblemTable]] = {}  # by family
 
     def tables(self, problems: Sequence[Problem]) -> dict[str, tuple[ProblemTable, str]]:
         """Return what is known of problems, by subject, and where it comes from.
@@ -156,8 +157,10 @@ class Session:
 
     def _measured_before(self, family: str) -> list[ProblemTable]:
         """Return what was measured here of problems of a family, for any function."""
-        found = map(table, self._entries_before.get(family, ()))
-        return [known for known in found if isinstance(known, ProblemTable)]
+        if family not in self._tables_before:  # read once for all problems of the family
+            found = map(table, self._entries_before.get(family, ()))
+            self._tables_before[family] = [x for x in found if isinstance(x, ProblemTable)]
+        return self._tables_before[family]
 
     @functools.cached_property
     def _entries_before(self) -> Mapping[str, Sequence[Entry]]:
