@@ -257,6 +257,8 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
         says_all([size, "from step"])
     below.locator(".peak-list .link", has_text=re.compile("conv2d of conv1$")).click()
     says_all(["from step 0 to step 1", "read by", "kernel of bn1"])
+    page.evaluate("page.pickBuffer(arenaOf(page.model).find((buffer) => buffer.heir).id)")
+    says_all(["is written where it lies"])
 
     # Time
     found("fma4 layer4.0.conv2", "fma4", ["63.0 MiB", "by memory", "share of it"])
