@@ -7,10 +7,10 @@ Steps take turns; times are medians, and their quartiles in brackets.
 """
 
 import argparse
-import time
 from dataclasses import replace
 
 import numpy as np
+from turns import median_ms, seconds, take_turns
 
 import minigraph as mg
 from minigraph.bench.cases import NETWORKS, case
@@ -55,27 +55,22 @@ def main():
     asked = parser.parse_args()
 
     subject = replace(case(asked.network, asked.batch), shape=(3, asked.size, asked.size))
-    batches = dict(steps_within(subject))
-    steps = [*batches]
-    times = {step: [] for step in steps}
-    for turn in range(asked.turns + 1):
-        for step in steps:
-            batch = next(batches[step])
-            start = time.perf_counter()
-            step(*batch)
-            if turn:  # the first call touches its memory for the first time
-                times[step].append(time.perf_counter() - start)
+    steps, batches = zip(*steps_within(subject), strict=True)
+    sides = [
+        lambda step=step, own=own: seconds(step, *next(own))
+        for step, own in zip(steps, batches, strict=True)
+    ]
+    taken = take_turns(sides, asked.turns)
 
     print("| arena, MiB | of the whole | ms | of the whole | computed again |")
     print("| ---: | ---: | ---: | ---: | --- |")
     whole = steps[0].report().memory.arena_bytes
-    for step in steps:
+    for step, times in zip(steps, taken.T, strict=True):
         report = step.report()
         arena = report.memory.arena_bytes
-        low, median, high = np.quantile(times[step], [0.25, 0.5, 0.75]) * 1e3
-        ratio = median / np.median(times[steps[0]]) / 1e3
+        ratio = np.median(times) / np.median(taken[:, 0])
         print(
-            f"| {arena / MIB:.0f} | {arena / whole:.0%} | {median:.0f} ({low:.0f}, {high:.0f}) | "
+            f"| {arena / MIB:.0f} | {arena / whole:.0%} | {median_ms(times)} | "
             f"{ratio:.2f} | {repeated(report)} |"
         )
 

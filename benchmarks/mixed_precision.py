@@ -13,6 +13,7 @@ import os
 import sys
 
 import numpy as np
+from turns import median_ms, take_turns
 
 from minigraph.bench.cases import NETWORKS
 from minigraph.bench.command import FULL
@@ -27,38 +28,28 @@ PATIENCE = 600.0  # seconds for an answer; a first call tunes
 
 
 def workers(network, quick):
-    """Return a worker for each library and precision."""
+    """Return a worker for each library and, within it, each precision."""
     budget = FULL["budget"]
     plain = Task(network, "3", "cpu", num_threads(None), None, quick, PRECISIONS[0], budget)
-    programs = {"minigraph": ("ours", "3"), "PyTorch": (PEERS["torch"].program, CHANNELS_LAST)}
-    found = {}
-    for library, (program, setting) in programs.items():
+    programs = ("ours", "3"), (PEERS["torch"].program, CHANNELS_LAST)
+    found = []
+    for program, setting in programs:
         for precision in PRECISIONS:
             task = dataclasses.replace(plain, setting=setting, precision=precision)
             command = [sys.executable, "-m", f"minigraph.bench.{program}", encode(task)]
-            found[library, precision] = Worker(command, os.environ, PATIENCE)
+            found.append(Worker(command, os.environ, PATIENCE))
     return found
 
 
 def times(network, quick, turns):
-    """Return the seconds of the turns of each side, without the first two, which warm up."""
+    """Return the seconds of each side's turns."""
     sides = workers(network, quick)
     try:
-        took = {name: [] for name in sides}
-        for turn in range(turns + 2):
-            for name, worker in list(sides.items())[:: -1 if turn % 2 else 1]:
-                seconds = worker.ask("turn", PATIENCE)["step"]
-                if turn > 1:
-                    took[name].append(seconds)
-        return took
+        asked = [lambda each=each: each.ask("turn", PATIENCE)["step"] for each in sides]
+        return take_turns(asked, turns).T
     finally:
-        for worker in sides.values():
+        for worker in sides:
             worker.kill()
-
-
-def cell(seconds):
-    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
-    return f"{median:.3g} ({low:.3g}, {high:.3g})"
 
 
 def main():
@@ -74,9 +65,14 @@ def main():
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for network in asked.networks or ["resnet18", "resnet50", "alexnet", "mlp"]:
         took = times(network, asked.quick, asked.turns)
-        plain, small, theirs, their_small = took.values()
+        plain, small, theirs, their_small = took
         gain, ratio = (np.median(x) / np.median(small) for x in (plain, their_small))
-        cells = [cell(plain), cell(small), f"{gain:.2f}", cell(theirs), cell(their_small)]
+        cells = [
+            median_ms(plain),
+            median_ms(small),
+            f"{gain:.2f}",
+            *map(median_ms, (theirs, their_small)),
+        ]
         print(f"| {NETWORKS[network].title} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
 
 

@@ -16,6 +16,7 @@ import argparse
 import statistics
 
 import slow_link
+from turns import take_turns
 
 from minigraph.bench import ours
 from minigraph.bench.cases import NETWORKS
@@ -62,10 +63,10 @@ def measure(given):
             sides |= {f"step {name}": step, f"exchange {name}": talk}
             step()
             talk()
-    taken = {name: [] for name in sides}
-    for _ in range(given.turns):
-        for name, side in sides.items():
-            taken[name].append(seconds_of_all(side))
+    turns = take_turns(
+        [lambda each=each: seconds_of_all(each) for each in sides.values()], given.turns
+    )
+    taken = dict(zip(sides, turns.T.tolist(), strict=True))
     median = {name: statistics.median(times) for name, times in taken.items()}
     spread = {name: SideResult(times).spread for name, times in taken.items()}
     for name, call in calls.items():

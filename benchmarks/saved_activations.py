@@ -11,9 +11,9 @@ deviations.
 """
 
 import argparse
-import time
 
 import numpy as np
+from turns import median_ms, seconds, take_turns
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -36,19 +36,15 @@ def compare(network, quick, turns):
     """Print a row for the steps of a network."""
     subject = case(network, quick=quick)
     steps = [training(graph_for(dtype), subject, subject.network(LIBRARY)) for dtype in TYPES]
-    times = np.empty((turns, len(TYPES)))
-    for turn in range(-2, turns):  # two warm up
-        for side in range(len(TYPES))[:: -1 if turn % 2 else 1]:
-            step, batches = steps[side]
-            batch = next(batches)
-            start = time.perf_counter()
-            step(*batch)
-            times[turn, side] = time.perf_counter() - start
+    sides = [
+        lambda step=step, batches=batches: seconds(step, *next(batches)) for step, batches in steps
+    ]
+    taken = take_turns(sides, turns)
     arenas = [step.report().memory.arena_bytes / MIB for step, _ in steps]
-    low, median, high = np.quantile(times * 1e3, [0.25, 0.5, 0.75], axis=0)
     cells = [f"{arena:.0f}" for arena in arenas] + [f"{arenas[1] / arenas[0]:.2f}"]
-    cells += [f"{y:.0f} ({x:.0f}, {z:.0f})" for x, y, z in zip(low, median, high, strict=True)]
-    print(f"| {subject.title} | {' | '.join(cells)} | {median[1] / median[0]:.2f} |", flush=True)
+    cells += map(median_ms, taken.T)
+    plain, small = np.median(taken, axis=0)
+    print(f"| {subject.title} | {' | '.join(cells)} | {small / plain:.2f} |", flush=True)
 
 
 def trained(dtype, seed):

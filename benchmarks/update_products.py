@@ -8,9 +8,9 @@ the ratios of turns.
 """
 
 import argparse
-import time
 
 import numpy as np
+from turns import seconds, take_turns
 
 import minigraph as mg
 from minigraph import ops, optim
@@ -55,15 +55,9 @@ def main():
     for rows, columns in MATRICES:
         for batch in BATCHES:
             steps = [make(rows, columns, batch) for make in (apart, step)]
-            seconds = np.empty((turns + 2, 2))
-            for turn in seconds:
-                for i, each in enumerate(steps):
-                    start = time.perf_counter()
-                    each()
-                    turn[i] = time.perf_counter() - start
-            seconds = seconds[2:]  # the first two touch their memory
-            first, second = np.median(seconds, axis=0) * 1e3
-            ratio = np.median(seconds[:, 1] / seconds[:, 0])
+            taken = take_turns([lambda each=each: seconds(each) for each in steps], turns)
+            first, second = np.median(taken, axis=0) * 1e3
+            ratio = np.median(taken[:, 1] / taken[:, 0])
             print(
                 f"| {rows} x {columns} | {rows * columns * 4 / MIB:.0f} | {batch} | {first:.2f} | "
                 f"{second:.2f} | {ratio:.2f} |",

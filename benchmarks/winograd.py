@@ -7,11 +7,11 @@ and, since other programs disturb it less, its median processor time, of all thr
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from turns import seconds, take_turns
 
 import minigraph as mg
 from minigraph.devices.cpu import onednn
@@ -53,17 +53,13 @@ def runs(node: Node, threads: int) -> dict[str, Callable[[], None]]:
 
 def times(found: dict[str, Callable[[], None]], turns: int) -> dict[str, tuple[float, float]]:
     """Return median wall and processor times in milliseconds."""
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in found}
-    for _ in range(turns + 1):
-        for name, run in found.items():
-            wall, used = time.perf_counter(), time.process_time()
-            run()
-            taken[name].append((time.perf_counter() - wall, time.process_time() - used))
-    return {
-        name: (1e3 * statistics.median(w for w, _ in all_[1:]),
-               1e3 * statistics.median(u for _, u in all_[1:]))
-        for name, all_ in taken.items()
-    }  # fmt: skip
+
+    def timed(run: Callable[[], None]) -> tuple[float, float]:
+        used = time.process_time()
+        return seconds(run), time.process_time() - used
+
+    taken = take_turns([lambda run=run: timed(run) for run in found.values()], turns)
+    return dict(zip(found, (1e3 * np.median(taken, axis=0)).tolist(), strict=True))
 
 
 def main() -> None:
