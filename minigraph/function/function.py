@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import operator
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -53,16 +54,24 @@ from minigraph.signals import held
 log = logging.getLogger(__name__)
 
 
+class _Here(threading.local):
+    """Whether the current thread runs a function."""
+
+    runs = False
+
+
 class CallCounter:
     """How many calls of a function were done, its seed, and the lock of the call that runs.
 
-    The functions of different sizes that make one function share it.
+    The functions of different sizes that make one function share it: their calls come one after
+    the other, because they share memory for intermediate results, too.
     """
 
     def __init__(self, seed: int) -> None:
         self.calls = np.zeros((), np.uint64)
         self.seed = np.array(seed, np.uint64)
-        self.running = forks.lock()
+        self.running = forks.reentrant_lock()
+        self.here = _Here()
 
 
 class Lowered(NamedTuple):
@@ -181,7 +190,6 @@ class Function(Counted):
 
     def __init__(self, compiled: Compiled) -> None:
         self._counter = compiled.counter or CallCounter(compiled.options["seed"])
-        self._running = self._counter.running
         self._compiled = compiled
         self._inputs = compiled.inputs
         self._options = dict(compiled.options)
@@ -284,12 +292,17 @@ class Function(Counted):
         """Return the result of `work`, done while nobody changes what this function uses."""
 
         def once() -> list[Array]:
-            if self._running.locked():
+            counter = self._counter
+            if counter.here.runs:
                 raise GraphError(
                     f"a function was called, by the handler of a signal, while it ran {here()}"
                 )
-            with self._running:
-                return work()
+            with counter.running:
+                try:
+                    counter.here.runs = True
+                    return work()
+                finally:
+                    counter.here.runs = False
 
         return self._claim.run(once)
 

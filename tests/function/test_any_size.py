@@ -376,6 +376,23 @@ def test_threads_may_call_it_with_different_sizes():
     assert step.calls == 200
 
 
+def test_threads_may_call_it_with_different_sizes_where_it_changes_nothing():
+    x = mg.input("x", (None, 256))
+    y = x
+    for _ in range(4):
+        y = ops.tanh(y @ np.eye(256, dtype=np.float32))
+    function = mg.comp_graph(options={"graph_opt_level": 1}).compile([x], y)
+    arrays = {n: real(n, 256) for n in (60, 61, 62)}
+    expected = {n: function(array) for n, array in arrays.items()}
+
+    def work(n):
+        for _ in range(30):
+            np.testing.assert_array_equal(function(arrays[n]), expected[n])
+
+    in_threads(*(lambda n=n: work(n) for n in arrays))
+    assert function.calls == 3 + 3 * 30
+
+
 def test_values_need_not_be_arrays():
     x = mg.input("x", (None,))
     step = mg.comp_graph().compile([x], x * 2)
