@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from long_runs import mostly_long
 
 import minigraph as mg
 from minigraph import ops
@@ -229,9 +230,10 @@ def fits(graph):
 
 @pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 @pytest.mark.parametrize("threads", [1, 3])
-def test_random_kernels_compute_what_their_graphs_mean(threads):
-    samples = [s for s in map(Subgraph, range(120)) if fits(s.graph)]
-    assert len(samples) > 50
+@pytest.mark.parametrize("first", mostly_long((0, 60), 1))
+def test_random_kernels_compute_what_their_graphs_mean(first, threads):
+    samples = [s for s in map(Subgraph, range(first, first + 60)) if fits(s.graph)]
+    assert len(samples) > 25
     inputs, outputs, arrays = [], [], []
     for i, sample in enumerate(samples):
         xs = [mg.input(f"{x.name}_{i}", x.shape, x.dtype) for x in sample.graph.inputs]

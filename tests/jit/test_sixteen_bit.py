@@ -1,7 +1,6 @@
 """Generated kernels of float16 and bfloat16: the bits that NumPy gives, op by op and fused."""
 
 import functools
-from collections import Counter
 
 import ml_dtypes
 import numpy as np
@@ -136,23 +135,30 @@ def test_floats_round_to_the_nearest_and_the_even_one_of_two(dtype, source):
     assert_bits(y, expected)
 
 
+def whole_numbers(dtype):
+    """Values of an integer type, or of bool, about which a small float has to round."""
+    if dtype == BOOL:
+        return np.array([False, True])
+    info = np.iinfo(dtype)
+    few = np.arange(info.min if info.bits == 8 else 0, 100)
+    large = [v for b in range(7, info.bits) for v in (2**b - 1, 2**b + 2 ** max(b - 9, 0))]
+    return np.array([*few, *(v for v in large if v <= info.max), info.min, info.max], dtype)
+
+
 @SMALL
-@pytest.mark.parametrize("other", [*INTEGERS, BOOL], ids=str)
-def test_integers_and_bools_convert_both_ways(dtype, other):
-    if other == BOOL:
-        x = np.array([False, True])
-    else:
-        info = np.iinfo(other)
-        few = np.arange(info.min if info.bits == 8 else 0, 100)
-        large = [v for b in range(7, info.bits) for v in (2**b - 1, 2**b + 2 ** max(b - 9, 0))]
-        x = np.array([*few, *(v for v in large if v <= info.max), info.min, info.max], other)
-    with np.errstate(all="ignore"):
-        expected = x.astype(dtype)
-    (y,) = run(ops.astype(mg.input("x", x.shape, other), dtype).op, x)
-    assert_bits(y, expected)
+def test_integers_and_bools_convert_both_ways(dtype):
+    """All in one function, which is compiled at once."""
+    others = [*INTEGERS, BOOL]
+    xs = [whole_numbers(other) for other in others]
     back = np.array([0, 1, 2.5, 100, 127], dtype)
-    (y,) = run(ops.astype(mg.input("x", back.shape, dtype), other).op, back)
-    np.testing.assert_array_equal(y, back.astype(other))
+    *inputs, small_input = nodes_for([*xs, back])
+    outputs = [ops.astype(x, dtype) for x in inputs]
+    function = compiled([*inputs, small_input], [*outputs, *map(small_input.astype, others)])
+    assert {kernel for _, kernel, _ in function.report().steps} == {"c"}
+    with np.errstate(all="ignore"):
+        expected = [*(x.astype(dtype) for x in xs), *map(back.astype, others)]
+    for y, wanted in zip(function(*xs, back), expected, strict=True):
+        assert_bits(y, wanted)
 
 
 @SMALL
@@ -186,12 +192,14 @@ def small(xs, dtype):
 
 
 def two_of_each_op():
-    seen = Counter()
+    """Yield an op's first sample for one type, and the second, if there is one, for the other."""
+    samples = {}
     for name, (op, xs) in STRUCTURAL.items():
         if xs and all(np.size(x) for x in xs) and op.name != "one_hot":
-            seen[op.name] += 1
-            if seen[op.name] <= 2:
-                yield name
+            samples.setdefault(op.name, []).append(name)
+    for names in samples.values():
+        for name, dtype in zip((names[0], names[:2][-1]), (F16, BFLOAT16), strict=True):
+            yield pytest.param(name, dtype, id=f"{name}-{dtype}")
 
 
 OTHERS = list(two_of_each_op())
@@ -210,7 +218,8 @@ def elementwise_samples(dtype):
 
 
 def other_samples(dtype):
-    return {name: (op, small(xs, dtype)) for name, (op, xs) in STRUCTURAL.items() if name in OTHERS}
+    names = [case.values[0] for case in OTHERS if case.values[1] == dtype]
+    return {name: (STRUCTURAL[name][0], small(STRUCTURAL[name][1], dtype)) for name in names}
 
 
 @functools.cache
@@ -243,8 +252,7 @@ def test_c_agrees_with_the_meaning(name, dtype):
     assert steps(y, expected) <= ("{f}(" in op.c)
 
 
-@SMALL
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(("name", "dtype"), OTHERS)
 def test_every_op_agrees_with_its_meaning(name, dtype):
     op, xs, ys = computed(other_samples, dtype)[0][name]
     for y, expected in zip(ys, in_float32(op, dtype, *xs), strict=True):

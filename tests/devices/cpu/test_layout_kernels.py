@@ -142,7 +142,7 @@ def test_max_pooling_agrees_with_its_meaning(image, args, lanes):
 
 
 @compiled_kernels
-@pytest.mark.parametrize("lanes", [3, 8, 16, 48])
+@pytest.mark.parametrize("lanes", [3, 16])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_max_pooling_agrees_with_its_meaning_for_every_type(dtype, lanes):
     x = np.random.default_rng(0).integers(0, 127, (2, 48, 7, 8)) - (dtype[0] != "u") * 60
