@@ -20,14 +20,18 @@ def pytest_xdist_auto_num_workers(config):
     return 2 if every and "cuda" not in config.option.markexpr else 0
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory, worker_id):
-    """Keep the kernels of this run in a folder of its own, which all its processes share."""
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory, worker_id):
+    """A folder that all processes of this run share."""
     folder = tmp_path_factory.getbasetemp()
-    if worker_id != "master":
-        folder = folder.parent
+    return folder if worker_id == "master" else folder.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(run_folder):
+    """Keep the kernels of this run in a folder of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINIGRAPH_CACHE_DIR", str(folder / "cache"))
+        patch.setenv("MINIGRAPH_CACHE_DIR", str(run_folder / "cache"))
         for name in ("BACKEND", "WORKDIR", "KEEP_INTERM"):
             patch.delenv(f"MINIGRAPH_JIT_{name}", raising=False)
         yield
