@@ -20,7 +20,7 @@ def torch():
 
 
 def compiled(inputs, outputs, updates=None):
-    return mg.comp_graph(options={"graph_opt_level": 0}).compile(inputs, outputs, updates=updates)
+    return mg.comp_graph("reference").compile(inputs, outputs, updates=updates)
 
 
 def result(module, array=IMAGES):
