@@ -38,18 +38,28 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def run(*arguments, status=0, **environment):
-    """Run a command and return what it prints, and what it says of what went wrong."""
+def process(*arguments, status=0, **environment):
+    """Run a command in a process of its own, as a user does; return what `run` does."""
     return python("-m", "minigraph", *arguments, status=status, **environment)
 
 
-def answer(*arguments, status=0):
-    """Return the JSON of a command that finds nothing to complain of; run here, which is faster."""
+def run(*arguments, status=0):
+    """Run a command and return what it prints, and what it says of what went wrong."""
     printed, said = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
-        assert cli.main([*map(str, arguments), "--json"]) == status
-    assert not said.getvalue()
-    return json.loads(printed.getvalue())
+        try:
+            ended = cli.main([*map(str, arguments)])
+        except SystemExit as stopped:
+            ended = stopped.code
+    assert ended == status, said.getvalue()
+    return printed.getvalue(), said.getvalue()
+
+
+def answer(*arguments, status=0):
+    """Return the JSON of a command that finds nothing to complain of."""
+    printed, said = run(*arguments, "--json", status=status)
+    assert not said
+    return json.loads(printed)
 
 
 # ---------------------------------------------------------------- the machine
@@ -61,28 +71,30 @@ def test_info_tells_versions_and_settings(tmp_path):
         "MINIGRAPH_NUM_THREADS": "3",
         "MINIGRAPH_CACHE_DIR": str(tmp_path / "new"),
     }
-    printed, said = run("info", "--json", **settings)
+    printed, said = process("info", "--json", **settings)
     found = json.loads(printed)
     assert (found["minigraph"], found["device"], said) == (mg.__version__, "cpu", "")
     assert (found["threads"], found["options"]) == (3, {"graph_opt_level": 3})
     assert found["cache_folder"] == str(tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    lines = dict(line.split("  ", 1) for line in run("info", **settings)[0].splitlines())
+    lines = dict(line.split("  ", 1) for line in process("info", **settings)[0].splitlines())
     assert lines["options"].strip() == "graph_opt_level=3"
     assert lines["processor"].strip() == found["processor"]
     assert lines.keys() == {name.replace("_", " ") for name in found}
 
 
-def test_info_says_what_compiles_kernels_or_why_nothing_does():
+def test_info_says_what_compiles_kernels_or_why_nothing_does(monkeypatch):
     for backend in ("", "c"):
-        said = json.loads(run("info", "--json", MINIGRAPH_JIT_BACKEND=backend)[0])["jit"]
+        monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", backend)
+        said = answer("info")["jit"]
         assert re.fullmatch(rf"{backend or 'auto'} \((gcc|clang) [\d.]+\)", said)
-    said = json.loads(run("info", "--json", MINIGRAPH_JIT_BACKEND="nvrtc")[0])["jit"]
+    monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", "nvrtc")
+    said = answer("info")["jit"]
     assert said == "none: MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices"
 
 
 def test_info_says_what_is_missing(tmp_path):
-    printed, said = run("info", "--json", PATH=str(tmp_path), CC="no-compiler")
+    printed, said = process("info", "--json", PATH=str(tmp_path), CC="no-compiler")
     found = json.loads(printed)
     assert (found["compiler"], found["jit"]) == (None, "none: there is no C compiler")
     assert said.startswith("minigraph: no C compiler")
@@ -92,10 +104,11 @@ def test_info_says_what_is_missing(tmp_path):
 @pytest.mark.parametrize("command", [["info"], ["cache", "info"]])
 def test_a_setting_that_is_malformed_is_an_error_of_one_line(command):
     if command == ["info"]:
-        _, said = run(*command, status=1, MINIGRAPH_OPTIONS="nonsense")
+        _, said = process(*command, status=1, MINIGRAPH_OPTIONS="nonsense")
         assert "MINIGRAPH_OPTIONS" in said
     else:
-        _, said = run(*command, status=1, MINIGRAPH_CACHE_DIR="", HOME="nowhere", XDG_CACHE_HOME="")
+        nowhere = {"MINIGRAPH_CACHE_DIR": "", "HOME": "nowhere", "XDG_CACHE_HOME": ""}
+        _, said = process(*command, status=1, **nowhere)
         assert "set MINIGRAPH_CACHE_DIR" in said
     assert said.startswith("minigraph: ") and said.count("\n") == 1
 
@@ -247,7 +260,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_one_line(folder, tmp_path)
 def test_a_name_from_a_file_does_nothing_to_the_terminal(folder, tmp_path):
     file.write(tmp_path / "a", {}, [Entry("onednn", "\x1b[2J\nü", HERE, "{}")], unused)
     run("cache", "import", tmp_path / "a")
-    assert r"\x1b[2J" in run("cache", "list", PYTHONIOENCODING="utf-8")[0]
+    assert r"\x1b[2J" in process("cache", "list", PYTHONIOENCODING="utf-8")[0]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
