@@ -96,7 +96,7 @@ def torch_resnet18(torch, classes):
     return ResNet()
 
 
-STEPS, BATCH = 20, 4
+STEPS, BATCH = 10, 4
 
 
 def our_losses(net, batches, lr):

@@ -209,8 +209,9 @@ def test_resnet18_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("example", "args"),
     [
-        ("alexnet", ["--device", "tpu"]),
-        ("resnet", ["--opt-level", "9"]),
+        ("alexnet", ["--data", "synthetic:3"]),
+        ("resnet", [*SMALL, "--device", "tpu"]),
+        ("resnet", [*SMALL, "--opt-level", "9"]),
         ("resnet", ["--model", "resnet19"]),
         ("gpt", ["--data", "no/such/text"]),
         ("mlp", ["--hidden", "-1"]),
