@@ -17,9 +17,14 @@ def processor() -> str:
     fields = _fields()
     if not fields:
         return f"{platform.machine()} {platform.processor()}".strip()
-    features = " ".join(sorted(fields.get("flags", fields.get("Features", "")).split()))
-    short = hashlib.sha256(features.encode()).hexdigest()[:8]
+    short = hashlib.sha256(" ".join(sorted(features())).encode()).hexdigest()[:8]
     return f"{platform.machine()} {fields.get('model name', 'unknown')} features {short}"
+
+
+def features() -> frozenset[str]:
+    """Return what Linux calls the processor's sets of instructions, such as "avx2"."""
+    fields = _fields()
+    return frozenset(fields.get("flags", fields.get("Features", "")).split())
 
 
 def _fields() -> dict[str, str]:

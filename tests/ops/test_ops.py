@@ -285,7 +285,7 @@ def test_ops_with_expand_exist():
 # ---------------------------------------------------------------- C expressions
 
 C_DTYPES = ("float32", "float64", "int32", "int64", "uint64", "uint8", "bool")
-C_FLAGS = {"plain": ["-O2", "-fno-math-errno"], "vector": compiler.FLAGS}
+C_FLAGS = {"plain": lambda: ["-O2", "-fno-math-errno"], "vector": compiler.flags}
 C_LIBRARIES = {"plain": ["-lm"], "vector": ["-lmvec", "-lm"] if vector_math() else ["-lm"]}
 C_CASES = [
     pytest.param(name, dtype, id=f"{name}-{dtype}")
@@ -328,7 +328,16 @@ def c_library(tmp_path_factory):
     def build(dtype, how):
         folder = tmp_path_factory.mktemp("c")
         (folder / "k.c").write_text(c_source(np.dtype(dtype), how))
-        command = ["cc", *C_FLAGS[how], "-shared", "-fPIC", "k.c", "-o", "k.so", *C_LIBRARIES[how]]
+        command = [
+            "cc",
+            *C_FLAGS[how](),
+            "-shared",
+            "-fPIC",
+            "k.c",
+            "-o",
+            "k.so",
+            *C_LIBRARIES[how],
+        ]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         return ctypes.CDLL(str(folder / "k.so"))

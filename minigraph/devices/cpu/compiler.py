@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from minigraph import options as settings
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import library, openmp, processes
+from minigraph.devices.cpu import library, onednn, openmp, processes
 from minigraph.devices.kernel_cache import (
     CompilationUnit,
     CompiledUnit,
@@ -45,6 +47,12 @@ FLAGS = (
     "-shared",
     "-Werror=vla",  # no shape decides how much of a stack a kernel takes
 )
+# By a set of instructions: the flags that take it, and what builds on it, from -march=native.
+WITHOUT = {
+    onednn.AVX: ("-mno-avx",),
+    onednn.AVX2: ("-mno-avx2", "-mno-fma"),
+    onednn.AVX512: ("-mno-avx512f",),
+}
 SECONDS = 120.0  # time limit of one run of the compiler
 NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
     "none": "MINIGRAPH_JIT_BACKEND is none",
@@ -109,13 +117,25 @@ def _libraries() -> list[str]:
     return ["-lmvec", "-lm"] if vector_math() else ["-lm"]
 
 
+def flags() -> list[str]:
+    """Return the compiler's flags.
+
+    Kernels have no instructions that oneDNN does without, so that ONEDNN_MAX_CPU_ISA limits all.
+    """
+    found = onednn.library()
+    if found is None or platform.machine() != "x86_64":
+        return [*FLAGS]
+    without = (taken for bits, taken in WITHOUT.items() if bits & ~found.instructions)
+    return [*FLAGS, *itertools.chain.from_iterable(without)]
+
+
 @functools.cache
 def environment() -> Mapping[str, str]:
     """Return what machine code depends on besides the text of its kernel."""
     return {
         "compiler": compiler() or "none",
         "version": compiler_version(),
-        "flags": " ".join([*FLAGS, *_libraries()]),
+        "flags": " ".join([*flags(), *_libraries()]),
         "toolchain": settings.toolchain(),
         "processor": processor(),  # -march=native
         "prelude": digest(PRELUDE),
@@ -141,6 +161,7 @@ class GccKernels(KernelCache):
         assert path is not None, "nothing is compiled without a compiler"
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
+            begin = [path, *flags()]
             names: list[str] = []
             for unit in units:
                 text = unit.text(f"{PRELUDE}\n{vector_math()}")
@@ -148,7 +169,7 @@ class GccKernels(KernelCache):
                 Path(folder, f"{name}.c").write_text(text)
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]
-                commands[name] = [path, *FLAGS, *files, *_libraries()]
+                commands[name] = [*begin, *files, *_libraries()]
                 names.append(name)
             variables = settings.compiler_environment(path, str(folder))
             errors = processes.run(commands, folder, variables, settings.cpus(), SECONDS)

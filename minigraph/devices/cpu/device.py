@@ -52,6 +52,7 @@ class CpuBackend(HostBackend):
         self._problems = CpuProblems(self.threads, on_disk)
         self.versions: Mapping[str, str] = {
             "onednn": self.library.version if self.library else "none",
+            "instructions": hex(self.library.instructions) if self.library else "none",
             "compiler": compiler.compiler_version(),
         }
         self.why_no_jit = compiler.why_no_jit()
@@ -135,12 +136,7 @@ class CpuBackend(HostBackend):
 
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "onednn" and self.library:
-            return {
-                "minigraph": __version__,
-                **self.versions,
-                "instructions": hex(self.library.instructions),
-                "processor": processor(),
-            }
+            return {"minigraph": __version__, **self.versions, "processor": processor()}
         return compiler.environment() if kind == "jit" and compiler.compiler() else {}
 
     def kernels(self, program: Program) -> list[Entry]:

@@ -51,8 +51,8 @@ _FORMAT_BLOCKED = {8: 102, 16: 78}  # aBcd8b and aBcd16b
 _DTYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 MAX_NDIM = 12
 REORDER = "dnnl_reorder_primitive_desc_create"
-# dnnl_cpu_isa_avx512_core and its extension bf16, whose bits those of every wider one include.
-AVX512, AVX512_BF16 = 0x27, 0xE7
+# dnnl_cpu_isa_avx, avx2, avx512_core and avx512_core_bf16.  Each has the bits of those before it.
+AVX, AVX2, AVX512, AVX512_BF16 = 0x3, 0x7, 0x27, 0xE7
 F32 = np.dtype(np.float32)
 
 

@@ -1,0 +1,82 @@
+"""A limit on the processor's instructions: ONEDNN_MAX_CPU_ISA holds for generated kernels, too."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from new_process import python
+
+from minigraph.cache.machine import features
+from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu.device import CpuBackend
+
+native = pytest.mark.skipif(
+    compiler.compiler() is None or onednn.library() is None or "avx2" not in features(),
+    reason="needs a processor with AVX2, oneDNN and a C compiler",
+)
+BITS = {"AVX2": onednn.AVX2, "AVX": onednn.AVX, "SSE41": 1}
+PROGRAM = Path(__file__).with_name("limited.py")
+SAVED = {"graph_opt.saved_activations": "bfloat16"}
+
+
+def limited(limit, *trained):
+    """Train the program's network under a limit; return what it prints."""
+    return json.loads(python(PROGRAM, json.dumps(trained), ONEDNN_MAX_CPU_ISA=limit)[0])
+
+
+@native
+@pytest.mark.parametrize(
+    ("limit", "has", "lacks"),
+    [
+        ("AVX2", ("AVX2", "FMA"), ("AVX512F", "AVX512VL", "AVX512BF16")),
+        ("AVX", ("AVX",), ("AVX2", "FMA", "AVX512F")),
+        ("SSE41", ("SSE4_1",), ("AVX", "AVX2", "FMA", "AVX512F")),
+    ],
+)
+def test_the_compiler_has_no_instructions_that_onednn_does_without(monkeypatch, limit, has, lacks):
+    monkeypatch.setattr(onednn.Library, "instructions", BITS[limit])
+    command = [compiler.compiler(), *compiler.flags(), "-dM", "-E", "-x", "c", "/dev/null"]
+    macros = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert {f"__{name}__" for name in has} <= {*macros}
+    assert {f"__{name}__" for name in lacks}.isdisjoint(macros)
+
+
+@native
+def test_without_a_limit_kernels_have_all_instructions_of_the_processor():
+    if "avx512bw" in features():
+        assert compiler.flags() == [*compiler.FLAGS]
+    assert "-mno-avx" not in compiler.flags()
+
+
+@native
+def test_what_is_compiled_and_measured_under_a_limit_is_kept_apart(monkeypatch):
+    def environments():
+        compiler.environment.cache_clear()
+        backend = CpuBackend(1, bulk=True)
+        # Of kernels on disk, of measurements, and of what processes share.
+        return [backend.environment("jit"), backend.environment("onednn"), backend.versions]
+
+    free = environments()
+    monkeypatch.setattr(onednn.Library, "instructions", BITS["SSE41"])
+    limited = environments()
+    compiler.environment.cache_clear()
+    assert all(a != b for a, b in zip(free, limited, strict=True))
+
+
+@native
+def test_kernels_of_avx2_agree_with_level_0():
+    found = limited("AVX2", (3, SAVED))
+    assert found["block"] == 8
+    assert not found["bfloat16"]
+    assert "-mno-avx512f" in found["flags"]
+    assert not [name for name in found["candidates"] if "avx512" in name]
+    assert {"winograd 2x2", "winograd 4x4"} <= {*found["candidates"]}
+
+
+@native
+@pytest.mark.long
+@pytest.mark.parametrize("limit", BITS)
+def test_every_level_agrees_with_level_0_under_every_limit(limit):
+    found = limited(limit, (1, {}), (2, {}), (3, {}), (3, SAVED))
+    assert found["block"] == 8
