@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.bench.cases import PRECISIONS, PREDICTIONS, scale
+from minigraph.bench.limit import variables
 from minigraph.bench.plan import MACHINE, WARMUP, Plan, by_worth
 from minigraph.bench.results import EAGER, CaseResult, ProbeResult, Results, SideResult
 from minigraph.bench.schedule import Clock, Progress, Schedule
@@ -254,7 +255,7 @@ def _settled(seconds: Sequence[float]) -> bool:
 
 
 def _environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return the environment variables of a side: its own caches, its number of threads."""
+    """Return the environment variables of a side: its own caches, its threads, its limit."""
     caches = ("MINIGRAPH_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -262,6 +263,7 @@ def _environment(plan: Plan, folder: Path) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if name != "MINIGRAPH_OPTIONS"},
         **dict.fromkeys(caches, str(folder)),
         **dict.fromkeys(threads, str(plan.threads)),
+        **variables(),
         "OPENBLAS_THREAD_TIMEOUT": "4",  # threads spin for 2 ** 4 cycles, not 2 ** 28
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PLATFORMS": plan.device.partition(":")[0],

@@ -20,6 +20,7 @@ from minigraph.bench.cases import (
     Case,
     scale,
 )
+from minigraph.bench.limit import limit
 from minigraph.bench.results import (
     CHANNELS_LAST,
     EAGER,
@@ -52,6 +53,7 @@ class Peer:
     on_cuda     its settings for networks on a GPU, where a start may take minutes; empty: all
     lacks       cases that its program does not have
     devices     those on which it is measured
+    unlimited   whether it uses all instructions of the processor, whatever it is told
     """
 
     libraries: Sequence[str]
@@ -61,6 +63,7 @@ class Peer:
     on_cuda: Sequence[str] = ()
     lacks: Collection[str] = ()
     devices: Collection[str] = ("cpu", "cuda")
+    unlimited: bool = False
 
     def sides(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case."""
@@ -90,6 +93,7 @@ PEERS = {
         (USUAL,),
         lacks=(*EXPRESSIONS, *NETWORKS),
         devices=("cpu",),
+        unlimited=True,
     ),
 }
 
@@ -141,6 +145,8 @@ class Plan:
                 reasons[library] = "is not installed"
             elif absent:
                 reasons[library] = f"needs {absent[0]}, which is not installed"
+            elif peer.unlimited and limit():
+                reasons[library] = f"cannot be limited to {limit()}"
             elif self.precision not in peer.precisions:
                 reasons[library] = f"is not measured in {self.precision}"
         if self.processes > 1 and not self._launcher:

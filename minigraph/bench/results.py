@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field, to_builtins
 from msgspec.json import Decoder
 
 from minigraph.bench.cases import CUBLAS, PRODUCT
+from minigraph.bench.limit import limit
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
@@ -202,7 +203,8 @@ class Results(Struct, forbid_unknown_fields=True):
         memory = None
         if hasattr(os, "sysconf"):
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        machine = {"processor": processor(), "cpus": cpus(), "memory": memory}
+        limited = f", limited to {limit()}" * bool(limit())
+        machine = {"processor": f"{processor()}{limited}", "cpus": cpus(), "memory": memory}
         return Results(datetime.date.today().isoformat(), machine, versions, options)
 
     @staticmethod
