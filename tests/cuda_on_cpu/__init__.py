@@ -1,15 +1,19 @@
 """Launches of CUDA kernels, run on the CPU: their text, built with g++ and cuda_on_cpu.h."""
 
 import ctypes
+import functools
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from once import once
 
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.jit import small_float
 from minigraph.jit.cuda.prelude import PRELUDE
+from minigraph.jit.source import digest
 
 HERE = Path(__file__).parent
 FLAGS = ["-std=c++20", "-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
@@ -20,6 +24,8 @@ for small in ("float16", "bfloat16"):
     to = f"mg_{small}_of_float"
     pair = f"{to}(low) | (uint32_t){to}(high) << 16"
     CONVERSIONS += f"\ninline uint32_t mg_pack_{small}(float low, float high) {{ return {pair}; }}"
+WORTH_A_RUN = 16  # kernels that take longer to compile than the header
+_built = {}  # kernels by name, which is made of their text
 MARGIN = 64  # bytes around an array in which nothing may be written
 
 
@@ -28,26 +34,35 @@ def program(sources):
     return CompilationUnit(tuple(dict.fromkeys(sources))).text(PRELUDE)
 
 
-def build(sources, folder, jobs=2):
-    """Return the kernels by name; compile them in as many runs of the compiler as `jobs`."""
-    sources = sorted(set(sources), key=lambda source: source.name)
-    runs = []
-    for j in range(min(jobs, len(sources))):
-        part = sources[j::jobs]
-        launchers = "\n".join(f"CUDA_ON_CPU({source.name})" for source in part)
-        text = "\n".join(['#include "cuda_on_cpu.h"', CONVERSIONS, program(part), launchers])
-        (folder / f"part{j}.cpp").write_text(text)
-        command = [COMPILER, *FLAGS, f"-I{HERE}", "-shared", "-fPIC", f"part{j}.cpp"]
-        command += ["-o", f"part{j}.so"]
-        runs.append((part, subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE)))
-    kernels = {}
-    for j, (part, compiler) in enumerate(runs):
-        _, said = compiler.communicate()
-        assert not compiler.returncode, said.decode()[:2000]
-        library = ctypes.CDLL(str(folder / f"part{j}.so"))
-        for source in part:
-            kernels[source.name] = getattr(library, f"{source.name}_on_cpu")
-            kernels[source.name].restype = ctypes.c_char_p
+def build(sources, folder):
+    """Return the kernels by name; those that are many are built by two runs of the compiler.
+
+    folder  for libraries, which processes share
+    """
+    missing = sorted({s for s in sources if s.name not in _built}, key=lambda source: source.name)
+    runs = min(2, -(-len(missing) // WORTH_A_RUN))
+    parts = [missing[i::runs] for i in range(runs)]
+    with ThreadPoolExecutor(2) as pool:
+        for library in pool.map(functools.partial(_library, folder), parts):
+            _built.update(library)
+    return {source.name: _built[source.name] for source in sources}
+
+
+def _library(folder, sources):
+    """Return the kernels of a library by name."""
+    launchers = (f"CUDA_ON_CPU({source.name})" for source in sources)
+    text = "\n".join(['#include "cuda_on_cpu.h"', CONVERSIONS, program(sources), *launchers])
+
+    def compile(path):
+        path.with_suffix(".cpp").write_text(text)
+        command = [COMPILER, *FLAGS, f"-I{HERE}", "-shared", "-fPIC", path.with_suffix(".cpp")]
+        done = subprocess.run([*command, "-o", path], capture_output=True)
+        assert not done.returncode, done.stderr.decode()[:2000]
+
+    library = ctypes.CDLL(str(once(folder / f"{digest(text)}.so", compile)))
+    kernels = {source.name: getattr(library, f"{source.name}_on_cpu") for source in sources}
+    for kernel in kernels.values():
+        kernel.restype = ctypes.c_char_p
     return kernels
 
 

@@ -3,20 +3,19 @@
 //
 //     #include "cuda_on_cpu.h"
 //     ... the kernels' text ...
-//     CUDA_ON_CPU(name)   const char *name_on_cpu(const name_args *, unsigned grid[3], block[3])
+//     CUDA_ON_CPU(name)   const char *name_on_cpu(const void *args, unsigned grid[3], block[3])
 //
 // The launcher returns "" or what went wrong: a barrier that not all threads reach never opens.
 // Dynamic shared memory is `extern __shared__ char mg_shared[];`.
 
 #pragma once
-#include <algorithm>
 #include <bit>
 #include <climits>
 #include <cmath>
+#include <csetjmp>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <string>
+#include <type_traits>
 #include <ucontext.h>
 #include <vector>
 
@@ -44,30 +43,35 @@ inline thread_local char mg_shared[96 << 10];
 
 namespace cuda_on_cpu {
 
+constexpr size_t STACK = 64 << 10;
 struct Fiber {
-  ucontext_t context;
+  std::vector<char> stack;  // empty before it begins
+  jmp_buf place;            // where it waits; with `done`, for the next thread that it runs
   uint3 index;
-  unsigned lane, shuffles = 0;
-  bool done = false;
+  unsigned lane, shuffles;
+  bool done;
 };
 struct Warp {
   unsigned size = 0, arrived = 0, generation = 0;
   uint64_t slots[2][32];  // what lanes exchange: the next exchange may begin before all have read
 };
 
-constexpr size_t STACK = 64 << 10;
-inline std::vector<char> stacks;
-inline std::vector<Fiber> fibers;
+using Kernel = void (*)(const void *arguments);
+inline std::vector<Fiber> fibers;  // of the largest block so far
 inline std::vector<Warp> warps;
 inline Fiber *current;
-inline ucontext_t scheduler;
-inline std::function<void()> kernel;
+inline jmp_buf scheduler;
+inline Kernel kernel;
+inline const void *arguments;
 inline uint3 block_index;
 inline dim3 block_size, grid_size;
 inline unsigned arrived, generation;
 inline bool moved;  // whether any thread got on in this round
 
-inline void wait() { swapcontext(&current->context, &scheduler); }
+// Jumps take no system call, which a swap of contexts does.
+inline void wait() {
+  if (!_setjmp(current->place)) _longjmp(scheduler, 1);
+}
 
 template <typename Counter> void barrier(Counter &count, unsigned all, unsigned &passed) {
   const unsigned mine = passed;
@@ -94,48 +98,64 @@ template <typename T> T exchange(T value, unsigned from) {
 }
 
 inline void enter() {
-  kernel();
-  current->done = moved = true;
-  wait();
+  for (;;) {
+    kernel(arguments);
+    current->done = moved = true;
+    wait();
+  }
 }
 
-inline void start(unsigned t) {
-  Fiber &fiber = fibers[t];
-  fiber.index = {t % block_size.x, t / block_size.x % block_size.y,
-                 t / (block_size.x * block_size.y)};
-  fiber.lane = t % 32;
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = stacks.data() + t * STACK;
-  fiber.context.uc_stack.ss_size = STACK;
-  makecontext(&fiber.context, enter, 0);
+inline void begin(Fiber &fiber) {
+  fiber.stack.resize(STACK);
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = fiber.stack.data();
+  context.uc_stack.ss_size = STACK;
+  makecontext(&context, enter, 0);
+  setcontext(&context);
+}
+
+inline void go_on(Fiber &fiber) {
+  current = &fiber;
+  if (_setjmp(scheduler)) return;
+  if (fiber.stack.empty()) begin(fiber);
+  _longjmp(fiber.place, 1);
 }
 
 inline bool run_block() {
   const unsigned threads = block_size.x * block_size.y * block_size.z;
-  stacks.resize(threads * STACK);
-  fibers.assign(threads, {});
+  if (fibers.size() < threads) fibers.resize(threads);
   warps.assign((threads + 31) / 32, {});
   arrived = generation = 0;
   for (unsigned t = 0; t < threads; t++) {
-    start(t);
+    Fiber &fiber = fibers[t];
+    fiber.index = {t % block_size.x, t / block_size.x % block_size.y,
+                   t / (block_size.x * block_size.y)};
+    fiber.lane = t % 32;
+    fiber.shuffles = 0;
+    fiber.done = false;
     warps[t / 32].size++;
   }
   for (unsigned running = threads; running;) {
     moved = false;
     running = 0;
-    for (Fiber &fiber : fibers) {
-      if (fiber.done) continue;
-      current = &fiber;
-      swapcontext(&scheduler, &fiber.context);
-      running += !fiber.done;
+    for (unsigned t = 0; t < threads; t++) {
+      if (fibers[t].done) continue;
+      go_on(fibers[t]);
+      running += !fibers[t].done;
     }
-    if (running && !moved) return false;
+    if (running && !moved) {
+      fibers.clear();  // those that wait will not go on
+      return false;
+    }
   }
   return true;
 }
 
-inline const char *launch(std::function<void()> call, const unsigned *grid, const unsigned *block) {
+inline const char *launch(Kernel call, const void *with, const unsigned *grid,
+                          const unsigned *block) {
   kernel = call;
+  arguments = with;
   grid_size = {grid[0], grid[1], grid[2]};
   block_size = {block[0], block[1], block[2]};
   for (unsigned z = 0; z < grid[2]; z++)
@@ -154,16 +174,18 @@ inline const char *launch(std::function<void()> call, const unsigned *grid, cons
 #define blockDim cuda_on_cpu::block_size
 #define gridDim cuda_on_cpu::grid_size
 #define CUDA_ON_CPU(NAME)                                                                        \
-  extern "C" const char *NAME##_on_cpu(const NAME##_args *a, const unsigned *grid,               \
+  extern "C" const char *NAME##_on_cpu(const void *a, const unsigned *grid,                      \
                                        const unsigned *block) {                                  \
-    return cuda_on_cpu::launch([a] { NAME(*a); }, grid, block);                                  \
+    const auto call = [](const void *a) { NAME(*static_cast<const NAME##_args *>(a)); };         \
+    return cuda_on_cpu::launch(call, a, grid, block);                                            \
   }
 
 // ---------------------------------------------------------------- barriers and exchanges
 
 inline void __syncthreads() {
   using namespace cuda_on_cpu;
-  barrier(arrived, fibers.size(), generation);
+  const unsigned threads = block_size.x * block_size.y * block_size.z;
+  barrier(arrived, threads, generation);
 }
 inline void __syncwarp(unsigned = ~0u) {
   auto &warp = cuda_on_cpu::warp();
@@ -210,10 +232,10 @@ template <typename T> T atomicAdd(T *at, std::type_identity_t<T> x) {
   return cuda_on_cpu_swap(at, [x](T old) { return old + x; });
 }
 template <typename T> T atomicMax(T *at, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [x](T old) { return std::max(old, x); });
+  return cuda_on_cpu_swap(at, [x](T old) { return old < x ? x : old; });
 }
 template <typename T> T atomicMin(T *at, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [x](T old) { return std::min(old, x); });
+  return cuda_on_cpu_swap(at, [x](T old) { return x < old ? x : old; });
 }
 template <typename T> T atomicOr(T *at, std::type_identity_t<T> x) {
   return cuda_on_cpu_swap(at, [x](T old) { return old | x; });
@@ -249,5 +271,5 @@ inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
 inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
 template <typename T> T __ldg(const T *at) { return *at; }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
-using std::max;
-using std::min;
+template <typename T> T max(T x, T y) { return x < y ? y : x; }
+template <typename T> T min(T x, T y) { return y < x ? y : x; }

@@ -4,7 +4,6 @@ What has no kernel here, cuDNN's part, is done by NumPy between two graphs.
 """
 
 import ctypes
-import itertools
 
 import cuda_on_cpu
 import numpy as np
@@ -41,16 +40,11 @@ class Device(StandIn):
 
 
 @pytest.fixture
-def device(monkeypatch, tmp_path):
+def device(monkeypatch, run_folder):
     made = Device()
-    folders = (tmp_path / str(i) for i in itertools.count())
 
     def load(sources, driver, on_disk):
-        missing = [s for s in sources if s.name not in driver.kernels]
-        if missing:
-            folder = next(folders)
-            folder.mkdir()
-            driver.kernels |= cuda_on_cpu.build(missing, folder)
+        driver.kernels |= cuda_on_cpu.build(sources, run_folder / "cuda")
         return {source.name: source.name for source in sources}
 
     open_instead(monkeypatch, made, load)

@@ -142,14 +142,14 @@ def test_a_profile_takes_the_times_of_exchanges(monkeypatch, calls):
 
 
 @pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
-def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(tmp_path):
+def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(run_folder):
     cases = []
     for how, dtype in (("max", BFLOAT16), ("sum", "uint16")):
         node = AllReduce(World(), how)(mg.input("x", (3, 5), dtype))
         three = SimpleNamespace(world=SimpleNamespace(size=3), combines=how)
         cases.append((node, *collective._folding(node, three, 132)))
     sources = [launch.source for _, launches, _ in cases for launch in launches]
-    kernels = cuda_on_cpu.build(sources, tmp_path)
+    kernels = cuda_on_cpu.build(sources, run_folder / "cuda")
     for node, launches, scratch in cases:
         parts = np.random.default_rng(0).integers(0, 1 << 15, (3, 3, 5)).astype(node.dtype)
         if node.dtype == BFLOAT16:

@@ -16,11 +16,11 @@ from minigraph.ops.pooling import MaxPool2d, Pooling
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
+def library(run_folder):
     """All kernels as functions of the CPU."""
     if cuda_on_cpu.COMPILER is None:
         pytest.skip("there is no g++")
-    return cuda_on_cpu.build(SOURCES, tmp_path_factory.mktemp("cuda"))
+    return cuda_on_cpu.build(SOURCES, run_folder / "cuda")
 
 
 def assert_alike(found, expected):

@@ -211,8 +211,8 @@ def test_a_sum_that_many_blocks_share_has_launches_of_its_own():
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    return cuda_on_cpu.build(sources(), tmp_path_factory.mktemp("cuda"))
+def kernels(run_folder):
+    return cuda_on_cpu.build(sources(), run_folder / "cuda")
 
 
 def test_an_argument_has_the_words_that_its_kernel_declares():
@@ -292,10 +292,10 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
 
 
 @pytest.fixture(scope="module")
-def talk(tmp_path_factory):
+def talk(run_folder):
     def launch(text):
         source = KernelSource(text)
-        kernels = cuda_on_cpu.build([source], tmp_path_factory.mktemp("talk"))
+        kernels = cuda_on_cpu.build([source], run_folder / "cuda")
         y = np.zeros((96, 6), np.int32)
         made = Launch(source, (1, 1, 1), (96, 1, 1), lambda _, ys, scratch: [ys[0]])
         cuda_on_cpu.run(kernels, [made], [], [y])

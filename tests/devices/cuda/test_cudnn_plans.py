@@ -417,7 +417,7 @@ def conv_operands(dtype="float32"):
 
 @pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, tmp_path, dtype):
+def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtype):
     """In both layouts and of a product: in place, of cuDNN's result and the kernel's own bias."""
     host(Engine(1))
     shapes = {"x": (6, 5), "y": (5, 8), "b": (8,)}
@@ -429,7 +429,8 @@ def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, tmp_path, dtype)
     tuned = [problems().tunable(node, strides(node)).problem for node in nodes]
     made = [first_allowed(p.candidates(layouts), Policy()) for p in tuned for layouts in p.layouts]
     assert len(made) == 3
-    texts = cuda_on_cpu.build([source for kernel in made for source in kernel.sources], tmp_path)
+    sources = [source for kernel in made for source in kernel.sources]
+    texts = cuda_on_cpu.build(sources, run_folder / "cuda")
     rng = np.random.default_rng(0)
     for kernel in made:
         assert len(kernel.launches) == 1
