@@ -30,11 +30,6 @@ F32 = np.dtype("float32")
 ALIGNED = 256  # bytes
 
 
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    require()
-
-
 # ---------------------------------------------------------------- kernels by themselves
 
 
@@ -85,7 +80,7 @@ class OnDevice:
 
 
 @pytest.fixture(scope="module")
-def kernels(device):
+def kernels():
     """Let the cases' launches run on the device; all kernels are compiled at once."""
     backend = importlib.import_module("minigraph.devices.cuda.device")
     made = OnDevice(backend, [*generated.sources(), *written.SOURCES])
@@ -373,3 +368,6 @@ def test_a_label_out_of_range_is_an_error_and_changes_nothing():
     np.testing.assert_array_equal(w.numpy(), np.ones(3, np.float32))
     step(np.zeros((2, 3), np.float32), np.array([0, 2]))
     np.testing.assert_array_equal(w.numpy(), np.full(3, 2, np.float32))
+
+
+require()

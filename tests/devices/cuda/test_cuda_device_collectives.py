@@ -23,11 +23,6 @@ ALONE: list[Collective] = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    require()
-
-
 @pytest.mark.parametrize("level", [0, 1, 3])
 @pytest.mark.parametrize("op", ALONE, ids=str)
 def test_one_process_gets_back_what_it_gives_also_from_a_graph(op, level):
@@ -71,3 +66,6 @@ def test_processes_compute_and_train_together():
     if device_count() < 2:
         pytest.skip("there is one device")
     wait(start(2, TESTS / "launched_cuda.py", "devices"))
+
+
+require()

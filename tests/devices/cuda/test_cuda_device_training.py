@@ -11,11 +11,6 @@ pytestmark = pytest.mark.cuda
 LEVELS = [0, 1, 2, 3]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    require()
-
-
 @pytest.fixture(scope="module")
 def of_the_cpu():
     """The losses of 20 steps."""
@@ -108,3 +103,6 @@ def test_losses_of_the_examples_follow_pytorchs(name, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_DEVICE", "cuda")
     monkeypatch.setenv("MINIGRAPH_OPTIONS", "graph_opt_level=3;autotune=off")
     example_networks.check_losses(*EXAMPLES[name])
+
+
+require()

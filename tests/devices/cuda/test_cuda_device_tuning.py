@@ -14,11 +14,6 @@ pytestmark = pytest.mark.cuda
 BUDGET = 30.0  # seconds: all candidates are to be measured
 
 
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    require()
-
-
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """A cache folder in which all of the network is measured, and the report on that."""
@@ -159,3 +154,6 @@ def test_a_tuned_function_agrees_with_one_that_is_not(folder):
         for level, autotune in ((3, "frozen"), (0, "off"))
     ]
     np.testing.assert_allclose(*results, rtol=1e-4)
+
+
+require()
