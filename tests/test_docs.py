@@ -20,6 +20,8 @@ from minigraph import nn, ops, optim
 from minigraph.bench.results import CaseResult, Results, SideResult
 from minigraph.function.compile import CompGraph
 from minigraph.function.function import Function
+from minigraph.graph import Graph
+from minigraph.passes.levels import optimize, pipeline
 
 ROOT = Path(__file__).parent.parent
 FOUND = pkgutil.walk_packages(minigraph.__path__, "minigraph.")
@@ -110,6 +112,29 @@ def test_the_program_of_the_tutorial_learns_and_finds_what_it_says(tmp_path, mon
 def test_the_programs_of_troubleshooting_find_what_it_says():
     printed = run_program_of("docs/troubleshooting.md")
     assert "log made NaN in 1 of 2 elements of float32[2] from -1 to 1" in printed
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_the_picture_of_the_levels_shows_their_kernels(level):
+    x, target = mg.input("x", (32, 8)), mg.input("target", (32, 4))
+    w = mg.Parameter(np.ones((8, 4), "float32"), name="w")
+    b = mg.Parameter(np.zeros(4, "float32"), name="b")
+    graph = Graph((x, target), (ops.mse_loss(ops.sigmoid(x @ w + b) * 1.0, target),))
+    stages = optimize(graph, pipeline(level, False, jit=2 if level == 3 else 0))
+    printed = str(stages[-1][0] if stages else graph)
+    kernels = re.findall(r" = (?!parameter|const|reshape)(fused\[.*?\]|[\w+]+)(.*)", printed)
+    names = []
+    for name, operands in kernels:
+        with_bias = name.startswith("matmul") and len(operands.split()) == 3
+        names += re.findall(
+            r"\w+", name.replace("matmul", "matmul bias" if with_bias else "matmul")
+        )
+    picture = (ROOT / "docs" / "images" / "levels.svg").read_text()
+    places = re.findall(r'<text x="(\d+)".*?>(.*?)</text>', picture)
+    column = sorted({int(place) for place, _ in places})[level]
+    shown = [text for place, text in places if int(place) == column]
+    drawn = [name for name in names if name != "fused"]
+    assert shown == [f"level {level}", f"{len(kernels)} kernels", *drawn]
 
 
 def test_both_sides_of_coming_from_pytorch_compute_the_same(tmp_path, monkeypatch):
