@@ -18,6 +18,7 @@ import minigraph
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.bench.results import CaseResult, Results, SideResult
+from minigraph.devices.cpu import candidates
 from minigraph.function.compile import CompGraph
 from minigraph.function.function import Function
 from minigraph.graph import Graph
@@ -112,6 +113,22 @@ def test_the_program_of_the_tutorial_learns_and_finds_what_it_says(tmp_path, mon
 def test_the_programs_of_troubleshooting_find_what_it_says():
     printed = run_program_of("docs/troubleshooting.md")
     assert "log made NaN in 1 of 2 elements of float32[2] from -1 to 1" in printed
+
+
+def test_the_solutions_of_the_exercises_do_what_is_asked(monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "")  # the program sets it
+    monkeypatch.setattr(candidates, "CANDIDATES", candidates.CANDIDATES)  # and adds to these
+    printed = run_program_of("docs/own.md")
+    for line in (
+        "log_cosh, fma3; 1 in, 1 out",
+        "[-0.96402758  0.46211716  0.99505475] [-0.96402758  0.46211716  0.99505475]",
+        "{'one minus sigmoid': 1}",
+        "pool_first: 4 -> 4 nodes (pool first 1)",
+        "\nTrue\n",
+        "pool_first: 20 -> 20 nodes\n",
+    ):
+        assert line in printed
+    assert len(re.findall(r"    three loops: [\d.]+ µs \n", printed)) == 3
 
 
 @pytest.mark.parametrize("level", range(4))
