@@ -1,6 +1,7 @@
 """The architecture: who may import whom, what an import costs, and where an op may be named."""
 
 import ast
+import functools
 import json
 from pathlib import Path
 
@@ -39,15 +40,24 @@ def tree(name):
     return ast.parse(FILES[name].read_text())
 
 
+@functools.cache
 def imported(name):
-    """Yield the full names of what a file imports from the package."""
+    """Return the full names of what a file imports from the package."""
+    found = []
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name}:{node.lineno} has a relative import"
             if (node.module or "").split(".")[0] == "minigraph":
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+                found += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.split(".")[0] == "minigraph")
+            found += [a.name for a in node.names if a.name.split(".")[0] == "minigraph"]
+    return found
+
+
+@functools.cache
+def classes(name):
+    """Return the names of the classes that a file defines."""
+    return {node.name for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)}
 
 
 @pytest.mark.parametrize("package", LAYERS)
@@ -85,8 +95,7 @@ def import_cycle():
     modules = {module.removesuffix(".__init__"): name for module, name in modules.items()}
     edges = {}
     for module, name in modules.items():
-        full = list(imported(name))
-        found = {f if f in modules else f.rpartition(".")[0] for f in full}
+        found = {f if f in modules else f.rpartition(".")[0] for f in imported(name)}
         # A package that imports its own modules is what its __init__ is for.
         edges[module] = {f for f in found if f in modules and f != module}
     done, path = set(), []
@@ -202,11 +211,9 @@ def test_ops_are_found_where_they_are_named():
 
 @pytest.mark.parametrize("name", [name for name in FILES if part_of(name) == "ops"])
 def test_an_op_has_one_file(name):
-    defined = [n.name for n in ast.walk(tree(name)) if isinstance(n, ast.ClassDef)]
     for other in FILES:
         if other != name and part_of(other) in ("ops", "graph"):
-            twice = {n.name for n in ast.walk(tree(other)) if isinstance(n, ast.ClassDef)}
-            assert not twice.intersection(defined)
+            assert not classes(other) & classes(name)
 
 
 # ---------------------------------------------------------------- what `import minigraph` costs
