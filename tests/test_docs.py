@@ -215,6 +215,7 @@ WORDS = {
     if not path.relative_to(ROOT).parts[0].startswith(".")
     for word in re.findall(r"\w+", path.read_text())
 }
+WORDS |= {"AVX512_CORE"}  # oneDNN's name
 PATH = re.compile(r"[\w./*-]+\.(?:py|md|c|cu|h|sh|toml)|[\w./-]+/|\.ci/\w+")
 PLACEHOLDER = re.compile(r"[A-Z]+")  # FILE
 NAMES = {"mg": minigraph, "ops": ops, "nn": nn, "optim": optim, "cg": CompGraph, "step": Function}
