@@ -79,6 +79,7 @@ def _parser() -> _Parser:
     path.add_argument("file", metavar="FILE")
 
     parser = _Parser("minigraph", description="Show the machine, measure speed, look inside.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     about = "show versions, processor, libraries and settings"
     commands.add_parser("info", parents=[answers], help=about).set_defaults(run=_info)

@@ -122,6 +122,11 @@ def test_a_command_that_does_not_exist_is_an_error_of_one_line(arguments):
     assert said.startswith("minigraph") and said.count("\n") == 1
 
 
+def test_the_version_is_that_of_the_package():
+    printed, said = run("--version")
+    assert printed == f"minigraph {mg.__version__}\n" and not said
+
+
 def test_the_package_does_not_load_the_command_line():
     program = (
         "import sys, minigraph; print('minigraph.cli' in sys.modules, 'argparse' in sys.modules)"

@@ -22,7 +22,7 @@ from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.plan import PEERS, Plan
 from minigraph.bench.results import FILE, LEVELS, Results
 from minigraph.bench.schedule import Clock
-from minigraph.errors import OptionError
+from minigraph.errors import GraphError, OptionError, reason
 from minigraph.options import num_threads
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
@@ -127,13 +127,20 @@ def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
         names = render(results, asked.render)
         return results.data(), [f"{asked.render / name} is written" for name in names], 0
     if asked.out:
-        asked.out.mkdir(parents=True, exist_ok=True)  # a failure here costs no minutes
+        _make(asked.out)  # a failure here costs no minutes
     results = _measured(plan, asked.out)
     lines = terminal_lines(results)
     if asked.out:
         results.write(asked.out)
         lines += ["", f"{', '.join([FILE, *render(results, asked.out)])} in {asked.out}"]
     return results.data(), lines, INTERRUPTED if results.interrupted else 0
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GraphError(f"--out: {folder} cannot be made: {reason(error)}") from None
 
 
 def planned(asked: argparse.Namespace) -> Plan:

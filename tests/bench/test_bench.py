@@ -129,6 +129,13 @@ def test_arguments_that_do_not_fit_are_one_line(arguments, capsys):
     assert said.count("\n") == 1 and arguments.split()[1] in said
 
 
+def test_a_folder_that_cannot_be_made_is_one_line_before_anything_runs(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["bench", "--models", "abc", "--out", str(tmp_path / "file" / "out")]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"minigraph: --out: {tmp_path}/file/out cannot be made: Not a directory"
+
+
 def test_a_folder_without_results_is_one_line(tmp_path, capsys):
     assert cli.main(["bench", "--render", str(tmp_path)]) == 1
     assert "minigraph bench --out" in capsys.readouterr().err
