@@ -46,7 +46,7 @@ def test_a_program_that_ends_waits_for_nothing_and_leaves_neither_a_compiler_nor
     )
     took = time.monotonic() - float(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert took < 10
+    assert took < 30  # of the 60 that the compiler would take
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "ready").read_text()), 0)
     assert [path.name for path in tmp_path.iterdir()] == ["ready"]

@@ -56,7 +56,7 @@ import minigraph as mg
 world = mg.distributed.world()
 x, p = mg.input("x", (3,)), mg.Parameter(np.zeros(3, "float32"), "bias")
 loss = ((p - x) ** 2).sum()
-options = {{"graph_opt_level": {level}, "distributed.timeout": 2.0}}
+options = {{"graph_opt_level": {level}, "distributed.timeout": {timeout}}}
 updates = mg.optim.SGD([p], 0.5).minimize(loss, reduce=world)
 step = mg.comp_graph("cpu", options).compile([x], loss, updates)
 for late in (0, {late}):
@@ -68,10 +68,11 @@ assert p.numpy().tolist() == [0.5] * 3
 
 @pytest.mark.parametrize("level", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_a_step_waits_for_who_is_late(level):
-    wait(start(2, "-c", LATE.format(level=level, late=1.3)))
+    wait(start(2, "-c", LATE.format(level=level, late=1.3, timeout=60.0)))
 
 
 def test_a_step_that_waits_too_long_says_for_what():
-    printed = "".join(wait(start(2, "-c", LATE.format(level=3, late=20)), 1, timeout=15))
+    late = LATE.format(level=3, late=100, timeout=2.0)
+    printed = "".join(wait(start(2, "-c", late), 1, timeout=60))
     assert "process 0 waited 2 s for all_reduce of bias (12 bytes)" in printed
     assert "process 1 is in no collective" in printed

@@ -32,7 +32,7 @@ import minigraph as mg
 world = mg.distributed.world()
 if world.rank == 1:
     {}
-world.barrier(timeout=20)
+world.barrier(timeout=100)
 """
 
 
@@ -60,7 +60,7 @@ def test_processes_agree():
     ],
 )
 def test_a_process_that_fails_ends_all(fault, status, line):
-    printed = "".join(wait(start(2, "-c", FAIL.format(fault)), status, timeout=10))
+    printed = "".join(wait(start(2, "-c", FAIL.format(fault)), status, timeout=60))
     assert re.search(line, printed), printed
 
 
