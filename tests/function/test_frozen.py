@@ -134,3 +134,10 @@ def test_tuning_measures_kernels_whose_weights_are_ready(tmp_path, monkeypatch):
     assert set(winograd.NAMES) <= names
     given = images(2, (1, c, 12, 12))
     np.testing.assert_allclose(frozen(given), plain(given), rtol=1e-4, atol=1e-4)
+
+
+def test_the_weights_of_a_layer_are_kept_once():
+    layer, x = nn.Linear(300, 400), mg.input("x", (2, 300))
+    frozen = graph(2).compile([x], layer(x), freeze=True)
+    [weights] = [b for b in frozen._program.buffers if b.nbytes == layer.weight.spec.nbytes]
+    assert weights.node.shape == layer.weight.shape

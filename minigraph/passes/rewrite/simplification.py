@@ -15,11 +15,11 @@ import numpy as np
 
 from minigraph import ops
 from minigraph.errors import GraphError
-from minigraph.graph import BOOL, Constant, Graph, Item, Node, Op, constant
+from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Abs, Rounding, Sign
 from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind
-from minigraph.ops.shape import BroadcastTo, StopGradient, broadcast_to
+from minigraph.ops.shape import BroadcastTo, PermuteDims, StopGradient, broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import views
 from minigraph.passes.rewrite.facts import (
@@ -164,11 +164,14 @@ def constant_folded(node: Node) -> Node | None:
     """Compute what depends on constants only; of a bundle, the result that is read.
 
     A result much larger than its operands costs more to keep than to compute, and a view costs
-    nothing to compute.  An op that refuses its operands is left to do so at the call.
+    nothing to compute; a large matrix that is transposed is not kept a second time.  An op that
+    refuses its operands is left to do so at the call.
     """
     source = node.inputs[0] if isinstance(node.op, Item) else node
-    operands = [x.op.value for x in source.inputs if isinstance(x.op, Constant)]
+    operands = [value for value in map(_known_value, source.inputs) if value is not None]
     if not operands or len(operands) < len(source.inputs) or node.is_bundle:
+        return None
+    if isinstance(node.op, PermuteDims) and node.size > FOLDED:
         return None
     given = sum(x.size for x in operands)
     limit = given if node.op.is_view else max(given, FOLDED)
@@ -180,6 +183,13 @@ def constant_folded(node: Node) -> Node | None:
     except GraphError:
         return None
     return constant(result[node.op.index] if isinstance(node.op, Item) else result, node.dtype)
+
+
+def _known_value(x: Node) -> Array | None:
+    """Return the value of a constant, also if its axes are permuted; None if it is none."""
+    if isinstance(x.op, PermuteDims) and isinstance(x.inputs[0].op, Constant):
+        return x.op.forward(x.inputs[0].op.value)
+    return x.op.value if isinstance(x.op, Constant) else None
 
 
 @rule_on(Elementwise)

@@ -372,9 +372,10 @@ def test_a_folded_constant_keeps_its_dtype_and_bits(dtype):
     [
         lambda: ops.broadcast_to(np.arange(3.0), (2, 3)),
         lambda: constant(np.ones((257, 1))) @ constant(np.ones((1, 257))),
+        lambda: ops.permute_dims(constant(np.ones((2, FOLDED))), (1, 0)),
         lambda: ops.take(np.arange(3.0), np.array([3])),
     ],
-    ids=["enlarging view", "large result of small operands", "refused operand"],
+    ids=["enlarging view", "large result of small operands", "large transpose", "refused operand"],
 )
 def test_what_does_not_pay_or_fails_is_not_folded(expression):
     y = expression()
@@ -384,6 +385,13 @@ def test_what_does_not_pay_or_fails_is_not_folded(expression):
 def test_a_large_result_of_large_operands_is_folded():
     x = constant(np.arange(2.0 * FOLDED))
     assert isinstance(run(simplify, Graph((), (x * x,)))[0].outputs[0].op, Constant)
+
+
+def test_what_is_made_of_a_large_transposed_constant_is_folded():
+    x = constant(np.arange(2.0 * FOLDED).reshape(2, FOLDED))
+    y = ops.permute_dims(x, (1, 0)) * 2
+    [folded] = run(simplify, Graph((), (y,)))[0].outputs
+    np.testing.assert_array_equal(folded.op.value, x.op.value.T * 2)
 
 
 def test_random_numbers_are_neither_folded_nor_shared_nor_drawn_smaller():
