@@ -11,7 +11,7 @@ from functools import partial
 from typing import cast
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import onednn, primitives, winograd
+from minigraph.devices.cpu import few_rows, onednn, primitives, winograd
 from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.cpu.widened import WidenedKernel, around, wide_node
@@ -50,8 +50,9 @@ def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) ->
     return around(node, strides, wide, partial(native_kernel, threads=threads))
 
 
-# The first candidate of the first is what the heuristic chooses.
+# The first candidate of all is what the heuristic chooses.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
+    few_rows.candidates,
     primitives.candidates,
     winograd.candidates,
     winograd_in_float32,
