@@ -11,6 +11,7 @@ from minigraph.arguments import Kind, Name, checked
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph.builder import builder
 from minigraph.graph.dtypes import BFLOAT16, Array, DType, DTypeLike, as_array, as_dtype
+from minigraph.graph.location import Location
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Shape, Spec, as_sizes
 from minigraph.graph.state import State
@@ -97,13 +98,10 @@ class Parameter(Node):
         super().__init__(Variable(name), (), (self.state.spec,))
         self.trainable = trainable
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        copy = object.__new__(type(self))
-        Node.__init__(copy, self.op, (), self.specs)
-        copy.trainable = self.trainable
-        copy.state = State(self.numpy())
-        memo[id(self)] = copy
-        return copy
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let copies, and what was pickled, have the current value and share nothing."""
+        given = (type(self), self.numpy(), self.name, self.trainable, self.source)
+        return _restored, given, getattr(self, "__dict__", None)
 
     @checked
     def rename(self, name: str) -> None:
@@ -132,6 +130,17 @@ class Parameter(Node):
             self.state.write()[...] = array
 
         self.state.alone(write, changes=True)
+
+
+def _restored(
+    cls: type[Parameter], value: Array, name: str, trainable: bool, source: Location
+) -> Parameter:
+    """Return a parameter of a class whose `__init__` may take other arguments."""
+    made = object.__new__(cls)
+    made.state, made.trainable = State(value), trainable
+    Node.__init__(made, Variable(name), (), (made.state.spec,))
+    made.source = source
+    return made
 
 
 def _input_sizes(shape: Any) -> Shape:
