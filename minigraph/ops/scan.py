@@ -111,6 +111,10 @@ def close(
     inner = dependents(outputs, (*carries, *slices))
     numbers: set[Node] = set()  # what depends on nothing but numbers is cheap, and stays inside
     captured: dict[Node, None] = {}
+
+    def capture(nodes: Sequence[Node]) -> None:
+        captured.update(dict.fromkeys(x for x in nodes if x not in inner and x not in numbers))
+
     for node in toposort(outputs):
         if isinstance(node.op, Constant):
             number = node.size == 1
@@ -119,8 +123,8 @@ def close(
         if number:
             numbers.add(node)
         if node in inner:
-            captured.update(dict.fromkeys(x for x in node.inputs if x not in inner | numbers))
-    captured.update(dict.fromkeys(y for y in outputs if y not in inner | numbers))
+            capture(node.inputs)
+    capture(outputs)
     outside = tuple(captured)
     inside = stand_ins([x.spec for x in (*carries, *slices, *outside)])
     given = dict(zip((*carries, *slices, *outside), inside, strict=True))
@@ -155,8 +159,8 @@ class _Gradient:
         self.reached = set(toposort(seeded))
         # Gradients of constants that are computed after the loop, and those added up in it.
         summed = [k for k in self.constants if k in self.grads and k in self.reached]
-        self.late = [k for k in summed if _is_late(self.grads[k])]
-        self.early = [k for k in summed if not _is_late(self.grads[k])]
+        self.late = [k for k in summed if _parts(self.grads[k]) is not None]
+        self.early = [k for k in summed if _parts(self.grads[k]) is None]
 
     def results(self) -> list[Node | None]:
         sums = stand_ins([k.spec for k in self.early])
@@ -244,23 +248,39 @@ class _Gradient:
 # ------------------------------------------------ sums over all steps, after the loop
 
 
-def _is_late(dk: Node) -> bool:
-    """Whether the sum of this over all steps can be computed from stacks of what it is made of."""
-    if isinstance(dk.op, Add | Reshape | PermuteDims):
-        broadcasts = isinstance(dk.op, Add) and any(x.shape != dk.shape for x in dk.inputs)
-        return not broadcasts and all(map(_is_late, dk.inputs))
-    if isinstance(dk.op, Matmul):
-        return len(dk.inputs) == 2 and all(x.ndim == 2 for x in dk.inputs)
-    return isinstance(dk.op, Sum)
+def _parts(dk: Node) -> dict[Node, None] | None:
+    """Return the products of matrices and the sums that `dk` is the sum of, if it is one.
+
+    Then its sum over all steps can be computed from stacks of what these are made of.
+    """
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    waiting = [dk]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        broadcasts = isinstance(node.op, Add) and any(x.shape != node.shape for x in node.inputs)
+        if isinstance(node.op, Add | Reshape | PermuteDims) and not broadcasts:
+            waiting.extend(reversed(node.inputs))
+        elif isinstance(node.op, Sum) or _multiplies_matrices(node):
+            found[node] = None
+        else:
+            return None
+    return found
+
+
+def _multiplies_matrices(node: Node) -> bool:
+    return isinstance(node.op, Matmul) and [x.ndim for x in node.inputs] == [2, 2]
 
 
 def _factors(dk: Node) -> list[Node]:
     """Return what such a sum needs the stacks of."""
-    if isinstance(dk.op, Matmul):
-        return [_untransposed(x) for x in dk.inputs]
-    if isinstance(dk.op, Sum):
-        return [dk.inputs[0]]
-    return [factor for x in dk.inputs for factor in _factors(x)]
+    factors: list[Node] = []
+    for part in _parts(dk) or ():
+        factors += part.inputs if isinstance(part.op, Sum) else map(_untransposed, part.inputs)
+    return factors
 
 
 def _untransposed(x: Node) -> Node:
@@ -269,21 +289,30 @@ def _untransposed(x: Node) -> Node:
     return x
 
 
-def _total(dk: Node, stacks: Mapping[Node, Node], turned: bool = False) -> Node:
+def _total(dk: Node, stacks: Mapping[Node, Node], turned: bool) -> Node:
     """Return the sum of `dk` over all steps.
 
-    turned  whether what it is the gradient of is transposed: then so is the product, as in `Matmul`
+    turned  whether what it is the gradient of is transposed: then so are products, as in `Matmul`
     """
-    if isinstance(dk.op, Sum):
-        whole = stacks[dk.inputs[0]]
-        return reshape(Sum((0, *(a + 1 for a in dk.op.axes)))(whole), dk.shape)
-    if isinstance(dk.op, Matmul):
-        left, right = (_long(x, 1 - i, stacks) for i, x in enumerate(dk.inputs))
-        if turned:
-            product = Matmul()(permute_dims(right, (1, 0)), permute_dims(left, (1, 0)))
-            return permute_dims(product, (1, 0))
-        return Matmul()(left, right)
-    return dk.op(*(_total(x, stacks, turned) for x in dk.inputs))
+    parts = dict.fromkeys(_parts(dk) or (), ())
+    totals: dict[Node, Node] = {}
+    for node in toposort([dk], parts):
+        if node in parts:
+            totals[node] = _total_of_part(node, stacks, turned)
+        else:
+            totals[node] = node.op(*(totals[x] for x in node.inputs))
+    return totals[dk]
+
+
+def _total_of_part(part: Node, stacks: Mapping[Node, Node], turned: bool) -> Node:
+    if isinstance(part.op, Sum):
+        whole = stacks[part.inputs[0]]
+        return reshape(Sum((0, *(a + 1 for a in part.op.axes)))(whole), part.shape)
+    left, right = (_long(x, 1 - i, stacks) for i, x in enumerate(part.inputs))
+    if turned:
+        product = Matmul()(permute_dims(right, (1, 0)), permute_dims(left, (1, 0)))
+        return permute_dims(product, (1, 0))
+    return Matmul()(left, right)
 
 
 def _long(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:

@@ -251,6 +251,20 @@ def test_the_gradient_of_the_weights_is_one_product_after_the_loop():
     assert [x.inputs[0].shape for x in products] == [(3, 36)]
 
 
+def test_a_body_may_use_what_comes_from_outside_very_often():
+    w, x = mg.input("w", (2, 2)), mg.input("x", (3, 2, 2))
+
+    def body(c, v):
+        for _ in range(1500):
+            c = c @ w
+        return c + v, None
+
+    last, _ = ops.scan(body, ops.zeros((2, 2)), x)
+    (dw,) = mg.grad(last.sum(), [w])
+    gradient = Graph((w, x), (dw,))(np.eye(2, dtype=np.float32), np.ones((3, 2, 2), np.float32))[0]
+    np.testing.assert_array_equal(gradient, np.full((2, 2), 1500 * (1 + 2) * 2))
+
+
 def test_what_nobody_reads_is_not_computed():
     x, h = mg.input("x", (9, 3)), mg.input("h", (3,))
 
