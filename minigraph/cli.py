@@ -25,6 +25,7 @@ from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.errors import CacheError, GraphError
 from minigraph.function import looking
+from minigraph.function.report import amount
 from minigraph.version import __version__
 
 CUDA_PACKAGES = (
@@ -181,7 +182,7 @@ def _cache_info(asked: argparse.Namespace) -> Answer:
         ("trusted", f"no: {why}" if why else "yes"),
         ("schema", str(binaries.SCHEMA)),
     ]
-    rows += [(kind, f"{_number(counts[kind])}, {_amount(sizes[kind])}") for kind in KINDS]
+    rows += [(kind, f"{_number(counts[kind])}, {amount(sizes[kind])}") for kind in KINDS]
     return Answer(data, align_columns(rows))
 
 
@@ -197,7 +198,7 @@ def _list(asked: argparse.Namespace) -> Answer:
         for entry in entries
     ]
     rows = [
-        (e.kind, e.subject, _words({k: _cut(v) for k, v in e.environment}), _amount(_size(e)))
+        (e.kind, e.subject, _words({k: _cut(v) for k, v in e.environment}), amount(_size(e)))
         for e in entries
     ]
     return Answer({"entries": data}, align_columns(rows) or ["there are no entries"])
@@ -286,10 +287,6 @@ def _size(entry: Entry) -> int:
 
 def _number(entries: int) -> str:
     return "1 entry" if entries == 1 else f"{entries} entries"
-
-
-def _amount(size: int) -> str:
-    return f"{size / 1024:.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
 
 
 def _words(values: dict[str, Any], between: str = " ") -> str:

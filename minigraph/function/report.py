@@ -20,7 +20,6 @@ from minigraph.passes.notes import PassRecord, Stop
 from minigraph.program import Home, Program, Step, Traffic
 from minigraph.program.memory import largest_results
 
-MIB = 1 << 20
 LEAVES = (Input, Constant, Item, Variable)
 GENERATED = (Fused, Together)
 FEW = 3  # names in a line of the summary
@@ -362,9 +361,9 @@ class Report:
         return preformatted(str(self))
 
     def _travels(self) -> str:
-        sent = sum(t.bytes for t in self.traffic) / MIB
+        sent = amount(sum(t.bytes for t in self.traffic))
         hidden = "" if self.hidden is None else f", {self.hidden:.0%} of their time hidden"
-        return f"exchange {sent:.3g} MiB a call in {len(self.traffic)} collectives{hidden}"
+        return f"exchange {sent} a call in {len(self.traffic)} collectives{hidden}"
 
     def _heaviest(self) -> str:
         """Return the slowest layers; without a profile, those with most arithmetic."""
@@ -380,9 +379,9 @@ class Report:
             return f"slowest of {len(self.layers)}: {', '.join(times)}"
         total = sum(use.flops for use in self.layers) or 1
         most = sorted(self.layers, key=lambda use: -use.flops)[:FEW]
-        shares = ", ".join(f"{use.layer} {use.flops / total:.0%}" for use in most)
+        shares = ", ".join(f"{use.layer} ({use.flops / total:.0%})" for use in most)
         return (
-            f"most of {total / 1e9:.3g} GFLOP in {shares or 'none'}; "
+            f"most of {_operations(total)} in {shares or 'none'}; "
             "after step.profile(...) the slowest"
         )
 
@@ -392,10 +391,27 @@ def preformatted(text: str) -> str:
     return f"<pre>{html.escape(text)}</pre>"
 
 
+def amount(nbytes: float) -> str:
+    """Return a number of bytes in the unit that suits it, as pages do: "1.5 MiB"."""
+    for unit in ("KiB", "MiB"):
+        nbytes /= 1024
+        if nbytes < 1024:
+            return f"{nbytes:.1f} {unit}"
+    return f"{nbytes / 1024:.1f} GiB"
+
+
+def _operations(count: float) -> str:
+    for unit in ("kFLOP", "MFLOP"):
+        count /= 1000
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+    return f"{count / 1000:.3g} GFLOP"
+
+
 def _memory(memory: MemoryUse) -> str:
     return (
-        f"{memory.arena_bytes / MIB:.1f} MiB arena ({memory.unplanned_bytes / MIB:.1f} without "
-        f"reuse), {memory.parameter_bytes / MIB:.1f} MiB parameters"
+        f"{amount(memory.arena_bytes)} arena ({amount(memory.unplanned_bytes)} without reuse), "
+        f"{amount(memory.parameter_bytes)} parameters"
     )
 
 
@@ -437,8 +453,8 @@ def _memory_lines(report: Report) -> list[str]:
     memory = report.memory
     return [
         _memory(memory),
-        f"{memory.peak_bytes / MIB:.1f} MiB with constants and results; the largest intermediates:",
-        *(f"  {nbytes / MIB:.1f} MiB {text}" for text, nbytes in memory.largest),
+        f"{amount(memory.peak_bytes)} with constants and results; the largest intermediates:",
+        *(f"  {amount(nbytes)} {text}" for text, nbytes in memory.largest),
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.function.report import SECTIONS
+from minigraph.function.report import SECTIONS, amount
 
 
 class Net(nn.Module):
@@ -35,10 +35,18 @@ def test_five_lines_name_layers_memory_what_to_try_and_the_sections(report):
     first, layers, memory, advice, details = str(report).splitlines()
     assert f"{len(report.steps)} steps" in first and "level 3" in first
     assert "first" in layers and "second" in layers and "profile" in layers
-    assert "MiB arena" in memory
+    assert "KiB arena" in memory and memory.endswith(", 0.8 KiB parameters")
     assert 'autotune="tune": 2 of 2 algorithms' in advice
     assert all(name in details for name in SECTIONS)
     assert repr(report) == str(report)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(0, "0.0 KiB"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")],
+)
+def test_bytes_are_told_in_the_unit_that_suits_them(nbytes, text):
+    assert amount(nbytes) == text
 
 
 def test_after_a_profile_the_slowest_layers_come_first():
