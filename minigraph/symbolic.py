@@ -157,7 +157,10 @@ class SymbolicSize(_Integer):
     __int__ = __float__ = __trunc__ = __index__
 
     def __str__(self) -> str:
-        return " + ".join(_shown(term, factor) for term, factor in self.terms.items())
+        # A number comes last, what is subtracted before it.
+        terms = sorted(self.terms.items(), key=lambda item: (not item[0], item[1] < 0))
+        text = "".join(f" {'-' if n < 0 else '+'} {_shown(term, abs(n))}" for term, n in terms)
+        return text.removeprefix(" + ") if text.startswith(" + ") else f"-{text[3:]}"
 
     __repr__ = __str__
 

@@ -102,7 +102,9 @@ def test_undecided_comparisons_take_sizes_as_large_where_that_is_asked_for():
 
 
 def test_a_size_shows_what_it_is():
-    assert str(2 * N * M - 1) == "2*m*n + -1"
+    assert str(2 * N * M - 1) == "2*m*n - 1"
+    assert str(1 - 3 * N + M) == "m - 3*n + 1"
+    assert str(-N) == "-n"
     assert str(N // 2) == "(n // 2)"
 
 

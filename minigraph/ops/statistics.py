@@ -158,8 +158,7 @@ def _after(x: Node, axis: int, count: int) -> Node:
 
 def _before(x: Node, axis: int, count: int) -> Node:
     """Return x without the last `count` elements along `axis`."""
-    stop = max(x.shape[axis] - count, 0)
-    return x[(builtins.slice(None),) * axis + (builtins.slice(0, stop),)]
+    return x[(builtins.slice(None),) * axis + (builtins.slice(-count),)]
 
 
 def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:

@@ -393,6 +393,14 @@ def test_threads_may_call_it_with_different_sizes_where_it_changes_nothing():
     assert function.calls == 3 + 3 * 30
 
 
+def test_neighbours_along_such_an_axis_are_subtracted():
+    x = mg.input("x", (None, 3))
+    difference = mg.comp_graph("reference").compile([x], ops.diff(x, axis=0))
+    for n in SIZES:
+        array = real(n, 3)
+        np.testing.assert_array_equal(difference(array), np.diff(array, axis=0))
+
+
 def test_values_need_not_be_arrays():
     x = mg.input("x", (None,))
     step = mg.comp_graph().compile([x], x * 2)
