@@ -117,7 +117,7 @@ class Compiled:
     tuned: Callable[[Function], None] = lambda function: None
 
 
-CALLS = at_least(0, most=2**64 - 1)
+WORD = at_least(0, most=2**64 - 1)  # what random ops count with
 CALLED = at_least(1)
 PROFILED = 5  # calls, unless a profile is asked for more or fewer
 APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the golden ratio
@@ -151,7 +151,7 @@ class Counted:
 
     @calls.setter
     def calls(self, value: int) -> None:
-        self._counter.calls[...] = CALLS.check("calls", value)
+        self._counter.calls[...] = WORD.check("calls", value)
 
     @property
     def seed(self) -> Array:
@@ -159,7 +159,7 @@ class Counted:
 
     @seed.setter
     def seed(self, value: Any) -> None:
-        self._counter.seed = np.array(value, np.uint64)
+        self._counter.seed = np.array(WORD.check("seed", value), np.uint64)
 
 
 def _functions(value: Any) -> list[Counted]:
