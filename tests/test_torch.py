@@ -126,6 +126,26 @@ def test_adaptive_pooling(name, size):
     assert_same_call(name, real(2, 3, 6, 6), output_size=size)
 
 
+def test_adaptive_avg_pool2d_keeps_infinities_to_the_pixels_that_cover_them():
+    x = real(2, 3, 7, 5)
+    x[0, 0, 0, 0], x[1, 2, 3, 4] = np.inf, np.nan
+    assert_same_call("adaptive_avg_pool2d", x, output_size=(3, 4))
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_with_ceil_mode_a_window_may_be_larger_than_the_image(name):
+    kwargs = {"kernel_size": 3, "stride": 2, "ceil_mode": True}
+    value = real(2, 3, 2, 2)
+    assert_same_call(name, value, **kwargs)
+    x = mg.input("x", value.shape)
+    cg = mg.comp_graph(options={"graph_opt_level": 0, "autotune": "off"})
+    expected = getattr(F, name)(torch.from_numpy(value), **kwargs)
+    computed = cg.compile([x], getattr(ops, name)(x, **kwargs))(value)
+    np.testing.assert_allclose(computed, expected, rtol=1e-5)
+    with pytest.raises(mg.ShapeError, match="does not fit"):
+        getattr(ops, name)(mg.input("x", (1, 1, 1, 1)), 5, stride=2, ceil_mode=True)
+
+
 def test_adaptive_max_pool2d_takes_the_first_of_equals_and_passes_nan():
     x = np.random.default_rng(0).integers(0, 3, (2, 3, 7, 5)).astype(float)
     x[0, 0, 2, 2] = np.nan

@@ -21,10 +21,12 @@ from minigraph.graph import (
     builder,
     constant,
 )
+from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import kind, widened
 from minigraph.ops.indexing import Take
-from minigraph.ops.matmul import Matmul
 from minigraph.ops.padding import MANY
+from minigraph.ops.reduction import Sum
+from minigraph.ops.shape import reshape
 from minigraph.ops.window import Border, Pair, Pairs, Window, scatter, steps, windows
 
 
@@ -189,10 +191,12 @@ def _pooling(
         raise ShapeError(f"padding {pad} is more than half of the window {window}")
     sides = []
     for n, k, t, p in zip(x.shape[2:], window, stride, pad, strict=True):
-        count = steps(n, k, t, (p, p))
+        count = 0
         if ceil_mode:
             count = -(-(n + 2 * p - k) // t) + 1
             count -= (count - 1) * t >= n + p
+        if count < 1:
+            count = steps(n, k, t, (p, p))
         sides.append((p, max((count - 1) * t + k - n - p, 0)))
     return Pooling(window, stride, (sides[0], sides[1])), pad
 
@@ -254,9 +258,8 @@ def adaptive_avg_pool2d(x: Operand, output_size: Window) -> Node:
     pooling = _even(x, output_size)
     if pooling:
         return AvgPool2d(pooling, (0, 0), False)(x)
-    down = constant(_means(x.shape[2], rows), x.dtype)
-    across = constant(_means(x.shape[3], columns).T, x.dtype)
-    return Matmul()(Matmul()(down, x), across)
+    means = _means_of_parts(_means_of_parts(widened(x), 2, rows), 3, columns)
+    return means.astype(x.dtype)
 
 
 @builder
@@ -313,11 +316,19 @@ def _parts(size: int, out: int) -> Array:
     return np.minimum(begin + np.arange((end - begin).max()), end - 1)
 
 
-def _means(size: int, out: int) -> Array:
-    """Return the [out, size] matrix that takes the mean of each of `out` parts."""
-    i, at = np.arange(out)[:, None], np.arange(size)
-    covered = (at >= i * size // out) & (at < -((i + 1) * -size // out))
-    return covered / covered.sum(1, keepdims=True)
+def _means_of_parts(x: Node, axis: int, out: int) -> Node:
+    """Return x with the means of `out` parts along an axis, to which nothing outside counts.
+
+    A product with a matrix of shares would make NaN of 0 times an infinity.
+    """
+    places = _parts(x.shape[axis], out)
+    inside = np.diff(places, prepend=-1) > 0  # the last of a shorter part is repeated
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    ones = (1,) * len(after)
+    parts = reshape(Take(axis)(x, constant(places.reshape(-1))), (*before, *places.shape, *after))
+    total = Sum((axis + 1,))(where(inside.reshape(*places.shape, *ones), parts, 0))
+    counts = constant(inside.sum(1).reshape(out, *ones), x.dtype)
+    return reshape(total, (*before, out, *after)) / counts
 
 
 def _floats(x: Any) -> Node:
