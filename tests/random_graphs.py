@@ -181,7 +181,6 @@ LAYERS = [
     "ops.gelu({a})",
     "ops.silu({a})",
     "ops.softplus({a})",
-    "ops.logaddexp({a}, {b})",
     "ops.dropout({a}, 0.5)",
     "ops.batch_norm_with_statistics({a})[0]",
     "ops.relu(ops.batch_norm_with_statistics({a})[0])",

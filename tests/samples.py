@@ -474,6 +474,9 @@ def defined(op, *xs):
         return between(xs[0], op.dtype)  # C leaves open what a float out of range becomes
     if op.name in ("fma3", "fma4") and xs[0].dtype == F64:
         return is_float32(xs[0]) & is_float32(xs[1])  # NumPy rounds the product unless it is exact
+    if op.name == "logaddexp":  # where the larger operand and the rest cancel, roundings are left
+        with np.errstate(all="ignore"):
+            return ~(np.abs(op.forward(*xs)) < np.abs(np.maximum(*xs)) / 2)
     return everywhere
 
 

@@ -375,6 +375,13 @@ def test_logaddexp_with_infinities():
     )
 
 
+def test_second_derivatives_of_logaddexp_where_its_operands_are_equal():
+    x = mg.input("x", (2,), "float64")
+    (dx,) = mg.grad(ops.logaddexp(x, [0.0, 1.0]).sum(), [x])
+    (ddx,) = mg.grad(dx.sum(), [x])
+    np.testing.assert_allclose(Graph((x,), (ddx,))(np.array([0.0, 1.0]))[0], [0.25, 0.25])
+
+
 def test_where_keeps_the_gradient_from_the_other_branch():
     x = np.array([-1.0, 0, 2, INF])
     assert_agree(

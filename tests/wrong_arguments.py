@@ -228,7 +228,6 @@ FUNCTIONS = {
     "linspace": {"start": 0, "stop": 1, "num": 5, "dtype": "float32", "endpoint": True},
     "local_response_norm": {"x": IMAGES, "size": 3, "alpha": 1e-4, "beta": 0.75, "k": 1.0},
     "log_softmax": {"x": X, "axis": 1},
-    "logaddexp": {"x": X, "y": X},
     "logsumexp": {"x": X, "axis": 1, "keepdims": True},
     "matmul": {"x": X, "y": mg.input("y", (3, 4))},
     "matrix_transpose": {"x": X},

@@ -16,7 +16,6 @@ from minigraph.ops.activation import (
     elu,
     gelu,
     leaky_relu,
-    logaddexp,
     prelu,
     relu6,
     silu,
@@ -118,6 +117,7 @@ from minigraph.ops.statistics import (
 )
 
 hardswish = activation.Hardswish.of
+logaddexp = activation.Logaddexp.of
 relu = activation.Relu.of
 sigmoid = activation.Sigmoid.of
 

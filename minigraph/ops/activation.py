@@ -10,8 +10,8 @@ import numpy as np
 
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, builder
-from minigraph.ops.arithmetic import Maximum, Minimum
-from minigraph.ops.comparison import where
+from minigraph.ops.arithmetic import Minimum
+from minigraph.ops.comparison import Isinf, where
 from minigraph.ops.elementwise import Elementwise, promote, widened
 from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
 from minigraph.ops.shape import reshape
@@ -84,6 +84,29 @@ class Sigmoid(Elementwise):
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy * (y * (1 - y)),)
+
+
+class Logaddexp(Elementwise):
+    """log(exp(x) + exp(y)) without overflow.
+
+    >>> cg.compile([], ops.logaddexp([0.0, 1000.0], [0.0, 1000.0]))()
+    array([6.93147181e-01, 1.00069315e+03])
+    """
+
+    c = "mg_logaddexp{f}({0}, {1})"
+    support = """
+static inline {T} mg_logaddexp{f}({T} x, {T} y) {{
+  {T} apart = x == y ? 0 : fabs{f}(x - y);  /* inf - inf is NaN */
+  return (x > y || x != x ? x : y) + log1p{f}(exp{f}(-apart));
+}}"""
+    accepts = "f"
+    costly = True
+    commutative = True
+    forward = np.logaddexp
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        apart = where((x == y) & Isinf.of(x), 0, x - y)
+        return dy * Sigmoid.of(apart), dy * Sigmoid.of(-apart)
 
 
 class Activated(Op):
@@ -203,15 +226,3 @@ def softplus(x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Node:
     rounding = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
     large = scaled > min(threshold, -math.log(rounding / 4))
     return where(large, x, Log1p.of(Exp.of(where(large, 0, scaled))) / beta)
-
-
-@builder
-def logaddexp(x: Operand, y: Operand) -> Node:
-    """Return log(exp(x) + exp(y)) without overflow.
-
-    >>> cg.compile([], ops.logaddexp([0.0, 1000.0], [0.0, 1000.0]))()
-    array([6.93147181e-01, 1.00069315e+03])
-    """
-    x, y = promote(x, y, floating=True)
-    distance = where(x == y, 0, abs(x - y))  # inf - inf is NaN
-    return Maximum.of(x, y) + Log1p.of(Exp.of(-distance))
