@@ -115,6 +115,14 @@ def test_nothing_flows_through_integers():
     assert {n.dtype.kind for n in toposort(mg.grad((maximum * x).sum(), [x]))} <= set("fi")
 
 
+def test_a_constant_exponent_has_a_gradient_too():
+    x, c = mg.input("x", (3,), "float64"), ops.full((), 3.0, "float64")
+    (dc,) = mg.grad((x**c).sum(), [c])
+    value = np.array([2.0, 3.0, 0.0])
+    expected = 8 * np.log(2) + 27 * np.log(3)
+    np.testing.assert_allclose(Graph((x,), (dc,))(value)[0], expected)
+
+
 def test_stop_gradient_hides_what_its_operand_depends_on():
     (x,) = inputs((3,))
     y = (ops.stop_gradient(x * x) * x).sum()

@@ -165,15 +165,15 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
         inverse = np.where(np.abs(x) == 1, unit, 0)
         return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0))).astype(x.dtype)
 
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node | None]:
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        zero = (x == 0) & (y >= 0)
+        slope = where(zero, 0, z * Log.of(where(zero, 1, x)))
         if isinstance(y.op, Constant) and y.op.value.size == 1:
             exponent = y.op.value.item()
             if exponent == 2:
-                return dy * (2 * x), None
-            return dy * (exponent * x ** (exponent - 1)) if exponent else dy * 0, None
-        zero = (x == 0) & (y >= 0)
-        dx = dy * where(y == 0, 0, y * x ** (y - 1))
-        return dx, dy * where(zero, 0, z * Log.of(where(zero, 1, x)))
+                return dy * (2 * x), dy * slope
+            return dy * (exponent * x ** (exponent - 1)) if exponent else dy * 0, dy * slope
+        return dy * where(y == 0, 0, y * x ** (y - 1)), dy * slope
 
 
 class Negative(Elementwise):
