@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from minigraph.arguments import Signature
 from minigraph.errors import GraphError, located
-from minigraph.graph.location import here
+from minigraph.graph.location import here, is_within
 from minigraph.graph.node import Node, Op
 
 P = ParamSpec("P")
@@ -19,7 +19,7 @@ R = TypeVar("R")
 def builder(fn: Callable[P, R]) -> Callable[P, R]:
     """Return a function that builds nodes, with its arguments checked by its signature.
 
-    Errors say what was being built, of what, and where.
+    Errors say what was being built, of what, and where: what the user called, not what that calls.
     """
     signature = Signature(fn)
 
@@ -28,12 +28,13 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
         try:
             positional, named = signature.parse(args, kwargs)
             return fn(*positional, **named)
-        except GraphError as error:
+        except (GraphError, MemoryError) as error:
+            if is_within(build.__code__):  # which all builders share
+                raise
             operands = _nodes((*args, *kwargs.values()))
-            raise located(error, fn.__name__, operands, here()) from None
-        except MemoryError as error:
+            if isinstance(error, GraphError):
+                raise located(error, fn.__name__, operands, here()) from None
             text = GraphError(f"the memory does not suffice ({error})")
-            operands = _nodes((*args, *kwargs.values()))
             raise located(text, fn.__name__, operands, here()) from error
 
     return build

@@ -6,6 +6,7 @@ import functools
 import sys
 import threading
 from pathlib import Path
+from types import CodeType
 from typing import Any, NamedTuple
 
 
@@ -54,6 +55,16 @@ def here() -> Location:
     while _is_ours(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return Location(frame.f_code.co_filename, frame.f_lineno, ".".join(scope.layers))
+
+
+def is_within(code: CodeType) -> bool:
+    """Return whether what calls this was called, by nothing but the package, from `code`."""
+    frame = sys._getframe(1).f_back
+    while frame is not None and _is_ours(frame.f_code.co_filename):
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Within:

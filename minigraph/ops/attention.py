@@ -43,6 +43,11 @@ def scaled_dot_product_attention(
     query, key, value = promote(query, key, value, floating=True)
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise ShapeError("query, key and value are (..., length, size)")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"query of shape {query.shape}, key of {key.shape} and value of {value.shape}: the "
+            "first two have vectors of one size, and there is a value for each key"
+        )
     if is_causal and attn_mask is not None:
         raise GraphError("is_causal and attn_mask exclude each other")
     mask = None if attn_mask is None else as_node(attn_mask)
