@@ -24,7 +24,7 @@ from minigraph.graph import (
     is_symbolic,
 )
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import as_operand
+from minigraph.ops.elementwise import as_operand, kind
 from minigraph.ops.shape import broadcast_to, matrices
 
 
@@ -131,6 +131,8 @@ def linspace(
 ) -> Node:
     """Return `num` evenly spaced numbers from `start` to `stop`, or not quite to it.
 
+    Of an integer dtype they are rounded down, as in NumPy.
+
     >>> cg.compile([], ops.linspace(0, 1, 3))()
     array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -138,7 +140,8 @@ def linspace(
         raise ShapeError(f"no numbers lead from {start} to {stop}")
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            return _converted(np.linspace(start, stop, num, endpoint), dtype)
+            numbers = np.linspace(start, stop, num, endpoint)
+            return _converted(numbers if kind(dtype) == "f" else np.floor(numbers), dtype)
     except (ValueError, OverflowError, IndexError) as error:
         raise ShapeError(f"num is {num}: {error}") from None
 
