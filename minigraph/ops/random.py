@@ -34,7 +34,7 @@ from minigraph.graph import (
     flat,
     input,
 )
-from minigraph.ops.arithmetic import Floor
+from minigraph.ops.arithmetic import Floor, Maximum, Minimum
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, astype, kind
 
@@ -176,6 +176,8 @@ def random_uniform(
 ) -> Node:
     """Return numbers drawn uniformly from [low, high), anew at each call of the function.
 
+    Rounding does not make `high` of a number, unless `low` is next to it.
+
     >>> cg.compile([], ops.random_uniform((3,), low=1.0, high=2.0))()
     array([1.3990464, 1.9722412, 1.0194495], dtype=float32)
     """
@@ -184,7 +186,10 @@ def random_uniform(
         steps = 2.0 ** _DIGITS[dtype]
         u = Floor.of(u * steps) / steps
     u = astype(u, dtype)
-    return u if (low, high) == (0, 1) else u * (high - low) + low
+    if (low, high) == (0, 1):
+        return u
+    last = np.nextafter(*np.array([high, low], dtype))
+    return (Minimum if low < high else Maximum).of(u * (high - low) + low, last)
 
 
 @builder

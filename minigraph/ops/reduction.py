@@ -182,8 +182,8 @@ class Extremum(Reduction):
         return super().infer(x)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        chosen = (x == y).astype(x.dtype)
-        return (dy * (chosen / Sum(self.axes)(chosen)),)
+        chosen = widened((x == y).astype(x.dtype))  # there may be more than 16 bits count
+        return (dy * (chosen / Sum(self.axes)(chosen)).astype(dy.dtype),)
 
 
 class Max(Extremum):

@@ -1314,6 +1314,23 @@ def test_normal_numbers_have_the_moments_of_the_normal_distribution(dtype):
     assert abs(np.corrcoef(z[:, :-1].ravel(), z[:, 1:].ravel())[0, 1]) < 0.01
 
 
+def test_more_equals_than_float16_counts_share_the_gradient_of_their_maximum():
+    x = mg.input("x", (70_000,), "float16")
+    (dx,) = mg.grad(ops.max(x).astype("float32"), [x])
+    shares = Graph((x,), (dx,))(np.zeros(70_000, np.float16))[0]
+    np.testing.assert_allclose(shares.astype(F64), 1 / 70_000, rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize(("low", "high"), [(1, 2), (2, 1), (-3, 5)])
+def test_uniform_numbers_do_not_round_to_the_upper_bound(low, high, dtype):
+    u = drawn(ops.random_uniform((100_000,), low, high, dtype)).astype(F64)
+    assert u.dtype == F64
+    assert min(low, high) <= u.min()
+    assert u.max() <= max(low, high)
+    assert not (u == high).any()
+
+
 def test_random_numbers_are_shifted_and_scaled():
     u = drawn(ops.random_uniform((1000,), -2, 3))
     np.testing.assert_allclose(u, drawn(ops.random_uniform((1000,))) * 5 - 2, rtol=1e-6, atol=1e-6)
