@@ -130,8 +130,11 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
     """
     values = [x if isinstance(x, NUMBERS) else as_array(x) for x in xs]
     dtype = common_dtype(*values)
-    if floating and kind(dtype) != "f":
-        dtype = np.result_type(dtype, np.float16)
+    if floating and kind(dtype) != "f":  # of several integers, the widest that one alone gives
+        given = [x.dtype for x in values if hasattr(x, "dtype")]
+        if not given or np.result_type(*given) != dtype:  # a number beside bools
+            given = [dtype]
+        dtype = np.result_type(*(np.result_type(d, np.float16) for d in given))
     return tuple(as_operand(x, dtype) for x in values)
 
 

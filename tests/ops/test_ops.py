@@ -830,6 +830,8 @@ def test_dtypes_promote_as_in_numpy(left):
         assert ops.maximum(x, mg.input("y", (), right)).dtype == want
         assert ops.maximum(np.zeros((), right), x).dtype == want
         assert ops.concat([x, mg.input("y", (3,), right)]).dtype == want
+        angle = np.arctan2(np.ones(2, left), np.ones(2, right))
+        assert ops.atan2(x, mg.input("y", (2,), right)).dtype == angle.dtype
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
@@ -838,6 +840,7 @@ def test_numbers_promote_as_in_numpy(number, dtype):
     x = mg.input("x", (2,), dtype)
     assert ops.maximum(x, number).dtype == np.result_type(dtype, number)
     assert ops.maximum(number, x).dtype == np.result_type(dtype, number)
+    assert ops.hypot(x, number).dtype == np.hypot(np.ones(2, dtype), number).dtype
 
 
 def test_bfloat16_wins_over_integers_and_numbers_and_yields_to_wider_floats():
