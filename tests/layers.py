@@ -89,7 +89,7 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["bound", "recompiling", "stage", "trace", "work"],
+        ["bound", "counter", "recompiling", "stage", "trace", "work"],
         ["report"],
         [
             "profile",

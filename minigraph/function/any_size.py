@@ -13,8 +13,9 @@ from minigraph.cache import Entry
 from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
 from minigraph.function.agreement import call_alike
+from minigraph.function.counter import CallCounter
 from minigraph.function.description.record import Description
-from minigraph.function.function import PROFILED, CallCounter, Counted, Function, in_order
+from minigraph.function.function import PROFILED, Counted, Function, in_order
 from minigraph.function.profile import Profile
 from minigraph.function.report import Report, preformatted
 from minigraph.graph import Array, Node, SymbolicSize, as_array, here

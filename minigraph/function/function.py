@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from minigraph import forks
 from minigraph.arguments import FilePath, Kind, at_least, checked
 from minigraph.autotune.online import OnlineTuner, share_of
 from minigraph.autotune.session import Told
@@ -24,6 +22,7 @@ from minigraph.distributed import World
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function import cache_file
 from minigraph.function.bound import speeds
+from minigraph.function.counter import CallCounter
 from minigraph.function.description.describe import Past, describe
 from minigraph.function.description.record import Description
 from minigraph.function.dot import by_layer, every_step
@@ -52,26 +51,6 @@ from minigraph.program.memory import in_use
 from minigraph.signals import held
 
 log = logging.getLogger(__name__)
-
-
-class _Here(threading.local):
-    """Whether the current thread runs a function."""
-
-    runs = False
-
-
-class CallCounter:
-    """How many calls of a function were done, its seed, and the lock of the call that runs.
-
-    The functions of different sizes that make one function share it: their calls come one after
-    the other, because they share memory for intermediate results, too.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.calls = np.zeros((), np.uint64)
-        self.seed = np.array(seed, np.uint64)
-        self.running = forks.reentrant_lock()
-        self.here = _Here()
 
 
 class Lowered(NamedTuple):
@@ -290,21 +269,7 @@ class Function(Counted):
 
     def _alone(self, work: Callable[[], list[Array]]) -> list[Array]:
         """Return the result of `work`, done while nobody changes what this function uses."""
-
-        def once() -> list[Array]:
-            counter = self._counter
-            if counter.here.runs:
-                raise GraphError(
-                    f"a function was called, by the handler of a signal, while it ran {here()}"
-                )
-            with counter.running:
-                try:
-                    counter.here.runs = True
-                    return work()
-                finally:
-                    counter.here.runs = False
-
-        return self._claim.run(once)
+        return self._claim.run(lambda: self._counter.alone(work))
 
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
         """Return a contiguous array for each input."""
