@@ -375,6 +375,14 @@ def test_logaddexp_with_infinities():
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "kwargs"), [("smooth_l1_loss", {"beta": 2.5}), ("huber_loss", {"delta": 2.5})]
+)
+def test_bent_losses_far_out(name, kwargs):
+    x = np.array([0, 1e-30, -0.9, 1, 2.5, -2.6, 1e30, INF, -INF, NAN])
+    assert_same_call(name, x, np.zeros(10), **kwargs, reduction="none")
+
+
 def test_second_derivatives_of_logaddexp_where_its_operands_are_equal():
     x = mg.input("x", (2,), "float64")
     (dx,) = mg.grad(ops.logaddexp(x, [0.0, 1.0]).sum(), [x])

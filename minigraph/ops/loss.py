@@ -255,11 +255,9 @@ def smooth_l1_loss(
     if not beta >= 0:
         raise GraphError(f"beta is {beta}; it takes a number >= 0")
     distance, dtype = _distance(x, target)
-    size = Abs.of(distance)
-    if beta:
-        near = distance * distance * (0.5 / beta)
-        size = where(size < beta, near, size - 0.5 * beta)
-    return _reduced(size, reduction, dtype)
+    if not beta:
+        return _reduced(Abs.of(distance), reduction, dtype)
+    return _reduced(_bent(distance, beta) / beta, reduction, dtype)
 
 
 @builder
@@ -276,9 +274,14 @@ def huber_loss(
     if not delta > 0:
         raise GraphError(f"delta is {delta}; it takes a number > 0")
     distance, dtype = _distance(x, target)
+    return _reduced(_bent(distance, delta), reduction, dtype)
+
+
+def _bent(distance: Node, limit: float) -> Node:
+    """Return distance**2 / 2 where it is below `limit`, else its tangent from there on."""
     size = Abs.of(distance)
-    near = distance * distance * 0.5
-    return _reduced(where(size < delta, near, (size - 0.5 * delta) * delta), reduction, dtype)
+    near = where(size < limit, distance, 0)  # its derivative at infinity would be 0 times that
+    return where(size < limit, near * near * 0.5, (size - 0.5 * limit) * limit)
 
 
 @builder
