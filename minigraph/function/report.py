@@ -328,10 +328,13 @@ class Report:
         return [text for text, holds in advice if holds]
 
     def section(self, name: str) -> Text:
-        """Return the details of one subject as text; GraphError lists the names if it has none."""
+        """Return the details of one subject as text; GraphError lists the names if it has none.
+
+        Where there are no details, such as steps that NumPy computes, the text is "none".
+        """
         if name not in SECTIONS:
             raise GraphError(f"a report has no section {name!r}; it has {', '.join(SECTIONS)}")
-        return Text("\n".join(SECTIONS[name](self)))
+        return Text("\n".join(SECTIONS[name](self)) or "none")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that the report holds, and its advice, as JSON's types."""
