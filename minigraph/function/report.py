@@ -394,21 +394,23 @@ def preformatted(text: str) -> str:
     return f"<pre>{html.escape(text)}</pre>"
 
 
-def amount(nbytes: float) -> str:
+def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]:
+    """Return a number in the first of some units, each `step` times the one before, that suits."""
+    powers = [step**i for i in range(1, len(units) + 1)]
+    fits = (i for i, power in enumerate(powers[1:]) if number < power)
+    i = next(fits, len(units) - 1)
+    return number / powers[i], units[i]
+
+
+def amount(nbytes: int) -> str:
     """Return a number of bytes in the unit that suits it, as pages do: "1.5 MiB"."""
-    for unit in ("KiB", "MiB"):
-        nbytes /= 1024
-        if nbytes < 1024:
-            return f"{nbytes:.1f} {unit}"
-    return f"{nbytes / 1024:.1f} GiB"
+    number, unit = _scaled(nbytes, 1024, ("KiB", "MiB", "GiB"))
+    return f"{number:.1f} {unit}"
 
 
 def _operations(count: float) -> str:
-    for unit in ("kFLOP", "MFLOP"):
-        count /= 1000
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-    return f"{count / 1000:.3g} GFLOP"
+    number, unit = _scaled(count, 1000, ("kFLOP", "MFLOP", "GFLOP"))
+    return f"{number:.3g} {unit}"
 
 
 def _memory(memory: MemoryUse) -> str:

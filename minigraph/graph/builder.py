@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from minigraph.arguments import Signature
 from minigraph.errors import GraphError, located
-from minigraph.graph.location import here, is_within
+from minigraph.graph.location import here, is_within_itself
 from minigraph.graph.node import Node, Op
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
             positional, named = signature.parse(args, kwargs)
             return fn(*positional, **named)
         except (GraphError, MemoryError) as error:
-            if is_within(build.__code__):  # which all builders share
+            if is_within_itself():  # all builders share this code
                 raise
             operands = _nodes((*args, *kwargs.values()))
             if isinstance(error, GraphError):

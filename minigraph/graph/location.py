@@ -6,7 +6,6 @@ import functools
 import sys
 import threading
 from pathlib import Path
-from types import CodeType
 from typing import Any, NamedTuple
 
 
@@ -57,11 +56,12 @@ def here() -> Location:
     return Location(frame.f_code.co_filename, frame.f_lineno, ".".join(scope.layers))
 
 
-def is_within(code: CodeType) -> bool:
-    """Return whether what calls this was called, by nothing but the package, from `code`."""
-    frame = sys._getframe(1).f_back
+def is_within_itself() -> bool:
+    """Return whether the caller runs inside a call of its own code, with only ours in between."""
+    caller = sys._getframe(1)
+    frame = caller.f_back
     while frame is not None and _is_ours(frame.f_code.co_filename):
-        if frame.f_code is code:
+        if frame.f_code is caller.f_code:
             return True
         frame = frame.f_back
     return False
