@@ -774,7 +774,6 @@ def test_report_counts_the_ops_that_are_executed(cg):
     report = cg.compile(*layer()).report()
     assert report.ops["matmul"] == report.ops["relu"] == report.ops["sum"] == 1
     assert [name for name, _, _ in report.steps].count("matmul") == 1
-    assert report.launches >= 0
     assert report.syncs == 0
 
 
