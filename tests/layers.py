@@ -89,7 +89,7 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["bound", "counter", "recompiling", "stage", "trace", "work"],
+        ["bound", "counter", "recompiling", "stage", "text_file", "trace", "work"],
         ["report"],
         [
             "profile",

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -41,6 +40,7 @@ from minigraph.function.report import (
     preformatted,
 )
 from minigraph.function.stage import timed
+from minigraph.function.text_file import write_text
 from minigraph.graph import Array, Claim, Node, Parameter, as_array, can_cast, here
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
@@ -434,7 +434,7 @@ class Function(Counted):
         whole  draw every step, with all that it reads; for a large network Graphviz takes minutes
         """
         text = every_step(self._program) if whole else by_layer(self._program)
-        Path(path).write_text(text, encoding="utf-8")
+        write_text(path, text)
 
     def describe(self) -> Description:
         """Return one record of all that is known of the function, as pages and files keep it.
@@ -463,8 +463,7 @@ class Function(Counted):
         It shows the times of the last profile, so call `profile` first.
         """
         functions = [self, *beside]
-        page = to_html([function.describe() for function in functions])
-        Path(path).write_text(page, encoding="utf-8")
+        write_text(path, to_html([function.describe() for function in functions]))
 
     # ------------------------------------------------------------ its caches
 

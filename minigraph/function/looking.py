@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minigraph.errors import GraphError, reason
+from minigraph.errors import GraphError
 from minigraph.function.comparison import differences
 from minigraph.function.description.record import Description, to_text
 from minigraph.function.function import Counted
 from minigraph.function.page.document import from_file, to_html
+from minigraph.function.text_file import write_text
 from minigraph.function.watching import watched
 
 Said = tuple[dict[str, Any], list[str]]  # as data, and as lines for a person
@@ -51,7 +52,7 @@ def view(asked: argparse.Namespace) -> Said:
     if asked.out or path.suffix not in (".html", ".htm"):
         path = Path(asked.out or Path(tempfile.mkdtemp(prefix="minigraph-")) / "page.html")
         as_json = path.suffix == ".json"
-        _write(path, to_text(functions) if as_json else to_html(functions))
+        write_text(path, to_text(functions) if as_json else to_html(functions))
     opened = path.suffix != ".json" and _opened(path)
     titles = [function.title for function in functions]
     data = {"file": str(path), "functions": titles, "opened": opened}
@@ -98,13 +99,6 @@ def _of_program(path: Path, arguments: Sequence[str]) -> tuple[Description, ...]
     if not functions:
         raise GraphError(f"{path} compiled no function")
     return tuple(functions)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise GraphError(f"{path} cannot be written: {reason(error)}") from None
 
 
 def _opened(path: Path) -> bool:

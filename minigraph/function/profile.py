@@ -12,6 +12,7 @@ import msgspec
 
 from minigraph.function.bound import GIGA, Bound, Speeds
 from minigraph.function.report import preformatted
+from minigraph.function.text_file import write_text
 from minigraph.function.trace import Exchange, Slice, trace
 from minigraph.function.work import work_of
 from minigraph.passes.overlap import Await, Begin, Flight
@@ -175,7 +176,7 @@ class Profile:
             )
             for k in self.kernels
         ]
-        Path(path).write_text(trace(slices, self.exchanges))
+        write_text(path, trace(slices, self.exchanges))
 
 
 def profiled(
