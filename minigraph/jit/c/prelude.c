@@ -45,6 +45,12 @@ static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t
 #else
 #define MG_FAST static __attribute__((optimize("fp-contract=fast")))
 #endif
+/* Have a vector stay in its register: gcc would rather read it again for each use. */
+#if defined(__AVX__)
+#define MG_HOLD(vector) __asm__("" : "+x"(vector))
+#else
+#define MG_HOLD(vector)
+#endif
 /* e to the power x, by 2**n times a polynomial for e**r, |r| <= ln(2) / 2 (W. J. Cody and W. Waite,
    Software Manual for the Elementary Functions, 1980).  For every float it is within 0.9 units in
    the last place, without fused multiply-adds within 1.2; 0 where that is denormal.  Compilers
