@@ -176,7 +176,7 @@ def random_uniform(
 ) -> Node:
     """Return numbers drawn uniformly from [low, high), anew at each call of the function.
 
-    Rounding does not make `high` of a number, unless `low` is next to it.
+    No number is rounded to `high` where the dtype tells it from `low`.
 
     >>> cg.compile([], ops.random_uniform((3,), low=1.0, high=2.0))()
     array([1.3990464, 1.9722412, 1.0194495], dtype=float32)
