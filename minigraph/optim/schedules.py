@@ -177,8 +177,10 @@ def one_cycle(
 
     def rate(base: float, t: int) -> float:
         t = min(t, total_steps - 1)
-        if t <= peak:
+        if t < peak:
             return between(low, max_lr, t / peak)
+        if t == peak:  # which may be the first step, or the last
+            return max_lr
         return between(max_lr, last, (t - peak) / (total_steps - 1 - peak))
 
     return Schedule(optimizer, rate)

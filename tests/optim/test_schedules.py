@@ -94,6 +94,14 @@ def test_the_rates_of_a_plateau_are_those_of_torch(torch, mode, threshold_mode):
     np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.parametrize("steps, share", [(10, 0.1), (4, 0.25), (2, 0.5)])
+def test_one_cycle_may_begin_at_its_highest_rate(steps, share):
+    sgd = optimizer()
+    found = rates(sgd, schedules.one_cycle(sgd, 2.0, steps, share, "linear"), steps)
+    last = 2.0 / 25 / 1e4
+    np.testing.assert_allclose(found, [*np.linspace(2.0, last, steps), last])
+
+
 def test_after_the_warm_up_comes_another_schedule():
     sgd = optimizer()
     after = schedules.step(sgd, 2)
