@@ -20,10 +20,19 @@ from minigraph.nn.module import Module
 
 State = tuple[Node, ...]  # h, and for an LSTM c
 
-
 Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
 # More would take all memory, and minutes, before an error says so.
 Layers = Annotated[int, at_least(1, ShapeError, most=1000)]
+
+
+USUAL = {  # which is not printed
+    "num_layers": 1,
+    "bias": True,
+    "batch_first": False,
+    "dropout": 0.0,
+    "bidirectional": False,
+    "nonlinearity": "tanh",
+}
 
 
 class _Recurrence(Module):
@@ -37,6 +46,8 @@ class _Recurrence(Module):
     gates: ClassVar[int]
     states: ClassVar[int] = 1
     folds: ClassVar[bool] = True
+
+    shown = "{input_size}, {hidden_size}"
 
     hidden_size: int
 
@@ -98,6 +109,13 @@ class _Recurrence(Module):
     def _given_back(self, state: Sequence[Node]) -> Any:
         return tuple(state) if self.states > 1 else state[0]
 
+    def extra_repr(self) -> str:
+        text = self.shown.format(**vars(self))
+        for name, usual in USUAL.items():
+            value = getattr(self, name, usual)
+            text += "" if value == usual else f", {name}={value}"
+        return text
+
 
 class _Elman(_Recurrence):
     gates = 1
@@ -135,8 +153,6 @@ class _Gated(_Recurrence):
 
 class _Layers(_Recurrence):
     """Layers over time, one above the other, in one direction or in both."""
-
-    shown = "{input_size}, {hidden_size}, num_layers={num_layers}"
 
     def __init__(
         self,
@@ -270,8 +286,6 @@ class GRU(_Layers, _Gated):
 
 class _Cell(_Recurrence):
     """One step of a recurrent layer."""
-
-    shown = "{input_size}, {hidden_size}"
 
     def __init__(
         self,

@@ -189,6 +189,17 @@ def test_mistakes_are_named(make, error, text):
         make()
 
 
-def test_what_a_layer_is_made_of_is_shown():
-    assert repr(nn.LSTM(2, 3, 2)) == "LSTM(2, 3, num_layers=2)"
-    assert repr(nn.GRUCell(2, 3)) == "GRUCell(2, 3)"
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("LSTM", {}),
+        ("LSTM", {"num_layers": 2, "batch_first": True, "dropout": 0.5, "bidirectional": True}),
+        ("GRU", {"bias": False}),
+        ("GRUCell", {}),
+        ("LSTMCell", {"bias": False}),
+        ("RNNCell", {"bias": False, "nonlinearity": "relu"}),
+    ],
+)
+def test_layers_print_what_torchs_do(name, arguments):
+    ours, theirs = getattr(nn, name)(2, 3, **arguments), getattr(torch.nn, name)(2, 3, **arguments)
+    assert repr(ours) == repr(theirs)
