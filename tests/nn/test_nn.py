@@ -544,6 +544,27 @@ def test_modules_that_are_nested_too_deep_are_one_error(use):
             use(nested_from_above(depth))
 
 
+def test_a_pickled_network_and_its_optimizer_go_on_as_the_originals_do():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    adam = optim.Adam(net.parameters(), lr=0.1)
+
+    def stepping(net, adam):
+        x = mg.input("x", (5, 3))
+        loss = (net(x) ** 2).mean()
+        updates = {**adam.minimize(loss), **net.updates()}
+        return mg.comp_graph("reference").compile([x], loss, updates)
+
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    step = stepping(net, adam)
+    step(x)  # from now on a function uses the parameters
+    again, other = pickle.loads(pickle.dumps((net, adam)))
+    repeated = stepping(again, other)
+    assert [step(x) for _ in range(2)] == [repeated(x) for _ in range(2)]
+    step(x)
+    assert (again[0].weight.numpy() != net[0].weight.numpy()).any()
+    assert [p.name for p in again.parameters()] == [p.name for p in net.parameters()]
+
+
 def test_modules_wrapped_too_often_are_one_error():
     net = nn.ReLU()
     with pytest.raises(GraphError, match="nested more than 100 deep"):
