@@ -4,7 +4,9 @@
         [--again] [--out FILE]
 
 Each side trains each network in a fresh process of its own, with nothing on disk; with --again a
-second process follows, which finds what the first has left.  --out adds the results to a JSON file.
+second process follows, which finds what the first has left.  Before all that each side trains a
+small network, which is not shown: it leaves the bytecode of its modules, as installing a package
+does, also where PYTHONDONTWRITEBYTECODE is set.  --out adds the results to a JSON file.
 The columns of steps have the seconds from the start of the process to their ends.  The longest wait
 of autotune="online" is that before a step, in parts of the step before it; the longest step, from
 the third on, is told likewise.
@@ -93,6 +95,7 @@ def main_of_side(given: dict[str, Any]) -> None:
 def run(side: str, network: str, folder: Path, steps: int, quick: bool) -> dict[str, Any]:
     """Return what a side's process has printed, or what ended it."""
     environment = {**os.environ, **{name: str(folder / name) for name in CACHES}}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in CACHES:
         (folder / name).mkdir(exist_ok=True)
     given = {"side": side, "network": network, "steps": steps, "quick": quick}
@@ -137,10 +140,14 @@ def main() -> None:
         return
     results = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else []
     columns = [*PARTS, *(f"step {n}" for n in MARKS if n <= asked.steps)]
+    sides = asked.side or (*OURS, *PEERS)
+    for side in sides:
+        with tempfile.TemporaryDirectory() as folder:
+            run(side, "mlp", Path(folder), steps=1, quick=True)
     print("| network | side | disk |", " | ".join(columns), "|")
     print("| --- | --- | --- |" + " ---: |" * len(columns))
     for network in asked.networks:
-        for side in asked.side or (*OURS, *PEERS):
+        for side in sides:
             with tempfile.TemporaryDirectory() as folder:
                 for disk in ("empty", "filled")[: 1 + asked.again]:
                     found = run(side, network, Path(folder), asked.steps, asked.quick)
