@@ -7,11 +7,12 @@ import operator
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
-from minigraph.devices.pages import populating
+from minigraph.devices import pages
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
 from minigraph.passes.kernels.gathering import Gathering
@@ -88,6 +89,9 @@ class HostBackend(ABC):
         memory  of the buffers that stay where they are between calls
         """
 
+    def ahead(self, nbytes: int) -> AbstractContextManager[Callable[[int], list[Array]]]:
+        return pages.ahead(nbytes)
+
     def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:
         return HostExecutor(program, self.runner, arenas)
 
@@ -116,7 +120,6 @@ class HostExecutor:
         self.program = program
         large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
         self.arena = large[0] if large else _new_arena(program)
-        fresh = program.arena_bytes if not large else 0
         self._memory = _memory(program, self.arena)
         # What the last calls returned, for each buffer of an output.
         self._returned: list[list[Array]] = [[] for _ in program.returned]
@@ -124,7 +127,7 @@ class HostExecutor:
         changed = program.changed
         self._changed = [p.state for p in changed]
         self._read = [p.state for p in program.parameters if p not in changed]
-        with populating(self.arena[:fresh]):  # while compilers run
+        with pages.populating(self.arena[: program.arena_bytes]):  # while compilers run
             self._runner = bind(program, self._memory)
 
     @property

@@ -8,11 +8,16 @@ from __future__ import annotations
 import ctypes
 import mmap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from minigraph.graph import Array
+import numpy as np
 
+from minigraph.graph import Array, Spec, aligned_empty
+
+BYTE = np.dtype(np.uint8)
+NONE = np.empty(0, BYTE)
+MOST = 4  # of memory that is made ready ahead, its bytes in parts of those that are foreseen
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14: keeps what the memory holds
 PART = 16 << 20  # bytes that are populated without a look at whether to go on
 
@@ -33,6 +38,22 @@ def populating(memory: Array) -> Iterator[None]:
         ended.set()
         if thread.ident is not None:
             thread.join()
+
+
+@contextmanager
+def ahead(nbytes: int) -> Iterator[Callable[[int], list[Array]]]:
+    """Give what returns memory whose size is not known yet: a list of one array, or of none.
+
+    So many bytes are populated in another thread meanwhile; it has MOST times as many at most.
+    """
+    memory: list[Array] = []
+    with suppress(MemoryError):
+        memory.append(aligned_empty(Spec((MOST * nbytes,), BYTE)))
+    try:
+        with populating(memory[0][:nbytes] if memory else NONE):
+            yield lambda wanted: [array[:wanted] for array in memory if array.nbytes >= wanted]
+    finally:
+        memory.clear()
 
 
 def _populate(memory: Array, ended: threading.Event) -> None:

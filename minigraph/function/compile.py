@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -53,6 +54,7 @@ from minigraph.passes.notes import PassRecord
 from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
 from minigraph.program import Backend, Program
 from minigraph.program.lower import lower
+from minigraph.program.memory import foreseen
 from minigraph.program.recomputation import within
 
 
@@ -177,8 +179,12 @@ class CompGraph:
         given = (task, backend, values, environment, seconds)
 
         def make(known: Mapping[str, Entry], tuned: Callable[[Function], None]) -> Function:
-            build = functools.partial(self._function, *given, known, shared, tuned)
-            return tuned_once(task.world, backend, values, build) if task.world else build()
+            limit = values["graph_opt.memory_limit"] or math.inf
+            there = shared and shared.arenas()
+            nbytes = 0 if there else int(min(foreseen(task.graph), limit))
+            with backend.ahead(nbytes) as ahead:
+                build = functools.partial(self._function, *given, known, shared, tuned, ahead)
+                return tuned_once(task.world, backend, values, build) if task.world else build()
 
         if folder is None:
             return make(loaded, lambda function: None)
@@ -217,11 +223,13 @@ class CompGraph:
         loaded: Mapping[str, Entry],
         shared: Shared | None = None,
         tuned: Callable[[Function], None] = lambda function: None,
+        ahead: Callable[[int], Sequence[Any]] = lambda nbytes: (),
         told: Told | None = None,
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long.
 
         tuned  is called with it once more is measured than now
+        ahead  returns an arena of so many bytes that was made ready meanwhile, or none
         told   what another process has measured, where this one is not to measure
         """
         if values["debug.check_finite"]:
@@ -276,6 +284,7 @@ class CompGraph:
             world=task.world,
             counter=shared.counter if shared else None,
             arenas=shared.arenas if shared else tuple,
+            ahead=ahead,
             tuned=tuned,
         )
         if values["debug.check_finite"]:

@@ -76,6 +76,7 @@ class Compiled:
     world        the processes that run it together, if there are several
     counter      what the function shares with those of other sizes, if there are any
     arenas       returns those of these
+    ahead        returns an arena of so many bytes that was made ready meanwhile, or none
     tuned        is called with the function once more is measured than when it was compiled
     """
 
@@ -93,6 +94,7 @@ class Compiled:
     world: World | None = None
     counter: CallCounter | None = None
     arenas: Callable[[], Sequence[Any]] = tuple
+    ahead: Callable[[int], Sequence[Any]] = lambda nbytes: ()
     tuned: Callable[[Function], None] = lambda function: None
 
 
@@ -201,7 +203,8 @@ class Function(Counted):
         lowered = self._compiled.lowered(seconds)
         seconds["bind"] = 0.0  # the last time counts
         with timed(seconds, "bind"):
-            arenas = [*self._compiled.arenas(), *arenas]
+            ahead = self._compiled.ahead(lowered.program.arena_bytes)
+            arenas = [*self._compiled.arenas(), *arenas, *ahead]
             executor = self._backend.bind(lowered.program, arenas)
         for record in lowered.passes:
             log.debug("%s, %.3f s", record, record.seconds)

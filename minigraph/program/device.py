@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from minigraph.autotune.candidate import Problem
@@ -123,6 +124,9 @@ class Backend(Protocol):
 
     def array(self, value: Any) -> Array | None:
         """Return a value that is in the memory of the device already, as its array; else None."""
+
+    def ahead(self, nbytes: int) -> AbstractContextManager[Callable[[int], Sequence[Any]]]:
+        """Have so much memory made ready meanwhile; give what returns an arena of it, or none."""
 
     def bind(self, program: Program, arenas: Sequence[Any] = ()) -> Executor:
         """Return the program with its memory, ready to run.

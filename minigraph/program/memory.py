@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from minigraph.graph import Graph, Item, Node
 from minigraph.program import Buffer, Home, Program, round_up
 
 
@@ -84,6 +85,28 @@ def plan(program: Program) -> None:
         for buffer in life.buffers:
             buffer.offset = offset
     program.arena_bytes = _end(lives, places)
+
+
+def foreseen(graph: Graph) -> int:
+    """Return bytes that the arena of a program for a graph will have, or more, in all likelihood.
+
+    That is a third of what the graph needs as it is written: fusion and small types save the rest.
+    What has the shape of a parameter does not count, since updates run as soon as they can.
+    """
+    order, outputs = graph.order, set(graph.outputs)
+    parameters = {p.shape for p in graph.parameters}
+    ends: dict[Node, int] = {}
+    changes = [0] * (len(order) + 1)
+    for now, node in reversed([*enumerate(order)]):
+        end = ends.get(node, now)
+        shown = node.op.is_view or isinstance(node.op, Item)  # in the memory of its input
+        for x in node.inputs:
+            ends[x] = max(ends.get(x, 0), end if shown else now)
+        if node.inputs and not shown and node not in outputs:
+            nbytes = sum(spec.nbytes for spec in node.specs if spec.shape not in parameters)
+            changes[now] += nbytes
+            changes[end + 1] -= nbytes
+    return max(itertools.accumulate(changes)) // 3
 
 
 def demand(program: Program) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minigraph.devices.pages import PART, populating
+from minigraph.devices import pages
+from minigraph.devices.pages import MOST, PART, ahead, populating
 
 SIZE = 4 * PART
 KERNEL = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
@@ -60,3 +61,29 @@ def test_where_no_thread_starts_memory_is_left_alone(monkeypatch):
     with populating(np.empty(SIZE, np.uint8)):
         done.append(1)
     assert done
+
+
+@pytest.mark.skipif(KERNEL < (5, 14), reason="Linux populates memory from 5.14 on")
+def test_memory_of_an_unknown_size_gets_the_pages_that_are_foreseen():
+    before, until = resident(), time.monotonic() + 30
+    with ahead(SIZE) as memory:
+        while resident() - before < SIZE - PART and time.monotonic() < until:
+            time.sleep(0.001)
+        (array,) = memory(SIZE + 5)
+    assert array.nbytes == SIZE + 5
+    assert SIZE - PART <= resident() - before < SIZE + PART
+
+
+def test_memory_that_was_foreseen_is_nobodys_if_it_is_too_small_or_the_work_has_ended():
+    with ahead(PART) as memory:
+        assert not memory(MOST * PART + 1)
+    assert not memory(1)
+
+
+def test_where_memory_is_missing_none_is_foreseen(monkeypatch):
+    def none(spec):
+        raise MemoryError
+
+    monkeypatch.setattr(pages, "aligned_empty", none)
+    with ahead(SIZE) as memory:
+        assert not memory(1)

@@ -12,6 +12,7 @@ from minigraph.devices.reference import ReferenceBackend
 from minigraph.graph import Graph
 from minigraph.program import ALIGNMENT, Home
 from minigraph.program.lower import lower
+from minigraph.program.memory import foreseen
 
 BACKENDS = {"cpu": lambda: CpuBackend(2, True), "reference": ReferenceBackend}
 DEVICES = list(BACKENDS)
@@ -349,6 +350,25 @@ def test_what_is_read_late_is_kept(device):
         y = y + e
     program = lowered(device, [y], [x])
     assert_plan_is_sound(program)
+
+
+def test_a_third_of_what_lives_at_once_is_foreseen():
+    x, w = mg.input("x", (1000,)), mg.Parameter(np.ones((7, 11), "float32"))
+    y = ops.tanh(x)
+    shown = y.reshape(10, 100)
+    z = ops.tanh(ops.tanh(y))
+    assert foreseen(Graph((x,), (y,))) == 0  # a result is not in the arena
+    assert foreseen(Graph((x,), (ops.tanh(y),))) == 4000 // 3
+    assert foreseen(Graph((x,), (z + y,))) == 3 * 4000 // 3
+    assert foreseen(Graph((x,), (ops.tanh(z).sum() + shown.sum(),))) == 3 * 4000 // 3
+    assert foreseen(Graph((x,), (ops.tanh(ops.tanh(w * 2)),))) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_foreseen_is_less_than_what_is_needed(seed):
+    inputs, outputs, updates, _ = random_graph(seed, length=40)
+    program = lowered("reference", outputs, inputs, updates)
+    assert foreseen(program.graph) <= max(program.arena_bytes, 0)
 
 
 @pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
