@@ -54,9 +54,11 @@ LAYERS = {
         ["cuda"],
     ],
     "minigraph.autotune": [
-        ["background", "measurement"],
+        ["background", "closeness", "measurement", "sums"],
         ["candidate"],
-        ["data", "policy", "prediction"],
+        ["block", "policy", "prediction"],
+        ["reference"],
+        ["data"],
         ["trial"],
         ["tuner"],
         ["session"],

@@ -19,6 +19,7 @@ from minigraph.autotune.measurement import (
     merge,
     table,
 )
+from minigraph.autotune.sums import Sums
 from minigraph.cache import Entry
 from minigraph.graph import Array, Spec, aligned_empty
 
@@ -156,6 +157,7 @@ class Problem:
     workbench   where it is measured
     remake      makes a kernel of a candidate's layouts and recipe, where candidates have recipes
     estimate    roughly the seconds that it takes in layouts, for where nothing is measured
+    sums        of its only result, by which that can be checked in less time than `meaning` takes
     """
 
     kind: str = field(compare=False)
@@ -170,6 +172,7 @@ class Problem:
     workbench: Workbench = field(default=HostBench(), compare=False)
     remake: Callable[[tuple[str, ...], Recipe], Runner] | None = field(default=None, compare=False)
     estimate: Callable[[tuple[str, ...]], float] | None = field(default=None, compare=False)
+    sums: Sums | None = field(default=None, compare=False)
 
     def table(self, entry: Entry) -> ProblemTable | str:
         """Return the table in an entry about the problem, or in words what is odd about it."""

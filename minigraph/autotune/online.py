@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ from minigraph.autotune.candidate import (
 )
 from minigraph.autotune.measurement import ProblemTable
 from minigraph.autotune.prediction import family_of, predicted
+from minigraph.autotune.reference import by_heuristic, by_numpy
 from minigraph.autotune.session import Session, warn_of_memory
 from minigraph.autotune.tuner import measuring
 from minigraph.graph import Array, Spec
@@ -104,9 +105,12 @@ class OnlineTuner:
                 del session.waiting[problem.subject]
                 return False
             self._bench = bench = LentBench(problem.workbench, memory)
-            by_heuristic = replace(problem, workbench=bench, meaning=_meaning(problem, bench))
             self._problem = problem
-            self._pieces = measuring(by_heuristic, self._clock, _skipped(session, problem))
+            self._pieces = measuring(
+                replace(problem, workbench=bench),
+                *(self._clock, _skipped(session, problem)),
+                functools.partial(_unchecked, problem),
+            )
             self._expected = next(self._pieces)
         return True
 
@@ -125,23 +129,12 @@ class OnlineTuner:
         del self._session.waiting[self._problem.subject]
 
 
-def _meaning(problem: Problem, bench: Workbench) -> Callable[..., tuple[Array, ...]]:
-    """Return what computes a problem as the heuristic's choice does; NumPy where it lays out."""
+def _unchecked(of: Problem, problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
+    """Return what the choice of a problem's heuristic computes from inputs that are lent; or NumPy.
 
-    def computed(*xs: Array) -> tuple[Array, ...]:
-        candidate = next(c for c in problem.candidates(None) if not c.reference)
-        results = tuple(_empty(bench, spec) for spec in problem.results)
-        layouts = candidate.layouts[len(xs) :]
-        for y, layout in zip(results, layouts, strict=True):
-            if problem.arrange(y, layout).shape != y.shape:
-                return problem.meaning(*xs)
-        kernel = candidate.make()
-        inputs = [problem.arrange(x, to) for x, to in zip(xs, candidate.layouts, strict=False)]
-        run = problem.workbench.runner(kernel)
-        run(inputs, results, bench.empty(kernel.scratch))
-        return results
-
-    return computed
+    of  the same problem with the workbench that waits until a kernel is compiled
+    """
+    return by_heuristic(problem, of.workbench, xs) or by_numpy(problem, xs)
 
 
 def _skipped(session: Session, problem: Problem) -> Callable[[Candidate], str]:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import structs
 
+from minigraph.autotune.block import Block
 from minigraph.autotune.candidate import Candidate, NotCompiled, Run, Runner, Workbench
-from minigraph.autotune.data import Block, Data
+from minigraph.autotune.data import Data
 from minigraph.autotune.measurement import Measurement
 
 HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from minigraph.autotune.candidate import Candidate, Problem
 from minigraph.autotune.data import Data
 from minigraph.autotune.measurement import ProblemTable
+from minigraph.autotune.reference import Reference, checked
 from minigraph.autotune.trial import ROUNDS, Trial
 from minigraph.cache.counters import tuning_counters
 
@@ -37,29 +38,31 @@ def measuring(
     problem: Problem,
     clock: Callable[[], float],
     skipped: Callable[[Candidate], str] = lambda candidate: "",
+    reference: Reference = checked,
 ) -> Generator[float, None, ProblemTable]:
     """Measure the candidates piece by piece; yield before each how many seconds it may take.
 
-    skipped  returns why a candidate is not even run, or an empty string
+    skipped    returns why a candidate is not even run, or an empty string
+    reference  returns what has to come out of inputs
 
     inf is yielded while a kernel is being compiled elsewhere.
 
-    Each runs once on random data and is compared with the meaning of the problem in float32 (or
-    float64).  Those that were right and not hopelessly slow take turns, so that a machine that
-    is busy for a while is so for all of them, until they have lost.
+    Each runs once on random data, and is checked.  Those that were right and not hopelessly slow
+    take turns, so that a machine that is busy for a while is so for all of them, until they have
+    lost.
     """
     trials = []
     shortest = problem.work / SPEED
     moved = sum(spec.nbytes for spec in (*problem.inputs, *problem.results)) / COPIED
     yield shortest + moved
-    used = [Data(problem)]  # another one if that is lost
+    used = [Data(problem, reference)]  # another one if that is lost
     for candidate in problem.candidates(None):
         trials.append(Trial(candidate, problem.workbench, skipped(candidate)))
         yield CAUTION * shortest + moved
         while not trials[-1].made():
             yield math.inf
         if used[-1].lost:
-            used.append(Data(problem))
+            used.append(Data(problem, reference))
         trials[-1].check(used[-1], clock)
         first = [trial.first for trial in trials if not trial.error]
         shortest = min(first, default=shortest)

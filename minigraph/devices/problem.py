@@ -10,6 +10,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
 from minigraph.autotune.measurement import Recipe
+from minigraph.autotune.sums import Axis, Sums
 from minigraph.graph import Array, Constant, DType, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -33,6 +35,8 @@ ROLES: dict[type[Op], str] = {
     Conv2dBackwardData: "ywx",
     Conv2dBackwardWeights: "yxw",
 }
+# Their first axes, and that of a bias: images, channels before and behind.
+AXES = {"x": "nc", "w": "kc", "y": "nk", "b": "k"}
 Layouts = tuple[str, ...]  # of the inputs, then of the result
 Lanes = tuple[int, int, int]  # of the two operands and the result; 1 is nchw, and weights
 
@@ -211,7 +215,9 @@ class ProblemMaker(ABC):
             arrangements = self._convolutions(product, xs, y, node)
         about += f" and {activation.name}" if activation else ""
         meaning = partial(_meaning, op, activation)
-        return Tunable(self._problem(node, about, xs, y, meaning, arrangements), layouts)
+        problem = self._problem(node, about, xs, y, meaning, arrangements)
+        sums = None if activation else _sums(op, xs, y)
+        return Tunable(replace(problem, sums=sums), layouts)
 
     def _problem(
         self,
@@ -331,6 +337,37 @@ def _meaning(op: Op, activation: Op | None, *xs: Array) -> tuple[Array]:
     with np.errstate(all="ignore"):
         y = op.forward(*xs)
         return (activation.forward(y) if activation else y,)
+
+
+def _sums(op: Op, xs: Sequence[Shape], y: Shape) -> Sums | None:
+    """Return the sums by which a convolution is checked; None for a product of matrices.
+
+    Each of the first two axes of the result is an axis of one of the operands.
+    """
+    match op:
+        case Conv2d():
+            groups = op.groups
+        case Conv2dBackwardData() | Conv2dBackwardWeights():
+            groups = op.conv.groups
+        case _:
+            return None
+    first, second, role = [*ROLES[type(op)]]
+    roles = (first, second, *("b" for _ in xs[2:]))
+    axes = []
+    for axis, name in enumerate(AXES[role]):
+        inputs = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
+        added = [i for i, r in enumerate(roles) if r == "b" and i not in inputs]
+        parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
+        axes.append(Axis(y[axis] // parts, axis, inputs, added))
+    return Sums(axes, partial(_of_shape, op))
+
+
+def _of_shape(op: Op, shape: Shape, *xs: Array) -> Array:
+    """Return the result, of so many images and channels, of a convolution."""
+    if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
+        op = replace(op, shape=shape)
+    y: Array = op.forward(*xs)
+    return y
 
 
 def _unchanged(x: Array) -> tuple[Array]:

@@ -17,8 +17,8 @@ from msgspec import structs
 from new_process import forget_measurements
 
 import minigraph as mg
+from minigraph.autotune.block import GUARD
 from minigraph.autotune.candidate import Candidate, HostBench, Problem
-from minigraph.autotune.data import GUARD
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session

@@ -11,8 +11,8 @@ from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
 import minigraph as mg
 from minigraph import graph, ops
+from minigraph.autotune.block import Block
 from minigraph.autotune.candidate import HostBench
-from minigraph.autotune.data import Block
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend

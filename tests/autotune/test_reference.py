@@ -1,0 +1,140 @@
+"""What candidates are compared with: the heuristic's choice, whose sums NumPy checks."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph.autotune.candidate import Candidate
+from minigraph.autotune.closeness import TOLERANCE, largest_difference, root_mean_square
+from minigraph.autotune.reference import by_numpy, checked
+from minigraph.autotune.tuner import measure
+from minigraph.devices.cpu.candidates import CpuProblems
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+
+SHAPES = [  # images, channels before and behind, pixels, window, stride, groups, bias
+    (4, 8, 6, 9, 3, 1, 1, False),
+    (3, 6, 4, 8, 3, 2, 2, True),
+    (8, 3, 70, 11, 5, 2, 1, True),
+    (1, 67, 5, 4, 1, 1, 1, False),
+    (2, 5, 5, 6, 3, 1, 5, False),
+]
+
+
+def problems(images, before, behind, pixels, window, stride, groups, bias, dtype="float32"):
+    """Return the problems of a convolution and its two gradients."""
+    conv = Conv2d((stride, stride), (window // 2, window // 2), (1, 1), groups)
+    x = mg.input("x", (images, before, pixels, pixels), dtype)
+    w = mg.input("w", (behind, before // groups, window, window), dtype)
+    y = conv(x, w, *([mg.input("b", (behind,), dtype)] if bias else []))
+    dy = mg.input("dy", y.shape, dtype)
+    backward = Conv2dBackwardData(conv, x.shape)(dy, w), Conv2dBackwardWeights(conv, w.shape)(dy, x)
+    of = CpuProblems(1, on_disk=False)
+    return [of.tunable(n, [x.spec.strides for x in n.inputs]).problem for n in (y, *backward)]
+
+
+def inputs_of(problem):
+    random = np.random.default_rng(0)
+    return [random.standard_normal(x.shape).astype(x.dtype) for x in problem.inputs]
+
+
+class Computes:
+    """A kernel that gives NumPy's results after `spoil` has changed them."""
+
+    scratch = 64
+
+    def __init__(self, problem, spoil):
+        self.problem, self.spoil = problem, spoil
+
+    def run(self, inputs, outputs, scratch):
+        outputs[0][...] = by_numpy(self.problem, inputs)[0]
+        self.spoil(outputs[0])
+
+
+def by(problem, spoil=lambda y: None, meaning=None, **of_candidate):
+    """Return the problem with one candidate, and what NumPy is asked for if its sums are wrong."""
+    layouts = next(iter(problem.layouts))
+    kernel = Computes(problem, spoil)
+    one = Candidate("one", layouts, lambda: kernel, **of_candidate)
+    meaning = meaning or (lambda *xs: pytest.fail("NumPy computes all"))
+    return dataclasses.replace(problem, candidates=lambda _: [one], meaning=meaning)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_sums_of_operands_give_the_sums_of_the_result(shape, dtype):
+    for problem in problems(*shape):
+        narrow = [x.astype(mg.graph.Spec((), dtype).dtype) for x in inputs_of(problem)]
+        y = by_numpy(problem, narrow)[0].astype(narrow[0].dtype)
+        found, wanted = problem.sums.both(lambda x: x, y, narrow)
+        assert found.shape == wanted.shape and found.dtype == wanted.dtype == np.float32
+        allowed = TOLERANCE[dtype] * root_mean_square(y, 1 << 16)
+        assert largest_difference(found, wanted, 1 << 16) < 0.7 * allowed
+
+
+def test_results_whose_sums_are_right_are_taken():
+    for problem in problems(*SHAPES[0]):
+        xs = inputs_of(problem)
+        found = checked(by(problem), xs)
+        assert np.array_equal(found[0], by_numpy(problem, xs)[0])
+
+
+def spoilers(size):
+    """Yield functions that make a result wrong in one of many ways."""
+
+    def off(place, error):
+        def spoil(y):
+            y.reshape(-1)[place] += error * y.std()
+
+        return spoil
+
+    for place in (0, 1, size // 3, size // 2, size - 2, size - 1):
+        for error in (2e-3, -1.0, 1e30, math.nan, math.inf):
+            yield off(place, error)
+    for exchanged in ([1, 0], [-1, *range(1, 4)]):
+        yield lambda y, order=exchanged: y.__setitem__(slice(len(order)), y[order])
+    yield lambda y: y.__setitem__((slice(None), [0, 1]), y[:, [1, 0]])
+    yield lambda y: y.fill(0)
+    yield lambda y: np.multiply(y, 1.01, out=y)
+    yield lambda y: np.lib.stride_tricks.as_strided(y, (y.size + 1,), (4,)).fill(1)
+
+
+def test_a_result_that_is_wrong_anywhere_makes_numpy_compute_all():
+    for problem in problems(*SHAPES[0]):
+        xs = inputs_of(problem)
+        right = by_numpy(problem, xs)
+        for spoil in spoilers(right[0].size):
+            assert checked(by(problem, spoil, lambda *xs, right=right: right), xs) is right
+
+
+def test_axes_that_are_exchanged_make_numpy_compute_all():
+    for problem in problems(4, 4, 4, 5, 3, 1, 1, False):
+        xs = inputs_of(problem)
+        right = by_numpy(problem, xs)
+
+        def spoil(y):
+            y[...] = y.swapaxes(0, 1).copy()
+
+        assert checked(by(problem, spoil, lambda *xs, right=right: right), xs) is right
+
+
+def test_a_heuristic_that_is_wrong_is_told_of():
+    (problem, *_) = problems(*SHAPES[0])
+    spoiled = by(problem, lambda y: y.__setitem__((-1, -1, -1, -1), 9.0), problem.meaning)
+    (found,) = measure(spoiled, None).measurements
+    assert found.error.startswith("wrong result: off by")
+
+
+def test_what_fails_or_is_less_exact_is_no_reference():
+    (problem, *_) = problems(*SHAPES[0])
+    xs = inputs_of(problem)
+    right = by_numpy(problem, xs)
+
+    def fails(y):
+        raise OSError("no more")
+
+    assert checked(by(problem, fails, lambda *xs: right), xs) is right
+    assert checked(by(problem, meaning=lambda *xs: right, precision="tf32"), xs) is right
+    assert checked(by(problem, meaning=lambda *xs: right, reference=True), xs) is right
