@@ -56,7 +56,7 @@ LAYERS = {
     "minigraph.autotune": [
         ["background", "closeness", "measurement", "sums"],
         ["candidate"],
-        ["block", "policy", "prediction"],
+        ["block", "lent", "policy", "prediction"],
         ["reference"],
         ["data"],
         ["trial"],

@@ -67,6 +67,9 @@ class Workbench(Protocol):
     def stored(self, array: Array) -> Array:
         """Return one of its arrays, which was just made, at the place where it may stay."""
 
+    def compile(self, kernels: Iterable[Runner]) -> None:
+        """Compile what kernels need, as many at once as there are processors."""
+
     def runner(self, kernel: Runner) -> Run:
         """Return what runs a kernel; raises where it cannot be run, NotCompiled: not yet."""
 
@@ -91,6 +94,9 @@ class HostBench:
 
     def stored(self, array: Array) -> Array:
         return array
+
+    def compile(self, kernels: Iterable[Runner]) -> None:
+        pass
 
     def runner(self, kernel: Runner) -> Run:
         return kernel.run

@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -24,18 +24,18 @@ from minigraph.autotune.candidate import (
     Runner,
     Workbench,
 )
+from minigraph.autotune.lent import LentBench
 from minigraph.autotune.measurement import ProblemTable
 from minigraph.autotune.prediction import family_of, predicted
 from minigraph.autotune.reference import by_heuristic, by_numpy
 from minigraph.autotune.session import Session, warn_of_memory
 from minigraph.autotune.tuner import measuring
-from minigraph.graph import Array, Spec
+from minigraph.graph import Array
 
 HOPELESS = 2.0  # expected to be so many times as slow as the fastest in its layouts: not run
 SHARE = 0.4  # of the time of a call: so long may be measured before the next one,
 LEAST = 5e-3  # or so many seconds: what is shorter nobody notices
 MOMENT = 2e-3  # seconds to wait for a kernel, which takes longer only if it has to be compiled
-ALIGNMENT = 64  # bytes
 
 
 def share_of(call: float) -> float:
@@ -54,7 +54,7 @@ class OnlineTuner:
         self._session = session
         self._clock = clock
         self._problem: Problem | None = None  # that is being measured
-        self._bench: LentBench | None = None  # where it is
+        self._bench: WhileCallsGoOn | None = None  # where it is
         self._pieces: Generator[float, None, ProblemTable] | None = None  # of that work
         self._expected = 0.0  # seconds of the next piece
         self._saved = 0.0  # seconds that were left because the next piece takes longer
@@ -104,7 +104,7 @@ class OnlineTuner:
             if session.known_by_now(problem):
                 del session.waiting[problem.subject]
                 return False
-            self._bench = bench = LentBench(problem.workbench, memory)
+            self._bench = bench = WhileCallsGoOn(problem.workbench, memory)
             self._problem = problem
             self._pieces = measuring(
                 replace(problem, workbench=bench),
@@ -156,49 +156,22 @@ def _skipped(session: Session, problem: Problem) -> Callable[[Candidate], str]:
     return why
 
 
-class LentBench:
-    """A workbench whose arrays lie in memory that is lent to it, as far as they fit.
-
-    Kernels are compiled in another thread.
-    """
+class WhileCallsGoOn(LentBench):
+    """A workbench in the memory of a function's results; kernels are compiled in another thread."""
 
     def __init__(self, bench: Workbench, memory: Array) -> None:
-        self.chunk = bench.chunk
-        self.current = bench.current
-        self.put = bench.put
-        self.seconds = bench.seconds
-        self.epoch = 0
-        self._bench = bench
+        super().__init__(bench, memory)
         self._made: dict[tuple[Runner, int], Future[Run]] = {}
-        self.lend(memory)
 
-    def lend(self, memory: Array) -> None:
-        """Take memory anew, after somebody else has used it."""
-        self._free = memory
-        self.epoch += 1
-
-    def empty(self, nbytes: int) -> Array:
-        taken = math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
-        if taken > self._free.nbytes:
-            return self._bench.empty(nbytes)
-        array, self._free = self._free[:nbytes], self._free[taken:]
-        return array
-
-    def stored(self, array: Array) -> Array:
-        kept = _empty(self, Spec(array.shape, array.dtype))
-        kept[...] = array
-        return kept
+    def compile(self, kernels: Iterable[Runner]) -> None:
+        """Leave it to `runner`."""
 
     def runner(self, kernel: Runner) -> Run:
         key = kernel, os.getpid()  # a forked child has no thread of its parent's
         if key not in self._made:
-            make = functools.partial(self._bench.runner, kernel)
+            make = functools.partial(self.bench.runner, kernel)
             self._made[key] = background.begun(make, "minigraph compiles a candidate")
         try:
             return self._made[key].result(MOMENT)
         except TimeoutError:
             raise NotCompiled from None
-
-
-def _empty(bench: Workbench, spec: Spec) -> Array:
-    return bench.empty(spec.nbytes).view(spec.dtype).reshape(spec.shape)

@@ -8,9 +8,13 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from minigraph.autotune.candidate import Problem, Runner
+import numpy as np
+
+from minigraph.autotune.candidate import HostBench, Problem, Runner
+from minigraph.autotune.lent import LentBench
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.prediction import family_of, predicted
@@ -18,12 +22,14 @@ from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Measurements, environment_of
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, warn_once
+from minigraph.graph import Array, Spec, aligned_empty
 from minigraph.messages import progress
 
 log = logging.getLogger(__name__)
 STORED, LOADED, MEASURED = "stored", "loaded file", "measured"
 NEAREST = "measured for another size"
 TOLD = "measured by another process"
+COPIES = 16  # of a problem's operands: in its layouts, and what has to come out
 Told = Mapping[str, tuple[Measurement, ...]]
 
 # Entries that no store could keep, by key: a process measures nothing twice even so.
@@ -218,11 +224,17 @@ class Session:
         return found
 
     def _measure(self, problems: Sequence[Problem]) -> None:
+        with self._turn():
+            start = self._clock()
+            for bench in dict.fromkeys(problem.workbench for problem in problems):
+                bench.compile(_kernels(p for p in problems if p.workbench is bench))
+            self.spent += self._clock() - start
+        memory = _memory(problems)
         for problem in _shown(problems):
             with self._turn():
                 start = self._clock()
                 if not self.known_by_now(problem):
-                    measured = self._measured(problem, start + self.left)
+                    measured = self._measured(problem, start + self.left, memory)
                     if measured:  # at once: an interrupt loses no more than what is being measured
                         self.learn(problem, measured)
                 self.spent += self._clock() - start
@@ -237,8 +249,12 @@ class Session:
             self._remember(problem, *known)
         return known is not None
 
-    def _measured(self, problem: Problem, deadline: float) -> ProblemTable | None:
+    def _measured(
+        self, problem: Problem, deadline: float, memory: Array | None
+    ) -> ProblemTable | None:
         """Return what is measured now; None, with a warning, where memory does not suffice."""
+        if memory is not None and isinstance(problem.workbench, HostBench):
+            problem = replace(problem, workbench=LentBench(problem.workbench, memory))
         try:
             return measure(problem, deadline, self._clock)
         except MemoryError as error:  # the function itself may need less
@@ -298,6 +314,24 @@ class Session:
                 text += f" ({differ})"
                 break
         return f'{text}; compile once with autotune="tune", or load a cache that has it'
+
+
+def _memory(problems: Sequence[Problem]) -> Array | None:
+    """Return memory for one problem after the other: its pages come once.  None: it is missing."""
+    most = max(sum(spec.nbytes for spec in (*p.inputs, *p.results)) for p in problems)
+    try:
+        return aligned_empty(Spec((COPIES * most,), np.dtype(np.uint8)))
+    except MemoryError:
+        return None
+
+
+def _kernels(problems: Iterable[Problem]) -> Iterator[Runner]:
+    """Yield the kernels of all candidates that can be made."""
+    for problem in problems:
+        for candidate in problem.candidates(None):
+            if not candidate.reference:
+                with contextlib.suppress(Exception):  # of whatever library it is; it fails again
+                    yield candidate.make()
 
 
 def warn_of_memory(problem: Problem, error: MemoryError) -> None:

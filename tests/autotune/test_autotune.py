@@ -639,6 +639,38 @@ def test_what_there_is_no_memory_to_measure_is_left_to_heuristics_with_one_warni
     assert len(caught) == 1
 
 
+def test_the_kernels_of_all_problems_are_compiled_together_before_any_is_measured(store):
+    steps = []
+
+    class Compiles(HostBench):
+        def compile(self, kernels):
+            steps.append([*kernels])
+
+    def unable():
+        raise OSError("not here")
+
+    def of(subject, runner):
+        offered = candidate("a", runner), Candidate("b", LAYOUTS[0], unable)
+        never = candidate("c", Twice(), reference=True)
+        made = problem(*offered, never, subject=subject)
+        return dataclasses.replace(made, workbench=bench)
+
+    bench = Compiles()
+    first, second = (Wrong(lambda i, o, s: steps.append("runs")) for _ in range(2))
+    start(store).tables([of("first", first), of("second", second)])
+    assert steps[0] == [first, second]
+    assert set(steps[1:]) == {"runs"}
+
+
+def test_one_problem_after_the_other_is_measured_in_the_same_memory(store):
+    places = []
+    kept = Wrong(lambda i, o, s: places.append((i[0].ctypes.data, o[0].ctypes.data)))
+    shape = (100, 1000)
+    start(store).tables([problem(candidate("a", kept), subject=s, shape=shape) for s in "xyz"])
+    assert len(places) >= 3 * 4
+    assert len(set(places)) == 1
+
+
 class Alone(Twice):
     """Notes how many of its kind run at the same time."""
 
@@ -678,7 +710,7 @@ def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
         waiting._patience = 0.1
         waiting.tables(two())
     assert mg.autotune.stats().measurements == 4
-    assert patience == [0.1, 0.0]
+    assert patience == [0.1, 0.0, 0.0]  # for what compiles kernels, and for each problem
     start(store, budget=9.0).tables([problem(candidate("a"), subject="next")])
     assert patience == [0.1, 0.0, 9.0]
 

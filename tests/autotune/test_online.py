@@ -12,8 +12,9 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import online
 from minigraph.autotune.candidate import Candidate, HostBench, NotCompiled, Problem
+from minigraph.autotune.lent import LentBench
 from minigraph.autotune.measurement import Measurement, ProblemTable
-from minigraph.autotune.online import LEAST, SHARE, LentBench, OnlineTuner
+from minigraph.autotune.online import LEAST, SHARE, OnlineTuner, WhileCallsGoOn
 from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session
 from minigraph.cache import Measurements
@@ -220,7 +221,7 @@ def test_a_kernel_is_compiled_beside_the_calls_which_do_not_wait_for_it(clock):
     for _ in range(3):
         assert not tuner.advance(1.0, memory())
     assert (early.runs > 0, late.runs) == (True, 0)
-    bench = LentBench(Compiling(), memory())
+    bench = WhileCallsGoOn(Compiling(), memory())
     with pytest.raises(NotCompiled):
         bench.runner(late)
     compiled_now.set()

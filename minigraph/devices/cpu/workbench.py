@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from minigraph.autotune.candidate import HostBench, Run, Runner
 from minigraph.devices.cpu import compiler
@@ -31,6 +31,13 @@ class CpuBench(HostBench):
 
     def __init__(self, on_disk: bool) -> None:
         self.on_disk = on_disk
+
+    def compile(self, kernels: Iterable[Runner]) -> None:
+        texts = [
+            text for kernel in kernels if isinstance(kernel, CpuKernel) for text in kernel.texts
+        ]
+        if texts and compiler.compiler():
+            compiler.KERNELS.functions(texts, self.on_disk)
 
     def runner(self, kernel: Runner) -> Run:
         if isinstance(kernel, CpuKernel) and compiler.compiler():
