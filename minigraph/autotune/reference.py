@@ -66,7 +66,7 @@ def by_heuristic(
 
 
 def _less_exact(precision: str, dtype: DType) -> bool:
-    return TOLERANCE[precision] > TOLERANCE[dtype.name]
+    return TOLERANCE[precision] > max(TOLERANCE["float32"], TOLERANCE[dtype.name])
 
 
 def _right(problem: Problem, sums: Sums, y: Array, xs: Sequence[Array]) -> bool:

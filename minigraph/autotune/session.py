@@ -49,6 +49,7 @@ class Session:
     loaded       entries of a file, by key; they go before those of the store
     borrows      whether a problem is measured only if none of its family was
     told         what another process knows of problems, by subject; then that alone is known
+    measures     is called before it measures
     spent        seconds of measuring so far
     used         entries that this compile has used or made, by key
     waiting      problems that are to be measured later, by subject
@@ -64,6 +65,7 @@ class Session:
         loaded: Mapping[str, Entry] | None = None,
         borrows: bool = False,
         told: Told | None = None,
+        measures: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.mode = mode
@@ -79,6 +81,7 @@ class Session:
         self._patience = budget
         self._refused = math.inf  # when others were first found measuring
         self._clock = clock
+        self._measures = measures
         self._told = told
         self._known = {s: (ProblemTable(s, rows), TOLD) for s, rows in (told or {}).items()}
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
@@ -224,6 +227,7 @@ class Session:
         return found
 
     def _measure(self, problems: Sequence[Problem]) -> None:
+        self._measures()
         with self._turn():
             start = self._clock()
             for bench in dict.fromkeys(problem.workbench for problem in problems):

@@ -18,6 +18,7 @@ from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_emp
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.kernels.products import Products
 from minigraph.program import (
+    Ahead,
     Buffer,
     Done,
     Executor,
@@ -89,7 +90,7 @@ class HostBackend(ABC):
         memory  of the buffers that stay where they are between calls
         """
 
-    def ahead(self, nbytes: int) -> AbstractContextManager[Callable[[int], list[Array]]]:
+    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
         return pages.ahead(nbytes)
 
     def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:

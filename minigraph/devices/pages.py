@@ -8,16 +8,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from minigraph.graph import Array, Spec, aligned_empty
+from minigraph.program import Ahead
 
 BYTE = np.dtype(np.uint8)
 NONE = np.empty(0, BYTE)
-MOST = 4  # of memory that is made ready ahead, its bytes in parts of those that are foreseen
+MOST = 4  # times as large as foreseen: what exceeds that is not touched, so it takes nothing
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14: keeps what the memory holds
 PART = 16 << 20  # bytes that are populated without a look at whether to go on
 
@@ -32,6 +33,7 @@ def populating(memory: Array) -> Iterator[None]:
     thread = threading.Thread(target=_populate, args=(memory, ended), name="minigraph populates")
     with suppress(RuntimeError):  # the system starts no more threads
         thread.start()
+    del memory  # which may go before this ends
     try:
         yield
     finally:
@@ -40,20 +42,34 @@ def populating(memory: Array) -> Iterator[None]:
             thread.join()
 
 
-@contextmanager
-def ahead(nbytes: int) -> Iterator[Callable[[int], list[Array]]]:
-    """Give what returns memory whose size is not known yet: a list of one array, or of none.
+class HostMemory(Ahead):
+    """Memory of the host, from which one arena may be cut; what is too small goes."""
 
-    So many bytes are populated in another thread meanwhile; it has MOST times as many at most.
+    def __init__(self, nbytes: int) -> None:
+        self.arrays: list[Array] = []
+        with suppress(MemoryError):
+            self.arrays.append(aligned_empty(Spec((nbytes,), BYTE)))
+
+    def arenas(self, nbytes: int) -> list[Array]:
+        self.arrays = [array for array in self.arrays if array.nbytes >= nbytes]
+        return [array[:nbytes] for array in self.arrays]
+
+    def drop(self) -> None:
+        self.arrays.clear()
+
+
+@contextmanager
+def ahead(nbytes: int) -> Iterator[HostMemory]:
+    """Give memory of a size that is not known yet: MOST times as many bytes as this at most.
+
+    So many of them are populated in another thread meanwhile.
     """
-    memory: list[Array] = []
-    with suppress(MemoryError):
-        memory.append(aligned_empty(Spec((MOST * nbytes,), BYTE)))
+    memory = HostMemory(MOST * nbytes)
     try:
-        with populating(memory[0][:nbytes] if memory else NONE):
-            yield lambda wanted: [array[:wanted] for array in memory if array.nbytes >= wanted]
+        with populating(memory.arrays[0][:nbytes] if memory.arrays else NONE):
+            yield memory
     finally:
-        memory.clear()
+        memory.drop()
 
 
 def _populate(memory: Array, ended: threading.Event) -> None:

@@ -34,17 +34,20 @@ def open_choices(
     loaded: Mapping[str, Entry],
     borrows: bool = False,
     told: Told | None = None,
+    measures: Callable[[], None] = lambda: None,
 ) -> Choices:
     """Return what chooses kernels for one compile, which may know entries of loaded files.
 
     borrows  whether nothing is measured of which other sizes were
     told     what another process has measured, where that is to be all that is known
+    measures is called before anything is measured
     """
     folder = settings.cache_folder()
     store = measurements(folder) if folder and values["autotune"] != "off" else None
     environment = backend.environment(backend.tuning)
     policy, budget = policy_of(values), values["autotune.budget"]
-    session = Session(values["autotune"], policy, budget, environment, store, loaded, borrows, told)
+    known = (store, loaded, borrows, told)
+    session = Session(values["autotune"], policy, budget, environment, *known, measures=measures)
     return Choices(backend, session)
 
 

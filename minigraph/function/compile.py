@@ -52,7 +52,7 @@ from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
 from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
-from minigraph.program import Backend, Program
+from minigraph.program import NOTHING_AHEAD, Ahead, Backend, Program
 from minigraph.program.lower import lower
 from minigraph.program.memory import foreseen
 from minigraph.program.recomputation import within
@@ -223,20 +223,21 @@ class CompGraph:
         loaded: Mapping[str, Entry],
         shared: Shared | None = None,
         tuned: Callable[[Function], None] = lambda function: None,
-        ahead: Callable[[int], Sequence[Any]] = lambda nbytes: (),
+        ahead: Ahead = NOTHING_AHEAD,
         told: Told | None = None,
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long.
 
         tuned  is called with it once more is measured than now
-        ahead  returns an arena of so many bytes that was made ready meanwhile, or none
+        ahead  memory for an arena that is made ready meanwhile
         told   what another process has measured, where this one is not to measure
         """
         if values["debug.check_finite"]:
             values = {**values, **AS_WRITTEN}
         values = {**values, "autotune": tuning_mode(values, backend, task.world)}
         level = values["graph_opt_level"]
-        choices = open_choices(backend, values, loaded, bool(shared and shared.borrows), told)
+        borrows = bool(shared and shared.borrows)
+        choices = open_choices(backend, values, loaded, borrows, told, ahead.drop)
         jit = jit_level(values, backend)
         costs = None if values["autotune"] == "off" else choices
         amp = values["amp"]

@@ -45,7 +45,7 @@ from minigraph.graph import Array, Claim, Node, Parameter, as_array, can_cast, h
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
 from minigraph.passes.notes import PassRecord
-from minigraph.program import Backend, Done, Executor, Program, Step, Timing
+from minigraph.program import NOTHING_AHEAD, Ahead, Backend, Done, Executor, Program, Step, Timing
 from minigraph.program.choices import Choices
 from minigraph.program.memory import in_use
 from minigraph.signals import held
@@ -76,7 +76,7 @@ class Compiled:
     world        the processes that run it together, if there are several
     counter      what the function shares with those of other sizes, if there are any
     arenas       returns those of these
-    ahead        returns an arena of so many bytes that was made ready meanwhile, or none
+    ahead        memory for an arena that was made ready meanwhile
     tuned        is called with the function once more is measured than when it was compiled
     """
 
@@ -94,7 +94,7 @@ class Compiled:
     world: World | None = None
     counter: CallCounter | None = None
     arenas: Callable[[], Sequence[Any]] = tuple
-    ahead: Callable[[int], Sequence[Any]] = lambda nbytes: ()
+    ahead: Ahead = NOTHING_AHEAD
     tuned: Callable[[Function], None] = lambda function: None
 
 
@@ -203,7 +203,7 @@ class Function(Counted):
         lowered = self._compiled.lowered(seconds)
         seconds["bind"] = 0.0  # the last time counts
         with timed(seconds, "bind"):
-            ahead = self._compiled.ahead(lowered.program.arena_bytes)
+            ahead = self._compiled.ahead.arenas(lowered.program.arena_bytes)
             arenas = [*self._compiled.arenas(), *arenas, *ahead]
             executor = self._backend.bind(lowered.program, arenas)
         for record in lowered.passes:

@@ -1,6 +1,8 @@
 """Programs: steps on buffers, made from a graph, and what a device must offer to run them."""
 
 from minigraph.program.device import (
+    NOTHING_AHEAD,
+    Ahead,
     Backend,
     Done,
     Executor,

@@ -88,6 +88,20 @@ class Inspectable(Executor, Protocol):
         """
 
 
+class Ahead:
+    """Memory for an arena, made ready before its size is known; here there is none."""
+
+    def arenas(self, nbytes: int) -> Sequence[Any]:
+        """Return an arena of so many bytes, or nothing."""
+        return ()
+
+    def drop(self) -> None:
+        """Let the memory go: other work needs some first."""
+
+
+NOTHING_AHEAD = Ahead()
+
+
 class Backend(Protocol):
     """A device: what computes there, and with which settings it was opened."""
 
@@ -125,8 +139,8 @@ class Backend(Protocol):
     def array(self, value: Any) -> Array | None:
         """Return a value that is in the memory of the device already, as its array; else None."""
 
-    def ahead(self, nbytes: int) -> AbstractContextManager[Callable[[int], Sequence[Any]]]:
-        """Have so much memory made ready meanwhile; give what returns an arena of it, or none."""
+    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
+        """Have so much memory made ready meanwhile; what nobody takes inside goes."""
 
     def bind(self, program: Program, arenas: Sequence[Any] = ()) -> Executor:
         """Return the program with its memory, ready to run.

@@ -19,7 +19,7 @@ from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session
 from minigraph.cache import Measurements
 from minigraph.devices.cpu import compiler, onednn
-from minigraph.graph import Spec
+from minigraph.graph import FLOATS, Spec
 
 needs_onednn = pytest.mark.skipif(
     onednn.library() is None or compiler.compiler() is None,
@@ -119,6 +119,21 @@ def test_a_call_waits_for_a_share_of_the_last_and_in_the_end_all_is_measured(clo
     assert {m.name: round(m.seconds, 3) for m in known(of, one).values()} == {
         name: runner.seconds for name, runner in runners.items()
     }
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_heuristics_choice_reads_the_dtype_of_the_problem(clock, dtype):
+    class Same(Slow):
+        def run(self, inputs, outputs, scratch):
+            assert inputs[0].dtype == outputs[0].dtype == dtype
+            super().run(inputs, outputs, scratch)
+            outputs[0][...] = inputs[0] * dtype.type(2)
+
+    spec = Spec((10,), dtype)
+    one = dataclasses.replace(problem(a=Same(clock, 0.001)), inputs=(spec,), results=(spec,))
+    of = session(one, clock=clock)
+    until_done(OnlineTuner(of, clock), 0.2, clock)
+    assert known(of, one)["a"].error == ""
 
 
 def test_a_piece_of_work_that_takes_longer_is_done_when_enough_calls_have_saved_for_it(clock):

@@ -4,6 +4,7 @@ import mmap
 import platform
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -69,15 +70,15 @@ def test_memory_of_an_unknown_size_gets_the_pages_that_are_foreseen():
     with ahead(SIZE) as memory:
         while resident() - before < SIZE - PART and time.monotonic() < until:
             time.sleep(0.001)
-        (array,) = memory(SIZE + 5)
+        (array,) = memory.arenas(SIZE + 5)
     assert array.nbytes == SIZE + 5
     assert SIZE - PART <= resident() - before < SIZE + PART
 
 
 def test_memory_that_was_foreseen_is_nobodys_if_it_is_too_small_or_the_work_has_ended():
     with ahead(PART) as memory:
-        assert not memory(MOST * PART + 1)
-    assert not memory(1)
+        assert not memory.arenas(MOST * PART + 1)
+    assert not memory.arenas(1)
 
 
 def test_where_memory_is_missing_none_is_foreseen(monkeypatch):
@@ -86,4 +87,15 @@ def test_where_memory_is_missing_none_is_foreseen(monkeypatch):
 
     monkeypatch.setattr(pages, "aligned_empty", none)
     with ahead(SIZE) as memory:
-        assert not memory(1)
+        assert not memory.arenas(1)
+
+
+def test_memory_that_is_dropped_is_gone_although_the_work_goes_on():
+    with ahead(SIZE) as memory:
+        gone = weakref.ref(memory.arrays[0].base)
+        memory.drop()
+        until = time.monotonic() + 30
+        while gone() is not None and time.monotonic() < until:
+            time.sleep(0.001)
+        assert gone() is None
+        assert not memory.arenas(1)

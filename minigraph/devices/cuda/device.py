@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -34,7 +34,17 @@ from minigraph.errors import DeviceError
 from minigraph.graph import Array, Node, Shape
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.gathering import Gathering
-from minigraph.program import Choice, Executor, Kernel, Memory, Program, Step, Tunable
+from minigraph.program import (
+    NOTHING_AHEAD,
+    Ahead,
+    Choice,
+    Executor,
+    Kernel,
+    Memory,
+    Program,
+    Step,
+    Tunable,
+)
 from minigraph.version import __version__
 
 # A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the cache
@@ -140,8 +150,8 @@ class CudaBackend:
         with self.driver.current():
             connected(world, self.driver, self.timeout)
 
-    def ahead(self, nbytes: int) -> AbstractContextManager[Callable[[int], list[DeviceMemory]]]:
-        return contextlib.nullcontext(lambda wanted: [])  # the driver's memory is there at once
+    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
+        return contextlib.nullcontext(NOTHING_AHEAD)  # the driver's memory is there at once
 
     def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])
