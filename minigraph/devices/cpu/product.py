@@ -53,7 +53,10 @@ def outer_products(rows: int, vectors: int) -> str:
             *block(
                 "for (int64_t t = 0; t < count; t++, d++)",
                 "const float *x = (const float *)(v + t);",
-                *(f"vec f{j} = d[{j} * room]; MG_HOLD(f{j});" for j in range(vectors)),
+                *(f"vec f{j} = d[{j} * room];" for j in range(vectors)),
+                "#if L * 4 <= MG_REGISTER",  # gcc would rather read them again for each use
+                *(f'__asm__("" : "+x"(f{j}));' for j in range(vectors)),
+                "#endif",
                 *(f"s{r}_{j} += x[{r}] * f{j};" for r, j in all_sums),
             ),
             *block("if (begun)", *(f"s{r}_{j} += g[{r} * gap + {j}];" for r, j in all_sums)),

@@ -45,11 +45,15 @@ static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t
 #else
 #define MG_FAST static __attribute__((optimize("fp-contract=fast")))
 #endif
-/* Have a vector stay in its register: gcc would rather read it again for each use. */
-#if defined(__AVX__)
-#define MG_HOLD(vector) __asm__("" : "+x"(vector))
+/* The bytes of a register of vectors, as far as gcc has to be told to keep vectors there. */
+#if defined(__clang__)
+#define MG_REGISTER 0
+#elif defined(__AVX512F__)
+#define MG_REGISTER 64
+#elif defined(__AVX__)
+#define MG_REGISTER 32
 #else
-#define MG_HOLD(vector)
+#define MG_REGISTER 0
 #endif
 /* e to the power x, by 2**n times a polynomial for e**r, |r| <= ln(2) / 2 (W. J. Cody and W. Waite,
    Software Manual for the Elementary Functions, 1980).  For every float it is within 0.9 units in
