@@ -54,6 +54,11 @@ OF_OPTIMIZERS = {
     "param_groups": "optimizer.lr is the learning rate, which takes effect at the next call",
 }
 
+OF_LAYERS = {
+    "functional": "functions of expressions are in minigraph.ops: ops.relu(x)",
+    "utils": "minimize(loss, clip_norm=1.0) of an optimizer clips gradients",
+}
+
 OF_DEVICES = {
     "gpu": 'an NVIDIA GPU is "cuda"',
     "mps": "Apple's GPUs are not supported",

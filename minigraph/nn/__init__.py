@@ -1,5 +1,6 @@
 """Layers, with the arguments, initialisation and state names of `torch.nn`."""
 
+from minigraph.graph import Parameter as Parameter
 from minigraph.nn import init
 from minigraph.nn.activation import (
     ELU,

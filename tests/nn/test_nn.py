@@ -298,6 +298,18 @@ def test_users_modules_record_what_a_call_changes():
     assert counter.calls.numpy() == 2
 
 
+def test_parameters_and_buffers_are_made_by_the_names_that_torch_has():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(np.ones(3, "float32"))
+            self.seen = nn.Buffer(np.int64(0))
+
+    net = Scaled()
+    assert [(name, type(p)) for name, p in net.named_parameters()] == [("scale", mg.Parameter)]
+    assert list(net.state_dict()) == ["scale", "seen"]
+
+
 def test_dropout_obeys_training():
     layer = nn.Dropout(0.5)
     values = result(layer, np.ones((100, 100), np.float32))
