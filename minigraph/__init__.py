@@ -1,6 +1,8 @@
 """minigraph: a deep-learning framework whose computation graph optimises itself by level."""
 
-from minigraph import autotune, data, distributed, jit, nn, ops, optim
+from typing import TYPE_CHECKING
+
+from minigraph import autotune, data, distributed, habits, jit, nn, ops, optim
 from minigraph.autodiff import grad
 from minigraph.errors import (
     CacheError,
@@ -48,3 +50,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # else no wrong name would be found
+    __getattr__ = habits.of_module(__name__, habits.OF_PACKAGE)

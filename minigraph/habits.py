@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 COMPILED_FOR = 'functions are compiled for a device, mg.comp_graph(device="cuda")'
 MINIMIZE = "minimize(loss) of an optimizer gives updates, which `compile` takes"
@@ -59,11 +61,53 @@ OF_LAYERS = {
     "utils": "minimize(loss, clip_norm=1.0) of an optimizer clips gradients",
 }
 
+OF_OPTIM = {
+    "lr_scheduler": "optim.schedules has schedules: the argument lr of an optimizer takes one",
+}
+
+OF_OPS = {
+    "bmm": "ops.matmul multiplies stacks of matrices, too",
+    **dict.fromkeys(("cat", "concatenate"), "ops.concat joins arrays"),
+    "clamp": "ops.clip keeps elements within bounds",
+    "mm": "ops.matmul multiplies matrices",
+    "mul": "ops.multiply, or x * y",
+    "permute": "ops.permute_dims changes the order of axes",
+    "sub": "ops.subtract, or x - y",
+    "transpose": "ops.swapaxes(x, 0, 1) exchanges two axes, ops.permute_dims orders all",
+    "unsqueeze": "ops.expand_dims adds an axis",
+    "view": "ops.reshape gives another shape",
+}
+
+OF_PACKAGE = {
+    **dict.fromkeys(
+        ("tensor", "from_numpy", "as_tensor"),
+        "functions take NumPy arrays, mg.input(name, shape) stands for one, "
+        "and mg.Parameter(value) is trained",
+    ),
+    **dict.fromkeys(
+        ("no_grad", "inference_mode", "enable_grad"),
+        "gradients are only computed where mg.grad or minimize(loss) asks for them; leave it out",
+    ),
+    "autograd": "mg.grad(loss, [...]) gives gradients as expressions",
+    "compile": "cg = mg.comp_graph(); cg.compile(inputs, outputs, updates) compiles a function",
+    "cuda": COMPILED_FOR,
+    "manual_seed": 'nn.manual_seed(seed) is for layers, cg.set_option("seed", seed) for functions',
+}
+
 OF_DEVICES = {
     "gpu": 'an NVIDIA GPU is "cuda"',
     "mps": "Apple's GPUs are not supported",
     "xpu": "Intel's GPUs are not supported",
 }
+
+
+def of_module(module: str, habits: Mapping[str, str]) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module, which answers to names that the module has not."""
+
+    def find(name: str) -> NoReturn:
+        raise missing(module, name, habits, sys.modules[module])
+
+    return find
 
 
 def missing(what: str, name: str, habits: Mapping[str, str], owner: object) -> AttributeError:

@@ -1,5 +1,8 @@
 """Layers, with the arguments, initialisation and state names of `torch.nn`."""
 
+from typing import TYPE_CHECKING
+
+from minigraph import habits
 from minigraph.graph import Parameter as Parameter
 from minigraph.nn import init
 from minigraph.nn.activation import (
@@ -73,3 +76,7 @@ __all__ = sorted(["init", *[n for n, value in globals().items() if isinstance(va
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # else no wrong name would be found
+    __getattr__ = habits.of_module(__name__, habits.OF_LAYERS)

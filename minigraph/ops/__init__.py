@@ -3,7 +3,9 @@
 Importing this package gives nodes their operators and methods.
 """
 
-from minigraph import graph
+from typing import TYPE_CHECKING
+
+from minigraph import graph, habits
 from minigraph.ops import (
     activation,
     arithmetic,
@@ -199,3 +201,7 @@ graph.give_functions({name: globals()[name] for name in __all__})
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # else no wrong name would be found
+    __getattr__ = habits.of_module(__name__, habits.OF_OPS)

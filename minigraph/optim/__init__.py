@@ -1,5 +1,8 @@
 """Optimizers: from a loss to the updates that a compiled step applies, as in `torch.optim`."""
 
+from typing import TYPE_CHECKING
+
+from minigraph import habits
 from minigraph.optim import schedules
 from minigraph.optim.accumulation import Accumulation
 from minigraph.optim.adagrad import Adagrad
@@ -15,3 +18,7 @@ __all__ = sorted(["schedules", *[n for n, value in globals().items() if isinstan
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # else no wrong name would be found
+    __getattr__ = habits.of_module(__name__, habits.OF_OPTIM)
