@@ -43,10 +43,6 @@ class State:
         self._copies: dict[str, Any] = {}
         self._current = {HOST}
 
-    def __reduce__(self) -> tuple[type[State], tuple[Array]]:
-        """Pickle the value alone: who uses it, and its copies on devices, belong to a process."""
-        return State, (self.alone(lambda: self.read().copy(), changes=False),)
-
     def read(self) -> Array:
         """Return the value in the host's memory; the caller must not change it."""
         if HOST not in self._current:
