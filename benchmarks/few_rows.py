@@ -8,10 +8,9 @@ the fastest of oneDNN's.
 """
 
 import argparse
-import statistics
-import time
 
 import numpy as np
+from turns import seconds, take_turns
 
 import minigraph as mg
 from minigraph import ops
@@ -55,13 +54,10 @@ def main():
         weights = np.random.default_rng(0).standard_normal((outs, ins), dtype="float32")
         for rows in given.rows:
             found = runs(rows, weights, given.threads)
-            times = {name: [] for name in found}
-            for _ in range(given.turns + 1):
-                for name, run in found.items():
-                    start = time.perf_counter()
-                    run()
-                    times[name].append(time.perf_counter() - start)
-            taken = {name: statistics.median(each[1:]) for name, each in times.items()}
+            times = take_turns(
+                [lambda run=run: seconds(run) for run in found.values()], given.turns
+            )
+            taken = dict(zip(found, np.median(times, axis=0).tolist(), strict=True))
             text = ", ".join(
                 f"{name} {t * 1e3:.2f} ms ({weights.nbytes / t / 1e9:.0f} GB/s)"
                 for name, t in taken.items()

@@ -18,10 +18,12 @@ GPU = {"nccl_bucket"}
 ASKED = {
     "busy_tuning": ("resnet18 --quick --problems 2 --busy 1", "| 1 | computed, least |"),
     "cuda_kernels": ("mlp --rows 2", "texts | "),
+    "few_rows": ("--rows 4 --layers 4096x4096 --turns 1", "of the bound"),
     "first_contact": ("--device cpu", "column reduction"),
     "first_step": ("mlp --processes 2", "| mlp | filled |"),
     "growth": ("--nodes 100", "unrolled"),
     "hundred_steps": ("mlp --quick --side off --steps 2", "| mlp | off | empty |"),
+    "mask_memory": ("resnet20", "| ResNet-20"),
     "memory_limit": ("resnet20 --batch 1 --size 32 --turns 1", "| 100% |"),
     "mixed_precision": ("mlp --quick --turns 1", "| MLP"),
     "other_sizes": ("", "| chosen by |"),
