@@ -182,13 +182,19 @@ def random_uniform(
     array([1.3990464, 1.9722412, 1.0194495], dtype=float32)
     """
     u = _draw(RandomUniform, shape, dtype)
+    with np.errstate(over="ignore"):
+        bounds = np.array([high, low, high - low], dtype)
+    if not np.isfinite(bounds).all():
+        raise GraphError(
+            f"low is {low}, high is {high}; these and high - low have to be finite in {dtype.name}"
+        )
     if dtype in _DIGITS:  # which must not round up to 1
         steps = 2.0 ** _DIGITS[dtype]
         u = Floor.of(u * steps) / steps
     u = astype(u, dtype)
     if (low, high) == (0, 1):
         return u
-    last = np.nextafter(*np.array([high, low], dtype))
+    last = np.nextafter(bounds[0], bounds[1])
     return (Minimum if low < high else Maximum).of(u * (high - low) + low, last)
 
 

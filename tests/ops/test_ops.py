@@ -1198,6 +1198,8 @@ ERRORS = [
     (GraphError, "dropout", lambda: ops.dropout(X, 1.5)),
     (DTypeError, "random_normal", lambda: ops.random_normal((2,), dtype="int32")),
     (ShapeError, "random_uniform", lambda: ops.random_uniform((-1,))),
+    (GraphError, "random_uniform", lambda: ops.random_uniform((1,), low=-3e38, high=3e38)),
+    (GraphError, "random_uniform", lambda: ops.random_uniform((1,), 0, 7e4, dtype="float16")),
 ]
 
 
