@@ -101,7 +101,7 @@ class Parameter(Node):
     def __reduce__(self) -> tuple[Any, ...]:
         """Let copies, and what was pickled, have the current value and share nothing."""
         given = (type(self), self.numpy(), self.name, self.trainable, self.source)
-        return _restored, given, getattr(self, "__dict__", None)
+        return _restored, given, (getattr(self, "__dict__", None), {})
 
     @checked
     def rename(self, name: str) -> None:

@@ -96,6 +96,19 @@ def test_a_copy_of_a_parameter_shares_nothing_with_it(duplicate):
     assert not hasattr(X, "item")
 
 
+class Named(mg.Parameter):
+    def __init__(self, title):
+        super().__init__(np.ones(2, np.float32))
+        self.title = title
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
+def test_a_copy_of_a_parameter_of_a_class_of_ones_own_has_its_attributes(duplicate):
+    other = duplicate(Named("the first"))
+    assert (type(other), other.title) == (Named, "the first")
+    np.testing.assert_array_equal(other.numpy(), [1, 1])
+
+
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
 def test_a_copy_of_an_expression_computes_the_same_beside_it(duplicate):
     y = ops.exp(mg.Parameter(np.zeros(2, np.float32))) + 1
