@@ -62,9 +62,10 @@ def steps(x, y):
     """How many 16-bit floats lie between x and y; all NaN are one, denormals of bfloat16 are 0."""
 
     def place(v):
-        bits = np.where(flushed(v), v.view(np.int16) & -0x8000, v.view(np.int16)).astype(int)
-        place = np.where(bits < 0, -0x8000 - bits - 1, bits)
-        return np.where(np.isnan(v), 1 << 20, place)
+        bits = v.view(np.int16).astype(int) & 0x7FFF
+        if v.dtype == BFLOAT16:  # the smallest normal number is next to 0
+            bits = np.maximum(bits - 0x7F, 0)
+        return np.where(np.isnan(v), 1 << 20, np.where(np.signbit(v), -bits - 1, bits))
 
     assert x.dtype == y.dtype
     assert x.shape == y.shape
@@ -77,6 +78,19 @@ def assert_bits(x, y):
         assert steps(x, y) == 0
     else:
         np.testing.assert_array_equal(x, y, strict=True)
+
+
+def test_the_smallest_normal_number_is_one_step_from_zero():
+    """There glibc's vectors of tan(x) for SSE and AVX2 are 0, those for AVX-512 x."""
+    tiny = float(ml_dtypes.finfo(BFLOAT16).tiny)
+    from_zero = [0, tiny / 2, tiny, tiny * (1 + 2**-7), -tiny, np.nan]
+    numbers = np.array(from_zero, BFLOAT16)
+    zero = np.zeros(1, BFLOAT16)
+    assert [steps(zero, x) for x in numbers[:4, None]] == [0, 0, 1, 2]
+    assert steps(zero, -zero) == 1
+    assert steps(numbers[2:3], numbers[4:5]) == 3
+    assert steps(numbers[5:], -numbers[5:]) == 0
+    assert steps(np.zeros(1, F16), np.array([2.0**-24], F16)) == 1
 
 
 def flushed(x):
