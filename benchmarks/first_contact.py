@@ -50,8 +50,22 @@ def a_column_reduction(device):
     return close(results, (x.astype("float64") ** 2).sum(0), 1e-6)
 
 
+def refusal(device, options):
+    """Return why a device refuses options; "" if it takes them."""
+    x = mg.input("x", (1,))
+    mg.comp_graph(device).compile([x], x)  # a device that does not work at all refuses nothing
+    try:
+        mg.comp_graph(device, options).compile([x], x)
+    except mg.DeviceError as error:
+        return str(error)
+    return ""
+
+
 def convolutions(device, options, tolerance):
     """Three in a row, each of the one before: images between them lie as the library likes them."""
+    why = refusal(device, options)
+    if why:
+        return f"left out: {why}"
     x, w = numbers(8, 32, 14, 14), numbers(32, 32, 3, 3) / 17
 
     def network(x):

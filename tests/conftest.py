@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,23 @@ def ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def nowhere(tmp_path):
+    """A path where nothing can be, whoever asks: it leads through a file."""
+    (tmp_path / "file").touch()
+    return tmp_path / "file" / "nothing"
+
+
+@pytest.fixture(params=["pipe", "device"])
+def endless(request):
+    """A function: put what is no regular file, and never ends, at a path."""
+    if request.param == "pipe":
+        return os.mkfifo
+    if not Path("/dev/zero").is_char_device():  # in some containers
+        pytest.skip("there is no such device")
+    return lambda path: os.symlink("/dev/zero", path)
 
 
 @pytest.fixture

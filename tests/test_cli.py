@@ -5,9 +5,9 @@ import io
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from new_process import python
@@ -268,15 +268,22 @@ def test_a_name_from_a_file_does_nothing_to_the_terminal(folder, tmp_path):
     assert r"\x1b[2J" in process("cache", "list", PYTHONIOENCODING="utf-8")[0]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
-def test_a_reader_that_has_seen_enough_ends_it_quietly_and_a_full_disk_does_not(folder):
+def test_a_reader_that_has_seen_enough_ends_it_quietly_and_a_full_disk_does_not(folder, tmp_path):
     command = [sys.executable, "-m", "minigraph", "cache", "list"]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    largest = 1 << 20
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+
+    with open(tmp_path / "list", "ab") as full:  # as large as a file may be
+        full.truncate(largest)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, preexec_fn=limited
+        )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "No space left" in done.stderr
+    assert "File too large" in done.stderr

@@ -10,6 +10,9 @@ import numpy as np
 import profile_training
 import pytest
 
+import minigraph as mg
+from minigraph.devices.cpu import onednn
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "cuda.sh"
 
@@ -123,12 +126,31 @@ def test_an_unknown_part_is_refused(run, tmp_path):
 def test_first_contact_passes_on_the_cpu_and_fails_where_a_result_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["first_contact.py", "--device", "cpu"])
     assert first_contact.main() == 0
-    assert capsys.readouterr().out.count("off by") == 5
+    bfloat16 = onednn.BFLOAT16 in onednn.dtypes()
+    assert capsys.readouterr().out.count("off by") == 4 + bfloat16
     monkeypatch.setattr(first_contact.np, "tanh", np.sin)
     assert first_contact.main() == 1
     assert "a map                    FAILED: AssertionError: call 1 is off by" in (
         capsys.readouterr().out
     )
+
+
+def test_first_contact_leaves_out_what_the_device_refuses_and_nothing_else(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["first_contact.py", "--device", "cpu"])
+    checks = [name for name in first_contact.CHECKS if "conv" in name]
+    monkeypatch.setattr(first_contact, "CHECKS", {x: first_contact.CHECKS[x] for x in checks})
+    monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32,)))
+    assert first_contact.main() == 0
+    *others, bfloat16 = capsys.readouterr().out.splitlines()
+    assert "left out: amp='bfloat16' does not work on device 'cpu': " in bfloat16
+    assert len(others) == 2 and all("off by" in line for line in others)
+
+    def broken(*arguments):
+        raise mg.DeviceError("this device does not work")
+
+    monkeypatch.setattr(mg, "comp_graph", broken)
+    assert first_contact.main() == 1
+    assert capsys.readouterr().out.count("FAILED: DeviceError: this device does not work") == 3
 
 
 def test_a_profile_of_a_training_step_leaves_its_files(monkeypatch, tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Data sets and the loader: what comes out, in which order, and what goes wrong how."""
 
-import os
 import signal
 import sys
 import threading
@@ -526,14 +525,10 @@ def test_a_label_out_of_range_in_cifar_names_file_and_record(cifar):
         CIFAR10(cifar)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_a_cifar_file_that_is_no_regular_file_is_not_waited_for(cifar, kind, promptly):
+def test_a_cifar_file_that_is_no_regular_file_is_not_waited_for(cifar, endless, promptly):
     path = cifar / TEST[0]
     path.unlink()
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
+    endless(path)
     with pytest.raises(GraphError, match=f"{TEST[0]} .*no regular file"):
         CIFAR10(cifar, train=False)
 
@@ -665,14 +660,10 @@ def test_an_image_that_does_not_decode_is_an_error_that_names_it(folder, damage,
             list(DataLoader(ImageFolder(folder, size=8), 2, workers=workers))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_an_image_that_is_no_regular_file_is_not_waited_for(folder, kind, promptly):
+def test_an_image_that_is_no_regular_file_is_not_waited_for(folder, endless, promptly):
     path = folder / "dog" / "b.jpg"
     path.unlink()
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
+    endless(path)
     with pytest.raises(GraphError, match=r"cannot decode .*b\.jpg .*no regular file"):
         ImageFolder(folder, size=8)[2]
 

@@ -8,21 +8,21 @@ import pytest
 from minigraph.devices.cpu import processes
 
 
-def test_commands_say_why_they_failed(tmp_path):
+def test_commands_say_why_they_failed(tmp_path, nowhere):
     commands = {
         "good": ["sh", "-c", "echo fine"],
         "bad": ["sh", "-c", "echo one; echo two >&2; exit 1"],
         "silent": ["sh", "-c", "exit 3"],
         "killed": ["sh", "-c", "kill -9 $$"],
-        "absent": ["/dev/null/program"],
-        "loud": ["sh", "-c", "head -c 200000 /dev/zero; exit 1"],
+        "absent": [str(nowhere)],
+        "loud": ["sh", "-c", "printf %0200000d 0; exit 1"],
     }
     said = processes.run(commands, tmp_path, os.environ, 2, 60)
     assert said["good"] == ""
     assert said["bad"] == "one\ntwo"
     assert said["silent"] == "exit status 3"
     assert said["killed"] == "killed by signal 9"
-    assert "/dev/null/program" in said["absent"]
+    assert str(nowhere) in said["absent"]
     assert len(said["loud"]) == 200000
 
 
