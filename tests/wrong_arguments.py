@@ -524,8 +524,10 @@ def others():
         "betas": (0.9, 0.99),
         "eps": 1e-8,
         "weight_decay": 0.1,
+        "amsgrad": True,
     }
     yield optim.Adam, adam
+    yield optim.AdamW, adam
     optimizer = optim.Adam(weights())
     loss = optimizer.parameters[0].sum()
     yield method("minimize", lambda: optimizer), {"loss": loss}

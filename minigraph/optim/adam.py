@@ -8,7 +8,7 @@ import numpy as np
 
 from minigraph.arguments import checked
 from minigraph.graph import Node
-from minigraph.ops import rsqrt, sqrt
+from minigraph.ops import maximum, rsqrt, sqrt
 from minigraph.optim.optimizer import (
     Betas,
     Optimizer,
@@ -25,10 +25,14 @@ class AdamOptions(Options):
     betas: Betas
     eps: float
     weight_decay: float
+    amsgrad: bool
 
 
 class Adam(Optimizer[AdamOptions]):
     """Adam (Kingma and Ba, 2015), as in `torch.optim`: `weight_decay` is added to the gradient.
+
+    amsgrad  divide by the root of the largest second moment so far, so that rates only fall
+             (AMSGrad; Reddi et al., 2018).  Groups choose for themselves
 
     >>> w = mg.Parameter([1.0, -2.0])
     >>> adam = optim.Adam([w], lr=0.1)
@@ -36,6 +40,9 @@ class Adam(Optimizer[AdamOptions]):
     >>> _ = descend()
     >>> w.numpy()
     array([ 0.9, -1.9])
+    >>> v = mg.Parameter([1.0], "v")
+    >>> list(optim.Adam([v], amsgrad=True).state_dict())[2:]
+    ['adam.exp_avg.v', 'adam.exp_avg_sq.v', 'adam.max_exp_avg_sq.v']
     """
 
     decoupled = False  # whether weight decay leaves the gradient alone
@@ -48,11 +55,13 @@ class Adam(Optimizer[AdamOptions]):
         betas: Betas = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
     ) -> None:
-        super().__init__(parameters, lr, AdamOptions(betas, eps, weight_decay))
+        super().__init__(parameters, lr, AdamOptions(betas, eps, weight_decay, amsgrad))
         self._step = self._make("step", np.int64(0))
         self._means = self._make_each("exp_avg")
         self._squares = self._make_each("exp_avg_sq")
+        self._largest = self._make_each("max_exp_avg_sq", where=lambda o: o.amsgrad)
 
     def _begin(self) -> Updates:
         return {self._step: self._step + 1}
@@ -77,11 +86,15 @@ class Adam(Optimizer[AdamOptions]):
             square = self._squares[p] * keep2 + g * g * new2
             updates[self._means[p]] = mean
             updates[self._squares[p]] = square
+            if options.amsgrad:
+                square = updates[self._largest[p]] = maximum(self._largest[p], square)
             updates[p] = mean / (sqrt(square) * scale + eps) * descent + start
 
 
 class AdamW(Adam):
     """Adam with weight decay of its own (Loshchilov and Hutter, 2019), as in `torch.optim`.
+
+    amsgrad  as in `Adam`
 
     >>> w = mg.Parameter([1.0, -2.0])
     >>> adam = optim.AdamW([w], lr=0.1, weight_decay=0.5)
@@ -101,5 +114,6 @@ class AdamW(Adam):
         betas: Betas = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
     ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay)
+        super().__init__(parameters, lr, betas, eps, weight_decay, amsgrad)

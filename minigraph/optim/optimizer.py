@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -215,10 +215,18 @@ class Optimizer(ABC, Generic[OptionsT]):
         self._state[name] = Parameter(value, name, trainable=False)
         return self._state[name]
 
-    def _make_each(self, name: str, value: float = 0.0) -> dict[Parameter, Parameter]:
-        """Return a state for each parameter, named after it (and its place, if that is taken)."""
+    def _make_each(
+        self, name: str, value: float = 0.0, where: Callable[[OptionsT], bool] = lambda _: True
+    ) -> dict[Parameter, Parameter]:
+        """Return a state for each parameter of the groups whose options need it.
+
+        It is named after the parameter (and its place, if that is taken).
+        """
         made: dict[Parameter, Parameter] = {}
+        needed = {p for group in self.groups if where(group.options) for p in group.parameters}
         for i, p in enumerate(self.parameters):
+            if p not in needed:
+                continue
             taken = f"{self._name}.{name}.{p.name}" in self._state
             start = np.full(p.shape, value, p.dtype)
             made[p] = self._make(f"{name}.{p.name}" + f"#{i}" * taken, start)

@@ -44,10 +44,9 @@ class RMSprop(Optimizer[RMSpropOptions]):
         super().__init__(
             parameters, lr, RMSpropOptions(alpha, eps, weight_decay, momentum, centered)
         )
-        options = [group.options for group in self.groups]
         self._squares = self._make_each("square_avg")
-        self._means = self._make_each("grad_avg") if any(o.centered for o in options) else {}
-        self._buffers = self._make_each("momentum") if any(o.momentum for o in options) else {}
+        self._means = self._make_each("grad_avg", where=lambda o: o.centered)
+        self._buffers = self._make_each("momentum", where=lambda o: bool(o.momentum))
 
     def _descend(self, lr: Node, options: RMSpropOptions, grads: Updates, updates: Updates) -> None:
         numbers = in_dtypes(

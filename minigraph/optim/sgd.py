@@ -51,9 +51,8 @@ class SGD(Optimizer[SGDOptions]):
         nesterov: bool = False,
     ) -> None:
         super().__init__(parameters, lr, SGDOptions(momentum, dampening, weight_decay, nesterov))
-        options = [group.options for group in self.groups]
-        self._buffers = self._make_each("momentum") if any(o.momentum for o in options) else {}
-        self._damped = any(o.momentum and o.dampening for o in options)
+        self._buffers = self._make_each("momentum", where=lambda o: bool(o.momentum))
+        self._damped = any(g.options.momentum and g.options.dampening for g in self.groups)
         if self._damped:
             self._step = self._make("step", np.int64(0))
 

@@ -54,6 +54,7 @@ def assert_equal(parameters, expected):
         ("SGD", {"lr": 0.1}, {"momentum": 0.9, "nesterov": True}, {"weight_decay": 0.1}),
         ("Adam", {"lr": 0.1}, {"betas": (0.5, 0.9)}, {"lr": 0.02, "weight_decay": 0.1}),
         ("AdamW", {"lr": 0.1}, {"weight_decay": 0.0}, {"weight_decay": 0.5}),
+        ("AdamW", {"lr": 0.1}, {"amsgrad": True, "betas": (0.5, 0.5)}, {"lr": 0.02}),
         ("RMSprop", {"lr": 0.1}, {"centered": True}, {"momentum": 0.9, "lr": 0.01}),
         ("Adagrad", {"lr": 0.1}, {"lr_decay": 0.1}, {"lr": 0.3}),
     ],

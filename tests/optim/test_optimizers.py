@@ -15,6 +15,8 @@ ADAM = [
     {"weight_decay": 0.1},
     {"lr": 0.05, "betas": (0.5, 0.9), "eps": 1e-3},
     {"betas": (0.0, 0.0)},
+    {"lr": 0.05, "betas": (0.5, 0.5), "amsgrad": True},
+    {"weight_decay": 0.1, "amsgrad": True},
 ]
 SGD = [
     {},
@@ -28,6 +30,7 @@ SGD = [
 OTHERS = [
     ("AdamW", {}),
     ("AdamW", {"lr": 0.05, "weight_decay": 0.3, "betas": (0.5, 0.9)}),
+    ("AdamW", {"lr": 0.05, "weight_decay": 0.3, "betas": (0.5, 0.5), "amsgrad": True}),
     ("RMSprop", {}),
     ("RMSprop", {"lr": 0.02, "alpha": 0.9, "weight_decay": 0.1, "momentum": 0.8}),
     ("RMSprop", {"centered": True, "eps": 1e-3}),
@@ -150,6 +153,31 @@ def test_a_bfloat16_parameter_has_its_state_in_bfloat16():
     assert p.numpy().astype("float32") == pytest.approx(0.875)
 
 
+def test_a_largest_moment_that_is_nan_stays_nan_as_in_torch(torch):
+    arguments = {"amsgrad": True}
+    ours, theirs = Trained("Adam", arguments), TorchTrained(torch, "Adam", arguments)
+    for batch in (np.full_like(BATCHES[0], np.nan), BATCHES[1]):
+        ours.step(batch)
+        theirs.step(batch)
+    largest = ours.optimizer.state_dict()["adam.max_exp_avg_sq.second"]
+    expected = theirs.optimizer.state[theirs.parameters["second"]]["max_exp_avg_sq"]
+    assert np.isnan(largest).all()
+    assert np.isnan(expected.numpy()).all()
+
+
+def test_amsgrad_adds_no_kernel_to_a_step_at_level_3():
+    def kernels(**arguments):
+        parameters = [mg.Parameter(np.ones((64, n), "float32"), f"w{n}") for n in (3, 40)]
+        loss = sum(ops.square(p).sum() for p in parameters)
+        updates = optim.AdamW(parameters, **arguments).minimize(loss)
+        cg = mg.comp_graph("cpu", {"graph_opt_level": 3})
+        return cg.compile([], [], updates).report().kernels
+
+    plain, largest = kernels(), kernels(amsgrad=True)
+    assert len(largest) == len(plain)
+    assert sum("maximum" in kernel.ops for kernel in largest) == 1
+
+
 # What is trained
 
 
@@ -210,6 +238,21 @@ def test_state_is_named_after_optimizer_and_parameter():
     assert list(adam.state_dict()) == wanted.split()
     sgd = optim.SGD(net.parameters(), momentum=0.9, dampening=0.1)
     assert list(sgd.state_dict()) == ["sgd.lr", "sgd.momentum.conv1.weight", "sgd.step"]
+
+
+def test_only_groups_that_need_a_state_have_it():
+    def names(kind, **option):
+        w, b = mg.Parameter(np.ones(3), "w"), mg.Parameter(np.ones(2), "b")
+        optimizer = getattr(optim, kind)([{"params": [w]}, {"params": [b], **option}])
+        updates = optimizer.minimize(ops.square(w).sum() + ops.square(b).sum())
+        assert set(optimizer.state_dict()) == {p.name for p in updates} - {"w", "b"} | {
+            f"{kind.lower()}.lr"
+        }
+        return [name for name in optimizer.state_dict() if name.endswith(".w")]
+
+    assert names("Adam", amsgrad=True) == ["adam.exp_avg.w", "adam.exp_avg_sq.w"]
+    assert names("SGD", momentum=0.9) == []
+    assert names("RMSprop", momentum=0.9, centered=True) == ["rmsprop.square_avg.w"]
 
 
 def test_parameters_of_one_name_have_states_of_different_names():
