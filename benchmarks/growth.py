@@ -27,6 +27,7 @@ import numpy as np
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.cache.machine import processor
+from minigraph.function.text_file import write_text
 from minigraph.options import cpus
 
 ROWS, WIDTH = 8, 16
@@ -154,7 +155,7 @@ def main():
                 each = 1e6 * row["compiling"] / row["nodes"]
                 print(f"{kind}, {row['nodes']:,} nodes: {each:.0f} us a node", flush=True)
     if asked.json:
-        asked.json.write_text(json.dumps(run, indent=1) + "\n")
+        write_text(asked.json, json.dumps(run, indent=1) + "\n")
 
 
 if __name__ == "__main__":

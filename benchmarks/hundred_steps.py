@@ -138,6 +138,8 @@ def main() -> None:
     if asked.given:
         main_of_side(asked.given)
         return
+    from minigraph.function.text_file import write_text  # here: a side times its imports
+
     results = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else []
     columns = [*PARTS, *(f"step {n}" for n in MARKS if n <= asked.steps)]
     sides = asked.side or (*OURS, *PEERS)
@@ -156,7 +158,7 @@ def main() -> None:
                     said = " | ".join(numbers) or found["error"]
                     print(f"| {network} | {side} | {disk} | {said} |", flush=True)
             if asked.out:
-                asked.out.write_text(json.dumps(results, indent=1))
+                write_text(asked.out, json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from minigraph.bench.worker import BACKWARD, LONG, Task, seconds, seconds_of_all
 from minigraph.cache.machine import processor
 from minigraph.distributed import world
 from minigraph.errors import GraphError
+from minigraph.function.text_file import write_text
 from minigraph.records import Record, decode, encode
 
 SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
@@ -280,7 +281,7 @@ def main() -> None:
     if not first:
         return
     if given.json:
-        given.json.write_text(encode(runs, indent=1) + "\n")
+        write_text(given.json, encode(runs, indent=1) + "\n")
     for table in (checks(runs), predictions(runs)):
         print("\n".join(table.text(shutil.get_terminal_size().columns)), end="\n\n")
 

@@ -57,15 +57,19 @@ def read(path: PathLike) -> bytes:
 def replace(path: PathLike, data: bytes) -> None:
     """Write `data` to a file, which readers see as it was or whole, also after a crash.
 
-    A link stays one: the file that it leads to is replaced.  Until the end the data are in a file
-    beside it, `.<name>.tmp`, which its writer has locked: another writer of the same file waits,
-    and removes what a writer that was killed has left.  Raises OSError, also for another user's
-    link and where the other writer does not end, or ValueError.
+    A link stays one: the file that it leads to is replaced; who may read and write it stays, too.
+    Until the end the data are in a file beside it, `.<name>.tmp`, which its writer has locked:
+    another writer of the same file waits, and removes what a writer that was killed has left.
+    Raises OSError, also for a pipe, a device or another user's link, and where the other writer
+    does not end, or ValueError.
     """
     target = followed(path)
+    mode = _mode(target)
     temporary = target.parent / os.fsdecode(b".%.250b.tmp" % os.fsencode(target.name))
     with _claimed(temporary) as file:
         try:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -73,6 +77,19 @@ def replace(path: PathLike, data: bytes) -> None:
         finally:
             if _is_at(file, temporary):
                 temporary.unlink()
+
+
+def _mode(target: Path) -> int | None:
+    """Return who may read and write a file, None if there is none; OSError if it is not regular."""
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is no regular file")
+    return mode & 0o777
 
 
 def followed(path: PathLike) -> Path:

@@ -22,6 +22,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.function.text_file import write_text
 
 CHANNELS = (1, 3, 8, 16, 24, 32, 64, 128, 256, 512)
 SIDES = (4, 7, 14, 28, 56)
@@ -158,7 +159,7 @@ def main():
     if given.json:
         runs = json.loads(given.json.read_text()) if given.json.exists() else []
         run = {"about": about, "programs": count, "slower": slower, "numpy": numpys}
-        given.json.write_text(json.dumps([*runs, run], indent=1) + "\n")
+        write_text(given.json, json.dumps([*runs, run], indent=1) + "\n")
     return int(bool(slower or numpys))
 
 

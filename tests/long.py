@@ -34,6 +34,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from attacks.table import ATTACKS  # noqa: E402
 
 from minigraph.cache.machine import processor  # noqa: E402
+from minigraph.function.text_file import write_text  # noqa: E402
 
 TURN = 60.0  # seconds that a part runs before the next one
 LINES = 8  # of what a failed attempt printed
@@ -224,7 +225,7 @@ def main() -> int:
                     print(part, flush=True)
                     if options.json:  # also of a run that does not come to its end
                         minutes = (time.monotonic() - begin) / 60
-                        options.json.write_text(json.dumps(report(parts, seed, minutes), indent=1))
+                        write_text(options.json, json.dumps(report(parts, seed, minutes), indent=1))
     minutes = (time.monotonic() - begin) / 60
     print(f"\nin {minutes:.1f} minutes from seed {seed}:\n", *parts, sep="\n")
     return 1 if any(part.failures for part in parts) else 0

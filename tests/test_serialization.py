@@ -222,6 +222,28 @@ def test_a_link_stays_a_link_and_files_have_the_usual_rights(path, tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
+def test_who_may_read_a_file_stays(path):
+    save(path, {"a": np.ones(1)})
+    path.chmod(0o640)
+    save(path, {"a": np.zeros(1)})
+    assert load(path)["a"] == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_or_a_device_is_not_replaced(path, tmp_path, linked, promptly):
+    """As root this would put a file in the place of /dev/null."""
+    os.mkfifo(path)
+    given = path
+    if linked:
+        given = tmp_path / "link"
+        given.symlink_to(path)
+    with pytest.raises(GraphError, match="is no regular file"):
+        save(given, {"a": np.ones(1)})
+    assert path.is_fifo()
+    assert {path, given} == set(tmp_path.iterdir())
+
+
 WRITER = """
 import sys, numpy, minigraph.serialization
 state = {"a": numpy.full(1 << 20, int(sys.argv[2]), numpy.uint8)}

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,7 @@ from minigraph.bench.plan import PEERS, Plan
 from minigraph.bench.results import FILE, LEVELS, Results
 from minigraph.bench.schedule import Clock
 from minigraph.errors import GraphError, OptionError, reason
+from minigraph.function.text_file import write_text
 from minigraph.options import num_threads
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
@@ -129,11 +131,15 @@ def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     if asked.out:
         _make(asked.out)  # a failure here costs no minutes
     results = _measured(plan, asked.out)
-    lines = terminal_lines(results)
+    lines, status = terminal_lines(results), INTERRUPTED if results.interrupted else 0
     if asked.out:
-        results.write(asked.out)
-        lines += ["", f"{', '.join([FILE, *render(results, asked.out)])} in {asked.out}"]
-    return results.data(), lines, INTERRUPTED if results.interrupted else 0
+        try:
+            results.write(asked.out)
+            lines += ["", f"{', '.join([FILE, *render(results, asked.out)])} in {asked.out}"]
+        except (GraphError, OSError) as error:  # what was measured is printed nevertheless
+            _say(str(error))
+            status = status or 1
+    return results.data(), lines, status
 
 
 def _make(folder: Path) -> None:
@@ -178,7 +184,8 @@ def _measured(plan: Plan, folder: Path | None) -> Results:
 
     def keep(results: Results) -> None:
         if folder:
-            results.write(folder)
+            with suppress(GraphError, OSError):  # the last write says why
+                results.write(folder)
 
     with Bar(plan.promised) as bar:
         return measure_cases(plan, options, bar.begin, keep)
@@ -242,5 +249,5 @@ def render(results: Results, folder: Path) -> list[str]:
             why = drawn.stderr.strip().rpartition("\n")[2]
             _say(f"the plots cannot be drawn: {why}")
         plots = [name for name in PLOTS if (folder / name).exists()]
-    (folder / PAGE).write_text(markdown_page(results, plots))
+    write_text(folder / PAGE, markdown_page(results, plots))
     return [PAGE, *plots]

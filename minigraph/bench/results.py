@@ -22,6 +22,7 @@ from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
 from minigraph.function.bound import Bound
+from minigraph.function.text_file import write_text
 from minigraph.options import cpus
 from minigraph.records import decode, encode
 from minigraph.version import __version__
@@ -235,8 +236,9 @@ class Results(Struct, forbid_unknown_fields=True):
         return to_builtins(self)
 
     def write(self, folder: Path) -> None:
+        """Write the results to a folder, which is made; GraphError or OSError if they cannot be."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(encode(self, indent=1) + "\n")
+        write_text(folder / FILE, encode(self, indent=1) + "\n")
 
 
 RESULTS = Decoder(Results)

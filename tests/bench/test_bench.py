@@ -136,6 +136,21 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_anything_runs(tmp_path,
     assert said == f"minigraph: --out: {tmp_path}/file/out cannot be made: Not a directory"
 
 
+def test_results_that_cannot_be_written_are_printed_nevertheless(monkeypatch, tmp_path, capsys):
+    (tmp_path / "results.json").mkdir()
+
+    def measure(plan, options, begin, keep):
+        keep(Results.begin(options))
+        return Results.begin(options)
+
+    monkeypatch.setattr(command, "measure_cases", measure)
+    assert cli.main(["bench", "--models", "abc", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    error = f"minigraph: {tmp_path}/results.json cannot be written: Is a directory"
+    assert said.err.splitlines()[-1] == error
+    assert said.out.strip()
+
+
 def test_a_folder_without_results_is_one_line(tmp_path, capsys):
     assert cli.main(["bench", "--render", str(tmp_path)]) == 1
     assert "minigraph bench --out" in capsys.readouterr().err
