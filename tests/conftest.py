@@ -38,6 +38,18 @@ def cache_folder(run_folder):
         yield
 
 
+@pytest.fixture(scope="session")
+def torch():
+    """PyTorch, which a test compares with."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def pillow():
+    """Pillow, whose images a test makes."""
+    return pytest.importorskip("PIL.Image")
+
+
 @pytest.fixture
 def no_private_group(monkeypatch):
     """Take the group of whoever runs the tests for one that others are in."""

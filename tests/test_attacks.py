@@ -18,12 +18,10 @@ from attacks import (
     sanitized,
 )
 from long_runs import long, mostly_long
+from needs import needs_compiler
 from new_process import python, start, wait
 from other_user import as_root
 
-from minigraph.devices.cpu import compiler
-
-native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 checked = pytest.mark.skipif(not sanitized.environment(), reason="gcc has no AddressSanitizer")
 LONG = Path(__file__).with_name("long.py")
 
@@ -31,25 +29,25 @@ LONG = Path(__file__).with_name("long.py")
 # ---------------------------------------------------------------- numbers
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("seed, count", [(0, 2), *(long(seed, 12) for seed in range(4))])
 def test_no_level_changes_what_random_graphs_mean(seed, count):
     assert numbers.graphs(seed, count)["graphs"] == count
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("seed", mostly_long([3, *range(4)], 1))
 def test_kernels_stay_within_their_arrays_and_agree_with_numpy(seed):
     assert numbers.kernels(seed)["steps"]
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("seed", mostly_long(range(12), 2))
 def test_every_candidate_stays_within_its_arrays_and_agrees_with_numpy(seed):
     assert numbers.candidates(seed)["candidates"]
 
 
-@native
+@needs_compiler
 @checked
 @pytest.mark.parametrize(
     "attack",
@@ -97,19 +95,19 @@ def ran(expression, number, alignment=4, at="end", status=0, **environment):
     return python("-c", program, text, number, alignment, at, status=status, **environment)[1]
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("number, at", [(4, "end"), long(0, "begin")])
 def test_an_array_in_a_fence_can_be_read_to_its_ends(number, at):
     assert ran("x[a[0]]", number, at=at) == ""
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("number, at", [(5, "end"), (-1, "begin")])
 def test_a_kernel_that_reads_beside_an_array_is_found_by_the_fence(number, at):
     ran("x[a[0]]", number, at=at, status=-signal.SIGSEGV)
 
 
-@native
+@needs_compiler
 @checked
 @pytest.mark.parametrize(
     "expression, number, said",
@@ -148,7 +146,7 @@ def test_a_graph_may_be_used_from_eight_threads_in_every_way(seed, tmp_path):
 # ---------------------------------------------------------------- files
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("seeds", [range(1), long(range(1, 6))], ids=len)
 def test_a_damaged_cache_gives_right_results_and_heals(seeds, tmp_path, monkeypatch):
     whole = tmp_path / "whole"
@@ -160,7 +158,7 @@ def test_a_damaged_cache_gives_right_results_and_heals(seeds, tmp_path, monkeypa
         assert damage.damaged_cache(seed, tmp_path / str(seed))["files damaged"]
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize(
     "name, count", [("save", 3), *(long(name, 3) for name in kills.ACTIVITIES)]
 )
@@ -195,7 +193,7 @@ def test_forked_children_call_compile_and_tune(seed):
     assert crowds.forks(seed)["forked children"]
 
 
-@native
+@needs_compiler
 @pytest.mark.long
 def test_processes_that_start_together_on_an_empty_cache_leave_nothing_to_do(tmp_path):
     assert crowds.crowd(0, tmp_path)["crowds"] == 1

@@ -155,9 +155,8 @@ def test_the_picture_of_the_levels_shows_their_kernels(level):
     assert shown == [f"level {level}", f"{len(kernels)} kernels", *drawn]
 
 
-def test_both_sides_of_coming_from_pytorch_compute_the_same(tmp_path, monkeypatch):
+def test_both_sides_of_coming_from_pytorch_compute_the_same(tmp_path, monkeypatch, torch):
     monkeypatch.chdir(tmp_path)
-    torch = pytest.importorskip("torch")
     text = (ROOT / "docs" / "pytorch.md").read_text()
     theirs, ours = (
         re.findall(rf'```python title="{side}"\n(.*?)```', text, re.S)

@@ -141,8 +141,7 @@ def test_floats_become_what_the_network_computes_in(dtype, net_dtype):
     assert seen == [(net_dtype, net_dtype)]
 
 
-def test_torch_loaders_give_batches_too():
-    torch = pytest.importorskip("torch")
+def test_torch_loaders_give_batches_too(torch):
     data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(LABELS))
     net = network()
     found = evaluate(net, torch.utils.data.DataLoader(data, 4), cg=GRAPH)

@@ -235,10 +235,10 @@ def test_help_names_every_option(example):
 
 
 @pytest.fixture
-def picture(tmp_path):
+def picture(pillow, tmp_path):
     path = tmp_path / "picture.png"
     pixels = np.random.default_rng(0).integers(0, 256, (80, 100, 3), np.uint8)
-    pytest.importorskip("PIL.Image").fromarray(pixels).save(path)
+    pillow.fromarray(pixels).save(path)
     return path
 
 
@@ -261,9 +261,8 @@ def predict(monkeypatch, capsys):
     ("model", "make"), [("resnet18", torch_resnet18), long("alexnet", torch_alexnet)]
 )
 def test_the_five_best_classes_of_a_picture_are_those_that_pytorch_finds(
-    tmp_path, picture, predict, model, make
+    tmp_path, picture, predict, model, make, torch
 ):
-    torch = pytest.importorskip("torch")
     save_file = pytest.importorskip("safetensors.torch").save_file
     torch.manual_seed(0)
     net = make(torch, 7).eval()

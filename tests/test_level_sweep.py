@@ -2,11 +2,11 @@
 
 import pytest
 from level_sweep import PROGRAMS, program
+from needs import needs_compiler
 
 import minigraph as mg
-from minigraph.devices.cpu import compiler
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+pytestmark = needs_compiler
 
 FEW = [name for name in PROGRAMS if "over" not in name or name.split()[-1] == "images"]
 

@@ -95,8 +95,7 @@ def test_parameters_numbers_and_lists_are_arrays(path):
     assert found["losses"].tolist() == [0.5, 0.25]
 
 
-def test_torch_tensors_are_saved_and_torch_reads_the_file(path):
-    torch = pytest.importorskip("torch")
+def test_torch_tensors_are_saved_and_torch_reads_the_file(path, torch):
     safetensors_torch = pytest.importorskip("safetensors.torch")
     tensors = {
         "wants a gradient": torch.nn.Parameter(torch.ones(2, 3)),
@@ -399,8 +398,7 @@ def test_a_byte_that_changed_anywhere_is_noticed_or_harmless(path):
     assert len(data) - noticed < 32
 
 
-def test_dtypes_that_are_not_ours_are_named(path):
-    torch = pytest.importorskip("torch")
+def test_dtypes_that_are_not_ours_are_named(path, torch):
     safetensors_torch = pytest.importorskip("safetensors.torch")
     safetensors_torch.save_file({"small": torch.zeros(2).to(torch.float8_e4m3fn)}, path)
     with pytest.raises(GraphError, match="holds 'small' as F8_E4M3"):

@@ -7,18 +7,15 @@ import random
 import numpy as np
 import pytest
 from long_runs import long
+from needs import needs_both
 from new_process import forget_measurements
 
 import minigraph as mg
 from minigraph import ops
 from minigraph.autotune.measurement import table
 from minigraph.cache import Measurements, file
-from minigraph.devices.cpu import compiler, onednn
 
-pytestmark = pytest.mark.skipif(
-    onednn.library() is None or compiler.compiler() is None,
-    reason="there is no oneDNN or no C compiler",
-)
+pytestmark = needs_both
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(1, 16, 6, 6)).astype(np.float32)

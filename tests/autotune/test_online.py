@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from needs import needs_both
 from new_process import forget_measurements
 from small_network import batch, compiled, network, work
 
@@ -18,13 +19,8 @@ from minigraph.autotune.online import LEAST, SHARE, OnlineTuner, WhileCallsGoOn
 from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session
 from minigraph.cache import Measurements
-from minigraph.devices.cpu import compiler, onednn
 from minigraph.graph import FLOATS, Spec
 
-needs_onednn = pytest.mark.skipif(
-    onednn.library() is None or compiler.compiler() is None,
-    reason="there is no oneDNN or no C compiler",
-)
 LAYOUTS = ("x", "x")
 WORK = 1e7  # operations, which take half a millisecond where nothing is known
 
@@ -311,7 +307,7 @@ def until_measured(function):
     return got
 
 
-@needs_onednn
+@needs_both
 @pytest.mark.usefixtures("hasty")
 def test_calls_give_the_bits_of_heuristics_until_all_is_measured_and_are_right_then():
     nets = [network() for _ in range(3)]
@@ -329,7 +325,7 @@ def test_calls_give_the_bits_of_heuristics_until_all_is_measured_and_are_right_t
     assert function.calls == calls > lowered
 
 
-@needs_onednn
+@needs_both
 @pytest.mark.usefixtures("hasty")
 def test_afterwards_the_choices_are_those_of_measurements_and_no_process_measures_again():
     function = compiled(autotune="online")
@@ -349,7 +345,7 @@ def test_afterwards_the_choices_are_those_of_measurements_and_no_process_measure
     assert compiled(autotune="online").report().online is None
 
 
-@needs_onednn
+@needs_both
 @pytest.mark.usefixtures("hasty")
 def test_the_cache_file_of_a_function_has_what_was_measured_later(tmp_path, monkeypatch):
     until_measured(compiled(autotune="online", cache_dir=tmp_path))
@@ -358,7 +354,7 @@ def test_the_cache_file_of_a_function_has_what_was_measured_later(tmp_path, monk
     assert work()[0] == 0
 
 
-@needs_onednn
+@needs_both
 @pytest.mark.usefixtures("hasty")
 def test_a_function_of_any_size_measures_its_first_size_between_calls():
     x = mg.input("x", (None, 32, 8, 8))
@@ -376,13 +372,13 @@ def test_a_function_of_any_size_measures_its_first_size_between_calls():
     }
 
 
-@needs_onednn
+@needs_both
 def test_a_negative_level_measures_when_it_compiles():
     function = compiled(level=-2, autotune="online")
     assert work()[0] > 0 and function.report().online is None
 
 
-@needs_onednn
+@needs_both
 @pytest.mark.usefixtures("hasty")
 def test_what_cannot_be_compiled_anew_leaves_the_function_as_it_is(monkeypatch):
     function = compiled(autotune="online")

@@ -8,6 +8,7 @@ from ctypes import c_void_p
 import numpy as np
 import pytest
 from msgspec import structs
+from needs import needs_both
 from new_process import forget_measurements, python, start, wait
 from small_network import DIRECTIONS, batch, compiled, network, work
 from tuned_folder import tuned_folder
@@ -19,10 +20,7 @@ from minigraph.autotune.measurement import ProblemTable, table
 from minigraph.devices.cpu import compiler, onednn, onednn_kernel, walker, winograd
 from minigraph.function.choosing import measurements
 
-pytestmark = pytest.mark.skipif(
-    onednn.library() is None or compiler.compiler() is None,
-    reason="there is no oneDNN or no C compiler",
-)
+pytestmark = needs_both
 
 
 @pytest.fixture(scope="module")

@@ -627,8 +627,7 @@ def test_what_is_counted_are_the_parameters_and_the_labels_fit_the_scores(name):
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("name", ["mobilenetv2", "resnet20", "unet", "gpt", "lstm"])
-def test_a_network_is_the_same_in_pytorch(name):
-    torch = pytest.importorskip("torch")
+def test_a_network_is_the_same_in_pytorch(name, torch):
     torch_peer = importlib.import_module("minigraph.bench.torch_peer")
     subject = case(name, batch_size=2, quick=True)
     nets = [subject.network(lib) for lib in (ours.LIBRARY, torch_peer.LIBRARY)]

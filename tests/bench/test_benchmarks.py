@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 from launched import start
+from needs import NO_BFLOAT16
 from new_process import python, wait
 
 import minigraph as mg
-from minigraph.devices.cpu import onednn
-from minigraph.graph import BFLOAT16
 
 FOLDER = Path(mg.__file__).parents[1] / "benchmarks"
 IMPORTED = {"sass", "slow_link", "turns"}  # by the programs
@@ -51,7 +50,7 @@ def test_a_program_measures(name, tmp_path):
         pytest.importorskip("cuda.bindings.nvrtc")
     if name == "mixed_precision":
         pytest.importorskip("torch")
-        if BFLOAT16 not in onednn.dtypes():
+        if NO_BFLOAT16:
             pytest.skip("needs AVX512_BF16 or AMX")
     asked, shown = ASKED[name]
     arguments = FOLDER / f"{name}.py", *asked.format(folder=tmp_path / "out").split()

@@ -9,6 +9,7 @@ import first_contact
 import numpy as np
 import profile_training
 import pytest
+from needs import NO_BFLOAT16
 
 import minigraph as mg
 from minigraph.devices.cpu import onednn
@@ -126,8 +127,7 @@ def test_an_unknown_part_is_refused(run, tmp_path):
 def test_first_contact_passes_on_the_cpu_and_fails_where_a_result_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["first_contact.py", "--device", "cpu"])
     assert first_contact.main() == 0
-    bfloat16 = onednn.BFLOAT16 in onednn.dtypes()
-    assert capsys.readouterr().out.count("off by") == 4 + bfloat16
+    assert capsys.readouterr().out.count("off by") == 5 - NO_BFLOAT16
     monkeypatch.setattr(first_contact.np, "tanh", np.sin)
     assert first_contact.main() == 1
     assert "a map                    FAILED: AssertionError: call 1 is off by" in (

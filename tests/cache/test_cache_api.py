@@ -7,6 +7,7 @@ import os
 import shutil
 
 import pytest
+from needs import needs_both
 from new_process import begin, forget_measurements
 from small_network import batch, compiled, elsewhere, graph_compiler, network, work
 from tuned_folder import tuned_folder
@@ -14,13 +15,9 @@ from tuned_folder import tuned_folder
 import minigraph as mg
 from minigraph.autotune.measurement import merge
 from minigraph.cache import file
-from minigraph.devices.cpu import compiler, onednn
 
 pytestmark = [
-    pytest.mark.skipif(
-        onednn.library() is None or compiler.compiler() is None,
-        reason="there is no oneDNN or no C compiler",
-    ),
+    needs_both,
     pytest.mark.usefixtures("no_private_group"),
 ]
 

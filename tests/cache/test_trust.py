@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 from long_runs import long
+from needs import needs_compiler
 from new_process import begin
 from other_user import ME, OTHER, as_root, done_by, meanwhile
 
 import minigraph as mg
 from minigraph.cache import Binaries, Entry, file, trust
 from minigraph.devices.cpu import compiler, library
-
-native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 
 
 @pytest.fixture
@@ -318,7 +317,7 @@ def load_often(cache, monkeypatch, times):
     return found
 
 
-@native
+@needs_compiler
 @as_root
 @pytest.mark.parametrize("times", [200, long(4_000)])
 @pytest.mark.parametrize("attack", ATTACKS, indirect=True)
@@ -333,7 +332,7 @@ def test_code_that_is_exchanged_while_it_is_loaded_does_not_run(
     assert marker.exists()  # which shows that the attacker's code would have been seen
 
 
-@native
+@needs_compiler
 @as_root
 def test_code_in_a_folder_of_ours_runs_whatever_others_do(place, libraries, monkeypatch):
     shared = folder(place / "shared", 0, 0, 0o1777)

@@ -115,8 +115,7 @@ def test_numbers_become_arrays_of_numpys_types(numbers, dtype):
     assert batch.dtype == dtype and batch.tolist() == numbers
 
 
-def test_torch_data_sets_and_tensors_are_read():
-    torch = pytest.importorskip("torch")
+def test_torch_data_sets_and_tensors_are_read(torch):
     x, y = torch.arange(6.0).reshape(3, 2), torch.arange(3)
     for data in (torch.utils.data.TensorDataset(x, y), (x, y)):
         (batch,) = DataLoader(data)

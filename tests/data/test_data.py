@@ -419,8 +419,7 @@ def test_an_epoch_of_digits_takes_each_batch_at_once(digits):
     assert taken == [100] * 14 + [37]
 
 
-def test_enlarging_is_pillows_bilinear():
-    pillow = pytest.importorskip("PIL.Image")
+def test_enlarging_is_pillows_bilinear(pillow):
     images = np.random.default_rng(0).random((3, 8, 8), np.float32)
     for size in (8, 13, 32):
         expected = [
@@ -534,11 +533,6 @@ def test_a_cifar_file_that_is_no_regular_file_is_not_waited_for(cifar, endless, 
 
 
 # ImageFolder
-
-
-@pytest.fixture
-def pillow():
-    return pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture

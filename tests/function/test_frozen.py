@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs_onednn
 
 import minigraph as mg
 from minigraph import nn, ops
@@ -10,8 +11,6 @@ from minigraph.devices.cpu.kernel import preparations_of
 
 CHANNELS = 32
 SHAPE = (2, 3, 12, 12)
-
-needs_onednn = pytest.mark.skipif(onednn.library() is None, reason="there is no oneDNN")
 
 
 def trained_net():

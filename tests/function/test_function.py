@@ -276,8 +276,7 @@ def test_an_argument_may_be_anything_that_turns_into_an_array(cg, kind, layout):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
-def test_an_argument_may_be_a_torch_tensor(cg, dtype):
-    torch = pytest.importorskip("torch")
+def test_an_argument_may_be_a_torch_tensor(cg, dtype, torch):
     value = np.arange(6).reshape(2, 3).astype(dtype)
     tensor = torch.from_numpy(value)
     np.testing.assert_array_equal(increment(cg, (2, 3))(tensor), value + np.float32(1))
@@ -292,8 +291,7 @@ def test_an_argument_may_be_a_torch_tensor(cg, dtype):
         pytest.param(lambda torch: torch.ones(3, device="meta"), id="meta"),
     ],
 )
-def test_a_tensor_that_has_no_array_is_a_dtype_error(cg, make):
-    torch = pytest.importorskip("torch")
+def test_a_tensor_that_has_no_array_is_a_dtype_error(cg, make, torch):
     with pytest.raises(mg.DTypeError, match="input x takes"):
         increment(cg, (3,))(make(torch))
 

@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.devices.cpu import compiler
 from minigraph.devices.reference import Interpreter
 from minigraph.function.verify import wrong_step
 from minigraph.ops.arithmetic import Add, Multiply, Subtract
@@ -296,8 +296,6 @@ def test_what_only_the_optimised_function_refuses_is_an_error(run_pass):
 
 
 # ---------------------------------------------------------------- wrong kernels
-
-needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 
 
 @needs_compiler

@@ -235,8 +235,7 @@ def test_arrays_are_taken_by_dlpack_by_array_and_from_lists(wrap):
     np.testing.assert_array_equal(value(wrap(ARRAY) * x, x=ARRAY), ARRAY * ARRAY)
 
 
-def test_tensors_of_torch_are_taken():
-    torch = pytest.importorskip("torch")
+def test_tensors_of_torch_are_taken(torch):
     x = mg.input("x", (2, 2), "float64")
     np.testing.assert_array_equal(value(x + torch.from_numpy(ARRAY), x=ARRAY), 2 * ARRAY)
 

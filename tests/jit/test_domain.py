@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 from long_runs import mostly_long
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler
 from minigraph.graph import Graph
 from minigraph.jit.c.source import c_source
 from minigraph.jit.domain import Unfit, analyse
@@ -228,7 +228,7 @@ def fits(graph):
     return True
 
 
-@pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+@needs_compiler
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("first", mostly_long((0, 60), 1))
 def test_random_kernels_compute_what_their_graphs_mean(first, threads):

@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 from samples import ELEMENTWISE, accepts
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler, kernels
+from minigraph.devices.cpu import kernels
 from minigraph.graph import BOOL, Graph, Spec
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.kernel import specialise
@@ -16,7 +17,7 @@ from minigraph.jit.loops import collapse
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.reduction import Sum
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+pytestmark = needs_compiler
 
 
 def array(*shape, dtype="float32", seed=0):

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.devices.cpu import compiler
 from minigraph.graph import FLOATS
 from minigraph.passes.kernels.group import MAX_NODES
 from minigraph.program import Home
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+pytestmark = needs_compiler
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, 3.4e38, -2.5]
 

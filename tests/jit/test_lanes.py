@@ -4,16 +4,17 @@ import functools
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler, kernels
+from minigraph.devices.cpu import kernels
 from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import ROW_LENGTH, specialise
 from minigraph.ops.reduction import Max, Min, Sum
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+pytestmark = needs_compiler
 
 OUTER = (0, 2, 3)  # the axes of images [n, c / L, h, w, L] that channels have not
 

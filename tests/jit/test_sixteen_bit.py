@@ -5,6 +5,7 @@ import functools
 import ml_dtypes
 import numpy as np
 import pytest
+from needs import needs_compiler
 from samples import (
     ELEMENTWISE,
     STRUCTURAL,
@@ -18,11 +19,10 @@ from samples import (
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler
 from minigraph.graph import BFLOAT16, BOOL, DTYPES, INTEGERS, Graph
 from minigraph.ops.elementwise import kind
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C compiler")
+pytestmark = needs_compiler
 
 F16, F32, F64 = map(np.dtype, ("float16", "float32", "float64"))
 SMALL = pytest.mark.parametrize("dtype", [F16, BFLOAT16], ids=str)

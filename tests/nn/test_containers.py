@@ -52,13 +52,11 @@ def outcome(lib, make, change):
 @pytest.mark.parametrize(
     "make", [lambda lib: lib.ModuleList(layers(lib)), lambda lib: lib.Sequential(*layers(lib))]
 )
-def test_lists_of_modules_change_as_torchs(make, change):
-    torch = pytest.importorskip("torch")
+def test_lists_of_modules_change_as_torchs(make, change, torch):
     assert outcome(nn, make, change) == outcome(torch.nn, make, change)
 
 
-def test_lists_of_modules_are_indexed_sliced_and_added_as_torchs():
-    torch = pytest.importorskip("torch")
+def test_lists_of_modules_are_indexed_sliced_and_added_as_torchs(torch):
     texts = []
     for lib in (torch.nn, nn):
         x = lib.ModuleList([*layers(lib), lib.Linear(4, 2), lib.ReLU()])
@@ -82,8 +80,7 @@ def test_any_list_of_modules_takes_others_and_inserts_from_its_end():
         assert list(x.state_dict()) == [f"{i}.{p}" for i in range(3) for p in ("weight", "bias")]
 
 
-def test_equal_modules_in_a_list_are_shown_once_as_in_torch():
-    torch = pytest.importorskip("torch")
+def test_equal_modules_in_a_list_are_shown_once_as_in_torch(torch):
     texts = [
         repr(
             lib.ModuleList(
@@ -100,8 +97,7 @@ def test_a_slice_appended_to_keeps_what_it_held():
     assert [type(m) for m in part.append(nn.ReLU())] == [nn.Tanh, nn.ReLU]
 
 
-def test_dicts_of_modules_are_torchs():
-    torch = pytest.importorskip("torch")
+def test_dicts_of_modules_are_torchs(torch):
     found = []
     for lib in (torch.nn, nn):
         x = lib.ModuleDict({"a": lib.Linear(2, 3), "b": lib.ReLU()})

@@ -34,8 +34,7 @@ SCALED = [
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(("name", "kwargs"), SCALED)
-def test_distributions_are_torchs(name, kwargs, dtype):
-    torch = pytest.importorskip("torch")
+def test_distributions_are_torchs(name, kwargs, dtype, torch):
     generator = torch.Generator().manual_seed(0)
     want = getattr(torch.nn.init, name)(torch.empty(120, 50, 3, 2), **kwargs, generator=generator)
     parameter = made(dtype=dtype)
@@ -64,8 +63,7 @@ def test_a_truncated_normal_distribution_is_right_far_in_its_tail():
     assert values[0] >= 8
 
 
-def test_constants_are_torchs():
-    torch = pytest.importorskip("torch")
+def test_constants_are_torchs(torch):
     for name, args in (("constant_", [2.5]), ("zeros_", []), ("ones_", []), ("eye_", [])):
         for dtype in ("float32", "float64", "bfloat16"):
             parameter = made((3, 5), dtype)
@@ -90,8 +88,7 @@ def test_orthogonal_matrices_are_equally_likely():
     assert np.abs(sums / 2000).max() < 0.06  # without the signs the diagonal's mean is not 0
 
 
-def test_gains_are_torchs():
-    torch = pytest.importorskip("torch")
+def test_gains_are_torchs(torch):
     for name in init.GAINS:
         assert init.calculate_gain(name) == pytest.approx(torch.nn.init.calculate_gain(name))
     for slope in (0, 0.3, -2):

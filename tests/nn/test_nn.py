@@ -14,11 +14,6 @@ from minigraph.errors import DTypeError, GraphError, ShapeError
 IMAGES = np.random.default_rng(0).standard_normal((4, 4, 9, 10), np.float32)
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
-
-
 def compiled(inputs, outputs, updates=None):
     return mg.comp_graph("reference").compile(inputs, outputs, updates=updates)
 

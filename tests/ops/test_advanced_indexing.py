@@ -99,8 +99,7 @@ UPDATES = {
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_values_and_gradients_are_torchs(name):
-    torch = pytest.importorskip("torch")
+def test_values_and_gradients_are_torchs(name, torch):
     given = [torch.tensor(value, requires_grad=True) for value in (X, SRC)]
     want = UPDATES[name](torch, *given, torch.tensor)
     (want * want).sum().backward()

@@ -53,8 +53,7 @@ def weights(shape):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_values_and_gradients_are_torchs(name):
-    torch = pytest.importorskip("torch")
+def test_values_and_gradients_are_torchs(name, torch):
     fn, value = FUNCTIONS[name]
     given = torch.tensor(value, requires_grad=True)
     want = fn(torch, given)

@@ -18,8 +18,7 @@ def value(y, *pairs):
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_equal_elements_keep_their_order_and_nan_is_largest(descending):
-    torch = pytest.importorskip("torch")
+def test_equal_elements_keep_their_order_and_nan_is_largest(descending, torch):
     x = mg.input("x", SPECIAL.shape, "float64")
     wanted = torch.sort(torch.tensor(SPECIAL), descending=descending, stable=True)
     places = value(ops.argsort(x, descending=descending), (x, SPECIAL))
@@ -30,8 +29,7 @@ def test_equal_elements_keep_their_order_and_nan_is_largest(descending):
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("name", ["sort", "sort-down", "topk", "topk-smallest"])
-def test_values_places_and_gradients_are_torchs(name, axis):
-    torch = pytest.importorskip("torch")
+def test_values_places_and_gradients_are_torchs(name, axis, torch):
     given = torch.tensor(CUBE, requires_grad=True)
     x = mg.input("x", CUBE.shape, "float64")
     if name.startswith("sort"):
@@ -58,8 +56,7 @@ def test_no_elements_and_none_asked_for():
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_searchsorted_is_numpys_for_one_row_and_torchs_for_many(side):
-    torch = pytest.importorskip("torch")
+def test_searchsorted_is_numpys_for_one_row_and_torchs_for_many(side, torch):
     row, wanted = np.sort(SPECIAL), np.array([[np.nan, 0.0, -0.0], [-5, 3, np.inf]])
     x, v = mg.input("x", row.shape, "float64"), mg.input("v", wanted.shape, "float64")
     got = value(ops.searchsorted(x, v, side), (x, row), (v, wanted))

@@ -70,8 +70,7 @@ def test_a_border_that_nothing_can_fill_is_refused(wrong, text):
     ],
 )
 @pytest.mark.parametrize("level", [0, 3])
-def test_layers_of_borders_are_torchs(name, args, shape, level):
-    torch = pytest.importorskip("torch")
+def test_layers_of_borders_are_torchs(name, args, shape, level, torch):
     x = np.random.default_rng(0).normal(size=shape).astype("float32")
     theirs, ours = getattr(torch.nn, name)(*args), getattr(nn, name)(*args)
     assert repr(ours) == repr(theirs)
@@ -96,8 +95,7 @@ def test_layers_of_borders_are_torchs(name, args, shape, level):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("dilation", [1, 2, 3])
 @pytest.mark.parametrize("padding", ["same", "valid"])
-def test_a_convolution_takes_the_names_of_paddings(size, dilation, padding):
-    torch = pytest.importorskip("torch")
+def test_a_convolution_takes_the_names_of_paddings(size, dilation, padding, torch):
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(2, 4, 17, 13)), rng.normal(size=(6, 2, size, 3))
     args = {"padding": padding, "dilation": (dilation, 1), "groups": 2}

@@ -11,11 +11,6 @@ STARTS = [np.linspace(-1, 1, 6).reshape(2, 3), np.linspace(0.2, 2, 3)]
 X = np.random.default_rng(0).standard_normal((5, 4, 2))
 
 
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch")
-
-
 def made(dtype="float64"):
     """Two parameters, an input, and a loss."""
     w, b = (mg.Parameter(v.astype(dtype), name) for v, name in zip(STARTS, "wb", strict=True))

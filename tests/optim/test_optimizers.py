@@ -105,11 +105,6 @@ def assert_close(ours, theirs, tolerance):
         assert np.abs(ours[name] - value).max() <= tolerance * np.abs(value).max(), name
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
-
-
 # Numbers
 
 

@@ -9,11 +9,6 @@ from minigraph.errors import GraphError
 from minigraph.optim import schedules
 
 
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch")
-
-
 def optimizer(lr=0.4):
     return optim.SGD([mg.Parameter(np.zeros(2))], lr=lr)
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler
 from minigraph.ops.along import LastAlong
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+pytestmark = needs_compiler
 
 RNG = np.random.default_rng(0)
 SHAPES = {  # of x, the axis, and how many indices there are along it

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from long_runs import mostly_long
 from meaning import Meaning
+from needs import needs_bfloat16
 from random_graphs import RandomGraph
 from small_network import network
 
@@ -20,10 +21,6 @@ from minigraph.passes.library.mixed_precision import compute_small
 from minigraph.passes.notes import Notes
 from minigraph.program import Kernel, KernelFailed
 
-HERE = onednn.library() is not None and BFLOAT16 in onednn.dtypes()
-computes = pytest.mark.skipif(
-    not HERE or compiler.compiler() is None, reason="needs oneDNN, AVX512_BF16 and a C compiler"
-)
 CACHED = {"autotune": "off"}
 EPS = 2.0**-8  # half of the distance between neighbours, relative
 
@@ -71,7 +68,7 @@ def compiled(build, xs, **options):
     return mg.comp_graph("cpu", CACHED | options).compile(given, results)
 
 
-@computes
+@needs_bfloat16
 @pytest.mark.parametrize("level", range(4))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_float32_to_the_rounding_of_bfloat16(name, level):
@@ -103,7 +100,7 @@ class SmallMeaning(Meaning):
         return noisy(self.written, self.args, stored)
 
 
-@computes
+@needs_bfloat16
 @pytest.mark.parametrize("first", mostly_long(range(0, 120, 6), 0))
 def test_random_graphs_mean_the_same_at_every_level(first):
     meaning = SmallMeaning([RandomGraph(seed) for seed in range(first, first + 6)])
@@ -113,7 +110,7 @@ def test_random_graphs_mean_the_same_at_every_level(first):
         meaning.check(found, f"in bfloat16 at level {level}")
 
 
-@computes
+@needs_bfloat16
 def test_sums_are_taken_in_float32():
     """4096 ones: in bfloat16 the sum would stop at 256."""
     x, y = np.ones((2, 4096), np.float32), np.ones((4096, 3), np.float32)
@@ -121,7 +118,7 @@ def test_sums_are_taken_in_float32():
     assert (z == 4096).all()
 
 
-@computes
+@needs_bfloat16
 def test_nan_and_infinity_pass():
     x, w = data(2, 16, 8, 8), data(16, 16, 3, 3, seed=1)
     x[0, 3, 4, 4], x[1, 0, 1, 1] = np.nan, np.inf
@@ -130,7 +127,7 @@ def test_nan_and_infinity_pass():
     np.testing.assert_array_equal(np.isinf(small), np.isinf(wide))
 
 
-@computes
+@needs_bfloat16
 def test_oneDNN_computes_in_bfloat16_and_the_arrays_between_kernels_are_small():
     net = network()
     report = (
@@ -144,7 +141,7 @@ def test_oneDNN_computes_in_bfloat16_and_the_arrays_between_kernels_are_small():
         assert "bfloat16" in algorithm.subject and "bf16" in algorithm.name
 
 
-@computes
+@needs_bfloat16
 @pytest.mark.parametrize("level", mostly_long([-3, -2, -1], 1))
 def test_a_negative_level_finds_no_difference(level):
     step = training(level)[0]
@@ -177,7 +174,7 @@ def batch(i):
     return images.astype(np.float32), labels
 
 
-@computes
+@needs_bfloat16
 def test_a_training_follows_that_of_float32_and_parameters_stay_float32():
     losses = {}
     for level, amp in ((3, "off"), (3, "bfloat16"), (0, "bfloat16")):
@@ -191,7 +188,7 @@ def test_a_training_follows_that_of_float32_and_parameters_stay_float32():
         assert np.abs(found - wanted).max() <= 0.05 * wanted[0]
 
 
-@computes
+@needs_bfloat16
 def test_every_candidate_computes_the_convolution_and_keys_name_the_type():
     x, w = mg.input("x", (2, 32, 16, 16), BFLOAT16), mg.input("w", (32, 32, 3, 3), BFLOAT16)
     problems = candidates.CpuProblems(1, on_disk=False)
@@ -205,7 +202,7 @@ def test_every_candidate_computes_the_convolution_and_keys_name_the_type():
     assert "bf16" not in str([c.name for c in problems.tunable(wide, []).problem.candidates(None)])
 
 
-@computes
+@needs_bfloat16
 def test_where_the_compiler_fails_a_widened_kernel_does_what_the_one_inside_does():
     x, w = mg.input("x", (2, 32, 16, 16), BFLOAT16), mg.input("w", (32, 32, 3, 3), BFLOAT16)
     y, lies = ops.conv2d(x, w, padding=1), [x.spec.strides, w.spec.strides]

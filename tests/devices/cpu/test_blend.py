@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler
 from minigraph.graph import constant
 from minigraph.ops.interpolation import Blend, BlendBackward
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+pytestmark = needs_compiler
 
 SHAPES = {  # of x, and the axis
     "a vector": ((70,), 0),

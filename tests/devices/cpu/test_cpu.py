@@ -5,14 +5,13 @@ import site
 
 import numpy as np
 import pytest
+from needs import needs_compiler, needs_onednn
 from new_process import python
 
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.function.page.document import from_file
-
-native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
 
 
 def training_step(**options):
@@ -27,7 +26,7 @@ def training_step(**options):
     return step, (rng.normal(size=(8, 1, 6, 6)).astype(np.float32), rng.integers(0, 5, 8))
 
 
-@native
+@needs_compiler
 def test_a_training_step_is_one_native_call():
     step, args = training_step()
     step(*args)
@@ -35,7 +34,7 @@ def test_a_training_step_is_one_native_call():
     assert step.report().syncs == 0
 
 
-@native
+@needs_compiler
 def test_without_bulk_every_kernel_is_a_call_and_the_numbers_are_the_same():
     bulk, args = training_step(num_threads=1)
     single, _ = training_step(num_threads=1, bulk=False)
@@ -44,7 +43,7 @@ def test_without_bulk_every_kernel_is_a_call_and_the_numbers_are_the_same():
         assert bulk(*args) == single(*args)
 
 
-@native
+@needs_compiler
 def test_new_values_of_parameters_are_written_in_place():
     """All of Adam's state and all weights: what is not would need memory of its own."""
     w = mg.Parameter(np.ones((512, 512), np.float32))
@@ -56,7 +55,7 @@ def test_new_values_of_parameters_are_written_in_place():
     np.testing.assert_allclose(w.numpy(), 1 - 0.1 / 512, rtol=1e-6)
 
 
-@native
+@needs_compiler
 def test_memory_of_gradients_is_used_again_before_the_backward_pass_ends():
     parameters = [mg.Parameter(np.ones((256, 256), np.float32), f"w{i}") for i in range(20)]
     x = mg.input("x", (1, 256))
@@ -68,7 +67,7 @@ def test_memory_of_gradients_is_used_again_before_the_backward_pass_ends():
     assert step.report().memory.arena_bytes < 6 * parameters[0].spec.nbytes
 
 
-@native
+@needs_compiler
 def test_denormals_are_flushed_and_the_setting_of_the_caller_stays():
     x = mg.input("x", (3,))
     f = mg.comp_graph("cpu").compile([x], x * np.float32(1e-10))
@@ -178,7 +177,7 @@ def test_the_steps_can_be_drawn(tmp_path):
     assert described.fingerprint == step.report().fingerprint
 
 
-@pytest.mark.skipif(onednn.library() is None, reason="there is no oneDNN")
+@needs_onednn
 def test_a_home_that_cannot_be_read_does_not_hide_the_library(tmp_path, monkeypatch):
     stat = os.stat
 

@@ -2,20 +2,18 @@
 
 import numpy as np
 import pytest
+from needs import needs_both
 
 import minigraph as mg
 from minigraph import nn
 from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.data import Block
-from minigraph.devices.cpu import compiler, few_rows, onednn
+from minigraph.devices.cpu import few_rows, onednn
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.ops.matmul import Matmul
 
-pytestmark = pytest.mark.skipif(
-    onednn.library() is None or compiler.compiler() is None,
-    reason="there is no oneDNN or no C compiler",
-)
+pytestmark = needs_both
 
 # Rows of x, their length, rows of w.
 SHAPES = [(1, 1, 1), (1, 33, 23), (3, 7, 2), (3, 64, 50), (8, 47, 19), (12, 16, 5)]

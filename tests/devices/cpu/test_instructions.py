@@ -5,16 +5,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import needs_both
 from new_process import python
 
 from minigraph.cache.machine import features
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.device import CpuBackend
 
-native = pytest.mark.skipif(
-    compiler.compiler() is None or onednn.library() is None or "avx2" not in features(),
-    reason="needs a processor with AVX2, oneDNN and a C compiler",
-)
+pytestmark = [needs_both, pytest.mark.skipif("avx2" not in features(), reason="there is no AVX2")]
 BITS = {"AVX2": onednn.AVX2, "AVX": onednn.AVX, "SSE41": 1}
 PROGRAM = Path(__file__).with_name("limited.py")
 SAVED = {"graph_opt.saved_activations": "bfloat16"}
@@ -25,7 +23,6 @@ def limited(limit, *trained):
     return json.loads(python(PROGRAM, json.dumps(trained), ONEDNN_MAX_CPU_ISA=limit)[0])
 
 
-@native
 @pytest.mark.parametrize(
     ("limit", "has", "lacks"),
     [
@@ -44,7 +41,6 @@ def test_the_compiler_has_no_instructions_that_onednn_does_without(monkeypatch, 
     assert {f"__{name}__" for name in lacks}.isdisjoint(macros)
 
 
-@native
 def test_without_a_limit_kernels_have_all_instructions_of_the_processor():
     program = "from minigraph.devices.cpu import compiler; print(*compiler.flags())"
     flags = python("-c", program, ONEDNN_MAX_CPU_ISA="ALL")[0].split()
@@ -52,7 +48,6 @@ def test_without_a_limit_kernels_have_all_instructions_of_the_processor():
     assert flags == [*compiler.FLAGS, *absent]
 
 
-@native
 def test_what_is_compiled_and_measured_under_a_limit_is_kept_apart(monkeypatch):
     def environments():
         compiler.environment.cache_clear()
@@ -67,7 +62,6 @@ def test_what_is_compiled_and_measured_under_a_limit_is_kept_apart(monkeypatch):
     assert all(a != b for a, b in zip(free, limited, strict=True))
 
 
-@native
 def test_kernels_of_avx2_agree_with_level_0():
     found = limited("AVX2", (3, SAVED))
     assert found["block"] == 8
@@ -77,7 +71,6 @@ def test_kernels_of_avx2_agree_with_level_0():
     assert {"winograd 2x2", "winograd 4x4"} <= {*found["candidates"]}
 
 
-@native
 @pytest.mark.long
 @pytest.mark.parametrize("limit", BITS)
 def test_every_level_agrees_with_level_0_under_every_limit(limit):

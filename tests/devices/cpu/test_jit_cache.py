@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 from new_process import begin, start, wait
 
 import minigraph as mg
@@ -25,7 +26,6 @@ from minigraph.devices.cpu import compiler, library, processes
 from minigraph.jit.source import KernelSource
 
 GCC = compiler.compiler()
-native = pytest.mark.skipif(GCC is None, reason="there is no C compiler")
 
 
 def kernel(value, padding=0):
@@ -98,7 +98,7 @@ def finish(process):
     return computed, KernelStats(*map(int, counted.split()))
 
 
-@native
+@needs_compiler
 def test_a_second_process_compiles_nothing(tmp_path):
     computed, stats = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
     n = stats.compilations
@@ -108,7 +108,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert again == (computed, counts(disk_hits=n, loads=n))
 
 
-@native
+@needs_compiler
 def test_processes_that_begin_together_leave_a_cache_that_serves_the_next(tmp_path):
     folder = str(tmp_path / "cache")
     first = [
@@ -120,7 +120,7 @@ def test_processes_that_begin_together_leave_a_cache_that_serves_the_next(tmp_pa
     assert not list(Path(folder).rglob("*.tmp"))
 
 
-@native
+@needs_compiler
 def test_equal_kernels_of_different_graphs_are_compiled_once(tmp_path, monkeypatch, new_process):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     new_process()
@@ -137,7 +137,7 @@ def test_equal_kernels_of_different_graphs_are_compiled_once(tmp_path, monkeypat
     assert stats.memory_hits >= 2
 
 
-@native
+@needs_compiler
 def test_a_kernel_is_found_in_memory_then_on_disk(cache, new_process):
     assert results(kernel(1), kernel(2), kernel(1)) == [1, 2, 1]
     assert mg.jit.stats() == counts(compilations=2, loads=2)
@@ -148,7 +148,7 @@ def test_a_kernel_is_found_in_memory_then_on_disk(cache, new_process):
     assert mg.jit.stats() == counts(disk_hits=2, loads=2)
 
 
-@native
+@needs_compiler
 def test_only_what_is_missing_is_compiled(cache, new_process):
     results(kernel(1))
     new_process()
@@ -156,7 +156,7 @@ def test_only_what_is_missing_is_compiled(cache, new_process):
     assert mg.jit.stats() == counts(compilations=1, disk_hits=1, loads=2)
 
 
-@native
+@needs_compiler
 def test_functions_that_a_kernel_calls_are_part_of_it(cache):
     body = "int NAME(const int64_t *a, char **slots) { return mg_test(); }\n"
     one, two = (
@@ -169,7 +169,7 @@ def test_functions_that_a_kernel_calls_are_part_of_it(cache):
 # ---------------------------------------------------------------- what a binary depends on
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("what", ["version", "path", "flags", "processor", "prelude", "math"])
 def test_a_kernel_of_another_toolchain_is_not_used(
     cache, use_compiler, new_process, monkeypatch, what
@@ -196,7 +196,7 @@ def test_a_kernel_of_another_toolchain_is_not_used(
     assert mg.jit.stats() == counts(disk_hits=1, loads=1)
 
 
-@native
+@needs_compiler
 def test_an_entry_says_in_clear_text_what_it_is_for(cache):
     results(kernel(1))
     (entry,) = (json.loads(path.read_text()) for path in cache.glob("*.json"))
@@ -211,7 +211,7 @@ def test_an_entry_says_in_clear_text_what_it_is_for(cache):
 # ---------------------------------------------------------------- threads
 
 
-@native
+@needs_compiler
 def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
     folder = use_compiler("echo $$ >> runs; sleep 0.2".replace("runs", "${0%/*}/runs"))
     compiler.compiler_version()
@@ -225,7 +225,7 @@ def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
     assert len((folder / "runs").read_text().split()) <= 8
 
 
-@native
+@needs_compiler
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_compiles_what_its_parent_is_compiling(cache, use_compiler):
     folder = use_compiler("cd ${0%/*}; mkdir first && until test -e go; do sleep 0.01; done; cd -")
@@ -243,7 +243,7 @@ def test_a_forked_child_compiles_what_its_parent_is_compiling(cache, use_compile
         assert waiting.result() == [7]
 
 
-@native
+@needs_compiler
 def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     folder = use_compiler(
         "grep -q '/\\* SLOW' *.c 2>/dev/null && while [ ! -e ${0%/*}/go ]; do sleep 0.02; done"
@@ -261,7 +261,7 @@ def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     assert mg.jit.stats().compilations == 2
 
 
-@native
+@needs_compiler
 def test_a_kernel_whose_compilation_was_interrupted_is_compiled_by_who_waits(cache, monkeypatch):
     usual, begun, go_on = processes.run, threading.Event(), threading.Event()
 
@@ -293,7 +293,7 @@ def test_counting_loses_nothing_among_threads():
 # ---------------------------------------------------------------- damage
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("kind", ["*.json", "*.so"])
 def test_a_kernel_whose_file_is_damaged_is_compiled_again(cache, new_process, kind):
     results(kernel(1))
@@ -307,7 +307,7 @@ def test_a_kernel_whose_file_is_damaged_is_compiled_again(cache, new_process, ki
     assert path.read_bytes() == whole
 
 
-@native
+@needs_compiler
 def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_a_miss(cache, new_process):
     results(kernel(1))
     (library,) = cache.glob("*.so")
@@ -318,7 +318,7 @@ def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_a_miss(cache, new_proc
         assert mg.jit.stats() == counts(compilations=1, loads=1)
 
 
-@native
+@needs_compiler
 def test_a_unit_that_is_removed_after_it_was_found_is_a_miss(cache, new_process):
     results(kernel(1))
     new_process()
@@ -333,7 +333,7 @@ def test_a_unit_that_is_removed_after_it_was_found_is_a_miss(cache, new_process)
 # ---------------------------------------------------------------- disks that cannot be written
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES], ids=os.strerror)
 @pytest.mark.parametrize("call", ["mkdir", "open", "replace"])
 def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code, call):
@@ -354,7 +354,7 @@ def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code
     assert not [path for path in cache.parent.rglob("*") if path.is_file()]
 
 
-@native
+@needs_compiler
 def test_a_folder_that_cannot_exist_costs_the_persistence_only(monkeypatch, new_process, nowhere):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(nowhere))
     new_process()
@@ -380,7 +380,7 @@ warnings.filterwarnings("ignore", ".*cannot keep results .File too large.*")
 """
 
 
-@native
+@needs_compiler
 def test_a_disk_that_is_full_half_way_through_a_file_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "cache"
     _, stats = finish(start("-c", LIMITED + PROGRAM, MINIGRAPH_CACHE_DIR=str(folder)))
@@ -388,7 +388,7 @@ def test_a_disk_that_is_full_half_way_through_a_file_leaves_nothing_behind(tmp_p
     assert list((folder / "jit").iterdir()) == []
 
 
-@native
+@needs_compiler
 def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
     def refuse(path):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
@@ -404,7 +404,7 @@ def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
 # ---------------------------------------------------------------- who else may write there
 
 
-@native
+@needs_compiler
 def test_kernels_run_where_the_folder_is_refused(cache):
     cache.parent.mkdir()
     cache.parent.chmod(0o777)
@@ -415,7 +415,7 @@ def test_kernels_run_where_the_folder_is_refused(cache):
     assert list(cache.parent.iterdir()) == []
 
 
-@native
+@needs_compiler
 def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, monkeypatch):
     work = tmp_path / "open" / "work"
     work.mkdir(parents=True)
@@ -436,7 +436,7 @@ def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, mon
     assert work.stat().st_mtime_ns == before
 
 
-@native
+@needs_compiler
 def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
     cache.parent.mkdir()
     cache.parent.chmod(0o777)
@@ -453,7 +453,7 @@ def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
     assert kernel_cache.import_kernels(entry) == "could not be written"
 
 
-@native
+@needs_compiler
 def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
     cache, tmp_path, monkeypatch
 ):
@@ -476,7 +476,7 @@ def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
     assert os.listdir(tmp_path / "minigraph-bench-old") == ["unit.so"]
 
 
-@native
+@needs_compiler
 def test_a_folder_in_use_is_locked_and_a_forked_child_does_not_remove_it(tmp_path):
     with temporary.folder(tmp_path, "some-") as made:
         assert made.stat().st_mode & 0o777 == 0o700
@@ -514,7 +514,7 @@ def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
     assert len(made) == units
 
 
-@native
+@needs_compiler
 def test_as_many_compilers_run_at_once_as_there_are_cpus(cache, use_compiler, monkeypatch):
     """Each waits until there are three."""
     monkeypatch.setattr(options, "cpus", lambda: 3)
@@ -542,7 +542,7 @@ BAD = {
 }
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_kernel_does_not_take_the_others_with_it(cache, new_process, bad):
     with pytest.warns(mg.MinigraphWarning, match="could not compile kernels") as warned:
@@ -555,7 +555,7 @@ def test_a_bad_kernel_does_not_take_the_others_with_it(cache, new_process, bad):
     assert mg.jit.stats() == counts(disk_hits=2, loads=2)
 
 
-@native
+@needs_compiler
 def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_compiler):
     use_compiler('for f in "$@"; do case $f in *.c) grep -q CRASH $f && kill -SEGV $$;; esac; done')
     bad = KernelSource(kernel(3).text + "/* CRASH */")
@@ -563,7 +563,7 @@ def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_comp
         assert results(kernel(1), bad) == [1, None]
 
 
-@native
+@needs_compiler
 def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "SECONDS", 0.2)
     late = tmp_path / "late"
@@ -573,7 +573,7 @@ def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch, tmp
     assert not late.exists()
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("path", [None, "", "/nowhere/at/all"])
 def test_a_compiler_finds_its_assembler_and_linker_whatever_the_path_is(
     cache, monkeypatch, new_process, path
@@ -587,14 +587,14 @@ def test_a_compiler_finds_its_assembler_and_linker_whatever_the_path_is(
     assert results(kernel(7)) == [7]
 
 
-@native
+@needs_compiler
 def test_a_compiler_may_be_named_by_a_relative_path(cache, monkeypatch, use_compiler):
     monkeypatch.chdir(use_compiler(""))
     monkeypatch.setenv("CC", "./cc")
     assert results(kernel(7)) == [7]
 
 
-@native
+@needs_compiler
 def test_a_compiler_works_in_plain_english_in_its_own_folder_and_without_foreign_code(
     cache, monkeypatch, use_compiler, tmp_path
 ):
@@ -614,7 +614,7 @@ def test_a_compiler_works_in_plain_english_in_its_own_folder_and_without_foreign
     assert not (tmp_path / "dependencies").exists()
 
 
-@native
+@needs_compiler
 def test_a_kernel_made_with_other_headers_is_not_used(cache, monkeypatch, new_process, tmp_path):
     source = KernelSource("#include <mg_seven.h>\nint NAME(void *a, void *b) { return SEVEN; }\n")
     for seven in (7, 8):
@@ -626,7 +626,7 @@ def test_a_kernel_made_with_other_headers_is_not_used(cache, monkeypatch, new_pr
         assert results(source) == [seven]
 
 
-@native
+@needs_compiler
 def test_a_compiler_that_makes_nothing_is_told(cache, use_compiler):
     use_compiler('[ "$1" = --version ] || exit 0')
     with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
@@ -653,7 +653,7 @@ def test_the_folder_is_that_of_the_environment_or_of_the_user(monkeypatch, tmp_p
     assert options.cache_folder() == tmp_path / "here"
 
 
-@native
+@needs_compiler
 def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
     monkeypatch.delenv("MINIGRAPH_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -663,7 +663,7 @@ def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
     assert results(kernel(1), kernel(1)) == [1, 1]
 
 
-@native
+@needs_compiler
 def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monkeypatch, caplog):
     work = tmp_path / "new" / "work"
     monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
@@ -678,7 +678,7 @@ def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monk
     assert not caplog.messages
 
 
-@native
+@needs_compiler
 def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
     cache, tmp_path, monkeypatch, new_process
 ):
@@ -691,7 +691,7 @@ def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
     assert list((tmp_path / "work").glob("*.c"))
 
 
-@native
+@needs_compiler
 def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypatch, caplog):
     kernel_cache._kept_folder.cache_clear()
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
@@ -705,7 +705,7 @@ def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypat
     assert len(list(folder.glob("*.c"))) == 2
 
 
-@native
+@needs_compiler
 def test_a_folder_to_work_in_that_cannot_be_made_leaves_kernels_to_numpy(
     cache, nowhere, monkeypatch
 ):
@@ -727,7 +727,7 @@ def test_the_jit_backend_is_one_of_the_table(monkeypatch):
         options.jit_backend()
 
 
-@native
+@needs_compiler
 def test_a_malformed_variable_is_an_error_each_time(cache, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "maybe")
     for _ in range(2):

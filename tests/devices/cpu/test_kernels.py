@@ -8,10 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 from heavy_nodes import CONVOLUTIONS, assert_agrees, real
+from needs import needs_compiler, needs_onednn
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler, onednn, primitives
+from minigraph.devices.cpu import compiler, primitives
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.workbench import KernelRunner
@@ -36,7 +37,7 @@ from minigraph.ops.pooling import (
     Pooling,
 )
 
-pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed")
+pytestmark = needs_onednn
 
 
 def compiled(op, *xs):
@@ -256,7 +257,7 @@ def with_odd_values(x, seed):
     return x
 
 
-@pytest.mark.skipif(compiler.compiler() is None, reason="without one there are fewer candidates")
+@needs_compiler
 @pytest.mark.parametrize("odd", [0, 1])
 @pytest.mark.parametrize("case", PADDED)
 @pytest.mark.parametrize("way", ["conv2d", "conv2d_backward_data", "conv2d_backward_weights"])

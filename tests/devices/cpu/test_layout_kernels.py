@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 from rewriting import assert_bits
 from samples import real
 
 import minigraph as mg
 from minigraph import ShapeError, ops
-from minigraph.devices.cpu import compiler
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.layout import LaidOut, Reorder, layout_name, pack, packed, unpack, unpacked
 from minigraph.ops.pooling import MaxPool2d, MaxPool2dBackward, Pooling
-
-compiled_kernels = pytest.mark.skipif(compiler.compiler() is None, reason="no C compiler")
 
 # ---------------------------------------------------------------- how images lie
 
@@ -134,14 +132,14 @@ POOLINGS = {
 DTYPES = ["float32", "float64", "bfloat16", "int32", "int8", "uint8", "int64", "uint16"]
 
 
-@compiled_kernels
+@needs_compiler
 @pytest.mark.parametrize("lanes", [3, 8, 12, 16, 48])
 @pytest.mark.parametrize(("image", "args"), [(i, a) for i, *a in POOLINGS.values()], ids=POOLINGS)
 def test_max_pooling_agrees_with_its_meaning(image, args, lanes):
     assert_pools(real(2, 48, *image).astype("float32"), lanes, *args)
 
 
-@compiled_kernels
+@needs_compiler
 @pytest.mark.parametrize("lanes", [3, 16])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_max_pooling_agrees_with_its_meaning_for_every_type(dtype, lanes):
@@ -149,7 +147,7 @@ def test_max_pooling_agrees_with_its_meaning_for_every_type(dtype, lanes):
     assert_pools(x.astype(dtype), lanes, 3, 2, 1)
 
 
-@compiled_kernels
+@needs_compiler
 @pytest.mark.parametrize("lanes", [8, 48])
 @pytest.mark.parametrize("args", [(2,), (3, 2), (3, 2, 1), (3, 1, 1), (3, 2, 1, True)], ids=str)
 @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf, 0.0])
@@ -160,7 +158,7 @@ def test_max_pooling_passes_special_values_and_takes_the_first_of_equals(value, 
     assert_pools(x, lanes, *args)
 
 
-@compiled_kernels
+@needs_compiler
 @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf, -0.0])
 def test_max_pooling_of_bfloat16_passes_special_values(value):
     chosen = np.random.default_rng(0).random((2, 16, 9, 9)) < 0.3
@@ -168,7 +166,7 @@ def test_max_pooling_of_bfloat16_passes_special_values(value):
     assert_pools(x, 8, 3, 2, 1)
 
 
-@compiled_kernels
+@needs_compiler
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "uint64"])
 def test_max_pooling_reaches_the_limits_of_integers(dtype):
     info = np.iinfo(dtype)
@@ -179,7 +177,7 @@ def test_max_pooling_reaches_the_limits_of_integers(dtype):
         np.testing.assert_array_equal(got, want)
 
 
-@compiled_kernels
+@needs_compiler
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("size", [(1, 16, 56, 57), (5, 48, 15, 15)], ids=str)
 @pytest.mark.parametrize("lanes", [8, 16])
@@ -187,7 +185,7 @@ def test_max_pooling_agrees_with_any_number_of_threads(size, lanes, threads):
     assert_pools(real(*size).astype("float32"), lanes, 3, 2, 1, threads=threads)
 
 
-@compiled_kernels
+@needs_compiler
 def test_sums_are_made_in_the_same_order_in_every_layout():
     size = (2, 16, 12, 13)
     plain = largest(size, 3, 1, 1)

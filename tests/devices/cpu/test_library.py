@@ -7,15 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import needs_compiler
 from new_process import begin
 from other_user import as_root, done_by
 
 import minigraph as mg
 from minigraph.cache import Binaries
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import compiler, library
-
-native = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+from minigraph.devices.cpu import library
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def no_memory(monkeypatch):
     monkeypatch.setattr(os, "memfd_create", refuse)
 
 
-@native
+@needs_compiler
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_what_is_loaded_is_what_was_given(code, temporary, monkeypatch, in_memory):
     """The loader takes a path that it has seen for the library that it has loaded from there."""
@@ -96,7 +95,7 @@ def mount_without_exec(folder):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-@native
+@needs_compiler
 @as_root
 def test_a_cache_on_a_disk_that_runs_no_programs_is_used(code, temporary, monkeypatch):
     def work():

@@ -3,15 +3,13 @@
 import warnings
 
 import pytest
+from needs import needs_both
 
 import minigraph as mg
 from minigraph import errors, ops
-from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu import onednn
 
-pytestmark = [
-    pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler"),
-    pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed"),
-]
+pytestmark = needs_both
 
 
 def product(n, dtype, device="cpu"):

@@ -6,13 +6,14 @@ import threading
 import numpy as np
 import pytest
 from long_runs import long
+from needs import needs_onednn
 from new_process import python
 
 import minigraph as mg
 from minigraph import options
-from minigraph.devices.cpu import onednn, openmp
+from minigraph.devices.cpu import openmp
 
-pytestmark = pytest.mark.skipif(onednn.library() is None, reason="there is no oneDNN")
+pytestmark = needs_onednn
 
 # A gradient whose oneDNN primitive divides its work among the threads that it was made for.
 NETWORK = """

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from needs import needs_both
 
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.autotune.block import Block
 from minigraph.autotune.candidate import HostBench
-from minigraph.devices.cpu import compiler, kernels, onednn, product
+from minigraph.devices.cpu import kernels, onednn, product
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.graph import Graph
@@ -17,10 +18,7 @@ from minigraph.passes.kernels.products import Products, fuse_products
 from minigraph.passes.notes import Notes
 from minigraph.program import Home
 
-pytestmark = pytest.mark.skipif(
-    onednn.library() is None or compiler.compiler() is None,
-    reason="there is no oneDNN or no C compiler",
-)
+pytestmark = needs_both
 
 
 def operands(m, n, k, seed=0):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler
 
-pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler")
+pytestmark = needs_compiler
 
 SHAPES = {  # of x, the axis, and how many indices
     "rows": ((50, 33), 0, (4, 7)),

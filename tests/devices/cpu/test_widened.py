@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
+from needs import needs_both
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import compiler, onednn
 
-pytestmark = [
-    pytest.mark.skipif(compiler.compiler() is None, reason="there is no C compiler"),
-    pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed"),
-]
+pytestmark = needs_both
 
 SMALL = ["float16", "bfloat16"]
 

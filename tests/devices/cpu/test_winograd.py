@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from msgspec import structs
+from needs import needs_both
 from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
@@ -25,10 +26,7 @@ from minigraph.ops.layout import LaidOut, Reorder, pack, packed, unpack, unpacke
 from minigraph.ops.pooling import MaxPool2d, Pooling
 from minigraph.program import Choice, choices
 
-pytestmark = pytest.mark.skipif(
-    onednn.library() is None or compiler.compiler() is None,
-    reason="there is no oneDNN or no C compiler",
-)
+pytestmark = needs_both
 
 NAMES = list(winograd.NAMES)
 WAYS = ["forward", "with a bias", "to the images", "to the weights"]

@@ -9,6 +9,7 @@ import cuda_on_cpu
 import numpy as np
 import pytest
 from meaning import Meaning
+from needs import needs_gpp
 from random_graphs import RandomGraph
 
 import minigraph as mg
@@ -23,7 +24,7 @@ from minigraph.devices.cuda import binding
 from minigraph.devices.cuda import device as device_module
 from minigraph.function.page.document import from_file
 
-pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+pytestmark = needs_gpp
 
 
 class Device(StandIn):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from launched import start
 from long_runs import long
+from needs import needs_gpp
 from new_process import wait
 
 import minigraph as mg
@@ -141,7 +142,7 @@ def test_a_profile_takes_the_times_of_exchanges(monkeypatch, calls):
     right(step)
 
 
-@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+@needs_gpp
 def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(run_folder):
     cases = []
     for how, dtype in (("max", BFLOAT16), ("sum", "uint16")):

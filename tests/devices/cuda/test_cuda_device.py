@@ -345,8 +345,7 @@ def test_labels_that_are_computed_are_looked_at_on_the_device():
     np.testing.assert_array_equal(on_host(step(np.array([0, 2, 1]))), expected)
 
 
-def test_arrays_of_torch_come_in_and_go_out_without_the_host():
-    torch = pytest.importorskip("torch")
+def test_arrays_of_torch_come_in_and_go_out_without_the_host(torch):
     if not torch.cuda.is_available():
         pytest.skip("this PyTorch has no CUDA")
     x = mg.input("x", (1000,))

@@ -22,6 +22,7 @@ from cuda_generated_cases import (
     sources,
 )
 from long_runs import ARCHITECTURES, long
+from needs import needs_gpp
 from samples import (
     assert_same,
 )
@@ -35,7 +36,7 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.reduction import Sum
 
-pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+pytestmark = needs_gpp
 
 
 # ---------------------------------------------------------------- single ops

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec import structs
+from needs import needs_gpp
 
 pytest.importorskip("cudnn")
 pytest.importorskip("cupy")
@@ -415,7 +416,7 @@ def conv_operands(dtype="float32"):
     return [input(name, shape, dtype) for name, shape in shapes.items()]
 
 
-@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no g++")
+@needs_gpp
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtype):
     """In both layouts and of a product: in place, of cuDNN's result and the kernel's own bias."""

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.devices.cpu import compiler
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.elementwise import Astype
@@ -185,7 +185,7 @@ def losses(function, count=8):
     return [float(function(*batch(i % 2))) for i in range(count)]
 
 
-@pytest.mark.skipif(compiler.compiler() is None, reason="needs a C compiler")
+@needs_compiler
 def test_a_training_takes_less_memory_and_follows_that_of_float32():
     plain, small = (step(3, dtype) for dtype in ("float32", "bfloat16"))
     memory = [function.report().memory.arena_bytes for function in (plain, small)]
@@ -197,12 +197,12 @@ def test_a_training_takes_less_memory_and_follows_that_of_float32():
     assert want[-1] < 0.8 * want[0]
 
 
-@pytest.mark.skipif(compiler.compiler() is None, reason="needs a C compiler")
+@needs_compiler
 def test_a_negative_level_allows_for_the_rounding():
     losses(step(-3, "bfloat16", depth=2), 3)
 
 
-@pytest.mark.skipif(compiler.compiler() is None, reason="needs a C compiler")
+@needs_compiler
 def test_a_limit_of_memory_applies_to_what_is_left():
     limit = int(0.95 * step(3, "bfloat16").report().memory.arena_bytes)
     small = step(3, "bfloat16", **{"graph_opt.memory_limit": limit})

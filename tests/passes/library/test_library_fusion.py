@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from heavy_nodes import CONVOLUTIONS, assert_agrees, real
+from needs import needs_both
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -291,11 +292,6 @@ def test_a_folded_normalisation_passes_special_values(name, value):
 
 # ---------------------------------------------------------------- on the CPU
 
-native = pytest.mark.skipif(
-    onednn.library() is None or compiler.compiler() is None,
-    reason="oneDNN or the C compiler is missing",
-)
-
 
 @pytest.fixture
 def compiled(monkeypatch):
@@ -326,7 +322,7 @@ def samples(graph):
         yield xs
 
 
-@native
+@needs_both
 @pytest.mark.parametrize("activation", [ops.relu, ops.tanh], ids=["relu", "tanh"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_a_convolution_with_bias_and_activation_is_one_step(case, activation, compiled):
@@ -352,7 +348,7 @@ PRODUCTS = {
 }
 
 
-@native
+@needs_both
 @pytest.mark.parametrize("case", PRODUCTS)
 def test_a_product_with_bias_and_activation_is_one_kernel(case, compiled):
     x, w = PRODUCTS[case](lambda size: mg.input("x", size), lambda size: mg.input("w", size))
@@ -366,7 +362,7 @@ def test_a_product_with_bias_and_activation_is_one_kernel(case, compiled):
         assert_same_values(graph, step, xs)
 
 
-@native
+@needs_both
 def test_the_bias_itself_passes_special_values(compiled):
     for product, bias in ((CONV, V4.reshape(4, 1, 1)), (PRODUCT, V5)):
         graph = function(ops.relu(product + bias))
@@ -412,7 +408,7 @@ def test_empty_arrays_stay_empty_and_sums_of_nothing_are_the_bias(compiled):
         assert_same_values(graph, compiled(graph))
 
 
-@native
+@needs_both
 def test_without_bulk_a_step_of_two_kernels_is_one_call(compiled):
     graph = function(ops.relu(ops.relu(PRODUCT) @ mg.input("c", (5, 2))))
     step = compiled(graph, bulk=False)
@@ -421,7 +417,7 @@ def test_without_bulk_a_step_of_two_kernels_is_one_call(compiled):
     assert len(step.profile(*drawn(graph)).kernels) == 2
 
 
-@native
+@needs_both
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("biased", [False, True])
 def test_a_convolution_with_a_folded_normalisation_is_one_heavy_step(case, biased, compiled):

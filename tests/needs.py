@@ -1,0 +1,20 @@
+"""What tests need of the machine: where it is missing, pytest skips them and says what it is."""
+
+import pytest
+from cuda_on_cpu import COMPILER
+
+from minigraph.devices.cpu import compiler, onednn
+from minigraph.graph import BFLOAT16
+
+NO_COMPILER, NO_ONEDNN = compiler.compiler() is None, onednn.library() is None
+NO_BFLOAT16 = NO_ONEDNN or BFLOAT16 not in onednn.dtypes()
+
+needs_compiler = pytest.mark.skipif(NO_COMPILER, reason="there is no C compiler")
+needs_onednn = pytest.mark.skipif(NO_ONEDNN, reason="there is no oneDNN")
+needs_both = pytest.mark.skipif(
+    NO_COMPILER or NO_ONEDNN, reason="there is no oneDNN or no C compiler"
+)
+needs_bfloat16 = pytest.mark.skipif(
+    NO_COMPILER or NO_BFLOAT16, reason="there is no AVX512_BF16 or AMX, no oneDNN or no C compiler"
+)
+needs_gpp = pytest.mark.skipif(COMPILER is None, reason="there is no g++")
