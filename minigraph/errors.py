@@ -5,8 +5,12 @@ A message is one line: what was asked, what was found, where, and what would wor
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
 import warnings
 from collections.abc import Sequence
+from types import FrameType
 
 
 class GraphError(ValueError):
@@ -64,7 +68,27 @@ _warned: set[str] = set()
 
 
 def warn_once(message: str) -> None:
-    """Warn with `MinigraphWarning`, once a process for each message."""
+    """Warn with `MinigraphWarning` at the user's line, once a process for each message."""
     if message not in _warned:
         _warned.add(message)
-        warnings.warn(message, MinigraphWarning, stacklevel=3)
+        frame = users_frame()
+        module = frame.f_globals.get("__name__")
+        place = frame.f_code.co_filename, frame.f_lineno, module
+        warnings.warn_explicit(message, MinigraphWarning, *place)
+
+
+def users_frame() -> FrameType:
+    """Return the frame of the user's code that is being executed."""
+    frame = sys._getframe(1)
+    while is_ours(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+
+
+@functools.cache
+def is_ours(file: str) -> bool:
+    """Return whether code of a file is not the user's: the package's, or what Python has made."""
+    return file.startswith((_PACKAGE, "<"))

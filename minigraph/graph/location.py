@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from minigraph.errors import is_ours, users_frame
 
 
 class Location(NamedTuple):
@@ -38,21 +39,13 @@ class Scope(threading.local):
 
 
 scope = Scope()
-_PACKAGE = str(Path(__file__).parents[1])
-
-
-@functools.cache
-def _is_ours(file: str) -> bool:
-    return file.startswith((_PACKAGE, "<"))
 
 
 def here() -> Location:
     """Return the place in the user's code that is being executed."""
     if scope.source is not None:
         return scope.source
-    frame = sys._getframe(1)
-    while _is_ours(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
+    frame = users_frame()
     return Location(frame.f_code.co_filename, frame.f_lineno, ".".join(scope.layers))
 
 
@@ -60,7 +53,7 @@ def is_within_itself() -> bool:
     """Return whether the caller runs inside a call of its own code, with only ours in between."""
     caller = sys._getframe(1)
     frame = caller.f_back
-    while frame is not None and _is_ours(frame.f_code.co_filename):
+    while frame is not None and is_ours(frame.f_code.co_filename):
         if frame.f_code is caller.f_code:
             return True
         frame = frame.f_back

@@ -1,6 +1,7 @@
 """Expressions and graphs: what a node is, what operators make of it, how a graph prints."""
 
 import inspect
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -352,6 +353,21 @@ def test_a_node_knows_the_line_of_the_user():
         x + 1  # a line of its own
     )
     assert at < z.source.line <= line()
+
+
+def test_a_program_in_a_folder_whose_name_begins_as_the_packages_is_the_users():
+    """With the repository in ~/minigraph, ~/minigraph/minigraph_demo.py for one."""
+    program = Path(f"{Path(mg.__file__).parent}_demo.py")
+    names = {"mg": mg}
+    exec(compile("def made():\n    return mg.input('x', (2,))\n", program, "exec"), names)
+    assert names["made"]().source == Location(str(program), 2)
+
+
+def test_a_warning_points_at_the_line_of_the_user(tmp_path):
+    with pytest.warns(mg.MinigraphWarning, match="will be a safetensors file") as warned:
+        mg.save(tmp_path / "x.npy", {"a": np.ones(1)})
+    assert warned[0].filename == __file__
+    assert warned[0].lineno == line() - 2
 
 
 def test_a_node_knows_the_layer_that_was_called():
