@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,8 @@ from minigraph.bench.tables import align_columns
 from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, library, onednn
-from minigraph.errors import CacheError, GraphError
+from minigraph.devices.factory import check_device
+from minigraph.errors import CacheError, DeviceError, GraphError, warn_once
 from minigraph.function import looking
 from minigraph.function.report import amount
 from minigraph.version import __version__
@@ -35,6 +37,9 @@ CUDA_PACKAGES = (
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",
 )
+
+
+COLUMNS = 80  # of what stands above entries
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,10 @@ def _parser() -> _Parser:
 
 def _info(asked: argparse.Namespace) -> Answer:
     found, cc, folder = onednn.library(), compiler.compiler(), settings.cache_folder()
+    try:
+        check_device(settings.default_device())
+    except DeviceError as error:  # shown beside all the rest, which may say why
+        warn_once(str(error))
     data: dict[str, Any] = {
         "minigraph": __version__,
         "device": settings.default_device(),
@@ -197,11 +206,21 @@ def _list(asked: argparse.Namespace) -> Answer:
         }
         for entry in entries
     ]
-    rows = [
-        (e.kind, e.subject, _words({k: _cut(v) for k, v in e.environment}), amount(_size(e)))
-        for e in entries
-    ]
-    return Answer({"entries": data}, align_columns(rows) or ["there are no entries"])
+    return Answer({"entries": data}, _listed(entries) or ["there are no entries"])
+
+
+def _listed(entries: Iterable[Entry]) -> list[str]:
+    """Return a paragraph for each kind and environment, with a line for each entry."""
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.kind, entry.environment), []).append(entry)
+    lines: list[str] = []
+    for (kind, environment), group in groups.items():
+        words = _words({name: _cut(value) for name, value in environment if value})
+        title = f"{kind}, {_number(len(group))}: {words}"
+        lines += textwrap.wrap(title, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+        lines += [f"  {amount(_size(entry)):>11}  {entry.subject}" for entry in group]
+    return lines
 
 
 def _verify(asked: argparse.Namespace) -> Answer:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.arguments import shown
-from minigraph.errors import OptionError
+from minigraph.errors import OptionError, warn_once
 
 
 @dataclass(frozen=True)
@@ -407,7 +407,7 @@ def compiler_environment(compiler: str, folder: str) -> dict[str, str]:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of the caches; None where the user has no home folder.
+    """Return the folder of the caches; None, with a warning, where the user has no home folder.
 
     It is `MINIGRAPH_CACHE_DIR`, or `minigraph` in `XDG_CACHE_HOME` or ~/.cache.
     """
@@ -417,7 +417,13 @@ def cache_folder() -> Path | None:
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():  # the XDG standard: ignore a relative path
         base = Path(os.path.expanduser("~/.cache"))
-    return base / "minigraph" if base.is_absolute() else None
+    if not base.is_absolute():
+        warn_once(
+            "there is no home folder, so nothing that is measured or compiled is kept, "
+            "and each run does it again; set MINIGRAPH_CACHE_DIR to a folder of your own"
+        )
+        return None
+    return base / "minigraph"
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")

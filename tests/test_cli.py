@@ -101,6 +101,20 @@ def test_info_says_what_is_missing(tmp_path):
     assert said.count("\n") == 1
 
 
+def test_info_shows_all_and_says_why_there_is_no_such_device():
+    printed, said = process("info", "--json", MINIGRAPH_DEVICE="tpu")
+    assert json.loads(printed)["device"] == "tpu"
+    assert said.startswith("minigraph: there is no device 'tpu'") and said.count("\n") == 1
+
+
+def test_info_says_that_nothing_is_kept_without_a_home():
+    nowhere = {"MINIGRAPH_CACHE_DIR": "", "HOME": "nowhere", "XDG_CACHE_HOME": ""}
+    printed, said = process("info", "--json", **nowhere)
+    assert json.loads(printed)["cache_folder"] is None
+    assert said.startswith("minigraph: there is no home folder, so nothing that is")
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", [["info"], ["cache", "info"]])
 def test_a_setting_that_is_malformed_is_an_error_of_one_line(command):
     if command == ["info"]:
@@ -160,9 +174,24 @@ def test_info_counts_and_list_names_the_entries_of_each_kind(folder):
     entries = answer("cache", "list")["entries"]
     assert [e["kind"] for e in entries] == ["onednn", "cudnn", "jit"]
     assert (entries[0]["subject"], entries[0]["environment"]) == ("convolution 3 64", dict(HERE))
-    (line,) = run("cache", "list", "--kind", "cudnn")[0].splitlines()
-    assert line.split()[:2] == ["cudnn", "product"]
-    assert "oneDNN 3.2.0" in line
+    title, line = run("cache", "list", "--kind", "cudnn")[0].splitlines()
+    assert title == "cudnn, 1 entry: oneDNN 3.2.0, processor x86_64 of some kind"
+    assert line.split()[2:] == ["product"]
+
+
+def test_entries_stand_below_what_they_hold_for_in_lines_of_a_terminal(folder):
+    other = environment_of({**dict(HERE), "oneDNN": "3.3.0", "compiler": "c" * 30, "flags": ""})
+    more = [Entry("onednn", f"convolution {i} " * 9, other, "[]") for i in range(2)]
+    assert Measurements(folder).keep(more, unused)
+    lines = run("cache", "list", "--kind", "onednn")[0].splitlines()
+    titles = [line for line in lines if "KiB" not in line]
+    assert titles == [
+        f"onednn, 2 entries: compiler {'c' * 21}..., oneDNN 3.3.0, processor",
+        "  x86_64 of some kind",
+        "onednn, 1 entry: oneDNN 3.2.0, processor x86_64 of some kind",
+    ]
+    numbers = [line.split()[2:4] for line in lines if "KiB" in line]
+    assert numbers == [["convolution", n] for n in ("0", "1", "3")]
 
 
 def test_a_folder_that_others_can_change_is_not_trusted(folder):

@@ -34,7 +34,8 @@ def add_view(parser: argparse.ArgumentParser) -> None:
         "shows the functions that it compiled",
     )
     parser.add_argument("--out", metavar="PATH", help="write there: a page, or JSON to PATH.json")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the program")
+    rest = "those of the program; options of minigraph view stand before FILE"
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=rest)
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +49,9 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
 def view(asked: argparse.Namespace) -> Said:
     """Open the page of a file or program in the browser; say where it is if there is none."""
     path = Path(asked.file)
+    if asked.arguments and path.suffix != ".py":
+        given = " ".join(asked.arguments)
+        raise GraphError(f"{path} is no program that takes {given}; options stand before the file")
     functions = _of_program(path, asked.arguments) if path.suffix == ".py" else from_file(path)
     if asked.out or path.suffix not in (".html", ".htm"):
         path = Path(asked.out or Path(tempfile.mkdtemp(prefix="minigraph-")) / "page.html")

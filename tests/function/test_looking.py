@@ -59,6 +59,10 @@ def test_what_cannot_be_looked_at_is_an_error_of_one_line(folder, capsys):
     for arguments, why in (
         (("view", folder / "none.py"), f"there is no program {folder / 'none.py'}"),
         (("view", folder / "empty.py"), f"{folder / 'empty.py'} compiled no function"),
+        (
+            ("view", folder / "kept.json", "--out", folder / "page.html"),
+            f"kept.json is no program that takes --out {folder / 'page.html'}; options stand",
+        ),
         (("view", folder / "none.html"), "none.html cannot be read: No such file or directory"),
         (("diff", folder / "kept.json"), "kept.json holds 1 function; give another file"),
     ):

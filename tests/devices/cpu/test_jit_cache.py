@@ -659,7 +659,8 @@ def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     new_process()
-    assert options.cache_folder() is None
+    with pytest.warns(mg.MinigraphWarning, match="there is no home folder, so nothing that is"):
+        assert options.cache_folder() is None
     assert results(kernel(1), kernel(1)) == [1, 1]
 
 
