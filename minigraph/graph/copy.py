@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minigraph.graph.dtypes import Array
-from minigraph.graph.node import Node, Op
+from minigraph.graph.node import Node, Op, in_place_of
 from minigraph.graph.spec import Shape, Spec
 
 
@@ -21,3 +21,9 @@ class Copy(Op):
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy,)
+
+
+def copy_of(node: Node) -> Node:
+    """Return a node that copies the result of `node`, as if the user's same line had made it."""
+    with in_place_of(node):
+        return Copy()(node)

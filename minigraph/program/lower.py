@@ -11,7 +11,6 @@ import numpy as np
 
 from minigraph.graph import (
     Constant,
-    Copy,
     Graph,
     Input,
     Item,
@@ -20,6 +19,7 @@ from minigraph.graph import (
     Parameter,
     Shape,
     Spec,
+    copy_of,
 )
 from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
 from minigraph.program.memory import plan, share_in_place, update_in_place
@@ -190,7 +190,7 @@ class _Lowering:
 
     def contiguous(self, node: Node, view: View, home: Home = Home.ARENA) -> View:
         """Append a step that copies `view`, and return the copy."""
-        with_copy = Node(Copy(), (node,), (view.spec,))
+        with_copy = copy_of(node)
         copied = self.new_view(home, view.spec)
         kernel = self.backend.kernel(with_copy, [view.strides])
         self.emit(with_copy, kernel, (view,), (copied,))

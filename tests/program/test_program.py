@@ -321,6 +321,24 @@ def test_plan_of_a_training_step_is_sound(device):
     assert program.arena_bytes < program.unplanned_bytes
 
 
+def test_a_copy_is_said_to_be_made_where_its_value_is():
+    x = mg.input("x", (4, 6))
+    w = mg.Parameter(np.ones((6, 4), "float32"), "w")
+    old = mg.Parameter(np.ones((6, 4), "float32"), "old")
+    turned = ops.flip(x, 1)
+    product = turned @ np.ones((6, 4), "float32")
+    new = w + 1
+    last, _ = ops.scan(lambda h, v: (v, h), x[0], x)
+    outputs, updates = [product, last], {w: new, old: w}
+    program = lowered("cpu", outputs, [x], updates)
+    copies = [s.node for s in program.all_steps() if s.node.op.name == "copy"]
+    assert {turned, w} <= {node.inputs[0] for node in copies}
+    assert [node.source for node in copies] == [node.inputs[0].source for node in copies]
+    profile = mg.comp_graph("cpu").compile([x], outputs, updates).profile(np.ones(x.shape, "f4"))
+    lines = {node.source.brief for node in (turned, product, new, w, last)}
+    assert {cost.name for cost in profile.by_layer} == lines
+
+
 def test_a_long_chain_needs_a_few_buffers(device):
     x = mg.input("x", (1000,))
     y = x
