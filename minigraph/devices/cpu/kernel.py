@@ -193,6 +193,13 @@ class NativeKernel(CpuKernel):
         NumpyKernel(self.node).run(inputs, outputs, scratch)
 
 
+class MeasuredKernel(NativeKernel):
+    """Fails where the compiler did, so that what was measured next takes its place."""
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        raise KernelFailed(f"{self.name} could not be compiled")
+
+
 # Calls that do not depend on each other: threads, count, then function and argument block of each.
 TOGETHER = KernelSource("""
 int NAME(const int64_t *a, char **slots) {

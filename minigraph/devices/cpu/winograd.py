@@ -31,30 +31,19 @@ from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu.arranged import ArrangedWeights
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
-from minigraph.devices.cpu.kernel import (
-    NOWHERE,
-    KernelCall,
-    Linker,
-    NativeCall,
-    NativeKernel,
-    Operands,
-    Place,
-    Preparation,
-    constants_of,
-)
+from minigraph.devices.cpu.kernel import KernelCall, MeasuredKernel, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.product import outer_products, sums
 from minigraph.devices.problem import Arrangement
-from minigraph.graph import Array, Node, Op, Shape
+from minigraph.graph import Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
-from minigraph.program import KernelFailed, round_up
 
-WEIGHTS = 1  # which input they are
 TILES, WINDOWS = (2, 4), (3, 5)
 NAMES = {f"winograd {tile}x{tile}": tile for tile in TILES}  # the algorithms
 POINTS = {  # by tile and window; infinity is one more
@@ -267,7 +256,15 @@ def _to_images(
         padding = list(op.padding)
         steps = 0, inputs * taps, taps, 1
     work = _ImageWork(NAMES[algorithm], window, x.shape, node.shape, threads)
-    return ToImages(node, algorithm, work, [*work.sizes, *padding, *steps, len(bias)])
+    return ArrangedWeights(
+        node,
+        algorithm,
+        _image_text(work.form),
+        [*work.sizes, *padding, *steps, len(bias)],
+        weights=work.weights * work.vector_bytes,
+        others=work.memory(fresh=False) * work.vector_bytes,
+        as_used=work.memory(fresh=True) * work.vector_bytes if work.fresh else None,
+    )
 
 
 def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> NativeKernel:
@@ -280,54 +277,7 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
 
     source = _weight_text(work.form)
     nbytes = work.memory * work.vector_bytes
-    return WinogradKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
-
-
-class WinogradKernel(NativeKernel):
-    """Fails where the compiler did, so that what was measured next takes its place."""
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        raise KernelFailed(f"{self.name} could not be compiled")
-
-
-class ToImages(WinogradKernel):
-    """A convolution, or the gradient for its images.
-
-    Weights that are constants are transformed once.
-    """
-
-    def __init__(self, node: Node, algorithm: str, work: _ImageWork, values: Sequence[int]) -> None:
-        self.source = _image_text(work.form)
-        self.values = values
-        constant = WEIGHTS in constants_of(node)
-        self.fresh = work.fresh and not constant
-        self.weights = 0 if self.fresh else round_up(work.weights * work.vector_bytes)
-        strips = work.memory(self.fresh) * work.vector_bytes
-        scratch = strips if constant else self.weights + strips
-        super().__init__(node, [], scratch, algorithm=algorithm)
-        self.sources = [self.source]
-        if constant:
-            self.preparations = {WEIGHTS: Preparation(self.weights, self._transform)}
-
-    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        slot, offset = operands.scratch
-        if WEIGHTS in operands.prepared:
-            return [self._call(linker, operands, operands.prepared[WEIGHTS], (slot, offset), 2)]
-        strips = (slot, offset + self.weights)
-        return [self._call(linker, operands, (slot, offset), strips, 3 if self.fresh else 0)]
-
-    def _transform(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
-        operands = Operands([NOWHERE, given], [NOWHERE], NOWHERE)
-        return [self._call(linker, operands, weights, NOWHERE, 1)]
-
-    def _call(
-        self, linker: Linker, operands: Operands, weights: Place, strips: Place, work: int
-    ) -> NativeCall:
-        """Return the call; `work` says what of it is done: see `winograd_images.c`."""
-        ins = operands.inputs
-        places = (*ins[:2], ins[-1], *operands.outputs, strips, weights)
-        words = [*self.values, work, *(v for place in places for v in place)]
-        return linker.call(self.source, words)
+    return MeasuredKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
 
 
 class _Work:

@@ -1,10 +1,8 @@
 /* Images from images: a convolution, or the gradient for its input.
 
    The argument block: see `winograd.py`, `_ImageWork.sizes`; then padding; the weights' offset and steps in
-   floats (from one output to the next, one input, one tap); whether there is a bias; what to do (0:
-   all; 1: transform the weights; 2: the rest, with weights that 1 has transformed; 3: all, but weights
-   are transformed as they are used); places of x, w, bias, y, the memory of strips, and transformed
-   weights.
+   floats (from one output to the next, one input, one tap); whether there is a bias; then what
+   `arranged.py` adds, whose other memory is that of strips.
 
    TAIL  tiles that NAME_products_tail does, which follows NAME_products_rows */
 typedef struct {

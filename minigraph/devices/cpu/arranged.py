@@ -1,0 +1,81 @@
+"""Kernels of convolutions that bring the weights into an order of their own before they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minigraph.devices.cpu.kernel import (
+    NOWHERE,
+    Linker,
+    MeasuredKernel,
+    NativeCall,
+    Operands,
+    Place,
+    Preparation,
+    constants_of,
+)
+from minigraph.graph import Node
+from minigraph.jit.source import KernelSource
+from minigraph.program import round_up
+
+WEIGHTS = 1  # which input they are
+ALL, ARRANGE, COMPUTE, AS_USED = range(4)  # what a call does, see `ArrangedWeights`
+
+
+class ArrangedWeights(MeasuredKernel):
+    """A kernel of images and weights that computes with arranged weights.
+
+    Weights that are constants are arranged once.  The argument block of `source` is `values`; what
+    is to be done (0: all; 1: arrange the weights; 2: compute with arranged weights; 3: all, with
+    weights that are arranged as they are used); then the places of images, weights, bias, result,
+    other memory, and arranged weights.
+
+    weights  bytes that they take when arranged
+    others   bytes of other memory
+    as_used  bytes of that where they are arranged as they are used; None if they never are
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        algorithm: str,
+        source: KernelSource,
+        values: Sequence[int],
+        *,
+        weights: int,
+        others: int = 0,
+        as_used: int | None = None,
+    ) -> None:
+        self.source = source
+        self.values = values
+        constant = WEIGHTS in constants_of(node)
+        self.as_used = as_used is not None and not constant
+        self.weights = 0 if self.as_used else round_up(weights)
+        if as_used is not None and self.as_used:
+            others = as_used
+        scratch = others if constant else self.weights + others
+        super().__init__(node, [], scratch, algorithm=algorithm)
+        self.sources = [source]
+        if constant:
+            self.preparations = {WEIGHTS: Preparation(self.weights, self._arrange)}
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        slot, offset = operands.scratch
+        if WEIGHTS in operands.prepared:
+            weights = operands.prepared[WEIGHTS]
+            return [self._call(linker, operands, weights, (slot, offset), COMPUTE)]
+        others = (slot, offset + self.weights)
+        work = AS_USED if self.as_used else ALL
+        return [self._call(linker, operands, (slot, offset), others, work)]
+
+    def _arrange(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
+        operands = Operands([NOWHERE, given], [NOWHERE], NOWHERE)
+        return [self._call(linker, operands, weights, NOWHERE, ARRANGE)]
+
+    def _call(
+        self, linker: Linker, operands: Operands, weights: Place, others: Place, work: int
+    ) -> NativeCall:
+        ins = operands.inputs
+        places = (*ins[:2], ins[-1], *operands.outputs, others, weights)
+        words = [*self.values, work, *(v for place in places for v in place)]
+        return linker.call(self.source, words)
