@@ -27,8 +27,8 @@ class ArrangedWeights(MeasuredKernel):
 
     Weights that are constants are arranged once.  The argument block of `source` is `values`; what
     is to be done (0: all; 1: arrange the weights; 2: compute with arranged weights; 3: all, with
-    weights that are arranged as they are used); then the places of images, weights, bias, result,
-    other memory, and arranged weights.
+    weights that are arranged as they are used); the places of images, weights, bias, result, other
+    memory, and arranged weights; then `after`.
 
     weights  bytes that they take when arranged
     others   bytes of other memory
@@ -45,9 +45,11 @@ class ArrangedWeights(MeasuredKernel):
         weights: int,
         others: int = 0,
         as_used: int | None = None,
+        after: Sequence[int] = (),
     ) -> None:
         self.source = source
         self.values = values
+        self.after = after
         constant = WEIGHTS in constants_of(node)
         self.as_used = as_used is not None and not constant
         self.weights = 0 if self.as_used else round_up(weights)
@@ -77,5 +79,5 @@ class ArrangedWeights(MeasuredKernel):
     ) -> NativeCall:
         ins = operands.inputs
         places = (*ins[:2], ins[-1], *operands.outputs, others, weights)
-        words = [*self.values, work, *(v for place in places for v in place)]
+        words = [*self.values, work, *(v for place in places for v in place), *self.after]
         return linker.call(self.source, words)

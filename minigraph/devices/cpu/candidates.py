@@ -11,7 +11,7 @@ from functools import partial
 from typing import cast
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import few_rows, onednn, primitives, winograd
+from minigraph.devices.cpu import direct, few_rows, onednn, primitives, winograd
 from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.cpu.widened import WidenedKernel, around, wide_node
@@ -56,6 +56,7 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     primitives.candidates,
     winograd.candidates,
     winograd_in_float32,
+    direct.candidates,
 )
 
 

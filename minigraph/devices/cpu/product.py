@@ -38,6 +38,15 @@ def sums(rows: int, vectors: int) -> list[tuple[int, int]]:
     return list(itertools.product(range(rows), range(vectors)))
 
 
+def held(vectors: int) -> list[str]:
+    """Return statements that hold f0, f1 and so on in registers.
+
+    gcc would rather read them again for each use.
+    """
+    each = [f'__asm__("" : "+x"(f{j}));' for j in range(vectors)]
+    return ["#if L * 4 <= MG_REGISTER", *each, "#endif"]
+
+
 def outer_products(rows: int, vectors: int) -> str:
     """Return the function NAME_products: the sums over t of v[t], lane r, times d[j * room + t].
 
@@ -54,9 +63,7 @@ def outer_products(rows: int, vectors: int) -> str:
                 "for (int64_t t = 0; t < count; t++, d++)",
                 "const float *x = (const float *)(v + t);",
                 *(f"vec f{j} = d[{j} * room];" for j in range(vectors)),
-                "#if L * 4 <= MG_REGISTER",  # gcc would rather read them again for each use
-                *(f'__asm__("" : "+x"(f{j}));' for j in range(vectors)),
-                "#endif",
+                *held(vectors),
                 *(f"s{r}_{j} += x[{r}] * f{j};" for r, j in all_sums),
             ),
             *block("if (begun)", *(f"s{r}_{j} += g[{r} * gap + {j}];" for r, j in all_sums)),

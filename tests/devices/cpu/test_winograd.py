@@ -5,31 +5,27 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from msgspec import structs
+from laid_out import WAYS, computed_by, drawn, in_lanes, meaning, plain_node, written
 from needs import needs_both
 from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
 import minigraph as mg
 from minigraph import graph, ops
-from minigraph.autotune.block import Block
-from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.devices.kernel_cache import CompilationUnit
-from minigraph.devices.problem import WEIGHTS
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, pack, packed, unpack, unpacked
 from minigraph.ops.pooling import MaxPool2d, Pooling
-from minigraph.program import Choice, choices
+from minigraph.program import Choice
 
 pytestmark = needs_both
 
 NAMES = list(winograd.NAMES)
-WAYS = ["forward", "with a bias", "to the images", "to the weights"]
 # Of errors relative to the root mean square of the results that are not zero: about four times the
 # largest there is.
 TOLERANCE = {3: {"winograd 2x2": 1e-5, "winograd 4x4": 2e-5}, 5: dict.fromkeys(NAMES, 4e-5)}
@@ -60,68 +56,21 @@ class Case(NamedTuple):
 ODD_SIZES = Case()
 
 
-def plain_node(way, case):
+def plain_of(way, case):
     """Return the node in nchw."""
     lanes = onednn.block()
-    conv = Conv2d(padding=case.padding)
-    k = case.outs * lanes
-    x = mg.input("x", (case.images, case.ins * lanes, *case.size))
-    w = mg.input("w", (k, case.ins * lanes, case.window, case.window))
-    dy = mg.input("dy", conv(x, w).shape)
-    match way:
-        case "forward":
-            return conv(x, w)
-        case "with a bias":
-            return conv(x, w, mg.input("bias", (k,)))
-        case "to the images":
-            return Conv2dBackwardData(conv, x.shape)(dy, w)
-    return Conv2dBackwardWeights(conv, w.shape)(dy, x)
-
-
-def in_lanes(plain, lanes):
-    """Return the node whose images have these lanes."""
-    kinds = [lanes if x.name in ("x", "dy") else 1 for x in plain.inputs]
-    result = 1 if isinstance(plain.op, Conv2dBackwardWeights) else lanes
-    operands = [
-        mg.input(x.name, packed(x.shape, n)) if n > 1 else x
-        for x, n in zip(plain.inputs, kinds, strict=True)
-    ]
-    return LaidOut(plain.op, tuple(kinds), (result,))(*operands)
+    x = case.images, case.ins * lanes, *case.size
+    w = case.outs * lanes, case.ins * lanes, case.window, case.window
+    return plain_node(way, Conv2d(padding=case.padding), x, w)
 
 
 def in_blocks(way, case=ODD_SIZES):
-    return in_lanes(plain_node(way, case), onednn.block())
-
-
-def drawn(node, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal(x.shape).astype("float32") for x in node.inputs]
-
-
-def written(shape, values=None):
-    """Return a block of memory between guards: of these values, or cleared, which is NaN."""
-    block = Block(HostBench(), shape, np.dtype(np.float32))
-    if values is None:
-        block.clear(block.array.nbytes)
-    else:
-        block.write(values)
-    return block
+    return in_lanes(plain_of(way, case), onednn.block())
 
 
 def computed(node, name, xs, threads=1):
     """Return what the algorithm computes, with nothing written where it does not belong."""
-    kernel = winograd.winograd_kernel(node, name, threads)
-    inputs = [written(x.shape, x) for x in xs]
-    result, scratch = written(node.shape), written((kernel.scratch // 4,))
-    KernelRunner(kernel, on_disk=True)([x.array for x in inputs], [result.array], scratch.array)
-    assert not any(x.changed() for x in inputs)
-    assert result.intact(result.array.nbytes)
-    assert scratch.intact(kernel.scratch)
-    return result.array
-
-
-def meaning(node, xs):
-    return node.op.forward(*(x.astype("float64") for x in xs))
+    return computed_by(winograd.winograd_kernel(node, name, threads), node, xs)
 
 
 def assert_near(got, want, name, window=3):
@@ -554,7 +503,7 @@ def test_other_convolutions_have_no_such_algorithm(make):
 @every_window
 def test_blocks_alone_have_the_algorithms(window, way):
     case = Case(ins=2, outs=2).of_window(window)
-    plain = plain_node(way, case)
+    plain = plain_of(way, case)
     assert winograd.algorithms(in_blocks(way, case)) == NAMES
     assert winograd.algorithms(plain) == []
     assert winograd.algorithms(in_lanes(plain, 2 * onednn.block())) == []
@@ -618,25 +567,6 @@ def test_an_activation_follows_it(name):
 
 
 # ---------------------------------------------------------------- networks
-
-
-@pytest.fixture
-def prefer(monkeypatch):
-    """A function that lets an algorithm be chosen wherever it has been measured and was right."""
-
-    def prefer(name):
-        def choose(measurements, policy):
-            found = [m for m in measurements if m.name == name and not m.error]
-            if found:
-                return structs.replace(found[0], seconds=1e-9)
-            chosen = real(measurements, policy)
-            slow = chosen is not None and WEIGHTS in chosen.layouts
-            return structs.replace(chosen, seconds=1.0) if slow else chosen
-
-        monkeypatch.setattr(choices, "choose", choose)
-
-    real = choices.choose
-    return prefer
 
 
 @pytest.fixture

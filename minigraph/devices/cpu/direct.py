@@ -1,0 +1,350 @@
+"""Convolutions as sums of outer products, in C: for the windows and strides that Winograd's lack.
+
+A few pixels of the result times a few vectors of its channels are summed in registers.  Pixels that
+meet the same taps are computed together, so padding is neither read nor multiplied, and the
+gradient for the images is the same text as a convolution.  The gradient for the weights sums over
+pixels instead.
+
+Results lie in blocks of channels, see `minigraph.ops.layout`.  Images that are read lie in blocks
+too, or in nchw where they have few channels, as those of a network's first layer.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from minigraph.autotune.candidate import Candidate
+from minigraph.devices.cpu import compiler, onednn, winograd
+from minigraph.devices.cpu.arranged import ArrangedWeights
+from minigraph.devices.cpu.kernel import KernelCall, MeasuredKernel, NativeKernel, Place
+from minigraph.devices.cpu.onednn import F32
+from minigraph.devices.cpu.product import held, sums
+from minigraph.devices.problem import FEW_CHANNELS, Arrangement
+from minigraph.graph import Node, Op, Shape
+from minigraph.jit.emitter import block, function, indented
+from minigraph.jit.macros import with_macros
+from minigraph.jit.source import KernelSource
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import LaidOut
+
+NAME = "direct"  # the algorithm
+TO_IMAGES, TO_WEIGHTS = (
+    Path(__file__).with_name(f"direct_{part}.c").read_text() for part in ("images", "weights")
+)
+PIXELS = (6, 3, 1)  # whose sums are in registers at once; the later ones take what is left over
+# By lanes: the vectors of a pixel's sums, at most, the first that divides the blocks of outputs.
+VECTORS = {8: (2, 1), 16: (4, 3, 2, 1)}
+PANEL = {8: 40 << 10, 16: 160 << 10}  # bytes of arranged weights that are used at once
+STRIP = 320 << 10  # bytes of results that wait for the next of these weights
+# Gradients for weights: the vectors of sums, the sums for each, and bytes of a strip.
+OUTER, SUMS, ROWS = 2, {8: 4, 16: 8}, {8: 24 << 10, 16: 160 << 10}
+MOST_TAPS = {8: 6, 16: 12}  # of a row that are summed at once where images are in nchw
+TASKS = 4  # for each thread, at least, where there can be as many
+
+
+class Pixels(NamedTuple):
+    """Pixels of a result, along one axis, that meet the same taps: see `direct_images.c`.
+
+    first, step, pixels  where they are, and how many
+    tap, tap_step, taps  that they meet
+    start, start_step    which pixel the first one reads with the first tap, and from tap to tap
+    """
+
+    first: int
+    step: int
+    pixels: int
+    tap: int
+    tap_step: int
+    taps: int
+    start: int
+    start_step: int
+
+
+class Axis(NamedTuple):
+    """One axis of a convolution: sizes of its images before and behind, and its window."""
+
+    before: int
+    behind: int
+    taps: int
+    stride: int
+    padding: int
+    dilation: int
+
+    def meeting(self, pixel: int) -> list[tuple[int, int]]:
+        """Return the taps that a pixel behind meets, and the pixels before that it meets there."""
+        first = pixel * self.stride - self.padding
+        places = [(tap, first + tap * self.dilation) for tap in range(self.taps)]
+        return [(tap, place) for tap, place in places if 0 <= place < self.before]
+
+    def met(self, pixel: int) -> list[tuple[int, int]]:
+        """Return the taps by which a pixel before is met, and the pixels behind that meet it."""
+        spans = [(tap, pixel + self.padding - tap * self.dilation) for tap in range(self.taps)]
+        return [
+            (tap, span // self.stride)
+            for tap, span in spans
+            if span % self.stride == 0 and 0 <= span // self.stride < self.behind
+        ]
+
+    def sets(self, backward: bool) -> list[Pixels]:
+        """Return all pixels of the result: those behind, or those before for the gradient."""
+        period = self.stride if backward else 1
+        size = self.before if backward else self.behind
+        found = []
+        for residue in range(min(period, size)):
+            pixels = range(residue, size, period)
+            each = ((p, self.met(p) if backward else self.meeting(p)) for p in pixels)
+            for taps, group in itertools.groupby(each, lambda pair: [tap for tap, _ in pair[1]]):
+                members = list(group)
+                first, met = members[0]
+                steps = (met[1][0] - met[0][0], met[1][1] - met[0][1]) if len(met) > 1 else (0, 0)
+                tap, start = met[0] if met else (0, 0)
+                found.append(
+                    Pixels(first, period, len(members), tap, steps[0], len(taps), start, steps[1])
+                )
+        return found
+
+
+# ---------------------------------------------------------------- the texts
+
+
+def _pixel_products(pixels: int, vectors: int) -> str:
+    """Return the function of the sums of so many pixels, `q->x_pixel` apart."""
+    each = sums(pixels, vectors)
+    third = 3  # an address has a base and one multiple of a step
+    bases = [f"const float *x{r} = row + {r} * q->x_pixel;" for r in range(0, pixels, third)]
+    read = [f"x{r - r % third}[{r % third} * step + l]" for r in range(pixels)]
+    return function(
+        f"MG_FAST void NAME_products_{pixels}(\n"
+        "    const NAME_sums *q, const float *x, const vec *w, vec *y)",
+        [
+            "const int64_t step = q->x_pixel;",
+            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
+            "for (int64_t b = 0; b < q->blocks; b++, x += q->x_block, w += TAPS * LX * NV)",
+            *indented(
+                block(
+                    "for (int64_t i = 0; i < q->taps_down; i++)",
+                    "const float *row = x + i * q->x_down;",
+                    "const vec *u = w + i * q->w_down;",
+                    *block(
+                        "for (int64_t t = 0; t < q->taps_across; t++)",
+                        *bases,
+                        *block(
+                            "for (int64_t l = 0; l < LX; l++)",
+                            *(f"vec f{j} = u[l * NV + {j}];" for j in range(vectors)),
+                            *held(vectors),
+                            *(f"s{r}_{j} += {read[r]} * f{j};" for r, j in each),
+                        ),
+                        "row += q->x_across;",
+                        "u += q->w_across;",
+                    ),
+                )
+            ),
+            *(f"vec *y{j} = y + {j} * q->y_block;" for j in range(vectors)),
+            *block(
+                "if (q->bias)",
+                *(f"y{j}[{r} * q->y_pixel] = s{r}_{j} + q->bias[{j}];" for r, j in each),
+            ),
+            *block("else", *(f"y{j}[{r} * q->y_pixel] += s{r}_{j};" for r, j in each)),
+        ],
+    )
+
+
+def _weight_products(name: str, count: int, vectors: int) -> str:
+    """Return the function that adds the sums for so many lanes, or taps, from `skip` on."""
+    each = sums(count, vectors)
+    return function(
+        f"MG_FAST void NAME_products_{name}(\n"
+        "    int64_t rows, int64_t count, const float *x, int64_t x_row, int64_t x_pixel,\n"
+        "    const vec *dy, int64_t dy_row, int64_t dy_block, int64_t skip, vec *g)",
+        [
+            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
+            *block(
+                "for (int64_t i = 0; i < rows; i++, x += x_row, dy += dy_row)",
+                "const float *pixel = x;",
+                *block(
+                    "for (int64_t t = 0; t < count; t++, pixel += x_pixel)",
+                    *(f"vec f{j} = dy[t + {j} * dy_block];" for j in range(vectors)),
+                    *held(vectors),
+                    *(f"s{r}_{j} += pixel[{r}] * f{j};" for r, j in each),
+                ),
+            ),
+            *itertools.chain.from_iterable(
+                block(
+                    f"if (skip <= {r})",
+                    *(f"g[{r} * NV + {j}] += s{r}_{j};" for j in range(vectors)),
+                )
+                for r in range(count)
+            ),
+        ],
+    )
+
+
+@functools.cache
+def _image_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
+    """Return the text that computes images."""
+    products = "\n".join(_pixel_products(pixels, vectors) for pixels in PIXELS)
+    fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
+    taps = {"TAPS": math.prod(window), "ACROSS": window[1]}
+    return KernelSource(with_macros(TO_IMAGES.replace("PRODUCTS", products), **fixed, **taps))
+
+
+@functools.cache
+def _weight_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
+    """Return the text that computes the weights' gradients."""
+    down, across = window
+    if lanes_in > 1:
+        count, products = SUMS[lanes], []
+    else:
+        count = math.ceil(across / math.ceil(across / MOST_TAPS[lanes]))
+        products = [_weight_products("1", 1, vectors)]
+    products.append(_weight_products("R", count, vectors))
+    text = TO_WEIGHTS.replace("PRODUCTS", "\n".join(products))
+    fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
+    return KernelSource(with_macros(text, **fixed, R=count, DOWN=down, ACROSS=across))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+class Form(NamedTuple):
+    """A convolution or gradient that these kernels compute.
+
+    conv      that it is, or whose gradient
+    window    of its weights
+    read      the images that it reads, as they lie
+    others    those that it writes, or dy of the weights' gradient
+    lanes     of a block
+    lanes_in  of a block of what it reads: 1 in nchw
+    """
+
+    conv: Conv2d
+    window: tuple[int, int]
+    read: Shape
+    others: Shape
+    lanes: int
+    lanes_in: int
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """How many blocks there are of the images that it reads, and of the others."""
+        return self.read[1], self.others[1]
+
+    def axes(self, before: Shape, behind: Shape) -> list[Axis]:
+        """Return both axes of the convolution from images `before` to images `behind`."""
+        conv = self.conv
+        each = (before[2:4], behind[2:4], self.window, conv.stride, conv.padding, conv.dilation)
+        return [Axis(*axis) for axis in zip(*each, strict=True)]
+
+
+def form_of(node: Node) -> Form | None:
+    """Return what `node` is, or None where these kernels do not compute it."""
+    op = node.op
+    if not isinstance(op, LaidOut) or winograd.algorithms(node):
+        return None
+    plain, lanes = op.plain, onednn.block()
+    if isinstance(plain, Conv2dBackwardWeights):
+        conv, weights = plain.conv, node.shape
+        (other, read), (others, images) = op.lanes_in, (x.shape for x in node.inputs)
+    elif isinstance(plain, Conv2d | Conv2dBackwardData):
+        conv = plain if isinstance(plain, Conv2d) else plain.conv
+        weights, images, others = node.inputs[1].shape, node.inputs[0].shape, node.shape
+        read, other = op.lanes_in[0], op.lanes_out[0]
+    else:
+        return None
+    # Taps of a row are summed together there, whose pixels have to lie side by side.
+    few = read == 1 and images[1] <= FEW_CHANNELS and conv.dilation[1] == 1
+    high, wide = weights[2:]
+    fits = (
+        all(spec.dtype == F32 and spec.size for spec in (node.spec, *(x.spec for x in node.inputs)))
+        and (high, wide) != (1, 1)
+        and conv.groups == 1
+        and other == lanes
+        and (read == lanes or few)
+    )
+    return Form(conv, (high, wide), images, others, lanes, read) if fits else None
+
+
+def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the algorithm if it computes a node, and there is a compiler."""
+    node, _, layouts = arrangement
+    if form_of(node) and compiler.compiler():
+        yield Candidate(NAME, layouts, functools.partial(direct_kernel, node, threads))
+
+
+def direct_kernel(node: Node, threads: int) -> NativeKernel:
+    """Return the kernel of a node that has a form."""
+    form, op = form_of(node), node.op.plain  # type: ignore[attr-defined]
+    assert form
+    if isinstance(op, Conv2dBackwardWeights):
+        kernel = _to_weights(node, form, threads)
+    else:
+        kernel = _to_images(node, op, form, threads)
+    kernel.threads = threads
+    return kernel
+
+
+def _to_images(node: Node, op: Op, form: Form, threads: int) -> NativeKernel:
+    n, ins, *before = form.read[:4]
+    outs, *behind = form.others[1:4]
+    lanes, lanes_in, taps = form.lanes, form.lanes_in, math.prod(form.window)
+    backward = isinstance(op, Conv2dBackwardData)
+    if backward:
+        axes, paces = form.axes(form.others, form.read), (1, 1)
+        steps = taps, outs * lanes * taps, 1
+    else:
+        axes, paces = form.axes(form.read, form.others), form.conv.stride
+        steps = ins * lanes_in * taps, taps, 1
+    vectors = next(v for v in VECTORS[lanes] if outs % v == 0)
+    each = taps * lanes_in * vectors * lanes * F32.itemsize  # bytes of weights at a block of inputs
+    chunk = max(1, min(PANEL[lanes] // each, ins))
+    row = behind[1] * vectors * lanes * F32.itemsize
+    images, rows = _strip(n, behind[0], row if chunk < ins else 0, outs // vectors, threads)
+    sets = [axis.sets(backward) for axis in axes]
+    values = [n, ins, outs, *before, *behind, *steps, len(node.inputs) - 2, chunk, images, rows]
+    return ArrangedWeights(
+        node,
+        NAME,
+        _image_text(lanes, lanes_in, vectors, form.window),
+        [*values, *paces, *map(len, sets), threads],
+        weights=outs // vectors * ins * each,
+        after=[*itertools.chain.from_iterable(itertools.chain(*sets))],
+    )
+
+
+def _strip(n: int, height: int, row: int, groups: int, threads: int) -> tuple[int, int]:
+    """Return how many images, and rows of them, a strip has.
+
+    row     bytes of one, or 0 where results are not to stay in the cache
+    groups  of outputs, each of which has all strips
+    """
+    strips = math.ceil(TASKS * threads / groups)
+    if row * height > STRIP or n < strips:
+        upright = max(math.ceil(row * height / STRIP), math.ceil(strips / n))
+        return 1, math.ceil(height / upright)
+    images = math.ceil(n / strips)
+    return (min(STRIP // (row * height), images) if row else images), height
+
+
+def _to_weights(node: Node, form: Form, threads: int) -> NativeKernel:
+    (ins, outs), lanes, lanes_in = form.blocks, form.lanes, form.lanes_in
+    n, (height, width), (high, wide) = form.read[0], form.read[2:4], form.others[2:4]
+    vectors = math.gcd(outs, OUTER)
+    conv, whole = form.conv, ins if lanes_in == 1 else 1
+    tasks = outs // vectors * math.ceil(ins / whole)
+    parts = min(n, math.ceil(TASKS * threads / tasks)) if tasks < TASKS * threads else 1
+    row = (wide * vectors * lanes + conv.stride[0] * width * lanes_in) * F32.itemsize
+    rows = max(1, min(ROWS[lanes] // row, high))
+    steps = [*conv.padding, *conv.stride, *conv.dilation]
+    values = [n, ins, outs, height, width, high, wide, *steps, whole, parts, rows, threads]
+
+    def words(operands: Sequence[Place], results: Sequence[Place], scratch: Place) -> list[int]:
+        return [*values, *(v for place in (*operands, *results, scratch) for v in place)]
+
+    source = _weight_text(lanes, lanes_in, vectors, form.window)
+    memory = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
+    return MeasuredKernel(node, [KernelCall(source, words)], memory, algorithm=NAME)

@@ -1,0 +1,135 @@
+/* The gradient for the weights of a convolution: at each tap a sum of outer products, in registers.
+
+   A task is NV blocks of outputs with some blocks of inputs, in some of the images.  It goes through
+   them by strips of rows that stay in the first cache.
+
+   The argument block: images; blocks of x and of dy; height and width of x, then of dy; padding;
+   strides; dilations, each down and across; blocks of inputs of a task; parts of the images; rows of dy
+   of a strip; threads; then the places of dy, x, dw and the memory of sums.
+
+   L      lanes: channels of a block of dy
+   LX     channels of a block of x: as many, or 1 for images in nchw
+   NV     blocks of outputs whose sums are kept in registers
+   R      sums for each of them: channels of a block of x, or in nchw taps of a row
+   DOWN   rows of taps
+   ACROSS taps of a row */
+#pragma clang fp contract(fast)
+#define TAPS (DOWN * ACROSS)
+typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
+typedef struct {
+  int64_t n, in, out, xh, xw, yh, yw, pad[2], stride[2], dilation[2], ins, parts, rows, threads;
+  int64_t dy[2], x[2], dw[2], sums[2];
+} NAME_block;
+typedef struct { int64_t begin, end; } NAME_range;
+PRODUCTS
+/* Which of the pixels `begin` to `end` of dy meet a pixel of x at a tap. */
+MG_FAST NAME_range NAME_meets(NAME_range r, int64_t tap, int64_t dilation, int64_t stride, int64_t pad,
+                              int64_t size) {
+  const int64_t before = pad - tap * dilation, last = size - 1 + before; /* of x: i * stride - before */
+  const int64_t begin = before > 0 ? (before + stride - 1) / stride : 0;
+  const int64_t end = last < 0 ? 0 : last / stride + 1;
+  if (r.begin < begin) r.begin = begin;
+  if (r.end > end) r.end = end;
+  return r;
+}
+typedef struct { /* a strip: where its image is in x and dy, and which of its rows meet a row of taps */
+  const NAME_block *a;
+  const float *x;
+  const vec *dy;
+  NAME_range rows;
+  int64_t tap; /* the row of taps */
+} NAME_strip;
+/* Where dy at the pixels of a range meets x, with tap s and those behind it. */
+MG_FAST void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, int64_t lane, int64_t skip,
+                      int single, vec *g) {
+  const NAME_block *a = q->a;
+  if (q->rows.begin >= q->rows.end || columns.begin >= columns.end) return;
+  const int64_t row = q->rows.begin * a->stride[0] - a->pad[0] + q->tap * a->dilation[0];
+  const int64_t column = columns.begin * a->stride[1] - a->pad[1] + s * a->dilation[1];
+  const float *x = q->x + (row * a->xw + column) * LX + lane;
+  const vec *dy = q->dy + q->rows.begin * a->yw + columns.begin;
+  const int64_t rows = q->rows.end - q->rows.begin, count = columns.end - columns.begin;
+  const int64_t x_row = a->stride[0] * a->xw * LX, x_pixel = a->stride[1] * LX, block = a->yh * a->yw;
+  if (single) NAME_products_1(rows, count, x, x_row, x_pixel, dy, a->yw, block, 0, g);
+  else NAME_products_R(rows, count, x, x_row, x_pixel, dy, a->yw, block, skip, g);
+}
+/* The sums g[tap][lane][block of outputs] of one block of inputs. */
+MG_FAST void NAME_taps(const NAME_block *a, const float *x, const vec *dy, int64_t top, int64_t bottom,
+                       vec *g) {
+  const NAME_range all = {0, a->yw};
+  for (int64_t r = 0; r < DOWN; r++) {
+    const NAME_range rows = {top, bottom};
+    const NAME_strip q = {a, x, dy, NAME_meets(rows, r, a->dilation[0], a->stride[0], a->pad[0], a->xh), r};
+    vec *sums = g + r * ACROSS * LX * NV;
+#if LX > 1
+    for (int64_t s = 0; s < ACROSS; s++) {
+      const NAME_range columns = NAME_meets(all, s, a->dilation[1], a->stride[1], a->pad[1], a->xw);
+      for (int64_t l = 0; l < LX; l += R) NAME_add(&q, columns, s, l, 0, 0, sums + (s * LX + l) * NV);
+    }
+#else
+    /* R taps at once where a pixel meets all of them; each alone elsewhere.  The last R taps may begin
+       before those end that are done. */
+    for (int64_t done = 0; done < ACROSS; done += R) {
+      const int64_t s = done + R <= ACROSS ? done : ACROSS - R;
+      NAME_range common = all;
+      for (int64_t t = s; t < s + R; t++)
+        common = NAME_meets(common, t, a->dilation[1], a->stride[1], a->pad[1], a->xw);
+      if (common.end < common.begin) common.end = common.begin;
+      NAME_add(&q, common, s, 0, done - s, 0, sums + s * NV);
+      for (int64_t t = done; t < s + R; t++) {
+        const NAME_range own = NAME_meets(all, t, a->dilation[1], a->stride[1], a->pad[1], a->xw);
+        const NAME_range left = {own.begin, own.end < common.begin ? own.end : common.begin};
+        const NAME_range right = {own.begin > common.end ? own.begin : common.end, own.end};
+        NAME_add(&q, left, t, 0, 0, 1, sums + t * NV);
+        NAME_add(&q, right, t, 0, 0, 1, sums + t * NV);
+      }
+    }
+#endif
+  }
+}
+/* NV blocks of outputs from k on, `ins` blocks of inputs from b on, in the images `first` to `last`. */
+MG_FAST void NAME_task(const NAME_block *a, char **slots, int64_t k, int64_t b, int64_t ins, int64_t first,
+                       int64_t last, vec *g) {
+  const float *x = (const float *)(slots[a->x[0]] + a->x[1]);
+  const vec *dy = (const vec *)(slots[a->dy[0]] + a->dy[1]);
+  memset(g, 0, ins * TAPS * LX * NV * sizeof *g);
+  for (int64_t n = first; n < last; n++)
+    for (int64_t top = 0; top < a->yh; top += a->rows) {
+      const int64_t bottom = top + a->rows < a->yh ? top + a->rows : a->yh;
+      for (int64_t i = 0; i < ins; i++)
+        NAME_taps(a, x + (n * a->in + b + i) * a->xh * a->xw * LX, dy + (n * a->out + k) * a->yh * a->yw,
+                  top, bottom, g + i * TAPS * LX * NV);
+    }
+}
+/* From sums to weights: NV blocks of outputs at one block of inputs, of which each part has a share. */
+MG_FAST void NAME_weights(const NAME_block *a, int64_t k, int64_t b, vec *g, int64_t share, float *dw) {
+  for (int64_t p = 1; p < a->parts; p++)
+    for (int64_t i = 0; i < TAPS * LX * NV; i++) g[i] += g[p * share + i];
+  const float *from = (const float *)g;
+  for (int64_t o = 0; o < NV * L; o++)
+    for (int64_t l = 0; l < LX; l++)
+      for (int64_t t = 0; t < TAPS; t++)
+        dw[((k * L + o) * a->in * LX + b * LX + l) * TAPS + t] = from[(t * LX + l) * NV * L + o];
+}
+int NAME(const int64_t *words, char **slots) {
+  const NAME_block *a = (const NAME_block *)words;
+  float *dw = (float *)(slots[a->dw[0]] + a->dw[1]);
+  vec *sums = (vec *)(slots[a->sums[0]] + a->sums[1]);
+  const int64_t groups = a->out / NV, across = (a->in + a->ins - 1) / a->ins;
+  const int64_t each = TAPS * LX * NV, share = groups * a->in * each;
+  #pragma omp parallel num_threads(a->threads) if (a->threads > 1)
+  {
+    #pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < a->parts * groups * across; i++) {
+      const int64_t p = i / (groups * across), k = i / across % groups, b = i % across * a->ins;
+      NAME_task(a, slots, k * NV, b, a->in - b < a->ins ? a->in - b : a->ins, p * a->n / a->parts,
+                (p + 1) * a->n / a->parts, sums + p * share + (k * a->in + b) * each);
+    }
+    #pragma omp for schedule(static)
+    for (int64_t i = 0; i < groups * a->in; i++)
+      NAME_weights(a, i / a->in * NV, i % a->in, sums + i * each, share, dw);
+  }
+  return 0;
+}
+#undef TAPS
+#pragma clang fp contract(off)

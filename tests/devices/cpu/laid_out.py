@@ -1,0 +1,70 @@
+"""Convolutions whose images lie in blocks of channels, and their kernels run between guards."""
+
+import numpy as np
+
+import minigraph as mg
+from minigraph.autotune.block import Block
+from minigraph.autotune.candidate import HostBench
+from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import LaidOut, packed
+
+WAYS = ["forward", "with a bias", "to the images", "to the weights"]
+
+
+def plain_node(way: str, conv: Conv2d, x, w):
+    """Return a convolution of images and weights of these shapes, or its gradient, in nchw."""
+    x, w = mg.input("x", x), mg.input("w", w)
+    dy = mg.input("dy", conv(x, w).shape)
+    match way:
+        case "forward":
+            return conv(x, w)
+        case "with a bias":
+            return conv(x, w, mg.input("bias", w.shape[:1]))
+        case "to the images":
+            return Conv2dBackwardData(conv, x.shape)(dy, w)
+    return Conv2dBackwardWeights(conv, w.shape)(dy, x)
+
+
+def in_lanes(plain, lanes, lanes_of_x=0):
+    """Return the node whose images have these lanes, of which x may have others."""
+    every = {"x": lanes_of_x or lanes, "dy": lanes}
+    kinds = [every.get(x.name, 1) for x in plain.inputs]
+    result = 1 if isinstance(plain.op, Conv2dBackwardWeights) else lanes
+    operands = [
+        mg.input(x.name, packed(x.shape, n)) if n > 1 else x
+        for x, n in zip(plain.inputs, kinds, strict=True)
+    ]
+    return LaidOut(plain.op, tuple(kinds), (result,))(*operands)
+
+
+def drawn(node, seed=0):
+    """Return normally distributed values for the inputs of a node."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(x.shape).astype("float32") for x in node.inputs]
+
+
+def meaning(node, xs):
+    """Return what a node computes, in float64."""
+    return node.op.forward(*(x.astype("float64") for x in xs))
+
+
+def written(shape, values=None):
+    """Return a block of memory between guards: of these values, or cleared, which is NaN."""
+    block = Block(HostBench(), shape, np.dtype(np.float32))
+    if values is None:
+        block.clear(block.array.nbytes)
+    else:
+        block.write(values)
+    return block
+
+
+def computed_by(kernel, node, xs):
+    """Return what the kernel of a node computes, with nothing written where it does not belong."""
+    inputs = [written(x.shape, x) for x in xs]
+    result, scratch = written(node.shape), written((kernel.scratch // 4,))
+    KernelRunner(kernel, on_disk=True)([x.array for x in inputs], [result.array], scratch.array)
+    assert not any(x.changed() for x in inputs)
+    assert result.intact(result.array.nbytes)
+    assert scratch.intact(kernel.scratch)
+    return result.array
