@@ -17,6 +17,7 @@ GPU = {"nccl_bucket"}
 ASKED = {
     "busy_tuning": ("resnet18 --quick --problems 2 --busy 1", "| 1 | computed, least |"),
     "cuda_kernels": ("mlp --rows 2", "texts | "),
+    "convolutions": ("--images 1 --layers 512/2 --turns 1", "weights: "),
     "few_rows": ("--rows 4 --layers 4096x4096 --turns 1", "of the bound"),
     "first_contact": ("--device cpu", "column reduction"),
     "first_step": ("mlp --processes 2", "| mlp | filled |"),
@@ -34,7 +35,6 @@ ASKED = {
     "scaling": ("mlp --quick --budget 0.01", "2 processes"),
     "trace_compile": ("--top 3", "compile"),
     "update_products": ("--turns 1", "| 4096 x 4096 | 64 | 64 |"),
-    "winograd": ("--images 1 --channels 512 --turns 1", "weights: "),
 }
 TOGETHER = {"overlap", "scaling"}  # by a launcher of MPI
 

@@ -1,14 +1,17 @@
-"""Time Winograd's algorithm beside oneDNN on convolutions of 3 x 3, as ResNets have them.
+"""Time minigraph's own convolutions beside oneDNN's, as ResNets and AlexNet have them.
 
-    python benchmarks/winograd.py --threads 2
+    python benchmarks/convolutions.py --threads 2
 
-All images are in blocks of channels.  The kernels take turns.  Prints the median wall time of each
-and, since other programs disturb it less, its median processor time, of all threads together.
+A layer is called by the channels that come out, "/2" if its strides are 2, or by the network that
+it begins.  Images are in blocks of channels, those of three in nchw.  The kernels take turns.
+Prints the median wall time of each and, since other programs disturb it less, its median processor
+time, of all threads together.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from turns import seconds, take_turns
@@ -22,18 +25,36 @@ from minigraph.graph import Node
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, packed
 
-SIDES = {64: 56, 128: 28, 256: 14, 512: 7}  # of images by channels, of which as many come out
+
+class Layer(NamedTuple):
+    """Channels before and behind, the side of images, and the window, its stride and padding."""
+
+    ins: int
+    outs: int
+    side: int
+    window: int = 3
+    stride: int = 1
+    padding: int = 1
 
 
-def directions(images: int, channels: int, side: int) -> Iterator[tuple[str, Node]]:
-    """Yield a convolution and its gradients."""
-    block, conv = onednn.block(), Conv2d(padding=(1, 1))
-    shape = (images, channels, side, side)
-    x = mg.input("x", packed(shape, block))
-    w = mg.input("w", (channels, channels, 3, 3))
-    yield "forward", LaidOut(conv, (block, 1), (block,))(x, w)
-    yield "images", LaidOut(Conv2dBackwardData(conv, shape), (block, 1), (block,))(x, w)
-    yield "weights", LaidOut(Conv2dBackwardWeights(conv, w.shape), (block, block), (1,))(x, x)
+LAYERS = {str(n): Layer(n, n, side) for n, side in ((64, 56), (128, 28), (256, 14), (512, 7))}
+LAYERS |= {f"{n}/2": Layer(n // 2, n, side, 3, 2) for n, side in ((128, 56), (256, 28), (512, 14))}
+LAYERS |= {"resnet": Layer(3, 64, 224, 7, 2, 3), "alexnet": Layer(3, 64, 224, 11, 4, 2)}
+
+
+def directions(images: int, layer: Layer) -> Iterator[tuple[str, Node]]:
+    """Yield a convolution and its gradients; none for images of a few channels."""
+    block, conv = onednn.block(), Conv2d((layer.stride,) * 2, (layer.padding,) * 2)
+    lanes = 1 if layer.ins < block else block
+    shape = (images, layer.ins, layer.side, layer.side)
+    x = mg.input("x", packed(shape, lanes))
+    w = mg.input("w", (layer.outs, layer.ins, layer.window, layer.window))
+    forward = LaidOut(conv, (lanes, 1), (block,))(x, w)
+    dy = mg.input("dy", forward.shape)
+    yield "forward", forward
+    if lanes > 1:
+        yield "images", LaidOut(Conv2dBackwardData(conv, shape), (block, 1), (block,))(dy, w)
+    yield "weights", LaidOut(Conv2dBackwardWeights(conv, w.shape), (block, lanes), (1,))(dy, x)
 
 
 def runs(node: Node, threads: int) -> dict[str, Callable[[], None]]:
@@ -67,15 +88,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--images", type=int, nargs="+", default=[8, 16])
-    parser.add_argument("--channels", type=int, nargs="+", default=[*SIDES], choices=[*SIDES])
+    parser.add_argument(
+        "--layers",
+        nargs="+",
+        default=[*LAYERS],
+        choices=[*LAYERS],
+        help="as 256, or 256/2: strides",
+    )
     given = parser.parse_args()
     for images in given.images:
-        for channels in given.channels:
-            side = SIDES[channels]
-            for way, node in directions(images, channels, side):
+        for name in given.layers:
+            for way, node in directions(images, LAYERS[name]):
                 found = times(runs(node, given.threads), given.turns)
                 text = ", ".join(f"{n} {w:.1f} ({used:.1f})" for n, (w, used) in found.items())
-                print(f"{images} x {channels} x {side} x {side}, {way}: {text} ms", flush=True)
+                print(f"{images} images, {name}, {way}: {text} ms", flush=True)
 
 
 if __name__ == "__main__":
