@@ -1,6 +1,7 @@
 """The examples: the networks are torchvision's, and the command lines do what they promise."""
 
 import re
+import runpy
 import signal
 import sys
 import time
@@ -121,6 +122,22 @@ def output(example, *args):
     return wait(begin(example, *args))[0].splitlines()
 
 
+@pytest.fixture
+def ended(monkeypatch, capsys):
+    """A function: run an example in this process to its end; return status, output and errors."""
+
+    def run(example, *args):
+        monkeypatch.syspath_prepend(EXAMPLES / example)
+        monkeypatch.setattr(sys, "argv", ["train.py", "--best", "", *map(str, args)])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(EXAMPLES / example / "train.py"), run_name="__main__")
+        for name in ("model", "text"):  # that each example has, or may have
+            sys.modules.pop(name, None)
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
 def accuracy(lines):
     """Return the test accuracy of the last line, in percent."""
     assert re.fullmatch(r"loss \d+\.\d+", lines[-2])
@@ -217,8 +234,9 @@ def test_resnet18_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
         ("mlp", ["--hidden", "-1"]),
     ],
 )
-def test_bad_arguments_get_one_line_and_exit_code_2(example, args):
-    _, errors = wait(begin(example, *args), status=2)
+def test_bad_arguments_get_one_line_and_exit_code_2(ended, example, args):
+    status, _, errors = ended(example, *args)
+    assert status == 2
     assert re.fullmatch(f"error: .*{args[-1]}.*\n", errors), errors
 
 
@@ -226,8 +244,9 @@ OPTIONS = "data opt-level device batch-size epochs lr seed checkpoint resume bes
 
 
 @pytest.mark.parametrize("example", ["alexnet", "gpt", "mlp", "resnet"])
-def test_help_names_every_option(example):
-    text = "\n".join(output(example, "--help"))
+def test_help_names_every_option(ended, example):
+    status, text, _ = ended(example, "--help")
+    assert status == 0
     assert [name for name in OPTIONS.split() if f"--{name} " not in text] == []
 
 

@@ -402,7 +402,10 @@ def child(work):
 path = Path(sys.argv[1])
 """
 KILLED = """
+begun, begin = os.pipe()
+
 def work():
+    os.write(begin, b".")
     for i in range(1000):
         file.write(path, {}, [entry(f"{os.getpid()} {i}", [i], bytes(20_000))], union)
 
@@ -411,6 +414,7 @@ known, unfinished = set(file.read(path).entries), 0
 turns = itertools.count(1)
 while next(turns) <= int(sys.argv[2]) or not unfinished:
     pid = child(work)
+    os.read(begun, 1)
     time.sleep(random.random() * 0.02)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

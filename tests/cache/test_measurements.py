@@ -598,6 +598,7 @@ def test_a_folder_that_can_only_be_read_is_read(ending):
 
 # ---------------------------------------------------------------- many processes
 
+WRITERS = 4
 WRITER = """
 number = int(sys.argv[2])
 for i in range(50):
@@ -609,13 +610,13 @@ assert all(found(store, entry(f"{number} {i}")) for i in range(50))
 
 
 def test_processes_that_write_at_once_lose_nothing(store):
-    for writer in [begin(WRITER, store, number) for number in range(8)]:
+    for writer in [begin(WRITER, store, number) for number in range(WRITERS)]:
         wait(writer)
     assert store.verify() == []
     kept = {e.subject: json.loads(e.body) for e in store.entries()}
-    assert len(kept) == 8 * 50 + 7
+    assert len(kept) == WRITERS * 50 + 7
     for k in range(7):
-        wanted = [n * 100 + i for n in range(8) for i in range(50) if i % 7 == k]
+        wanted = [n * 100 + i for n in range(WRITERS) for i in range(50) if i % 7 == k]
         assert kept[f"shared {k}"] == wanted
 
 
