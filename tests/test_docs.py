@@ -57,13 +57,37 @@ def test_examples_in_docstrings_are_right(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", HOOKS, ids=lambda path: path.name)
 def test_examples_in_the_hooks_of_the_site_are_right(path):
-    for library in ("griffe", "mkdocs", "nbclient"):
+    for library in ("griffe", "hatchling", "mkdocs", "nbclient"):
         pytest.importorskip(library)
+    failed, tried = doctest.testmod(loaded(path))
+    assert tried and not failed
+
+
+def loaded(path):
+    """Return a file as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    failed, tried = doctest.testmod(module)
-    assert tried and not failed
+    return module
+
+
+def test_the_page_of_the_package_names_files_and_links_to_none():
+    pytest.importorskip("hatchling")
+    metadata = {}
+    loaded(ROOT / "docs/hooks/package.py").Page(str(ROOT), {}).update(metadata)
+    text = metadata["readme"]["text"]
+    assert "see how it works, follow an expression to machine code (docs/how.md)" in text
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if "://" not in link] == []
+    code = "```python\n(.*?)```"
+    assert re.findall(code, text, re.S) == re.findall(code, (ROOT / "README.md").read_text(), re.S)
+
+
+def test_the_first_lines_of_the_readme_say_the_speed_that_its_table_has():
+    text = (ROOT / "README.md").read_text()
+    assert "AlexNet, ResNet-18 or ResNet-50 takes half to two thirds of the" in text.split("##")[0]
+    rows = re.findall(r"^\| (?:AlexNet|ResNet-18|ResNet-50), batch .*? \| ([\d.]+) ", text, re.M)
+    assert len(rows) == 3
+    assert all(0.5 <= round(1 / float(row), 2) <= 0.67 for row in rows)
 
 
 def public(package):
