@@ -34,7 +34,7 @@ LAYERS = {
         ["builder", "copy"],
         ["leaves"],
         ["graph"],
-        ["loop"],
+        ["loop", "pickling"],
         ["sizing"],
     ],
     "minigraph.cache": [

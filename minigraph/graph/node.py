@@ -210,12 +210,6 @@ class Node:
         count = next(_count)
         self.turn = (count if scope.turn is None else scope.turn, count)
 
-    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
-        """Let a copy, or what was pickled, have a turn of its own: no two nodes have the same."""
-        for name, value in {**(state[0] or {}), **state[1]}.items():
-            setattr(self, name, value)
-        self.turn = (count := next(_count), count)
-
     @property
     def is_bundle(self) -> bool:
         return len(self.specs) > 1

@@ -23,6 +23,7 @@ from minigraph.graph import (
     DType,
     DTypeLike,
     Graph,
+    Input,
     Node,
     Operand,
     Shape,
@@ -32,14 +33,26 @@ from minigraph.graph import (
     builder,
     constant,
     flat,
-    input,
 )
 from minigraph.ops.arithmetic import Floor, Maximum, Minimum
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, astype, kind
 
-SEED = input("seed", (), "uint64")
-STEP = input("step", (), "uint64")
+
+class _OfTheCall(Node):
+    """An input that every function fills in.  Copies of expressions, also pickled ones, read it."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Input(name), (), (Spec((), np.dtype(np.uint64)),))
+
+    def __reduce__(self) -> str:
+        return self.name.upper()  # of the variable below
+
+
+SEED = _OfTheCall("seed")
+STEP = _OfTheCall("step")
 
 PHILOX = """
 static inline void mg_philox(uint64_t index, uint64_t seed, uint64_t step, uint64_t stream,

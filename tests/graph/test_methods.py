@@ -1,8 +1,5 @@
 """Methods of expressions, and what is said of those that only arrays with values have."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 from samples import real
@@ -76,41 +73,3 @@ def test_what_only_values_have_says_what_to_do_instead(eager, instead):
 def test_an_expression_is_no_number(convert):
     with pytest.raises(GraphError, match="compile"):
         convert(X.sum())
-
-
-def pickled(value):
-    return pickle.loads(pickle.dumps(value))
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
-def test_a_copy_of_a_parameter_shares_nothing_with_it(duplicate):
-    w = mg.Parameter(np.ones(2, np.float32), "w", trainable=False)
-    cg = mg.comp_graph("reference")
-    step = cg.compile([], w * 3, {w: w + 1})  # from now on it knows who uses it
-    step()
-    other = duplicate(w)
-    both = cg.compile([], [w, other], {other: other * 5})
-    both()
-    np.testing.assert_array_equal(both(), [[2, 2], [10, 10]])
-    assert (other.name, other.trainable, other.source) == ("w", False, w.source)
-    assert not hasattr(X, "item")
-
-
-class Named(mg.Parameter):
-    def __init__(self, title):
-        super().__init__(np.ones(2, np.float32))
-        self.title = title
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
-def test_a_copy_of_a_parameter_of_a_class_of_ones_own_has_its_attributes(duplicate):
-    other = duplicate(Named("the first"))
-    assert (type(other), other.title) == (Named, "the first")
-    np.testing.assert_array_equal(other.numpy(), [1, 1])
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
-def test_a_copy_of_an_expression_computes_the_same_beside_it(duplicate):
-    y = ops.exp(mg.Parameter(np.zeros(2, np.float32))) + 1
-    both = mg.comp_graph("reference", {"graph_opt_level": 0}).compile([], [y, duplicate(y)])
-    np.testing.assert_array_equal(both(), [[2, 2], [2, 2]])

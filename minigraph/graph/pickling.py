@@ -1,0 +1,71 @@
+"""Pickling and copying expressions, however deep they are.
+
+`pickle` and `copy.deepcopy` follow an object to what it is made of, so they would recurse once for
+each op.  Before the first expression they get all that it depends on, one after the other; then
+each finds its inputs made.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import threading
+import weakref
+from typing import Any
+
+from minigraph.graph.graph import toposort
+from minigraph.graph.location import Location
+from minigraph.graph.node import Changes, Node, Op
+from minigraph.graph.spec import Spec
+
+
+class _Earlier:
+    """What an expression depends on, in the order in which it was made.
+
+    As long as this exists, `pickle` or `copy` is at work, and remembers these nodes.
+    """
+
+    nodes: dict[Node, None]
+
+    def __init__(self, node: Node) -> None:
+        known: dict[Node, tuple[Node, ...]] = {}
+        for earlier in _under_way.all:
+            known.update(dict.fromkeys(earlier.nodes, ()))
+        found = sorted(toposort([node], known), key=lambda x: x.turn[1])
+        self.nodes = dict.fromkeys(x for x in found if x not in known)
+        _under_way.all.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        *inputs, _ = self.nodes
+        return tuple, (inputs,)
+
+
+class _UnderWay(threading.local):
+    def __init__(self) -> None:
+        self.all: weakref.WeakSet[_Earlier] = weakref.WeakSet()
+
+
+_under_way = _UnderWay()
+
+
+def _reduced(node: Node) -> tuple[Any, ...]:
+    """Return how to make a node again, for `pickle` and `copy`."""
+    is_known = not node.inputs or any(node in earlier.nodes for earlier in _under_way.all)
+    earlier = None if is_known else _Earlier(node)
+    return _made, (earlier, node.op, node.inputs, node.specs, node.changes, node.source)
+
+
+def _made(
+    earlier: object,
+    op: Op,
+    inputs: tuple[Node, ...],
+    specs: tuple[Spec, ...],
+    changes: tuple[Changes, ...],
+    source: Location,
+) -> Node:
+    """Return a node with a turn of its own: no two nodes have the same."""
+    made = Node(op, inputs, specs)
+    made.changes, made.source = changes, source
+    return made
+
+
+copyreg.pickle(Node, _reduced)
