@@ -154,11 +154,16 @@ OPERATORS = [
 ]
 
 
-@pytest.mark.parametrize("call", OPERATORS)
-@pytest.mark.parametrize("left", [ARRAY, ARRAY[0], np.float64(2.5), np.array(2.5), 2, 2.5])
+@pytest.mark.parametrize(
+    ("call", "left"),
+    [
+        (call, left)
+        for left in (ARRAY, ARRAY[0], np.float64(2.5), np.array(2.5), 2, 2.5)
+        for call in OPERATORS
+        if np.ndim(left) or "@" not in call  # there is no product with a number
+    ],
+)
 def test_operators_take_arrays_and_numbers_on_either_side(call, left):
-    if "@" in call and not np.ndim(left):
-        pytest.skip("no product with a scalar")
     x = mg.input("x", (2, 2), "float64")
     for names in (("a", "x"), ("x", "a")):
         scope = dict(zip(names, (left, x), strict=True))

@@ -1,0 +1,100 @@
+"""The C expressions of elementwise ops compute what the ops mean."""
+
+import ctypes
+import functools
+import subprocess
+
+import numpy as np
+import pytest
+from needs import needs_compiler
+from op_values import forward
+from samples import (
+    ANY_ZERO,
+    ELEMENTWISE,
+    accepts,
+    assert_same,
+    c_operands,
+    is_random,
+    operand_dtypes,
+)
+
+from minigraph.devices.cpu import compiler
+from minigraph.graph import Spec
+from minigraph.jit.c.prelude import vector_math
+from minigraph.jit.expression import c_type, expression, stored, support
+
+C_DTYPES = ("float32", "float64", "int32", "int64", "uint64", "uint8", "bool")
+C_FLAGS = {"plain": lambda: ["-O2", "-fno-math-errno"], "vector": compiler.flags}
+C_LIBRARIES = {"plain": ["-lm"], "vector": ["-lmvec", "-lm"] if vector_math() else ["-lm"]}
+C_CASES = [
+    pytest.param(name, dtype, id=f"{name}-{dtype}")
+    for name, op in ELEMENTWISE.items()
+    for dtype in C_DTYPES
+    if accepts(op, np.dtype(dtype))
+]
+
+
+def c_name(name):
+    return f"k_{name}".replace("-", "_")
+
+
+def c_source(dtype, how):
+    """All kernels whose operands are of one dtype: what they call, once each, then a loop each."""
+    called, kernels = {}, []
+    for name, op in ELEMENTWISE.items():
+        if not accepts(op, dtype):
+            continue
+        dtypes = operand_dtypes(op, dtype)
+        result = op.infer(*(Spec((), d) for d in dtypes)).dtype
+        called.update(dict.fromkeys(support(op, dtypes, result)))
+        params = [f"const {c_type(d)} *x{k}" for k, d in enumerate(dtypes)]
+        value = expression(op, dtypes, result, [f"x{k}[i]" for k in range(len(dtypes))])
+        kernels.append(
+            f"void {c_name(name)}(int64_t n, {c_type(result)} *y, {', '.join(params)}) {{\n"
+            f"  for (int64_t i = 0; i < n; i++) y[i] = {stored(result, value)};\n}}"
+        )
+    head = ["#include <math.h>", "#include <stdint.h>", vector_math() if how == "vector" else ""]
+    return "\n".join([*head, *called, *kernels])
+
+
+@pytest.fixture(scope="session")
+def c_library(tmp_path_factory):
+    """A function: dtype, how -> the library of its kernels, compiled at the first call."""
+
+    @functools.cache
+    def build(dtype, how):
+        folder = tmp_path_factory.mktemp("c")
+        (folder / "k.c").write_text(c_source(np.dtype(dtype), how))
+        command = [
+            compiler.compiler(),
+            *C_FLAGS[how](),
+            "-shared",
+            "-fPIC",
+            "k.c",
+            "-o",
+            "k.so",
+            *C_LIBRARIES[how],
+        ]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        return ctypes.CDLL(str(folder / "k.so"))
+
+    return build
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "dtype"), C_CASES)
+def test_c_agrees_with_forward(name, dtype, c_library):
+    op = ELEMENTWISE[name]
+    if is_random(op):  # of three numbers and the element's index
+        numbers = np.array([2**40 + 7, 2**33 + 5, 3], np.uint64)
+        xs = [np.full(op.shape, v) for v in numbers]
+        (want,) = forward(op, numbers)
+    else:
+        xs = c_operands(op, np.dtype(dtype))
+        (want,) = forward(op, xs)
+    for how in C_FLAGS:
+        got = np.empty_like(want)
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (got, *xs)]
+        c_library(dtype, how)[c_name(name)](ctypes.c_int64(got.size), *pointers)
+        assert_same(got, want, any_zero=op.name in ANY_ZERO)

@@ -1,0 +1,78 @@
+"""Dtypes of results: as in NumPy, bfloat16 included."""
+
+import itertools
+
+import numpy as np
+import pytest
+from samples import (
+    ELEMENTWISE,
+    operand_dtypes,
+)
+
+import minigraph as mg
+from minigraph import DTypeError, ops
+from minigraph.graph import BFLOAT16, DTYPES
+from minigraph.ops.elementwise import kind
+
+NUMPY_DTYPES = [d for d in DTYPES if d != BFLOAT16]
+
+
+@pytest.mark.parametrize("left", NUMPY_DTYPES, ids=str)
+def test_dtypes_promote_as_in_numpy(left):
+    x = mg.input("x", (2,), left)
+    for right in NUMPY_DTYPES:
+        want = np.result_type(left, right)
+        assert ops.maximum(x, mg.input("y", (), right)).dtype == want
+        assert ops.maximum(np.zeros((), right), x).dtype == want
+        assert ops.concat([x, mg.input("y", (3,), right)]).dtype == want
+        angle = np.arctan2(np.ones(2, left), np.ones(2, right))
+        assert ops.atan2(x, mg.input("y", (2,), right)).dtype == angle.dtype
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
+@pytest.mark.parametrize("number", [True, 2, 2.5, float("nan"), np.float32(1), np.int16(1)])
+def test_numbers_promote_as_in_numpy(number, dtype):
+    x = mg.input("x", (2,), dtype)
+    assert ops.maximum(x, number).dtype == np.result_type(dtype, number)
+    assert ops.maximum(number, x).dtype == np.result_type(dtype, number)
+    assert ops.hypot(x, number).dtype == np.hypot(np.ones(2, dtype), number).dtype
+
+
+def test_bfloat16_wins_over_integers_and_numbers_and_yields_to_wider_floats():
+    x = mg.input("x", (2,), "bfloat16")
+    for dtype in NUMPY_DTYPES:
+        want = BFLOAT16 if kind(dtype) != "f" else np.result_type(np.float32, dtype)
+        assert ops.maximum(x, mg.input("y", (), dtype)).dtype == want
+    for number in (True, 2, 2.5):
+        assert ops.maximum(x, number).dtype == BFLOAT16
+    for fn in (ops.exp, ops.mean, ops.softmax, ops.negative):
+        assert fn(x).dtype == BFLOAT16
+
+
+# By the Array API standard integers have no reciprocal, and NumPy has a square of bools alone.
+NOT_NUMPYS = {"reciprocal": "iub", "square": "b"}
+
+
+# Functions of operands of one dtype that NumPy has, too.
+COMMON = sorted(
+    {op.name for op in ELEMENTWISE.values()} & {*vars(np)} - {"astype", "where", "clip"}
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        pytest.param(name, dtype, id=f"{name}-{dtype}")
+        for name, dtype in itertools.product(COMMON, NUMPY_DTYPES)
+        if kind(dtype) not in NOT_NUMPYS.get(name, "")
+    ],
+)
+def test_elementwise_results_have_numpys_dtype(name, dtype):
+    ours, theirs = getattr(ops, name), getattr(np, name)
+    arity = len(operand_dtypes(ELEMENTWISE.get(name), dtype)) if name in ELEMENTWISE else 1
+    try:
+        found = ours(*[mg.input("x", (2,), dtype)] * arity).dtype
+    except DTypeError:
+        return  # NumPy takes more
+    with np.errstate(all="ignore"):
+        assert found == theirs(*[np.ones(2, dtype)] * arity).dtype
