@@ -32,7 +32,7 @@ from minigraph.program import (
     look_away,
     nothing,
 )
-from minigraph.program.memory import demand
+from minigraph.program.memory import demand, outputs_in_words
 
 BYTE = np.dtype(np.uint8)
 
@@ -164,10 +164,13 @@ class HostExecutor:
             state.read()
         for state in self._changed:
             state.write()
-        return [
-            _free_memory(returned, buffer.nbytes)
-            for returned, buffer in zip(self._returned, self.program.returned, strict=True)
-        ]
+        try:
+            return [
+                _free_memory(returned, buffer.nbytes)
+                for returned, buffer in zip(self._returned, self.program.returned, strict=True)
+            ]
+        except MemoryError:
+            raise _too_large(self.program) from None
 
     def _ending(
         self, inputs: Sequence[Array], outputs: Sequence[Array], done: Done
@@ -181,7 +184,10 @@ class HostExecutor:
         copies: list[tuple[Array, View]] = []
         for view, owner in self._results:
             if owner is None:
-                results.append(np.empty(view.spec.shape, view.spec.dtype))
+                try:
+                    results.append(np.empty(view.spec.shape, view.spec.dtype))
+                except MemoryError:
+                    raise _too_large(self.program) from None
                 copies.append((results[-1], view))
             else:
                 results.append(view.array(outputs[owner]))
@@ -207,6 +213,11 @@ def _new_arena(program: Program) -> Array:
         return aligned_empty(Spec((program.arena_bytes,), BYTE))
     except MemoryError as error:
         raise DeviceError(f"the memory does not suffice ({error}); {demand(program)}") from None
+
+
+def _too_large(program: Program) -> DeviceError:
+    """Return the error of a call whose results do not fit into the memory."""
+    return DeviceError(f"the memory does not suffice for the outputs: {outputs_in_words(program)}")
 
 
 def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:

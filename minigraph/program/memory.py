@@ -120,6 +120,12 @@ def demand(program: Program) -> str:
     )
 
 
+def outputs_in_words(program: Program) -> str:
+    """Return the largest arrays that a program returns, in words."""
+    specs = sorted((view.spec for view in program.outputs), key=lambda spec: -spec.nbytes)
+    return ", ".join(f"{spec} ({spec.nbytes >> 20} MiB)" for spec in specs[:LARGEST])
+
+
 def largest_results(program: Program) -> list[tuple[str, int]]:
     """Return the largest intermediate results, each in words, with its bytes."""
     views = [(v, s) for s in program.steps for v in s.outputs if v.buffer.home is Home.ARENA]

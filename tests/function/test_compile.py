@@ -474,3 +474,21 @@ def test_missing_memory_is_an_error_that_names_the_largest_results(device):
     assert "MiB of intermediate results" in str(error.value)
     assert "The largest: " in str(error.value)
     assert f"at {__file__}:" in str(error.value)
+
+
+def test_outputs_that_do_not_fit_into_the_memory_are_an_error_that_names_them(device):
+    x, w = mg.input("x", (None,)), mg.Parameter(np.zeros(3, "float32"))
+    table = x.reshape((-1, 1)) + x.reshape((1, -1))
+    step = mg.comp_graph(device).compile([x], [x, table], {w: w + 1})
+    with pytest.raises(mg.DeviceError, match="the memory does not suffice for the outputs: ") as no:
+        step(np.ones(1 << 23, "float32"))
+    assert "float32[8388608,8388608] (268435456 MiB), float32[8388608] (32 MiB)" in str(no.value)
+    assert step(np.ones(2))[1].tolist() == [[2, 2], [2, 2]]
+    assert w.numpy().tolist() == [1, 1, 1]
+
+
+def test_an_output_to_copy_that_does_not_fit_into_the_memory_is_an_error(device):
+    x = mg.input("x", (1 << 10,))
+    repeat = mg.comp_graph(device).compile([x], ops.broadcast_to(x, (1 << 36, 1 << 10)))
+    with pytest.raises(mg.DeviceError, match="does not suffice for the outputs: float32"):
+        repeat(np.ones(1 << 10))
