@@ -26,6 +26,18 @@ typedef struct { /* [n, blocks, h, w, L], and how far outside the first tile beg
 typedef struct { /* of an image; room: for how many there is memory at once */
   int64_t down, across, room;
 } NAME_tiles;
+/* Fetch `side` rows of as many pixels, which may lie outside of an image: the next block's, or tile's.
+
+   gcc takes a function that only fetches for one that does nothing, and drops calls of it. */
+MG_FAST inline __attribute__((always_inline))
+void NAME_fetch(const vec *x, int64_t width, int64_t side, int write) {
+  for (int64_t i = 0; i < side; i++)
+    for (int64_t j = 0; j < side * L; j += 16) {
+      const float *pixel = (const float *)(x + i * width) + j;
+      if (write) __builtin_prefetch(pixel, 1);
+      else __builtin_prefetch(pixel, 0);
+    }
+}
 /* Of the windows of a tile that is made of the pixels from (top, left) on: how they differ.
 
    Bits of windows whose pixels are all 0, as i * TILE + j; MG_MIXED where another one has much smaller

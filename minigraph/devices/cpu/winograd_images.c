@@ -58,7 +58,9 @@ MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t 
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
   const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
-  for (int64_t k = first; k < last; k++, m += q->z.room) {
+  const int64_t block = q->y.h * q->y.w;
+  vec *y = q->y.at + (image * q->y.blocks + first) * block + top * q->y.w + left;
+  for (int64_t k = first; k < last; k++, m += q->z.room, y += block) {
     vec half[TILE * SIDE] MG_ALIGNED, pixels[TILE * TILE] MG_ALIGNED, odd = {0};
     for (int64_t j = 0; j < SIDE; j++) NAME_output(m + j * gap, SIDE * gap, half + j, SIDE);
     for (int64_t i = 0; i < TILE; i++) NAME_output(half + i * SIDE, 1, pixels + i * TILE, 1);
@@ -70,8 +72,8 @@ MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t 
       for (int64_t p = 0; p < TILE * TILE; p++)
         if (mark >> p & 1) pixels[p] = (vec){0};
     }
+    NAME_fetch(y + (k + 1 < last ? block : TILE - (k - first) * block), q->y.w, TILE, 1);
     const vec bias = q->bias ? ((const vec *)q->bias)[k] : (vec){0};
-    vec *y = q->y.at + ((image * q->y.blocks + k) * q->y.h + top) * q->y.w + left;
     for (int64_t i = 0; i < high; i++)
       for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
   }

@@ -16,6 +16,9 @@ MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec 
   vec cells[PATCH / CELL * (PATCH / CELL)] MG_ALIGNED = {{0}};
 #endif
   for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->room) {
+    /* Rows of a tile are far apart in memory, so the processor does not see what comes next. */
+    const int64_t next = b + 1 < q->blocks ? q->h * q->w : TILE - b * q->h * q->w;
+    NAME_fetch(x + top * q->w + left + next, q->w, PATCH, 0);
     vec pixels[PATCH * PATCH] MG_ALIGNED, half[SIDE * PATCH] MG_ALIGNED;
     if (!inside)
       for (int64_t i = 0; i < PATCH; i++)
