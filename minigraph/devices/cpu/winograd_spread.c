@@ -13,7 +13,8 @@ MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec 
   const int inside = top >= 0 && left >= 0 && top + PATCH <= q->h && left + PATCH <= q->w;
   const vec *x = q->at + image * q->blocks * q->h * q->w;
 #if CELL
-  vec cells[PATCH / CELL * (PATCH / CELL)] MG_ALIGNED = {{0}};
+  enum { CELLS = PATCH / CELL };
+  vec cells[CELLS * CELLS] MG_ALIGNED = {{0}};
 #endif
   for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->room) {
     /* Rows of a tile are far apart in memory, so the processor does not see what comes next. */
@@ -30,9 +31,14 @@ MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec 
     const vec *from = inside ? x + top * q->w + left : pixels;
     const int64_t step = inside ? q->w : PATCH;
 #if CELL
-    for (int64_t i = 0; i < PATCH; i++)
-      for (int64_t j = 0; j < PATCH; j++)
-        cells[i / CELL * (PATCH / CELL) + j / CELL] += from[i * step + j] * from[i * step + j];
+    for (int64_t c = 0; c < CELLS * CELLS; c++) {
+      const vec *corner = from + c / CELLS * CELL * step + c % CELLS * CELL;
+      vec sums[2] = {cells[c], {0}}; /* one alone would wait for itself */
+      for (int64_t i = 0; i < CELL; i++)
+        for (int64_t j = 0; j < CELL; j++)
+          sums[(i + j) % 2] += corner[i * step + j] * corner[i * step + j];
+      cells[c] = sums[0] + sums[1];
+    }
 #endif
     for (int64_t j = 0; j < PATCH; j++) TRANSFORM(from + j, step, half + j, PATCH);
     for (int64_t i = 0; i < SIDE; i++)
@@ -40,7 +46,7 @@ MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec 
   }
 #if CELL
   float total = 0, least = INFINITY;
-  for (int64_t p = 0; p < PATCH / CELL * (PATCH / CELL); p++) {
+  for (int64_t p = 0; p < CELLS * CELLS; p++) {
     float sum = 0;
     for (int l = 0; l < L; l++) sum += cells[p][l];
     total += sum;
