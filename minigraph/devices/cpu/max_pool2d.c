@@ -25,6 +25,36 @@
 #define WIDE_VECTOR(x) (x)
 #define NARROW_VECTOR(x) (x)
 #endif
+#if LANES > 1 && !BACKWARD
+/* The largest elements of a window in BLOCK lanes, and their places: of its rows from p0 to p1, and
+   columns from q0 to q1. */
+static inline __attribute__((always_inline))
+void NAME_window(const T *from, int64_t w, int64_t p0, int64_t p1, int64_t q0, int64_t q1, T *y, P *place) {
+  /* Types say which vectors: gcc unrolls such short loops before it looks for vectors in them. */
+  typedef T stored __attribute__((vector_size(BLOCK * sizeof(T))));
+  typedef W values __attribute__((vector_size(BLOCK * sizeof(W))));
+  typedef uint32_t bits __attribute__((vector_size(BLOCK * sizeof(uint32_t))));
+  typedef MASK mask __attribute__((vector_size(BLOCK * sizeof(W))));
+  typedef int32_t numbers __attribute__((vector_size(BLOCK * sizeof(int32_t))));
+  typedef P places __attribute__((vector_size(BLOCK * sizeof(P))));
+  values best = (values){0} + LOWEST;
+  numbers at = (numbers){0} + (int32_t)(p0 * WIDTH + q0);
+  for (int64_t p = p0; p < p1; p++)
+    for (int64_t q = q0; q < q1; q++) {
+      stored pixel;
+      memcpy(&pixel, from + (p * w + q) * LANES, sizeof pixel);
+      const values v = WIDE_VECTOR(pixel);
+      const mask better = ~(v <= best) & (best == best);
+      const numbers moved = __builtin_convertvector(better, numbers);
+      best = (values)(((mask)v & better) | ((mask)best & ~better));
+      at = ((int32_t)(p * WIDTH + q) & moved) | (at & ~moved);
+    }
+  const places kept = __builtin_convertvector(at, places);
+  const stored most = NARROW_VECTOR(best);
+  memcpy(y, &most, sizeof most);
+  memcpy(place, &kept, sizeof kept);
+}
+#endif
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], planes = a[1], h = a[2], w = a[3], rows = a[4], columns = a[5];
   const int64_t top = a[6], left = a[7];
@@ -108,13 +138,6 @@ int NAME(const int64_t *a, char **slots) {
         for (int64_t j = 0; j < count; j++) kept[j] = at[j];
       }
 #else
-  /* Types say which vectors: gcc unrolls such short loops before it looks for vectors in them. */
-  typedef T stored __attribute__((vector_size(BLOCK * sizeof(T))));
-  typedef W values __attribute__((vector_size(BLOCK * sizeof(W))));
-  typedef uint32_t bits __attribute__((vector_size(BLOCK * sizeof(uint32_t))));
-  typedef MASK mask __attribute__((vector_size(BLOCK * sizeof(W))));
-  typedef int32_t numbers __attribute__((vector_size(BLOCK * sizeof(int32_t))));
-  typedef P places __attribute__((vector_size(BLOCK * sizeof(P))));
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t u = 0; u < planes * rows; u++) {
     const int64_t row = u % rows * DOWN - top;
@@ -123,24 +146,14 @@ int NAME(const int64_t *a, char **slots) {
       const int64_t column = j * ACROSS - left;
       const int64_t q0 = column < 0 ? -column : 0, q1 = w - column < WIDTH ? w - column : WIDTH;
       const T *from = x + ((u / rows * h + row) * w + column) * LANES;
-      for (int64_t k = 0; k < LANES; k += BLOCK) {
-        values best = (values){0} + LOWEST;
-        numbers at = (numbers){0} + (int32_t)(p0 * WIDTH + q0);
-        for (int64_t p = p0; p < p1; p++)
-          for (int64_t q = q0; q < q1; q++) {
-            stored pixel;
-            memcpy(&pixel, from + (p * w + q) * LANES + k, sizeof pixel);
-            const values v = WIDE_VECTOR(pixel);
-            const mask better = ~(v <= best) & (best == best);
-            const numbers moved = __builtin_convertvector(better, numbers);
-            best = (values)(((mask)v & better) | ((mask)best & ~better));
-            at = ((int32_t)(p * WIDTH + q) & moved) | (at & ~moved);
-          }
-        const places kept = __builtin_convertvector(at, places);
-        const stored most = NARROW_VECTOR(best);
-        memcpy(y + (u * columns + j) * LANES + k, &most, sizeof most);
-        memcpy(place + (u * columns + j) * LANES + k, &kept, sizeof kept);
-      }
+      const int64_t o = (u * columns + j) * LANES;
+      /* gcc unrolls a window that it knows the bounds of. */
+      if (p1 - p0 == HEIGHT && q1 - q0 == WIDTH)
+        for (int64_t k = 0; k < LANES; k += BLOCK)
+          NAME_window(from + k, w, 0, HEIGHT, 0, WIDTH, y + o + k, place + o + k);
+      else
+        for (int64_t k = 0; k < LANES; k += BLOCK)
+          NAME_window(from + k, w, p0, p1, q0, q1, y + o + k, place + o + k);
     }
   }
 #endif

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.graph import BFLOAT16, DType, Node, Op, Shape
 from minigraph.jit.c.body import limits
@@ -51,7 +52,7 @@ def _pooling_kernel(
         MASK=f"int{8 * wide.itemsize}_t",
         LOWEST=limits(wide)["lowest"],
         LANES=lanes,
-        BLOCK=math.gcd(lanes, 8),
+        BLOCK=math.gcd(lanes, onednn.block()),
         BACKWARD=int(backward),
         BFLOAT16=int(small),
         **dict(zip(("HEIGHT", "WIDTH"), pooling.window, strict=True)),
