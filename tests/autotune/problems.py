@@ -1,0 +1,96 @@
+"""A problem with two layouts, its candidates, and a clock that they move."""
+
+import itertools
+
+import numpy as np
+
+from minigraph.autotune.candidate import Candidate, Problem
+from minigraph.autotune.measurement import Measurement, ProblemTable
+from minigraph.autotune.policy import Policy
+from minigraph.autotune.session import Session
+from minigraph.graph import Spec
+
+MACHINE = {"library": "3.2.0", "processor": "one"}
+
+
+class Clock:
+    """Time passes only where a candidate says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Twice:
+    """Doubles an array, in a time."""
+
+    scratch = 0
+
+    def __init__(self, clock=None, *times):
+        self.clock = clock
+        self.times = itertools.cycle(times or [1e-3])
+        self.runs = 0
+
+    def run(self, inputs, outputs, scratch):
+        self.runs += 1
+        if self.clock:
+            self.clock.now += next(self.times)
+        outputs[0][...] = inputs[0] * inputs[0].dtype.type(2)
+
+
+def candidate(name, runner=None, layouts=("ab", "ab"), **facts):
+    return Candidate(name, layouts, lambda: runner or Twice(), **facts)
+
+
+def double(x):
+    return (2 * x,)
+
+
+def arrange(array, layout):
+    return np.ascontiguousarray(array if layout == "ab" else array.T)
+
+
+def problem(*candidates, subject="twice", work=1.0, shape=(5, 7), dtype="float32"):
+    spec = Spec(shape, np.dtype(dtype))
+    return Problem(
+        "onednn",
+        subject,
+        (spec,),
+        (spec,),
+        double,
+        arrange,
+        LAYOUTS,
+        lambda layouts: candidates,
+        work,
+    )
+
+
+LAYOUTS = list(itertools.product(["ab", "ba"], repeat=2))
+
+
+class Wrong(Twice):
+    """Gives the right result and then changes something."""
+
+    def __init__(self, change, scratch=0):
+        super().__init__()
+        self.change = change
+        self.scratch = scratch
+
+    def run(self, inputs, outputs, scratch):
+        super().run(inputs, outputs, scratch)
+        self.change(inputs, outputs, scratch)
+
+
+def measurement(name, seconds=1.0, **facts):
+    known = {"layouts": ("ab", "ab"), "workspace": 0, "deterministic": True, "precision": "float32"}
+    return Measurement(name, **{**known, "rounds": 7, "seconds": seconds, **facts})
+
+
+def entry_of(*measurements):
+    return ProblemTable("twice", measurements).entry("onednn", MACHINE)
+
+
+def start(store=None, mode="tune", budget=30.0, machine=MACHINE, **other):
+    return Session(mode, Policy(), budget, machine, store, **other)

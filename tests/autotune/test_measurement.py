@@ -1,0 +1,128 @@
+"""Measurements: which one is used, and how a table lies in an entry."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from msgspec import structs
+from problems import entry_of, measurement
+
+from minigraph.autotune.measurement import QUARANTINE, ProblemTable, merge, table
+from minigraph.autotune.policy import Policy, choose
+
+pytestmark = pytest.mark.usefixtures("new_process")
+
+# ---------------------------------------------------------------- which one is used
+
+
+def chosen(*measurements, **policy):
+    best = choose(measurements, Policy(**policy))
+    return best and best.name
+
+
+def test_the_incumbent_stays_unless_another_is_clearly_faster():
+    a = measurement("a", 1.0)
+    assert chosen(a, measurement("b", 0.98)) == "a"
+    assert chosen(a, measurement("b", 0.96)) == "b"
+    assert chosen(a, measurement("b", 0.9, spread=0.2)) == "a"
+    assert chosen(measurement("a", 1.0, spread=0.2), measurement("b", 0.9)) == "a"
+    assert chosen(measurement("a", 1.0, spread=5.0), measurement("b", 0.4)) == "b"
+    assert chosen(a, measurement("b", 0.9), measurement("c", 0.89)) == "b"
+    assert chosen(measurement("a", 0.0), measurement("b", 0.0)) == "a"
+
+
+def test_ties_go_to_the_first_and_clear_ones_do_not_depend_on_the_order():
+    tied = [measurement(name, 1.0 + i / 1000) for i, name in enumerate("cab")]
+    for shuffled in itertools.permutations(tied):
+        assert chosen(*shuffled) == shuffled[0].name
+        assert chosen(*shuffled[:2], measurement("fast", 0.5), shuffled[2]) == "fast"
+
+
+def test_noise_changes_no_choice():
+    noise = np.random.default_rng(0).normal(1, 0.005, (500, 3))
+    runs = [[measurement(n, t) for n, t in zip("abc", row, strict=True)] for row in noise]
+    assert {chosen(*run) for run in runs} == {"a"}
+
+
+def test_a_policy_says_why_it_does_not_allow_a_candidate():
+    m = measurement("a", workspace=4096, deterministic=False, precision="tf32")
+    reason = "needs 4096 bytes of workspace, the limit is 1024"
+    assert Policy(workspace_limit=1024).allows(m) == reason
+    assert Policy(deterministic=True, precision="tf32").allows(m) == "not deterministic"
+    assert Policy().allows(m) == "precision tf32"
+    assert Policy(workspace_limit=4096, precision="tf32").allows(m) == ""
+    assert Policy().allows(structs.replace(m, error="wrong")) == "wrong"
+    assert chosen(m, workspace_limit=0) is None
+    assert chosen() is None
+
+
+# ---------------------------------------------------------------- in an entry
+
+
+def test_a_table_comes_back_from_its_entry():
+    whole = (measurement("a", 1e-5, spread=0.1), measurement("b", None, error="wrong"))
+    assert table(entry_of(*whole)) == ProblemTable("twice", whole)
+    assert table(entry_of()) == ProblemTable("twice", ())
+
+
+def test_a_time_that_is_no_number_is_odd_in_its_entry():
+    assert "neither a time" in table(entry_of(measurement("a", float("nan"))))
+
+
+def test_an_error_that_no_file_can_hold_is_kept_as_well_as_it_can():
+    kept = table(entry_of(measurement("a", None, error="no \udcff")))
+    assert kept.measurements[0].error == "no \\udcff"
+
+
+VALUES = {
+    "name": [1, None, ["a"]],
+    "layouts": ["ab", [1], None],
+    "workspace": [-1, 1.0, "1", True],
+    "deterministic": [1, None],
+    "precision": [None],
+    "seconds": [-1.0, float("nan"), float("inf"), "1", True, None, 1e300],
+    "spread": [-0.1, None, float("nan")],
+    "rounds": [-1, 1.5],
+    "error": [None, 0],
+    "more": [1],
+}
+
+
+(ROW,) = json.loads(entry_of(measurement("a")).body)
+
+
+ODD = {
+    "no JSON": "{",
+    "nested": "[" * 100_000,
+    "no list": json.dumps(ROW),
+    "no rows": "[[]]",
+    "a field too few": json.dumps([dict(list(ROW.items())[1:])]),
+    "twice the same": json.dumps([ROW, ROW]),
+    "a huge number": f"[{'9' * 10_000}]",
+    **{f"{k} {v!r}": json.dumps([{**ROW, k: v}]) for k, values in VALUES.items() for v in values},
+}
+
+
+@pytest.mark.parametrize("body", ODD.values(), ids=ODD)
+def test_an_odd_body_is_rejected_with_a_reason(body):
+    bad = dataclasses.replace(entry_of(), body=body)
+    reason = table(bad)
+    assert isinstance(reason, str)
+    assert 0 < len(reason) < 200
+    good = entry_of(measurement("a"))
+    assert merge(bad, good) == merge(good, bad) == good
+
+
+def test_merging_keeps_all_candidates_the_newer_times_and_what_failed_at_run_time():
+    broken = measurement("b", error=f"{QUARANTINE}crashed")
+    old = entry_of(measurement("a", 1.0), broken, measurement("c", 3.0))
+    new = entry_of(measurement("d", 0.1), measurement("b", 0.2), measurement("a", 0.3))
+    assert table(merge(old, new)).measurements == (
+        measurement("d", 0.1),
+        measurement("b", 0.2, error=f"{QUARANTINE}crashed"),
+        measurement("a", 0.3),
+        measurement("c", 3.0),
+    )
+    assert merge(new, new) == new

@@ -1,0 +1,349 @@
+"""Sessions: what is measured once, kept, looked up, and never measured twice."""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import sqlite3
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from problems import (
+    LAYOUTS,
+    MACHINE,
+    Twice,
+    Wrong,
+    candidate,
+    entry_of,
+    measurement,
+    problem,
+    start,
+)
+
+import minigraph as mg
+from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.measurement import QUARANTINE, ProblemTable, merge
+from minigraph.autotune.policy import Policy, choose
+from minigraph.cache import Entry, Measurements
+from minigraph.cache.counters import TuningStats
+
+pytestmark = pytest.mark.usefixtures("new_process")
+
+
+def two(clock=None):
+    """Two problems, the smaller one first."""
+    return [
+        problem(*(candidate(n, Twice(clock, 0.001)) for n in "ab"), subject="small", work=1.0),
+        problem(*(candidate(n, Twice(clock, 0.001)) for n in "ab"), subject="large", work=9.0),
+    ]
+
+
+def origins(tables):
+    return {subject: origin for subject, (_, origin) in tables.items()}
+
+
+def test_a_second_session_measures_nothing(store, new_process):
+    first = start(store)
+    measured = first.tables(two())
+    assert origins(measured) == {"small": "measured", "large": "measured"}
+    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
+    assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
+    new_process()
+    second = start(store)
+    found = second.tables(two())
+    assert origins(found) == {"small": "stored", "large": "stored"}
+    assert [t for t, _ in found.values()] == [t for t, _ in measured.values()]
+    assert mg.autotune.stats() == TuningStats(hits=2)
+    assert second.used == first.used
+
+
+def test_what_a_session_knows_it_does_not_look_up_again(store):
+    one = start(store)
+    one.tables(two())
+    assert origins(one.tables(two()[:1])) == {"small": "measured"}
+    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
+
+
+def test_another_policy_is_answered_without_measuring(store, new_process):
+    runner = Twice()
+    runner.scratch = 4096
+    fast = candidate("fast", runner, deterministic=False)
+    start(store).tables([problem(fast, candidate("safe"))])
+    new_process()
+    known, _ = start(store).tables([problem(fast, candidate("safe"))])["twice"]
+    for policy in (Policy(workspace_limit=1024), Policy(deterministic=True)):
+        assert choose(known.measurements, policy).name == "safe"
+    assert mg.autotune.stats() == TuningStats(hits=1)
+
+
+def test_off_touches_nothing(store):
+    assert start(store, "off").tables(two()) == {}
+    assert not store.folder.root.exists()
+    assert mg.autotune.stats() == TuningStats()
+
+
+def test_cached_measures_nothing(store):
+    start(store).tables(two()[:1])
+    one = start(store, "cached")
+    assert origins(one.tables(two())) == {"small": "stored"}
+    one.quarantine("large", measurement("a"), "why")  # of which there is no table
+    assert {entry.subject for entry in store.entries()} == {"small"}
+
+
+def test_the_budget_is_kept_and_large_problems_come_first(store, clock):
+    one = start(store, budget=0.02, clock=clock)
+    assert origins(one.tables(two(clock))) == {"large": "measured"}
+    before = mg.autotune.stats()
+    assert origins(one.tables(two(clock))) == {"large": "measured"}
+    assert mg.autotune.stats() == before
+    assert {entry.subject for entry in store.entries()} == {"large"}
+    assert start(store, budget=0.0).tables(two()[:1]) == {}
+
+
+def test_nothing_is_prepared_when_the_budget_is_spent(clock):
+    def never():
+        raise AssertionError("there is no time left")
+
+    small, large = two(clock)
+    late = dataclasses.replace(small, candidates=never)
+    one = start(budget=0.0155, clock=clock)  # the last of 16 runs begins after 0.015 seconds
+    assert origins(one.tables([late, large])) == {"large": "measured"}
+
+
+def test_an_interrupt_loses_no_more_than_one_problem(store):
+    class Interrupted(Twice):
+        def run(self, inputs, outputs, scratch):
+            raise KeyboardInterrupt
+
+    last = problem(candidate("a", Interrupted()), subject="last", work=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        start(store).tables([last, *two()])
+    assert {entry.subject for entry in store.entries()} == {"small", "large"}
+
+
+def test_a_frozen_miss_names_the_problem_and_the_field_that_differs(store):
+    with pytest.raises(mg.CacheError, match=r'onednn small; compile once with autotune="tune"'):
+        start(store, "frozen").tables(two())
+    start(store).tables(two())
+    assert len(start(store, "frozen").tables(two())) == 2
+    other = {"library": "3.3.0", "processor": "one"}
+    differs = r"small \(library is '3.3.0', measured with '3.2.0'\)"
+    with pytest.raises(mg.CacheError, match=differs):
+        start(store, "frozen", machine=other).tables(two())
+    with pytest.raises(mg.CacheError, match="driver is '5', measured with None"):
+        start(store, "frozen", machine={**MACHINE, "driver": "5"}).tables(two())
+    assert mg.autotune.stats().measurements == 4
+
+
+def test_a_candidate_in_quarantine_stays_there(store, new_process):
+    one = start(store)
+    best, other = one.tables(two())["small"][0].measurements
+    one.quarantine("small", best, "status 2")
+    failed = f"{QUARANTINE}status 2"
+    assert one.tables(two())["small"][0].measurements[0].error == failed
+    new_process()
+    known, _ = start(store).tables(two())["small"]
+    assert choose(known.measurements, Policy()) == other
+    # Another process had measured it at the same time, and writes later.
+    store.keep([ProblemTable("small", (best, other)).entry("onednn", MACHINE)], merge)
+    known, _ = start(store).tables(two())["small"]
+    assert known.measurements[0].error == failed
+    # A file that was saved before it failed does not take it out either.
+    before = ProblemTable("small", (best, other)).entry("onednn", MACHINE)
+    loaded = start(store, loaded={before.key: before}).tables(two())
+    assert loaded["small"][0].measurements[0].error == failed
+
+
+def test_what_another_process_has_kept_meanwhile_is_not_lost(store):
+    failed = measurement("a", layouts=("ab", "ab"), error=f"{QUARANTINE}crashed")
+    other = measurement("b", layouts=("ab", "ab"))
+    theirs = ProblemTable("twice", (failed, other)).entry("onednn", MACHINE)
+
+    class Meanwhile(Twice):
+        def run(self, inputs, outputs, scratch):
+            super().run(inputs, outputs, scratch)
+            store.keep([theirs], merge)
+
+    ours = problem(candidate("a", Meanwhile()))
+    start(store).tables([ours])
+    known, _ = start(store).tables([ours])["twice"]
+    a, b = known.measurements
+    assert (a.error, b) == (failed.error, other)
+    assert a.seconds is not None  # it was measured here
+
+
+def test_what_there_is_no_memory_to_measure_is_left_to_heuristics_with_one_warning(store):
+    def huge(x):
+        raise MemoryError("Unable to allocate 4.00 TiB")
+
+    big = dataclasses.replace(problem(candidate("a"), subject="big", work=9.0), meaning=huge)
+    small = problem(candidate("a"), subject="small")
+    with pytest.warns(mg.MinigraphWarning, match=r"onednn big .* \(Unable to allocate") as caught:
+        assert origins(start(store).tables([big, small])) == {"small": "measured"}
+        assert origins(start(store).tables([big, small])) == {"small": "stored"}
+    assert len(caught) == 1
+
+
+def test_the_kernels_of_all_problems_are_compiled_together_before_any_is_measured(store):
+    steps = []
+
+    class Compiles(HostBench):
+        def compile(self, kernels):
+            steps.append([*kernels])
+
+    def unable():
+        raise OSError("not here")
+
+    def of(subject, runner):
+        offered = candidate("a", runner), Candidate("b", LAYOUTS[0], unable)
+        never = candidate("c", Twice(), reference=True)
+        made = problem(*offered, never, subject=subject)
+        return dataclasses.replace(made, workbench=bench)
+
+    bench = Compiles()
+    first, second = (Wrong(lambda i, o, s: steps.append("runs")) for _ in range(2))
+    start(store).tables([of("first", first), of("second", second)])
+    assert steps[0] == [first, second]
+    assert set(steps[1:]) == {"runs"}
+
+
+def test_who_has_set_memory_aside_is_told_before_anything_is_measured(store):
+    told = []
+    right = Wrong(lambda i, o, s: told.append("runs"))
+    one = problem(candidate("a", right))
+    start(store, measures=lambda: told.append("told")).tables([one])
+    assert told[0] == "told"
+    assert told.count("told") == 1
+    told.clear()
+    start(store, measures=lambda: told.append("told")).tables([one])
+    assert not told  # it is known
+
+
+def test_one_problem_after_the_other_is_measured_in_the_same_memory(store):
+    places = []
+    kept = Wrong(lambda i, o, s: places.append((i[0].ctypes.data, o[0].ctypes.data)))
+    shape = (100, 1000)
+    start(store).tables([problem(candidate("a", kept), subject=s, shape=shape) for s in "xyz"])
+    assert len(places) >= 3 * 4
+    assert len(set(places)) == 1
+
+
+class Alone(Twice):
+    """Notes how many of its kind run at the same time."""
+
+    running, most = 0, 0
+
+    def run(self, inputs, outputs, scratch):
+        Alone.running += 1
+        Alone.most = max(Alone.most, Alone.running)
+        time.sleep(0.001)
+        super().run(inputs, outputs, scratch)
+        Alone.running -= 1
+
+
+def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_once(tmp_path):
+    together = threading.Barrier(4)
+
+    def tables(_):
+        own = start(Measurements(tmp_path / "cache"))
+        problems = [problem(candidate("a", Alone()), subject=f"{i}") for i in range(5)]
+        together.wait()
+        return own.tables(problems)
+
+    with ThreadPoolExecutor(4) as threads:
+        first, *others = threads.map(tables, range(4))
+    assert mg.autotune.stats().measurements == 5
+    assert Alone.most == 1
+    assert all([t for t, _ in o.values()] == [t for t, _ in first.values()] for o in others)
+
+
+def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
+    patience = []
+    usual = Measurements.turn
+    monkeypatch.setattr(Measurements, "turn", lambda s, p: patience.append(p) or usual(s, p))
+    with usual(Measurements(store.folder.root), 0.0) as alone:
+        assert alone
+        waiting = start(store)
+        waiting._patience = 0.1
+        waiting.tables(two())
+    assert mg.autotune.stats().measurements == 4
+    assert patience == [0.1, 0.0, 0.0]  # for what compiles kernels, and for each problem
+    start(store, budget=9.0).tables([problem(candidate("a"), subject="next")])
+    assert patience[3] == 9.0
+
+
+def test_a_candidate_fails_in_one_layout_alone():
+    one, other = measurement("a"), measurement("a", layouts=("ba",))
+    found = ProblemTable("twice", (one, other)).with_error(other, "why")
+    assert [m.error for m in found.measurements] == ["", "why"]
+
+
+def test_a_loaded_file_goes_before_the_store(store):
+    start(store).tables(two())
+    entry = ProblemTable("small", (measurement("a", 7.0),)).entry("onednn", MACHINE)
+    found = start(store, loaded={entry.key: entry}).tables(two())
+    assert origins(found) == {"small": "loaded file", "large": "stored"}
+    assert found["small"][0].measurements[0].seconds == 7.0
+    elsewhere = entry_of(measurement("a"))
+    assert start(None, "cached", loaded={elsewhere.key: elsewhere}).tables(two()) == {}
+
+
+def test_without_a_store_a_process_measures_nothing_twice():
+    start().tables(two())
+    assert origins(start().tables(two())) == {"small": "measured", "large": "measured"}
+    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2, hits=2)
+
+
+def test_a_store_that_cannot_be_written_costs_the_persistence_only(tmp_path):
+    (tmp_path / "cache").touch()
+    broken = Measurements(tmp_path / "cache")
+    with pytest.warns(mg.MinigraphWarning, match="is no folder"):
+        start(broken).tables(two())
+    known, _ = start(broken).tables(two())["small"]
+    again = start(broken)
+    again.tables(two())
+    again.quarantine("small", known.measurements[0], "why")
+    assert start(broken).tables(two())["small"][0].measurements[0].error == f"{QUARANTINE}why"
+    assert mg.autotune.stats().measurements == 4
+
+
+def test_what_is_cleared_is_measured_again(store):
+    start(store).tables(two())
+    store.clear()
+    assert origins(start(store).tables(two())) == {"small": "measured", "large": "measured"}
+    assert mg.autotune.stats().misses == 4
+
+
+def test_a_body_of_another_kind_is_measured_again(store):
+    odd = Entry("onednn", "small", entry_of().environment, '{"algorithm": 3}')
+    store.keep([odd], lambda old, new: new)
+    assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
+    assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
+    assert origins(start(store).tables(two()[:1])) == {"small": "stored"}
+
+
+def test_a_damaged_row_is_counted_and_measured_again(store, new_process):
+    start(store).tables(two()[:1])
+    new_process()
+    with contextlib.closing(sqlite3.connect(store.path)) as db, db:
+        db.execute("UPDATE entries SET body = '[]'")
+    assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
+    assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
+
+
+def test_a_bar_is_shown_on_a_terminal_alone_and_leaves_nothing(monkeypatch, store):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    times = itertools.count()
+    monkeypatch.setattr("tqdm.std.time", lambda: float(next(times)))
+    for kind, shown in ((Terminal, True), (io.StringIO, False)):
+        monkeypatch.setattr(sys, "stderr", kind())
+        start().tables([problem(candidate("a"), subject=f"{kind} {i}") for i in range(5)])
+        text = sys.stderr.getvalue()
+        assert ("autotune:" in text and " left" in text) == shown
+        assert not text.rpartition("\r")[2].strip()

@@ -1,0 +1,10 @@
+"""What the tests of data share."""
+
+import pytest
+from data_sets import threads
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert threads() == []

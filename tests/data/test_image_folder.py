@@ -1,0 +1,220 @@
+"""Folders of images: which are read, how they are decoded, cut and turned."""
+
+import warnings
+
+import numpy as np
+import pytest
+from data_sets import same
+
+from minigraph.data import (
+    DataLoader,
+    ImageFolder,
+    read_image,
+)
+from minigraph.data.image import _random
+from minigraph.errors import GraphError
+
+
+# ImageFolder
+@pytest.fixture
+def folder(pillow, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, files in {"dog": ("b.jpg", "a.JPEG"), "cat": ("c.PNG", "notes.txt")}.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            if file == "notes.txt":
+                (tmp_path / name / file).write_text("not an image, and not part of the set")
+            else:
+                pixels = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+                pillow.fromarray(pixels).save(tmp_path / name / file)
+    return tmp_path
+
+
+PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
+
+
+def test_a_folder_of_images_is_sorted_by_class_and_name(folder):
+    images = ImageFolder(folder, size=7)
+    assert images.classes == ("cat", "dog") and images.shape == (3, 7, 7)
+    assert [label for _, label in images] == [0, 1, 1]
+    assert [path.name for path, _ in images._files] == ["c.PNG", "a.JPEG", "b.jpg"]
+    image, _ = images[0]
+    assert image.dtype == np.float32 and image.shape == (3, 7, 7) and image.flags.c_contiguous
+
+
+def test_a_plain_image_is_its_centre_after_a_resize_of_the_short_side(pillow, tmp_path):
+    (tmp_path / "only").mkdir()
+    ramp = np.linspace(0, 255, 400).astype(np.uint8)
+    pixels = np.stack(np.broadcast_arrays(ramp[:200, None], ramp, ramp[::-1]), axis=-1)
+    pillow.fromarray(pixels).save(tmp_path / "only" / "ramp.png")
+    ((image, _),) = ImageFolder(tmp_path, size=56, **PLAIN)
+    resized = pillow.fromarray(pixels).resize((128, 64), pillow.Resampling.BILINEAR)
+    expected = np.asarray(resized.crop((36, 4, 92, 60))).transpose(2, 0, 1) / 255
+    assert np.abs(image - expected).max() <= 1.01 / 255
+    normal, _ = ImageFolder(tmp_path, size=56)[0]
+    scaled = (image - np.reshape((0.485, 0.456, 0.406), (3, 1, 1))) / np.reshape(
+        (0.229, 0.224, 0.225), (3, 1, 1)
+    )
+    assert np.allclose(normal, scaled, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA", "CMYK", "1", "I;16"])
+def test_every_kind_of_image_becomes_rgb(pillow, tmp_path, mode):
+    (tmp_path / "only").mkdir()
+    grey = pillow.fromarray(np.full((9, 9), 128, np.uint8))
+    file = tmp_path / "only" / ("x.jpg" if mode == "CMYK" else "x.png")
+    if mode == "I;16":
+        pillow.fromarray(np.full((9, 9), 128 << 8, np.uint16)).save(file)
+    elif mode == "P":
+        grey.convert("P").save(file, transparency=bytes([0, 9, 99]))
+    elif mode == "1":
+        grey.point(lambda value: 255).convert("1").save(file)
+    else:
+        grey.convert("RGB").convert(mode).save(file)
+    image, _ = ImageFolder(tmp_path, size=4, **PLAIN)[0]
+    assert image.shape == (3, 4, 4)
+    assert np.abs(image - (1 if mode == "1" else 128 / 255)).max() < 0.02
+
+
+def test_an_image_is_turned_as_its_exif_data_say(pillow, tmp_path):
+    (tmp_path / "only").mkdir()
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[:, :8] = 255
+    exif = pillow.Exif()
+    exif[0x0112] = 6  # stored lying on its left side: to be turned clockwise
+    pillow.fromarray(pixels).save(tmp_path / "only" / "x.jpg", exif=exif, quality=95)
+    image, _ = ImageFolder(tmp_path, size=8, **PLAIN)[0]
+    assert image[:, :3].min() > 0.9 and image[:, 5:].max() < 0.1
+
+
+def test_an_image_of_one_pixel_and_one_very_wide_are_enlarged(pillow, tmp_path):
+    (tmp_path / "only").mkdir()
+    for name, size in (("dot", (1, 1)), ("line", (500, 1)), ("pole", (1, 500))):
+        pillow.new("RGB", size, (255, 255, 255)).save(tmp_path / "only" / f"{name}.png")
+    for augment in (False, True):
+        images = ImageFolder(tmp_path, size=8, augment=augment, **PLAIN)
+        for index in range(3):
+            image, _ = images.example(index, np.random.default_rng(0))
+            assert image.shape == (3, 8, 8) and image.min() == 1
+
+
+def test_augmentation_of_a_folder_is_the_generators_alone(folder):
+    images = ImageFolder(folder, size=7, augment=True)
+    one, again, other = (images.example(1, np.random.default_rng(seed))[0] for seed in (1, 1, 2))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+    plain = ImageFolder(folder, size=7)
+    assert np.array_equal(images[1][0], plain[1][0])
+    assert np.array_equal(plain.example(1, np.random.default_rng(1))[0], plain[1][0])
+    for workers in (0, 3):
+        loaders = (DataLoader(images, 2, shuffle=True, workers=w) for w in (0, workers))
+        assert same(*loaders)
+
+
+def test_a_random_part_has_the_published_areas_and_ratios():
+    rng = np.random.default_rng(0)
+    boxes = np.array([_random(400, 300, rng) for _ in range(2000)])
+    w, h = (boxes[:, 2:] - boxes[:, :2]).T
+    assert boxes.min() >= 0 and boxes[:, 2].max() <= 400 and boxes[:, 3].max() <= 300
+    area, ratio = w * h / (400 * 300), w / h
+    assert 0.078 < area.min() < 0.1 and area.max() > 0.95
+    assert 0.74 < ratio.min() < 0.76 and 1.32 < ratio.max() < 1.35
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "folder"])
+@pytest.mark.parametrize("file", ["dog/b.jpg", "cat/c.PNG"])
+def test_an_image_that_does_not_decode_is_an_error_that_names_it(folder, damage, file):
+    path = folder / file
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes({"cut": whole[: len(whole) // 2], "empty": b"", "text": b"GIF"}[damage])
+    for workers in (0, 2):
+        with pytest.raises(GraphError, match=f"cannot decode .*{path.name}"):
+            list(DataLoader(ImageFolder(folder, size=8), 2, workers=workers))
+
+
+def test_an_image_that_is_no_regular_file_is_not_waited_for(folder, endless, promptly):
+    path = folder / "dog" / "b.jpg"
+    path.unlink()
+    endless(path)
+    with pytest.raises(GraphError, match=r"cannot decode .*b\.jpg .*no regular file"):
+        ImageFolder(folder, size=8)[2]
+
+
+POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 8 8
+%%EndComments
+(evil) print
+"""
+
+
+@pytest.mark.parametrize("kind", ["PostScript", "GIF", "BMP", "TIFF", "WEBP"])
+def test_only_jpeg_and_png_are_decoded_whatever_a_file_is_called(pillow, folder, kind, monkeypatch):
+    path = folder / "dog" / "b.jpg"
+    if kind == "PostScript":
+        path.write_bytes(POSTSCRIPT)
+        plugin = pytest.importorskip("PIL.EpsImagePlugin")
+        monkeypatch.setattr(plugin, "Ghostscript", lambda *args: pytest.fail("ran Ghostscript"))
+    else:
+        pillow.new("RGB", (8, 8)).save(path, format=kind)
+    with pytest.raises(GraphError, match=r"cannot decode .*b\.jpg"):
+        ImageFolder(folder, size=8)[2]
+
+
+def test_a_jpeg_called_png_is_decoded(pillow, folder):
+    pillow.new("RGB", (8, 8), (255, 255, 255)).save(folder / "cat" / "c.PNG", format="JPEG")
+    image, _ = ImageFolder(folder, size=4, **PLAIN)[0]
+    assert image.min() > 0.99
+
+
+def test_an_image_with_too_many_pixels_is_not_decoded(pillow, folder, monkeypatch):
+    images = ImageFolder(folder, size=8)
+    monkeypatch.setattr(pillow, "MAX_IMAGE_PIXELS", 20 * 30)
+    assert images[0][0].shape == (3, 8, 8)
+    monkeypatch.setattr(pillow.Image, "load", lambda self: pytest.fail("decoded"))
+    for limit in (20 * 30 - 1, 20 * 15 - 1):
+        monkeypatch.setattr(pillow, "MAX_IMAGE_PIXELS", limit)
+        for action in ("error", "ignore"):
+            with warnings.catch_warnings(), pytest.raises(GraphError, match=r"c\.PNG .*pixels"):
+                warnings.simplefilter(action)
+                images[0]
+
+
+def test_a_folder_without_images_or_classes_is_an_error_that_names_it(pillow, folder):
+    (folder / "empty").mkdir()
+    with pytest.raises(GraphError, match=r"no image in .*empty"):
+        ImageFolder(folder)
+    with pytest.raises(GraphError, match=r"no folder in .*empty"):
+        ImageFolder(folder / "empty")
+    with pytest.raises(GraphError, match=r"cannot read .*nowhere"):
+        ImageFolder(folder / "nowhere")
+    with pytest.raises(GraphError, match=r"cannot read .*notes\.txt"):
+        ImageFolder(folder / "cat" / "notes.txt")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"size": 0}, "size is 0"),
+        ({"mean": (0.5,)}, "mean is"),
+        ({"std": (1, 1, 0)}, "std is"),
+    ],
+)
+def test_image_folder_refuses_bad_numbers(folder, arguments, message):
+    with pytest.raises(GraphError, match=message):
+        ImageFolder(folder, **arguments)
+
+
+def test_a_picture_alone_is_read_as_those_of_a_folder(pillow, folder):
+    image = read_image(folder / "dog" / "b.jpg", 7)
+    assert image.dtype == np.float32 and image.flags.c_contiguous
+    assert np.array_equal(image, ImageFolder(folder, 7)[2][0])
+    plain = read_image(folder / "dog" / "b.jpg", 7, (0, 0, 0), (1, 1, 1))
+    assert np.array_equal(plain, ImageFolder(folder, 7, **PLAIN)[2][0])
+    assert read_image(folder / "dog" / "b.jpg").shape == (3, 224, 224)
+    with pytest.raises(GraphError, match=r"^read_image cannot decode .*notes\.txt"):
+        read_image(folder / "cat" / "notes.txt")
+    with pytest.raises(GraphError, match="read_image: std is"):
+        read_image(folder / "dog" / "b.jpg", std=(1, 1, 0))

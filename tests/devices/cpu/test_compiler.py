@@ -1,0 +1,277 @@
+"""Runs of the compiler: how many, what they compile, which fail, and in what environment."""
+
+import os
+from pathlib import Path
+
+import pytest
+from needs import needs_compiler
+from numbered_kernels import GCC, counts, kernel, results
+
+import minigraph as mg
+from minigraph import options
+from minigraph.devices import kernel_cache
+from minigraph.devices.cpu import compiler
+from minigraph.jit.source import KernelSource
+
+# ---------------------------------------------------------------- several runs of the compiler
+
+
+def test_kernels_are_split_into_units_of_equal_length():
+    kernels = [kernel(i, padding) for i, padding in enumerate([9000, 100, 8000, 5000, 4000, 900])]
+    units = kernel_cache.split(kernels, 3, 4000)
+    assert {s for unit in units for s in unit.sources} == set(kernels)
+    lengths = [sum(len(s.text) for s in unit.sources) for unit in units]
+    assert max(lengths) - min(lengths) < 1500
+    assert kernel_cache.split(kernels, 3, 4000) == units
+    assert sum(len(unit.sources) for unit in units) == len(kernels)
+
+
+@pytest.mark.parametrize(
+    ("padding", "kernels", "at_most", "units"),
+    [(10, 2, 8, 1), (5000, 2, 8, 2), (5000, 8, 3, 3), (5000, 1, 8, 1), (50_000, 1, 8, 1)],
+)
+def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
+    made = kernel_cache.split(
+        [kernel(i, padding) for i in range(kernels)], at_most, compiler.WORTH_A_RUN
+    )
+    assert len(made) == units
+
+
+@needs_compiler
+def test_as_many_compilers_run_at_once_as_there_are_cpus(cache, use_compiler, monkeypatch):
+    """Each waits until there are three."""
+    monkeypatch.setattr(options, "cpus", lambda: 3)
+    folder = use_compiler(
+        '[ "$1" = --version ] || { touch ${0%/*}/run$$; '
+        "while [ $(ls ${0%/*} | grep -c run) -lt 3 ]; do sleep 0.02; done; }"
+    )
+    assert results(*(kernel(i, 5000) for i in range(6))) == list(range(6))
+    assert len(list(folder.glob("run*"))) == 3
+    assert len(list(cache.glob("*.so"))) == 3
+    assert len(list(cache.glob("*.json"))) == 6
+
+
+# ---------------------------------------------------------------- kernels and compilers that fail
+
+
+BAD = {
+    "an error": kernel("no_such_name"),
+    "a symbol that is nowhere": KernelSource(
+        "int mg_nowhere(void);\nint NAME(const int64_t *a, char **s) { return mg_nowhere(); }\n"
+    ),
+    "an array whose length a shape decides": KernelSource(
+        "int NAME(const int64_t *a, char **slots) { char x[a[0]]; return x[0]; }\n"
+    ),
+    "another name": KernelSource("int NAME_2(const int64_t *a, char **slots) { return 1; }\n"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_kernel_does_not_take_the_others_with_it(cache, new_process, bad):
+    with pytest.warns(mg.MinigraphWarning, match="could not compile kernels") as warned:
+        assert results(kernel(1), bad, kernel(2)) == [1, None, 2]
+        assert results(bad) == [None]
+    assert len(warned) == 1
+    assert mg.jit.stats() == counts(compilations=2, loads=2, memory_hits=1)
+    new_process()
+    assert results(kernel(1), kernel(2)) == [1, 2]
+    assert mg.jit.stats() == counts(disk_hits=2, loads=2)
+
+
+@needs_compiler
+def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_compiler):
+    use_compiler('for f in "$@"; do case $f in *.c) grep -q CRASH $f && kill -SEGV $$;; esac; done')
+    bad = KernelSource(kernel(3).text + "/* CRASH */")
+    with pytest.warns(mg.MinigraphWarning, match="killed by signal 11"):
+        assert results(kernel(1), bad) == [1, None]
+
+
+@needs_compiler
+def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "SECONDS", 0.2)
+    late = tmp_path / "late"
+    use_compiler(f'[ "$1" = --version ] || {{ sleep 30; touch {late}; }}')
+    with pytest.warns(mg.MinigraphWarning, match=r"did not end within 0\.2 seconds"):
+        assert results(kernel(1)) == [None]
+    assert not late.exists()
+
+
+@needs_compiler
+@pytest.mark.parametrize("path", [None, "", "/nowhere/at/all"])
+def test_a_compiler_finds_its_assembler_and_linker_whatever_the_path_is(
+    cache, monkeypatch, new_process, path
+):
+    monkeypatch.setenv("CC", GCC)
+    if path is None:
+        monkeypatch.delenv("PATH")
+    else:
+        monkeypatch.setenv("PATH", path)
+    new_process()
+    assert results(kernel(7)) == [7]
+
+
+@needs_compiler
+def test_a_compiler_may_be_named_by_a_relative_path(cache, monkeypatch, use_compiler):
+    monkeypatch.chdir(use_compiler(""))
+    monkeypatch.setenv("CC", "./cc")
+    assert results(kernel(7)) == [7]
+
+
+@needs_compiler
+def test_a_compiler_works_in_plain_english_in_its_own_folder_and_without_foreign_code(
+    cache, monkeypatch, use_compiler, tmp_path
+):
+    folder = use_compiler(f"/usr/bin/env > {tmp_path}/variables")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+    monkeypatch.setenv("LD_PRELOAD", "libprofiler.so")
+    monkeypatch.setenv("LD_RUN_PATH", str(tmp_path))
+    monkeypatch.setenv("DEPENDENCIES_OUTPUT", str(tmp_path / "dependencies"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/gcc/lib64")
+    assert results(kernel(7)) == [7]
+    variables = dict(line.split("=", 1) for line in (folder / "variables").read_text().splitlines())
+    assert variables["LC_ALL"] == "C"
+    assert variables["TMPDIR"] == variables["PWD"]
+    assert not {"LD_PRELOAD", "LD_RUN_PATH", "DEPENDENCIES_OUTPUT"} & variables.keys()
+    assert variables["LD_LIBRARY_PATH"] == "/opt/gcc/lib64"
+    assert not (tmp_path / "dependencies").exists()
+
+
+@needs_compiler
+def test_a_kernel_made_with_other_headers_is_not_used(cache, monkeypatch, new_process, tmp_path):
+    source = KernelSource("#include <mg_seven.h>\nint NAME(void *a, void *b) { return SEVEN; }\n")
+    for seven in (7, 8):
+        folder = tmp_path / str(seven)
+        folder.mkdir()
+        (folder / "mg_seven.h").write_text(f"#define SEVEN {seven}\n")
+        monkeypatch.setenv("CPATH", str(folder))
+        new_process()
+        assert results(source) == [seven]
+
+
+@needs_compiler
+def test_a_compiler_that_makes_nothing_is_told(cache, use_compiler):
+    use_compiler('[ "$1" = --version ] || exit 0')
+    with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
+        assert results(kernel(1)) == [None]
+    assert not cache.exists()
+
+
+# ---------------------------------------------------------------- the environment
+
+
+def test_the_folder_is_that_of_the_environment_or_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert options.cache_folder() == Path("/home/me/.cache/minigraph")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert options.cache_folder() == Path("/home/me/.cache/minigraph")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/me")
+    assert options.cache_folder() == Path("/var/me/minigraph")
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "~/kernels")
+    assert options.cache_folder() == Path("/home/me/kernels")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "here")
+    assert options.cache_folder() == tmp_path / "here"
+
+
+@needs_compiler
+def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
+    monkeypatch.delenv("MINIGRAPH_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    new_process()
+    with pytest.warns(mg.MinigraphWarning, match="there is no home folder, so nothing that is"):
+        assert options.cache_folder() is None
+    assert results(kernel(1), kernel(1)) == [1, 1]
+
+
+@needs_compiler
+def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monkeypatch, caplog):
+    work = tmp_path / "new" / "work"
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
+    monkeypatch.setattr(kernel_cache, "_temporary_root", None)  # nothing is written elsewhere
+    results(kernel(1))
+    assert list(work.iterdir()) == []
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
+    results(kernel(2))
+    assert sorted(path.suffix for path in work.iterdir()) == [".c", ".log", ".so"]
+    (source,) = work.glob("*.c")
+    assert "return 2;" in source.read_text()
+    assert not caplog.messages
+
+
+@needs_compiler
+def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
+    cache, tmp_path, monkeypatch, new_process
+):
+    results(kernel(1))
+    new_process()
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "work"))
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "true")
+    results(kernel(1))
+    assert mg.jit.stats() == counts(compilations=1, loads=1)
+    assert list((tmp_path / "work").glob("*.c"))
+
+
+@needs_compiler
+def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypatch, caplog):
+    kernel_cache._kept_folder.cache_clear()
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
+    results(kernel(1))
+    results(kernel(2))
+    kernel_cache._kept_folder.cache_clear()
+    (message,) = caplog.messages
+    folder = Path(message.split()[-1])
+    assert folder.parent == tmp_path
+    assert len(list(folder.glob("*.c"))) == 2
+
+
+@needs_compiler
+def test_a_folder_to_work_in_that_cannot_be_made_leaves_kernels_to_numpy(
+    cache, nowhere, monkeypatch
+):
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(nowhere))
+    with pytest.warns(mg.MinigraphWarning, match=f"{nowhere.parent} is no folder"):
+        assert results(kernel(1)) == [None]
+
+
+def test_the_jit_backend_is_one_of_the_table(monkeypatch):
+    monkeypatch.delenv("MINIGRAPH_JIT_BACKEND", raising=False)
+    assert options.jit_backend() == ""
+    for name in ("c", "halide", "none"):
+        monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", name)
+        assert options.jit_backend() == name
+    monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", "gcc")
+    with pytest.raises(
+        mg.OptionError, match=r"MINIGRAPH_JIT_BACKEND.*'c', 'halide', 'nvrtc', 'none'"
+    ):
+        options.jit_backend()
+
+
+@needs_compiler
+def test_a_malformed_variable_is_an_error_each_time(cache, monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "maybe")
+    for _ in range(2):
+        with pytest.raises(mg.OptionError, match="MINIGRAPH_JIT_KEEP_INTERM"):
+            results(kernel(1))
+    monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "0")
+    assert results(kernel(1)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "name"),
+    [
+        ("/usr/bin/gcc-12", "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0", "gcc 12.2.0"),
+        ("/usr/bin/clang", "Debian clang version 14.0.6", "clang 14.0.6"),
+        ("/opt/bin/icx", "Intel(R) oneAPI DPC++/C++ Compiler 2024.0.2 (2024.0.2.20231213)", None),
+        ("/opt/bin/tcc", "unknown", "tcc"),
+    ],
+)
+def test_a_compiler_has_a_short_name(monkeypatch, path, version, name):
+    monkeypatch.setattr(compiler, "compiler", lambda: path)
+    monkeypatch.setattr(compiler, "compiler_version", lambda: version)
+    assert compiler.compiler_name.__wrapped__() == (name or "icx 2024.0.2.20231213")

@@ -1,0 +1,176 @@
+"""Kernels where the disk refuses, is full, or belongs to others."""
+
+import errno
+import fcntl
+import os
+import time
+
+import pytest
+from needs import needs_compiler
+from new_process import start
+from numbered_kernels import PROGRAM, finish, kernel, results
+
+import minigraph as mg
+from minigraph import options
+from minigraph.cache import Entry, temporary
+from minigraph.devices import kernel_cache
+from minigraph.devices.cpu import library
+
+# ---------------------------------------------------------------- disks that cannot be written
+
+
+@needs_compiler
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES], ids=os.strerror)
+@pytest.mark.parametrize("call", ["mkdir", "open", "replace"])
+def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code, call):
+    usual = getattr(os, call)
+
+    def refuse(path, *args, **folders):
+        folder = folders.get("dir_fd", folders.get("src_dir_fd"))
+        where = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")
+        if os.path.join(where, path).startswith(str(cache.parent)):
+            raise OSError(code, os.strerror(code))
+        return usual(path, *args, **folders)
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.warns(mg.MinigraphWarning, match=os.strerror(code)) as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(2)) == [2]
+    assert len(warned) == 1
+    assert not [path for path in cache.parent.rglob("*") if path.is_file()]
+
+
+@needs_compiler
+def test_a_folder_that_cannot_exist_costs_the_persistence_only(monkeypatch, new_process, nowhere):
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(nowhere))
+    new_process()
+    with pytest.warns(mg.MinigraphWarning, match=str(nowhere)) as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(2)) == [2]
+    assert len(warned) == 1
+
+
+LIMITED = """
+import resource, warnings
+from minigraph.cache import Folder
+write = Folder.write
+def limited(*args):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    try:
+        return write(*args)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+Folder.write = limited
+warnings.filterwarnings("error")
+warnings.filterwarnings("ignore", ".*cannot keep results .File too large.*")
+"""
+
+
+@needs_compiler
+def test_a_disk_that_is_full_half_way_through_a_file_leaves_nothing_behind(tmp_path):
+    folder = tmp_path / "cache"
+    _, stats = finish(start("-c", LIMITED + PROGRAM, MINIGRAPH_CACHE_DIR=str(folder)))
+    assert stats.compilations == stats.loads > 2
+    assert list((folder / "jit").iterdir()) == []
+
+
+@needs_compiler
+def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(library, "_map", refuse)
+    with pytest.warns(mg.MinigraphWarning, match="noexec") as warned:
+        assert results(kernel(1)) == [None]
+        assert results(kernel(2)) == [None]
+    assert len(warned) == 1
+    assert mg.jit.stats().compilations == 0
+
+
+# ---------------------------------------------------------------- who else may write there
+
+
+@needs_compiler
+def test_kernels_run_where_the_folder_is_refused(cache):
+    cache.parent.mkdir()
+    cache.parent.chmod(0o777)
+    with pytest.warns(mg.MinigraphWarning, match="can be written by other users") as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(1), kernel(2)) == [1, 2]
+    assert len(warned) == 1
+    assert list(cache.parent.iterdir()) == []
+
+
+@needs_compiler
+def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, monkeypatch):
+    work = tmp_path / "open" / "work"
+    work.mkdir(parents=True)
+    work.parent.chmod(0o777)
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
+    with pytest.warns(mg.MinigraphWarning, match="MINIGRAPH_JIT_WORKDIR is not used") as warned:
+        assert results(kernel(1)) == [1]
+        assert results(kernel(2)) == [2]
+    assert len(warned) == 1
+    monkeypatch.delenv("MINIGRAPH_JIT_WORKDIR")
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(work))
+    assert results(kernel(3)) == [3]
+    before = work.stat().st_mtime_ns
+    monkeypatch.setattr(kernel_cache, "TEMPORARY", ())
+    with pytest.warns(mg.MinigraphWarning, match="open can be written by other users"):
+        assert results(kernel(4)) == [None]
+    assert list(work.iterdir()) == []
+    assert work.stat().st_mtime_ns == before
+
+
+@needs_compiler
+def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
+    cache.parent.mkdir()
+    cache.parent.chmod(0o777)
+    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "work"))
+    monkeypatch.setattr(kernel_cache, "TEMPORARY", ())
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(cache.parent))
+    with pytest.warns(mg.MinigraphWarning, match="cannot keep results") as warned:
+        assert results(kernel(1), kernel(2, 5000), kernel(3, 5000)) == [1, 2, 3]
+    assert len(warned) == 1
+    entry = Entry("jit", "unit", (), "{}")
+    assert "`kernels`" in kernel_cache.import_kernels(entry)
+    monkeypatch.delenv("MINIGRAPH_CACHE_DIR")
+    monkeypatch.setattr(options, "cache_folder", lambda: None)
+    assert kernel_cache.import_kernels(entry) == "could not be written"
+
+
+@needs_compiler
+def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
+    cache, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(temporary, "_cleared", set())
+    for name, age in {"jit-old": 601, "jit-new": 0, "jit-locked": 601, "bench-old": 601}.items():
+        path = tmp_path / f"minigraph-{name}"
+        path.mkdir()
+        (path / "unit.so").touch()
+        os.utime(path, (time.time() - age,) * 2)
+    handle = os.open(tmp_path / "minigraph-jit-locked", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    (tmp_path / "minigraph-jit-link").symlink_to("minigraph-bench-old")
+    results(kernel(1))
+    os.close(handle)
+    left = sorted(path.name for path in tmp_path.glob("minigraph-*"))
+    assert left == [
+        f"minigraph-{name}" for name in ("bench-old", "jit-link", "jit-locked", "jit-new")
+    ]
+    assert os.listdir(tmp_path / "minigraph-bench-old") == ["unit.so"]
+
+
+@needs_compiler
+def test_a_folder_in_use_is_locked_and_a_forked_child_does_not_remove_it(tmp_path):
+    with temporary.folder(tmp_path, "some-") as made:
+        assert made.stat().st_mode & 0o777 == 0o700
+        handle = os.open(made, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        with pytest.MonkeyPatch.context() as patch, temporary.folder(tmp_path, "some-") as other:
+            patch.setattr(os, "getpid", lambda: 1)  # as in a child
+        assert other.exists()
+    assert os.listdir(tmp_path) == [other.name]
