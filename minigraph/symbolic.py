@@ -15,6 +15,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from minigraph.errors import ShapeError
@@ -189,6 +190,11 @@ def put(value: Any, sizes: Mapping[str, int]) -> Any:
     if type(value) is tuple:
         made = tuple(put(each, sizes) for each in value)
         return value if all(map(operator.is_, made, value)) else made
+    if is_dataclass(value) and not isinstance(value, type):
+        given = {f.name: getattr(value, f.name) for f in fields(value)}
+        new = {name: put(each, sizes) for name, each in given.items()}
+        changed = {name: each for name, each in new.items() if each is not given[name]}
+        return replace(value, **changed) if changed else value
     return value
 
 
@@ -227,6 +233,8 @@ def _divided(operation: str, x: Any, y: Any) -> Any:
     above, below = _terms(x), _terms(y)
     if above is None or below is None:
         return NotImplemented
+    if x == 0:
+        return x
     if len(below) == 1:
         ((factors, number),) = below.items()
         quotient: dict[Term, float] = {}
@@ -261,7 +269,10 @@ def _positive(difference: Any, x: Any, y: Any) -> bool:
         return lowest > 0
     if _rules.large:
         return bool(difference.at(_Large()) > 0)
-    raise UndecidedSize(f"how {x} compares with {y} is known only when the function is called")
+    raise UndecidedSize(
+        f"how {x} compares with {y} is known only when the function is called; give the input's "
+        "shape in numbers"
+    )
 
 
 def _bounds(value: Any) -> tuple[float, float]:
@@ -305,5 +316,11 @@ def _value(atom: Atom, sizes: Mapping[str, int]) -> Any:
 
 
 def _shown(term: Term, factor: float) -> str:
-    atoms = [a if isinstance(a, str) else f"({a[1]} {a[0]} {a[2]})" for a in term]
+    atoms = [
+        a if isinstance(a, str) else f"({_operand(a[1])} {a[0]} {_operand(a[2])})" for a in term
+    ]
     return "*".join([*([f"{factor:g}"] if factor != 1 or not atoms else []), *atoms])
+
+
+def _operand(x: Any) -> str:
+    return f"({x})" if isinstance(x, SymbolicSize) and len(x.terms) > 1 else str(x)

@@ -106,6 +106,8 @@ def test_a_size_shows_what_it_is():
     assert str(1 - 3 * N + M) == "m - 3*n + 1"
     assert str(-N) == "-n"
     assert str(N // 2) == "(n // 2)"
+    assert str((N - 1) // 2 * M) == "m*((n - 1) // 2)"
+    assert 0 // (N // 2 + 1) == 0
 
 
 # ---------------------------------------------------------------- graphs

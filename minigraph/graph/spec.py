@@ -38,7 +38,7 @@ class Spec:
     def _check(self) -> None:
         _check_axes(len(self.shape))
         # NumPy refuses a size that is too long also beside an empty one.
-        count = math.prod(n for n in self.shape if n)
+        count = math.prod(n for n in self.shape if n and not isinstance(n, SymbolicSize))
         if count * self.dtype.itemsize > MAX_BYTES:
             raise ShapeError(f"{self} has more than {MAX_BYTES} bytes")
 

@@ -226,7 +226,7 @@ def conv_transpose2d(
         raise ShapeError("the input is (n, c, h, w) and the weights are (in, out, h, w)")
     axes = zip(x.shape[2:], stride, padding, dilation, w.shape[2:], output_padding, strict=True)
     sizes = [(n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, s, p, d, k, o in axes]
-    if min(sizes) < 1:
+    if any(n < 1 for n in sizes):
         raise ShapeError(f"the result would have {sizes} pixels")
     conv = Conv2d(stride, padding, dilation, groups)
     result = Spec((x.shape[0], w.shape[1] * groups, *sizes), x.dtype)

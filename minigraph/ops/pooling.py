@@ -17,6 +17,7 @@ from minigraph.graph import (
     Operand,
     Shape,
     Spec,
+    SymbolicSize,
     as_node,
     builder,
     constant,
@@ -181,8 +182,8 @@ def _pooling(
 ) -> tuple[Pooling, Pair]:
     """Return where the windows lie, and the padding that was asked for.
 
-    With ceil_mode the padding behind grows until a last, partial window fits; one that would begin
-    in the padding behind is dropped, as PyTorch does.
+    The padding behind ends with the last window, if the size is known.  With ceil_mode it grows
+    until a last, partial window fits; one that would begin in it is dropped, as PyTorch does.
     """
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
@@ -191,6 +192,9 @@ def _pooling(
         raise ShapeError(f"padding {pad} is more than half of the window {window}")
     sides = []
     for n, k, t, p in zip(x.shape[2:], window, stride, pad, strict=True):
+        if isinstance(n, SymbolicSize) and not ceil_mode:
+            sides.append((p, p))
+            continue
         count = 0
         if ceil_mode:
             count = -(-(n + 2 * p - k) // t) + 1

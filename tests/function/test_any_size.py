@@ -273,6 +273,66 @@ def test_sizes_with_names_of_their_own():
     np.testing.assert_allclose(product(b, a), b @ a.T, rtol=1e-6)
 
 
+# Of images [n, 4, h, w] whose height and width the calls give, too.
+OF_ANY_IMAGES = {
+    name: OF_IMAGES[name]
+    for name in ("conv", "conv-groups", "conv-transpose", "batch-norm", "group-norm", "max-pool")
+} | {
+    "max-pool-overlap": lambda: nn.MaxPool2d(3, stride=2, padding=1),
+    "avg-pool": lambda: nn.AvgPool2d(3, stride=2, padding=1),
+    "avg-pool-inside": lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+    "global-avg-pool": lambda: nn.AdaptiveAvgPool2d(1),
+    "global-max-pool": lambda: nn.AdaptiveMaxPool2d(1),
+    "second-derivative": lambda: (
+        lambda x: mg.grad((nn.MaxPool2d(2)(x) ** 3).sum() + (nn.AvgPool2d(2)(x) ** 3).sum(), [x])[0]
+    ),
+    "residual": lambda: _Residual(),
+}
+
+
+class _Residual(nn.Module):
+    """The parts of a ResNet whose sizes have to agree."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 7, stride=2, padding=3)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.long = nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, padding=1))
+        self.short = nn.Conv2d(4, 8, 1, 2)
+        self.last = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+
+    def forward(self, x):
+        x = self.pool(self.first(x))
+        return self.last(self.long(x) + self.short(x))
+
+
+@pytest.mark.parametrize("name", OF_ANY_IMAGES)
+def test_each_height_and_width_gives_what_a_function_of_it_gives(name):
+    nn.manual_seed(0)
+    network = OF_ANY_IMAGES[name]()
+    cg = mg.comp_graph("reference", {"graph_opt_level": 0})
+    x = mg.input("x", (None, 4, None, None))
+    function = cg.compile([x], loss_and_gradients(network, x))
+    for shape in ((2, 4, 6, 6), (1, 4, 9, 7), (3, 4, 8, 12)):
+        own = mg.input("x", shape)
+        expected = cg.compile([own], loss_and_gradients(network, own))(real(*shape))
+        for one, other in zip(function(real(*shape)), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_an_image_that_no_window_fits_is_an_error_of_the_call():
+    x = mg.input("x", (None, 3, None, None))
+    function = mg.comp_graph("reference").compile([x], ops.max_pool2d(x, 4))
+    with pytest.raises(mg.ShapeError, match="a window of 4 does not fit 3 pixels"):
+        function(real(1, 3, 8, 3))
+
+
+def test_an_array_without_elements_may_have_such_a_size_beside():
+    x = mg.input("x", (0, None))
+    function = mg.comp_graph("reference").compile([x], x.sum(0))
+    np.testing.assert_array_equal(function(np.ones((0, 3))), np.zeros(3))
+
+
 def test_images_of_any_size():
     x = mg.input("x", (None, 3, None, None))
     net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU())
