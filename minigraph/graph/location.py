@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from pathlib import Path
@@ -46,7 +47,13 @@ def here() -> Location:
     if scope.source is not None:
         return scope.source
     frame = users_frame()
-    return Location(frame.f_code.co_filename, frame.f_lineno, ".".join(scope.layers))
+    return Location(_text(frame.f_code.co_filename), frame.f_lineno, ".".join(scope.layers))
+
+
+@functools.cache
+def _text(file: str) -> str:
+    """Return a path as text that can be written: it may have bytes of another encoding."""
+    return file.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def is_within_itself() -> bool:

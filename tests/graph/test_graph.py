@@ -1,6 +1,7 @@
 """Expressions and graphs: what a node is, what operators make of it, how a graph prints."""
 
 import inspect
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -366,6 +367,16 @@ def test_a_program_in_a_folder_whose_name_begins_as_the_packages_is_the_users():
     names = {"mg": mg}
     exec(compile("def made():\n    return mg.input('x', (2,))\n", program, "exec"), names)
     assert names["made"]().source == Location(str(program), 2)
+
+
+def test_a_program_whose_name_no_encoding_gives_can_be_shown(tmp_path):
+    names = {"mg": mg}
+    exec(compile("x = mg.input('x', (2,))", os.fsdecode(b"/home/\xe4.py"), "exec"), names)
+    x = names["x"]
+    assert x.source == Location("/home/\N{REPLACEMENT CHARACTER}.py", 1)
+    function = mg.comp_graph("reference").compile([x], x + 1)
+    function.to_html(tmp_path / "page.html")
+    str(function.report()).encode()
 
 
 def test_a_warning_points_at_the_line_of_the_user(tmp_path):
