@@ -62,6 +62,8 @@ class Reader:
             image = self._rgb(path)
         # Pillow's decoders raise what they meet, from SyntaxError to struct.error.
         except Exception as error:
+            if why := getattr(error, "strerror", None):  # the system says it, not a decoder
+                raise GraphError(f"{self._user} cannot read {path} ({why})") from error
             raise GraphError(
                 f"{self._user} cannot decode {path} ({type(error).__name__}: {error}); "
                 "replace the file or remove it"
