@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from needs import needs_onednn
+from new_process import python
 
 import minigraph as mg
 from minigraph import ops
@@ -264,3 +266,34 @@ def test_each_held_signal_is_handled_though_the_handler_of_the_first_raises():
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
     assert seen == [*numbers]
+
+
+PRODUCTS = """
+import signal
+import numpy as np
+import minigraph as mg
+
+x, w = mg.input("x", (256, 512)), mg.input("w", (512, 128))
+options = {"num_threads": 1, "autotune": "off", "graph_opt_level": 0}
+function = mg.comp_graph("cpu", options).compile([x, w], [x @ w, w @ w.T])
+rng = np.random.default_rng(0)
+arrays = [rng.normal(size=node.shape).astype("float32") for node in (x, w)]
+want, count = function(*arrays), 0
+
+def note(number, frame):
+    global count
+    count += 1
+
+signal.signal(signal.SIGALRM, note)
+signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+while count < 2000:
+    for found, y in zip(function(*arrays), want, strict=True):
+        np.testing.assert_array_equal(found, y)
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+@needs_onednn
+def test_a_signal_that_is_handled_while_a_product_runs_overwrites_nothing():
+    """For AVX2 oneDNN lets the stack pointer lead to the heap, where the system would write."""
+    python("-c", PRODUCTS, ONEDNN_MAX_CPU_ISA="AVX2")

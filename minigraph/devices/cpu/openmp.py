@@ -15,6 +15,7 @@ import threading
 
 from minigraph import options
 from minigraph.errors import DeviceError, warn_once
+from minigraph.signals import give_handlers_room
 
 NAME = "libgomp.so.1"
 SETTING = "GOMP_SPINCOUNT"
@@ -28,13 +29,13 @@ PAUSE = 1  # omp_pause_soft
 class _Here(threading.local):
     """What is known of the current thread.
 
-    threads   that its team has; 1 where it has none
+    threads   that its team has; 1 where it has none, 0 before kernels run in it
     flushing  how many of them flush denormals to zero: the walker tells them to
     broken    whether its team is one of the process that this one was forked from
     """
 
-    threads = 1
-    flushing = 1
+    threads = 0
+    flushing = 0
     broken = False
 
 
@@ -103,6 +104,7 @@ def _attempt(threads: int) -> tuple[int, str]:
     if given < threads:
         return given, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
     here.threads = threads
+    give_handlers_room()
     return threads, ""
 
 
@@ -166,7 +168,7 @@ def _before_fork() -> None:
 
 def _in_child() -> None:
     here.broken = here.broken or here.threads > 1
-    here.threads = here.flushing = 1
+    here.threads = here.flushing = 0
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_in_child)
