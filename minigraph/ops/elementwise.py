@@ -214,7 +214,7 @@ class Astype(Elementwise):
 
 @builder
 def astype(x: Operand, dtype: DTypeLike) -> Node:
-    """Return x converted to `dtype`; floats to integers truncate.
+    """Return x converted to `dtype`; floats to integers truncate, to any number if out of range.
 
     >>> cg.compile([], ops.astype([1.7, -1.7], "int64"))()
     array([ 1, -1])

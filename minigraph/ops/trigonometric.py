@@ -6,6 +6,7 @@ import numpy as np
 
 from minigraph.graph import Node
 from minigraph.ops.arithmetic import Rsqrt, Square
+from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import MathFunction
 
 
@@ -182,5 +183,6 @@ class Atan2(MathFunction):
     forward = np.arctan2
 
     def grad(self, dy: Node, angle: Node, y: Node, x: Node) -> tuple[Node, Node]:
-        part = dy / (Square.of(x) + Square.of(y))
+        square = Square.of(x) + Square.of(y)
+        part = dy / where(square == 0, 1, square)  # 0 at the origin, as PyTorch has it
         return part * x, -part * y
