@@ -1,9 +1,9 @@
-"""Convolutions as sums of outer products, in C: for the windows and strides that Winograd's lack.
+"""Direct convolutions in C, for windows and strides that Winograd's algorithm does not cover.
 
-A few pixels of the result times a few vectors of its channels are summed in registers.  Pixels that
-meet the same taps are computed together, so padding is neither read nor multiplied, and the
-gradient for the images is the same text as a convolution.  The gradient for the weights sums over
-pixels instead.
+They are sums of outer products, of a few pixels and a few vectors of channels, in registers.
+Pixels of the result that meet the same taps are computed together.  So padding is neither read nor
+multiplied, and one text computes convolutions and gradients for the images.  Gradients for the
+weights are sums over pixels.
 
 Results lie in blocks of channels, see `minigraph.ops.layout`.  Images that are read lie in blocks
 too, or in nchw where they have few channels, as those of a network's first layer.
@@ -37,27 +37,27 @@ TO_IMAGES, TO_WEIGHTS = (
     Path(__file__).with_name(f"direct_{part}.c").read_text() for part in ("images", "weights")
 )
 PIXELS = (6, 3, 1)  # whose sums are in registers at once; the later ones take what is left over
-# By lanes: the vectors of a pixel's sums, at most, the first that divides the blocks of outputs.
-VECTORS = {8: (2, 1), 16: (4, 3, 2, 1)}
+BASE = 3  # pixels whose addresses have the same base, plus a multiple of the step between them
+VECTORS = {8: 2, 16: 4}  # of a pixel's sums, by lanes: at most
 PANEL = {8: 40 << 10, 16: 160 << 10}  # bytes of arranged weights that are used at once
 STRIP = 320 << 10  # bytes of results that wait for the next of these weights
-# Gradients for weights: the vectors of sums, the sums for each, and bytes of a strip.
+# Gradients for weights: the vectors of sums, the sums for each, and bytes of images in a strip.
 OUTER, SUMS, ROWS = 2, {8: 4, 16: 8}, {8: 24 << 10, 16: 160 << 10}
 MOST_TAPS = {8: 6, 16: 12}  # of a row that are summed at once where images are in nchw
 TASKS = 4  # for each thread, at least, where there can be as many
 
 
-class Pixels(NamedTuple):
+class PixelSet(NamedTuple):
     """Pixels of a result, along one axis, that meet the same taps: see `direct_images.c`.
 
-    first, step, pixels  where they are, and how many
+    first, step, size    where they are, and how many
     tap, tap_step, taps  that they meet
     start, start_step    which pixel the first one reads with the first tap, and from tap to tap
     """
 
     first: int
     step: int
-    pixels: int
+    size: int
     tap: int
     tap_step: int
     taps: int
@@ -90,7 +90,7 @@ class Axis(NamedTuple):
             if span % self.stride == 0 and 0 <= span // self.stride < self.behind
         ]
 
-    def sets(self, backward: bool) -> list[Pixels]:
+    def sets(self, backward: bool) -> list[PixelSet]:
         """Return all pixels of the result: those behind, or those before for the gradient."""
         period = self.stride if backward else 1
         size = self.before if backward else self.behind
@@ -103,9 +103,8 @@ class Axis(NamedTuple):
                 first, met = members[0]
                 steps = (met[1][0] - met[0][0], met[1][1] - met[0][1]) if len(met) > 1 else (0, 0)
                 tap, start = met[0] if met else (0, 0)
-                found.append(
-                    Pixels(first, period, len(members), tap, steps[0], len(taps), start, steps[1])
-                )
+                spaced = first, period, len(members)
+                found.append(PixelSet(*spaced, tap, steps[0], len(taps), start, steps[1]))
         return found
 
 
@@ -115,9 +114,8 @@ class Axis(NamedTuple):
 def _pixel_products(pixels: int, vectors: int) -> str:
     """Return the function of the sums of so many pixels, `q->x_pixel` apart."""
     each = sums(pixels, vectors)
-    third = 3  # an address has a base and one multiple of a step
-    bases = [f"const float *x{r} = row + {r} * q->x_pixel;" for r in range(0, pixels, third)]
-    read = [f"x{r - r % third}[{r % third} * step + l]" for r in range(pixels)]
+    bases = [f"const float *x{r} = row + {r} * step;" for r in range(0, pixels, BASE)]
+    read = [f"x{r - r % BASE}[{r % BASE} * step + l]" for r in range(pixels)]
     return function(
         f"MG_FAST void NAME_products_{pixels}(\n"
         "    const NAME_sums *q, const float *x, const vec *w, vec *y)",
@@ -299,7 +297,7 @@ def _to_images(node: Node, op: Op, form: Form, threads: int) -> NativeKernel:
     else:
         axes, paces = form.axes(form.read, form.others), form.conv.stride
         steps = ins * lanes_in * taps, taps, 1
-    vectors = next(v for v in VECTORS[lanes] if outs % v == 0)
+    vectors = next(v for v in range(VECTORS[lanes], 0, -1) if outs % v == 0)
     each = taps * lanes_in * vectors * lanes * F32.itemsize  # bytes of weights at a block of inputs
     chunk = max(1, min(PANEL[lanes] // each, ins))
     row = behind[1] * vectors * lanes * F32.itemsize

@@ -16,9 +16,9 @@
    ACROSS of them in a row */
 #pragma clang fp contract(fast)
 typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
-typedef struct { /* a set along one axis: `count` pixels of y, and the taps that they meet */
-  int64_t first, step, count, tap, tap_step, taps;
-  int64_t from, from_step; /* in x: what the first pixel meets with the first tap; from tap to tap */
+typedef struct { /* a set along one axis: its pixels of y, and the taps that they meet */
+  int64_t first, step, size, tap, tap_step, taps;
+  int64_t start, start_step; /* in x: what the first pixel meets with the first tap; from tap to tap */
 } NAME_set;
 typedef struct {
   int64_t n, in, out, xh, xw, yh, yw, w_out, w_in, w_tap, has_bias, chunk, images, rows;
@@ -42,33 +42,33 @@ MG_FAST void NAME_line(const NAME_sums *q, int64_t count, const float *x, const 
 MG_FAST NAME_set NAME_part(NAME_set s, int64_t x_step, int64_t begin, int64_t end) {
   const int64_t skipped = s.first < begin ? (begin - s.first + s.step - 1) / s.step : 0;
   const int64_t reached = s.first < end ? (end - s.first + s.step - 1) / s.step : 0;
-  s.count = (reached < s.count ? reached : s.count) - skipped;
+  s.size = (reached < s.size ? reached : s.size) - skipped;
   s.first += skipped * s.step;
-  s.from += skipped * x_step;
+  s.start += skipped * x_step;
   return s;
 }
 /* The pixels of a set of rows and a set of columns: NV blocks of an image of y. */
 MG_FAST void NAME_pixels(const NAME_block *a, NAME_sums q, const NAME_set *r, const NAME_set *c,
                          const float *x, const vec *w, vec *y) {
   q.taps_down = r->taps;
-  q.x_down = r->from_step * a->xw * LX;
+  q.x_down = r->start_step * a->xw * LX;
   q.w_down = r->tap_step * ACROSS * LX * NV;
   q.taps_across = c->taps;
-  q.x_across = c->from_step * LX;
+  q.x_across = c->start_step * LX;
   q.w_across = c->tap_step * LX * NV;
-  x += (r->from * a->xw + c->from) * LX;
+  x += (r->start * a->xw + c->start) * LX;
   w += (r->tap * ACROSS + c->tap) * LX * NV;
   y += r->first * a->yw + c->first;
   const int64_t x_row = a->down * a->xw * LX, x_column = a->across * LX;
   const int64_t y_row = r->step * a->yw, y_column = c->step;
-  if (c->count >= r->count) {
+  if (c->size >= r->size) {
     q.x_pixel = x_column;
     q.y_pixel = y_column;
-    for (int64_t i = 0; i < r->count; i++) NAME_line(&q, c->count, x + i * x_row, w, y + i * y_row);
+    for (int64_t i = 0; i < r->size; i++) NAME_line(&q, c->size, x + i * x_row, w, y + i * y_row);
   } else {
     q.x_pixel = x_row;
     q.y_pixel = y_row;
-    for (int64_t j = 0; j < c->count; j++) NAME_line(&q, r->count, x + j * x_column, w, y + j * y_column);
+    for (int64_t j = 0; j < c->size; j++) NAME_line(&q, r->size, x + j * x_column, w, y + j * y_column);
   }
 }
 /* NV blocks of y from block k on, in the rows from `top` to `bottom` of the images `first` to `last`. */
@@ -88,7 +88,7 @@ MG_FAST void NAME_strip(const NAME_block *a, const NAME_set *sets, char **slots,
     for (int64_t n = first; n < last; n++)
       for (int64_t i = 0; i < a->sets_down; i++) {
         const NAME_set r = NAME_part(sets[i], a->down, top, bottom);
-        if (r.count > 0)
+        if (r.size > 0)
           for (int64_t j = 0; j < a->sets_across; j++)
             NAME_pixels(a, q, &r, sets + a->sets_down + j, x + (n * a->in + b) * q.x_block,
                         w + b * TAPS * LX * NV, y + (n * a->out + k) * q.y_block);

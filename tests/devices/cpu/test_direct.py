@@ -124,7 +124,7 @@ DIVISIONS = {
     "a block of weights at once": {"PANEL": {8: 0, 16: 0}},
     "strips of a row": {"PANEL": {8: 0, 16: 0}, "STRIP": 1, "ROWS": {8: 0, 16: 0}},
     "a task for each row": {"TASKS": 100},
-    "one vector": {"VECTORS": {8: (1,), 16: (1,)}, "OUTER": 1},
+    "one vector": {"VECTORS": {8: 1, 16: 1}, "OUTER": 1},
 }
 
 
