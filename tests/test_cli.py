@@ -8,12 +8,15 @@ import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from new_process import python
 
 import minigraph as mg
 from minigraph import cli
+from minigraph.bench import command as bench
+from minigraph.bench.results import Results
 from minigraph.cache import Binaries, Entry, Measurements, environment_of, file
 
 HERE = environment_of({"oneDNN": "3.2.0", "processor": "x86_64 of some kind"})
@@ -146,6 +149,47 @@ def test_the_package_does_not_load_the_command_line():
         "import sys, minigraph; print('minigraph.cli' in sys.modules, 'argparse' in sys.modules)"
     )
     assert python("-c", program)[0].split() == ["False", "False"]
+
+
+# ---------------------------------------------------------------- what documents say
+
+
+def documented():
+    """Return what docs/reference/commands.md says of each command: what it does, and its fields."""
+    text = (Path(__file__).parent.parent / "docs" / "reference" / "commands.md").read_text()
+    rows = re.findall(r"^\| `minigraph ([^`]*)` \| ([^|]*) \| ([^|]*) \|$", text, re.M)
+    return {name: (about, fields.strip("`").split("`, `")) for name, about, fields in rows}
+
+
+def test_the_documents_have_every_command_and_what_its_help_says(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # so that no line is broken
+    found = []
+    for group in ("", "cache "):
+        for line in run(*group.split(), "--help")[0].splitlines():
+            if command := re.fullmatch(r"    (\w+) +(.*)", line):
+                found.append((group + command[1], command[2]))
+    found.remove(("cache", "show or change what is kept between processes"))
+    assert found == [(name, about) for name, (about, _) in documented().items()]
+
+
+def test_the_documents_have_the_fields_of_every_answer(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    Results.begin({}).write(tmp_path)
+    x = mg.input("x", (2,))
+    page = tmp_path / "page.html"
+    mg.comp_graph("reference").compile([x], x + 1).to_html(page)
+    arguments = {
+        "bench": ("--render", tmp_path),
+        "view": (page,),
+        "diff": (page, page),
+        "cache export": (tmp_path / "kept",),
+        "cache import": (tmp_path / "kept",),
+    }
+    for name, (_, fields) in documented().items():
+        options = ("--json", *arguments.get(name, ()))
+        assert list(json.loads(run(*name.split(), *options)[0])) == fields, name
 
 
 # ---------------------------------------------------------------- what is kept
