@@ -228,6 +228,8 @@ class CaseRun:
                     raise Failure(TIME_UP)
                 with self._part(f"losses of {name}", planned):
                     answer = worker.ask("losses", schedule.patience(planned))
+                    if None in answer["losses"]:
+                        raise Failure("a loss is NaN or infinite")
                     self.sides[name].losses = answer["losses"]
             except Failure as failure:
                 self.sides[name].lost = str(failure)

@@ -546,6 +546,14 @@ def test_losses_that_fail_harm_nothing_else(run):
     assert any("level 3: was killed" in line for line in terminal_lines(found))
 
 
+def test_a_loss_that_is_no_number_is_told_and_the_results_can_be_read(run, tmp_path):
+    commands = {"level 3": scripted(losses=[2.0, None]), "torch": scripted(losses=[2.0, 1.0])}
+    found = run(commands, models=("mlp",), flags=("--repeats", "2"))
+    assert any("level 3: a loss is NaN or infinite" in line for line in terminal_lines(found))
+    found.write(tmp_path)
+    assert Results.read(tmp_path) == found
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 def test_the_first_losses_are_those_of_pytorch():
     plan = planned("--device", "cpu", "--batch-size", "4", "--threads", "1")
