@@ -165,6 +165,19 @@ class SymbolicSize(_Integer):
 
     __repr__ = __str__
 
+    @property
+    def multiple(self) -> tuple[str, int] | None:
+        """The name of which this is a multiple, and how many times; None if it is none."""
+        match [*self.terms.items()]:
+            case [((str(name),), int(times))] if times > 0:
+                return name, times
+        return None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the sizes that this is computed from."""
+        return frozenset(name for term in self.terms for atom in term for name in _names(atom))
+
     def at(self, sizes: Mapping[str, int]) -> Any:
         """Return the number that this is for these sizes."""
         return sum(
@@ -184,7 +197,7 @@ def is_symbolic(shape: Iterable[Any]) -> bool:
 
 
 def put(value: Any, sizes: Mapping[str, int]) -> Any:
-    """Return an attribute of an op with numbers in the places of its sizes."""
+    """Return an attribute of an op, a tuple or a record too, with numbers for its sizes."""
     if isinstance(value, SymbolicSize):
         return value.at(sizes)
     if type(value) is tuple:
@@ -229,12 +242,19 @@ def _made(terms: Mapping[Term, float]) -> Any:
 
 
 def _divided(operation: str, x: Any, y: Any) -> Any:
-    """Return x / y or x // y: a polynomial where the division leaves no rest."""
+    """Return x / y or x // y: a polynomial where the division leaves no rest.
+
+    What an integer divides of x is taken out of x // y, so that (2 * n + 1) // 2 is n.
+    """
     above, below = _terms(x), _terms(y)
     if above is None or below is None:
         return NotImplemented
-    if x == 0:
-        return x
+    if not any(above.values()):
+        return 0
+    if operation == "//" and isinstance(y, int) and y > 0 and all(map(_is_whole, above.items())):
+        whole = _made({term: factor // y for term, factor in above.items()})
+        if (rest := _made({term: factor % y for term, factor in above.items()})) != x:
+            return whole + rest // y
     if len(below) == 1:
         ((factors, number),) = below.items()
         quotient: dict[Term, float] = {}
@@ -248,6 +268,20 @@ def _divided(operation: str, x: Any, y: Any) -> Any:
     elif above == below:
         return 1
     return _made({((operation, x, y),): 1})
+
+
+def _is_whole(item: tuple[Term, float]) -> bool:
+    """Return whether a term of a polynomial is an integer for all sizes."""
+    term, factor = item
+    return isinstance(factor, int) and all(isinstance(a, str) or a[0] == "//" for a in term)
+
+
+def _names(atom: Atom) -> Iterator[str]:
+    if isinstance(atom, str):
+        yield atom
+    else:
+        for value in atom[1:]:
+            yield from value.names if isinstance(value, SymbolicSize) else ()
 
 
 def _without(term: Term, factors: Term) -> Term | None:
@@ -279,26 +313,31 @@ def _bounds(value: Any) -> tuple[float, float]:
     """Return numbers that `value` is never below, and never above."""
     if not isinstance(value, SymbolicSize):
         return value, value
-    # Each size is 1 + something that is not negative, of which this is a polynomial.
+    # Each size is its least value + something not negative, of which this is a polynomial.
+    least = {atom: _least(atom) for term in value.terms for atom in term}
+    if -math.inf in least.values():
+        return -math.inf, math.inf
     over: Any = 0
     for term, factor in value.terms.items():
-        atoms = [named(a) + 1 if isinstance(a, str) else SymbolicSize({(a,): 1}) for a in term]
-        over = over + math.prod(atoms, start=factor)
+        over = over + math.prod((SymbolicSize({(a,): 1}) + least[a] for a in term), start=factor)
     terms = dict(_terms(over) or {})
     constant = terms.pop((), 0)
     factors = terms.values()
-    if not all(_is_positive_quotient(a) for term in terms for a in term if not isinstance(a, str)):
-        return -math.inf, math.inf
     return (
         constant if min(factors, default=0) >= 0 else -math.inf,
         constant if max(factors, default=0) <= 0 else math.inf,
     )
 
 
-def _is_positive_quotient(atom: Atom) -> bool:
-    """Return whether a division or power is never below 0."""
-    _, x, y = atom
-    return _bounds(x)[0] >= 0 and _bounds(y)[0] > 0
+def _least(atom: Atom) -> float:
+    """Return a number that a size, a division or a power is never below."""
+    if isinstance(atom, str):
+        return 1
+    operation, x, y = atom
+    low = _bounds(x)[0]
+    if operation == "//" and isinstance(y, int) and y > 0:
+        return low if math.isinf(low) else low // y
+    return 0 if low >= 0 and _bounds(y)[0] > 0 else -math.inf
 
 
 class _Large(dict[str, int]):

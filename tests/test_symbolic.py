@@ -106,7 +106,7 @@ def test_a_size_shows_what_it_is():
     assert str(1 - 3 * N + M) == "m - 3*n + 1"
     assert str(-N) == "-n"
     assert str(N // 2) == "(n // 2)"
-    assert str((N - 1) // 2 * M) == "m*((n - 1) // 2)"
+    assert str((N + 1) // 2 * M) == "m*((n + 1) // 2)"
     assert 0 // (N // 2 + 1) == 0
 
 
@@ -138,3 +138,20 @@ def test_sizes_show_in_an_error_with_the_line():
         mg.input("x", ("a b", 3))
     with pytest.raises(mg.ShapeError, match="shape is"):
         mg.input("x", (1.5, 3))
+
+
+def test_what_an_integer_divides_is_taken_out_of_a_quotient():
+    assert (2 * N + 1) // 2 == N
+    assert (N + 3) // 2 == (N + 1) // 2 + 1 == (N - 1) // 2 + 2
+    assert (4 * N * M + 6 * N + M + 5) // 4 == N * M + N + 1 + (2 * N + M + 1) // 4
+    assert (N - N) // M == 0
+    assert (N + 1) // 2 >= 1
+
+
+@pytest.mark.parametrize(
+    "text", ["0*h", "4*", "*h", "h*4", "-4*h", "4*h*w", "4 * h", "1.5*h", "2h"]
+)
+def test_a_multiple_is_a_number_times_a_name(text):
+    with pytest.raises(mg.ShapeError, match="an identifier, or a multiple, as in '32\\*h'"):
+        mg.input("x", (None, text))
+    assert mg.input("x", ("32*h", "h")).shape == (32 * named("h"), named("h"))

@@ -77,13 +77,17 @@ class AnySizeFunction(Counted):
         self._timeout = options["distributed.timeout"]
         self._counter = CallCounter(options["seed"])
         self._kept: dict[tuple[int, ...], Kept] = {}  # the latest size last
-        self._places = [  # of the sizes that calls give: input, axis, name
-            (i, axis, str(n))
+        symbolic = [
+            (i, axis, n)
             for i, x in enumerate(inputs)
             for axis, n in enumerate(x.shape)
             if isinstance(n, SymbolicSize)
         ]
-        self._names = [*dict.fromkeys(name for _, _, name in self._places)]
+        self._places = [  # of the sizes that calls give: input, axis, name, how many times that
+            (i, axis, *n.multiple) for i, axis, n in symbolic if n.multiple
+        ]
+        self._others = [(i, axis, n) for i, axis, n in symbolic if not n.multiple]
+        self._names = [*dict.fromkeys(name for _, _, name, _ in self._places)]
         self._choosing = forks.reentrant_lock()
         self._measuring = SHORT
 
@@ -131,11 +135,11 @@ class AnySizeFunction(Counted):
         """Return what the calls give of each size."""
         found: dict[str, int] = {}
         first: dict[str, Node] = {}
-        for i, axis, name in self._places:
+        for i, axis, name, times in self._places:
             x, shape = self._inputs[i], tuple(values[i].shape)
-            if len(shape) != x.ndim or shape[axis] < 1:
+            if len(shape) != x.ndim or shape[axis] < 1 or shape[axis] % times:
                 raise ShapeError(f"input {x.name} takes {x.spec}, got shape {shape} {here()}")
-            n = shape[axis]
+            n = shape[axis] // times
             if found.setdefault(name, n) != n:
                 raise ShapeError(
                     f"input {x.name} has {n} as its size {name}, input {first[name].name} has "
@@ -143,6 +147,19 @@ class AnySizeFunction(Counted):
                     f'mg.input("{x.name}", ("{name}2", ...))'
                 )
             first.setdefault(name, x)
+        for i, axis, size in self._others:
+            x, shape = self._inputs[i], tuple(values[i].shape)
+            missing = size.names - found.keys()
+            if missing:
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, but no input has the size "
+                    f"{min(missing)} itself {here()}"
+                )
+            if len(shape) != x.ndim or shape[axis] != size.at(found):
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, where {size} is {size.at(found)}, got shape "
+                    f"{shape} {here()}"
+                )
         return tuple(found[name] for name in self._names)
 
     def _function(self, values: Sequence[Any]) -> Kept:

@@ -33,6 +33,7 @@ from minigraph.graph.leaves import (
     as_node,
     constant,
     from_size,
+    from_sizes,
     input,
 )
 from minigraph.graph.location import Location, here, scope

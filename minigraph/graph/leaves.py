@@ -15,7 +15,7 @@ from minigraph.graph.location import Location
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Shape, Spec, as_sizes
 from minigraph.graph.state import State
-from minigraph.symbolic import SymbolicSize, named
+from minigraph.symbolic import SymbolicSize, is_symbolic, named
 
 
 class Input(Op):
@@ -153,9 +153,12 @@ def _input_size(axis: int, n: Any) -> Any:
     if n is None:
         return named(f"size{axis}" if axis else "batch")
     if isinstance(n, str):
-        if not n.isidentifier():
-            raise ShapeError(f"{n!r} is no name for a size; it takes an identifier")
-        return named(n)
+        number, times, name = n.rpartition("*")
+        if not name.isidentifier() or (times and not (number.isdecimal() and int(number))):
+            raise ShapeError(
+                f"{n!r} is no name for a size; it takes an identifier, or a multiple, as in '32*h'"
+            )
+        return named(name) * int(number or 1)
     return n
 
 
@@ -175,7 +178,8 @@ def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
 
     A size that differs between calls is None or has a name: `(None, 784)` or `("images", 784)`.
     Sizes of the same name are equal in a call, also those of several inputs.  None stands for the
-    name "batch" along the first axis, for "size1" along axis 1, and so on.
+    name "batch" along the first axis, for "size1" along axis 1, and so on.  "4*rows" is a size that
+    is a multiple of 4: what is halved twice and doubled twice, as in a U-Net, has this size again.
 
     >>> images = mg.input("images", (None, 3, 32, 32))
     >>> labels = mg.input("labels", (None,), "int64")
@@ -195,6 +199,14 @@ def constant(value: Any, dtype: Any = None) -> Node:
 def from_size(size: SymbolicSize, dtype: DType) -> Node:
     """Return a size that calls give as an expression."""
     return FromSizes(np.asarray, (size,), (), dtype)()
+
+
+def from_sizes(
+    function: Callable[..., Array], sizes: tuple[Any, ...], shape: Shape, dtype: DType
+) -> Node:
+    """Return `function(*sizes)`, an array of `shape`, now or once the sizes are known."""
+    op = FromSizes(function, sizes, shape, dtype)
+    return op() if is_symbolic(sizes) else constant(op.forward())
 
 
 def as_node(value: Any) -> Node:

@@ -45,9 +45,9 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
     if made is node and not changed:
         return node
     op = replace(op, **changed) if changed else op  # type: ignore[type-var]
-    if isinstance(op, FromSizes):
-        return constant(op.forward())
     try:
+        if isinstance(op, FromSizes):
+            return constant(op.forward())
         specs = op.inferred(inputs)
     except GraphError as error:
         raise located(error, op.name, inputs, node.source) from None

@@ -24,6 +24,7 @@ from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import reshape
 from minigraph.ops.window import Border, ConvBorder, Pair, Pairs, Window, around_conv, steps
+from minigraph.symbolic import taken_as_large
 
 
 class Conv2d(Op):
@@ -107,7 +108,12 @@ class Conv2dBackwardData(Op):
     shape: Shape
 
     def infer(self, dy: Spec, w: Spec) -> Spec:
-        return Spec(self.shape, dy.dtype)
+        dx = Spec(self.shape, dy.dtype)
+        if any(n < 0 for n in self.shape):
+            raise ShapeError(f"the result would have {self.shape[2:]} pixels")
+        if self.conv.infer(dx, Spec(w.shape, dy.dtype)) != dy:
+            raise ShapeError(f"of images {self.shape} the convolution does not make {dy.shape}")
+        return dx
 
     def forward(self, dy: Array, w: Array) -> Array:
         conv = self.conv
@@ -226,11 +232,13 @@ def conv_transpose2d(
         raise ShapeError("the input is (n, c, h, w) and the weights are (in, out, h, w)")
     axes = zip(x.shape[2:], stride, padding, dilation, w.shape[2:], output_padding, strict=True)
     sizes = [(n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, s, p, d, k, o in axes]
-    if any(n < 1 for n in sizes):
-        raise ShapeError(f"the result would have {sizes} pixels")
     conv = Conv2d(stride, padding, dilation, groups)
-    result = Spec((x.shape[0], w.shape[1] * groups, *sizes), x.dtype)
-    if conv.infer(result, Spec(w.shape, w.dtype)) != Spec(x.shape, x.dtype):
+    with taken_as_large():
+        if any(n < 1 for n in sizes):
+            raise ShapeError(f"the result would have {sizes} pixels")
+        result = Spec((x.shape[0], w.shape[1] * groups, *sizes), x.dtype)
+        fits = conv.infer(result, Spec(w.shape, w.dtype)) == x.spec
+    if not fits:
         raise ShapeError(
             f"x of shape {x.shape} does not fit weights {w.shape}, or output_padding "
             f"{output_padding} is not less than the stride {stride}"

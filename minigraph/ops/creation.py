@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from minigraph.graph import (
     as_node,
     builder,
     constant,
+    from_sizes,
     is_symbolic,
 )
 from minigraph.ops.comparison import where
@@ -157,7 +157,8 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
            [0., 1.]], dtype=float32)
     """
     columns = n_rows if n_cols is None else n_cols
-    return _from_sizes(_on_diagonal, n_rows, columns, k).astype(dtype)
+    made = from_sizes(_on_diagonal, (n_rows, columns, k), (n_rows, columns), BOOL)
+    return made.astype(dtype)
 
 
 @builder
@@ -186,14 +187,7 @@ def triu(x: Operand, k: int = 0) -> Node:
 
 def lower_triangle(rows: int, columns: int, k: int = 0) -> Node:
     """Return where a matrix (rows, columns) is on or below its diagonal `k`."""
-    return _from_sizes(_below, rows, columns, k)
-
-
-def _from_sizes(mask: Callable[..., Array], rows: int, columns: int, k: int) -> Node:
-    """Return `mask(rows, columns, k)`, a matrix of bools, now or once the sizes are known."""
-    if is_symbolic((rows, columns)):
-        return FromSizes(mask, (rows, columns, k), (rows, columns), BOOL)()
-    return constant(mask(rows, columns, k))
+    return from_sizes(_below, (rows, columns, k), (rows, columns), BOOL)
 
 
 def _on_diagonal(rows: int, columns: int, k: int) -> Array:

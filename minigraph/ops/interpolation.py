@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import math
-import operator
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind, integers
+from minigraph.arguments import NUMBER, Kind, sizes
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, DType, Node, Op, Operand, Spec, around, as_node, builder
+from minigraph.graph import (
+    Array,
+    DType,
+    Node,
+    Op,
+    Operand,
+    Shape,
+    Spec,
+    SymbolicSize,
+    UndecidedSize,
+    around,
+    as_node,
+    builder,
+    from_sizes,
+)
 from minigraph.ops.elementwise import astype, kind, widened
 from minigraph.ops.indexing import Take, check_range
-from minigraph.ops.padding import MANY
+from minigraph.ops.padding import INT64, MANY
+from minigraph.symbolic import taken_as_large
 
 
 class Blend(Op):
@@ -99,10 +114,10 @@ def _factors(value: Any) -> tuple[float, ...]:
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    sizes = integers(value)
-    if not all(0 < size <= MANY for size in sizes):
+    found = sizes(value, 1)
+    if not all(isinstance(n, SymbolicSize) or n <= MANY for n in found):
         raise ValueError
-    return sizes
+    return found
 
 
 SIZES = Annotated[
@@ -137,25 +152,29 @@ def interpolate(
     """
     x = as_node(x)
     _check(x, mode, align_corners)
-    old = [operator.index(n) for n in x.shape[2:]]
-    new, steps = _targets(old, size, scale_factor, bool(recompute_scale_factor))
+    old = x.shape[2:]
+    new, factors = _targets(old, size, scale_factor, bool(recompute_scale_factor))
+    with taken_as_large():
+        shrinks = math.prod(new) < math.prod(old)
     # The innermost axis is the slowest to change, so it changes while there are fewer rows.
-    axes = range(2, x.ndim) if math.prod(new) < math.prod(old) else range(x.ndim - 1, 1, -1)
-    for axis in axes:
-        n, m, step = old[axis - 2], new[axis - 2], steps[axis - 2]
-        if n == m and step == 1:
+    for axis in range(2, x.ndim) if shrinks else range(x.ndim - 1, 1, -1):
+        m, factor = new[axis - 2], factors[axis - 2]
+        if old[axis - 2] == m and factor in (None, 1):
             continue
         if mode == "nearest":
-            x = _nearest(x, axis, m, step)
+            x = _nearest(x, axis, m, factor)
         else:
-            x = _linear(x, axis, m, step, bool(align_corners))
+            x = _linear(x, axis, m, factor, bool(align_corners))
     return x
 
 
 def _targets(
-    old: list[int], size: Any, scale_factor: Any, by_sizes: bool
-) -> tuple[list[int], list[float]]:
-    """Return the new size of each axis, and how far apart in x neighbours of the result are."""
+    old: Shape, size: Any, scale_factor: Any, by_sizes: bool
+) -> tuple[list[int], Sequence[float | None]]:
+    """Return the new size of each axis, and by which factor it grows if that is no matter of sizes.
+
+    The factor decides how far apart in x neighbours of the result are.
+    """
     if (size is None) == (scale_factor is None):
         raise ShapeError("give either size or scale_factor")
     given = size if scale_factor is None else scale_factor
@@ -164,12 +183,27 @@ def _targets(
     factors = given * len(old) if len(given) == 1 else given
     new = list(factors)
     if scale_factor is not None:
-        new = [math.floor(n * factor) for n, factor in zip(old, factors, strict=True)]
-    if not all(0 < n <= MANY for n in (*old, *new)):
-        raise ShapeError(f"axes of {old} would have {new} elements; they take 1 to {MANY}")
+        new = [_grown(n, factor) for n, factor in zip(old, factors, strict=True)]
+    if not all(isinstance(n, SymbolicSize) or 0 < n <= MANY for n in (*old, *new)):
+        raise ShapeError(f"axes of {[*old]} would have {new} elements; they take 1 to {MANY}")
     if size is not None or by_sizes:
-        return new, [n / m for n, m in zip(old, new, strict=True)]
-    return new, [1 / factor for factor in factors]
+        return new, [None] * len(old)
+    return new, factors
+
+
+def _grown(n: int, factor: float) -> int:
+    """Return n times a factor, rounded down."""
+    if not isinstance(n, SymbolicSize):
+        return math.floor(n * factor)
+    if float(factor).is_integer():
+        return n * int(factor)
+    above, below = float(factor).as_integer_ratio()
+    if above > 1:
+        raise UndecidedSize(
+            f"{factor:g} times the size {n} is known only when the function is called; "
+            "a scale_factor of a whole number, or of 0.5, 0.25 and so on, makes a size"
+        )
+    return n // below
 
 
 def _check(x: Node, mode: str, align_corners: bool | None) -> None:
@@ -186,24 +220,48 @@ def _check(x: Node, mode: str, align_corners: bool | None) -> None:
         raise DTypeError(f"a mean of {x.dtype.name}; convert to a float dtype first")
 
 
-def _nearest(x: Node, axis: int, size: int, step: float) -> Node:
-    """Return x with the element before each of `size` places along an axis, `step` apart.
-
-    Places are computed in the precision of torch, which decides between neighbours.
-    """
+def _nearest(x: Node, axis: int, size: int, factor: float | None) -> Node:
+    """Return x with the element before each of `size` places along an axis."""
     real = _wide(x.dtype) if kind(x.dtype) == "f" else np.dtype(np.float32)
-    places = np.floor(np.arange(size).astype(real) * real.type(step)).astype(np.int64)
-    return Take(axis)(x, as_node(np.minimum(places, x.shape[axis] - 1)))
+    known = (x.shape[axis], size, factor, real)
+    return Take(axis)(x, from_sizes(_nearest_places, known, (size,), INT64))
 
 
-def _linear(x: Node, axis: int, size: int, step: float, align_corners: bool) -> Node:
+def _linear(x: Node, axis: int, size: int, factor: float | None, align_corners: bool) -> Node:
     """Return x with its neighbours' means at `size` places along an axis."""
-    last = x.shape[axis] - 1
+    known = (x.shape[axis], size, factor, align_corners)
+    place, share = np.dtype(np.int32), _wide(x.dtype)
+    operands = ((_below, place), (_above, place), (_share, share))
+    return Blend(axis)(x, *(from_sizes(made, known, (size,), dtype) for made, dtype in operands))
+
+
+def _step(n: int, size: int, factor: float | None) -> float:
+    """Return how far apart in n elements neighbours of `size` are; ShapeError for no neighbours."""
+    if size < 1:
+        raise ShapeError(f"an axis of {n} would have {size} elements")
+    return n / size if factor is None else 1 / factor
+
+
+def _nearest_places(n: int, size: int, factor: float | None, real: DType) -> Array:
+    """Return the places in the precision of torch, which decides between neighbours."""
+    step = real.type(_step(n, size, factor))
+    return np.minimum(np.floor(np.arange(size).astype(real) * step).astype(np.int64), n - 1)
+
+
+def _places(n: int, size: int, factor: float | None, align_corners: bool) -> Array:
+    step = _step(n, size, factor)
     if align_corners:
-        places = np.arange(size) * (last / max(size - 1, 1))
-    else:
-        places = np.maximum((np.arange(size) + 0.5) * step - 0.5, 0)
-    low = np.minimum(np.floor(places), last)
-    share = np.minimum(places - low, 1).astype(_wide(x.dtype))
-    bounds = [v.astype(np.int32) for v in (low, np.minimum(low + 1, last))]
-    return Blend(axis)(x, *map(as_node, (*bounds, share)))
+        return np.arange(size) * ((n - 1) / max(size - 1, 1))
+    return np.maximum((np.arange(size) + 0.5) * step - 0.5, 0)
+
+
+def _below(n: int, *others: Any) -> Array:
+    return np.minimum(np.floor(_places(n, *others)), n - 1)
+
+
+def _above(n: int, *others: Any) -> Array:
+    return np.minimum(_below(n, *others) + 1, n - 1)
+
+
+def _share(n: int, *others: Any) -> Array:
+    return np.minimum(_places(n, *others) - _below(n, *others), 1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from minigraph.arguments import Kind, Scalar
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Node, Operand, as_node, builder
+from minigraph.graph import Array, Node, Operand, as_node, builder, from_sizes
 from minigraph.ops.elementwise import as_operand
 from minigraph.ops.indexing import Take
 from minigraph.ops.shape import Pad
@@ -17,6 +17,7 @@ NUMPY = {"replicate": "edge", "circular": "wrap"}  # torch's names of modes
 Mode = Literal["constant", "reflect", "edge", "replicate", "wrap", "circular"]
 
 
+INT64 = np.dtype(np.int64)
 MANY = 2**20  # elements along an axis whose places are written down
 
 
@@ -63,7 +64,9 @@ def pad(
         return Pad(low, high, (0,) * x.ndim, constant_values)(x)
     for axis in reversed(range(x.ndim)):  # so that most elements move in the longest rows
         if any(pairs[axis]):
-            x = Take(axis)(x, as_node(_places(x.shape[axis], pairs[axis], mode)))
+            n, widths = x.shape[axis], tuple(pairs[axis])
+            places = from_sizes(_places, (n, widths, mode), (n + sum(widths),), INT64)
+            x = Take(axis)(x, places)
     return x
 
 

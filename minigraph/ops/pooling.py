@@ -18,6 +18,7 @@ from minigraph.graph import (
     Shape,
     Spec,
     SymbolicSize,
+    UndecidedSize,
     as_node,
     builder,
     constant,
@@ -182,8 +183,8 @@ def _pooling(
 ) -> tuple[Pooling, Pair]:
     """Return where the windows lie, and the padding that was asked for.
 
-    The padding behind ends with the last window, if the size is known.  With ceil_mode it grows
-    until a last, partial window fits; one that would begin in it is dropped, as PyTorch does.
+    With ceil_mode the padding behind grows so that a last, partial window fits; one that would
+    begin in the padding behind is dropped, as PyTorch does.
     """
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
@@ -192,16 +193,14 @@ def _pooling(
         raise ShapeError(f"padding {pad} is more than half of the window {window}")
     sides = []
     for n, k, t, p in zip(x.shape[2:], window, stride, pad, strict=True):
-        if isinstance(n, SymbolicSize) and not ceil_mode:
-            sides.append((p, p))
-            continue
-        count = 0
+        behind = p
         if ceil_mode:
-            count = -(-(n + 2 * p - k) // t) + 1
-            count -= (count - 1) * t >= n + p
-        if count < 1:
-            count = steps(n, k, t, (p, p))
-        sides.append((p, max((count - 1) * t + k - n - p, 0)))
+            behind += t - 1
+            if k < p + t:  # else no window begins in the padding behind
+                count = (n + p + behind - k) // t + 1
+                count -= (count - 1) * t >= n + p
+                behind = max((count - 1) * t + k - n - p, 0)
+        sides.append((p, behind))
     return Pooling(window, stride, (sides[0], sides[1])), pad
 
 
@@ -315,6 +314,11 @@ def _parts(size: int, out: int) -> Array:
     """Return which of `size` rows each part covers, [out, most]: the last of fewer is repeated."""
     if out > MANY:
         raise ShapeError(f"output_size is {out}; it takes up to {MANY}")
+    if isinstance(size, SymbolicSize):
+        raise UndecidedSize(
+            f"how {size} pixels make {out} parts is known only when the function is called; give "
+            f"an output_size of 1, the image's size in numbers, or as a multiple, '{out}*h'"
+        )
     i = np.arange(out)[:, None]
     begin, end = i * size // out, -((i + 1) * -size // out)
     return np.minimum(begin + np.arange((end - begin).max()), end - 1)

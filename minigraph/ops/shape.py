@@ -121,7 +121,7 @@ class Slice(Op):
         for start, stop, _, size in windows:
             if stop > size or start > stop:
                 raise ShapeError(f"there is no slice {start}:{stop} of an axis of length {size}")
-        return Spec(tuple(-((a - b) // t) for a, b, t, _ in windows), x.dtype)
+        return Spec(tuple((b - a + t - 1) // t for a, b, t, _ in windows), x.dtype)
 
     def forward(self, x: Array) -> Array:
         return x[tuple(map(builtins.slice, self.start, self.stop, self.step))]
@@ -535,6 +535,8 @@ def _window_of_unknown(item: Any, size: int) -> tuple[tuple[int, int, int], bool
     def end(given: int | None, default: int) -> int:
         if given is None:
             return default
+        if isinstance(given, SymbolicSize):
+            return given
         return operator.index(given) + (size if given < 0 else 0)
 
     if not isinstance(item, builtins.slice):
@@ -546,4 +548,4 @@ def _window_of_unknown(item: Any, size: int) -> tuple[tuple[int, int, int], bool
     if step < 1:
         raise ShapeError(f"index {item} of an axis whose length calls give takes a step above 0")
     low, high = end(item.start, 0), end(item.stop, size)
-    return (low, high, step), False, [-((low - high) // step)]
+    return (low, high, step), False, [(high - low + step - 1) // step]

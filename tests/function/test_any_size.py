@@ -286,6 +286,32 @@ OF_ANY_IMAGES = {
     "second-derivative": lambda: (
         lambda x: mg.grad((nn.MaxPool2d(2)(x) ** 3).sum() + (nn.AvgPool2d(2)(x) ** 3).sum(), [x])[0]
     ),
+    "conv-same": lambda: nn.Conv2d(4, 8, 4, padding="same"),
+    "conv-reflect": lambda: nn.Conv2d(4, 8, 3, padding=1, padding_mode="reflect"),
+    "conv-circular": lambda: nn.Conv2d(4, 8, 3, padding=2, padding_mode="circular"),
+    "conv-transpose-padding": lambda: nn.ConvTranspose2d(4, 2, 4, stride=2, padding=1),
+    "conv-transpose-output-padding": lambda: nn.ConvTranspose2d(
+        4, 2, 3, stride=2, padding=1, output_padding=1
+    ),
+    "max-pool-ceil": lambda: nn.MaxPool2d(3, stride=2, ceil_mode=True),
+    "avg-pool-of-two-sides": lambda: nn.AvgPool2d((2, 3), stride=(1, 2)),
+    "avg-pool-ceil": lambda: nn.AvgPool2d(4, stride=3, padding=1, ceil_mode=True),
+    "pool-of-a-pool": lambda: nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(3, 2, 1)),
+    "upsample": lambda: nn.Upsample(scale_factor=2),
+    "upsample-bilinear": lambda: nn.Upsample(scale_factor=3, mode="bilinear"),
+    "upsample-aligned": lambda: nn.UpsamplingBilinear2d(scale_factor=2),
+    "halved": lambda: nn.Upsample(scale_factor=0.5, mode="bilinear"),
+    "resized": lambda: nn.Upsample(size=(5, 8)),
+    "resized-to-itself": lambda: (
+        lambda x: x + ops.interpolate(ops.max_pool2d(x, 2), size=x.shape[2:])
+    ),
+    "replication-pad": lambda: nn.ReplicationPad2d((1, 2, 3, 0)),
+    "two-ways-to-halve": lambda: (
+        lambda x: ops.max_pool2d(x, 3, 2, 1) + x[:, :, ::2, ::2] + ops.avg_pool2d(x, 1, 2)
+    ),
+    "cropped": lambda: (
+        lambda x: x + nn.Upsample(scale_factor=2)(x)[:, :, : x.shape[2], 1 : x.shape[3] + 1]
+    ),
     "residual": lambda: _Residual(),
 }
 
@@ -320,17 +346,69 @@ def test_each_height_and_width_gives_what_a_function_of_it_gives(name):
             np.testing.assert_array_equal(one, other)
 
 
-def test_an_image_that_no_window_fits_is_an_error_of_the_call():
-    x = mg.input("x", (None, 3, None, None))
-    function = mg.comp_graph("reference").compile([x], ops.max_pool2d(x, 4))
-    with pytest.raises(mg.ShapeError, match="a window of 4 does not fit 3 pixels"):
-        function(real(1, 3, 8, 3))
-
-
 def test_an_array_without_elements_may_have_such_a_size_beside():
     x = mg.input("x", (0, None))
     function = mg.comp_graph("reference").compile([x], x.sum(0))
     np.testing.assert_array_equal(function(np.ones((0, 3))), np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "text"),
+    [
+        (nn.MaxPool2d(4), (1, 2, 3, 8), "max_pool2d: a window of 4 does not fit 3 pixels"),
+        (nn.ReflectionPad2d(3), (1, 2, 3, 8), "an axis of 3 elements takes a border of mode 'refl"),
+        (nn.Upsample(scale_factor=0.25), (1, 2, 3, 8), "an axis of 3 would have 0 elements"),
+        (
+            nn.ConvTranspose2d(2, 2, 1, padding=2),
+            (1, 2, 3, 8),
+            r"conv2d_backward_data: the result would have \(-1, 4\) pixels",
+        ),
+    ],
+)
+def test_images_too_small_are_an_error_of_the_call_with_the_line_of_the_layer(network, shape, text):
+    x = mg.input("x", (None, 2, None, None))
+    function = mg.comp_graph("reference").compile([x], network(x))
+    assert re.search(text, message(function, real(*shape)))
+    assert "test_any_size.py" in message(function, real(*shape))
+
+
+def test_sizes_that_are_multiples_come_back_after_halving_and_doubling():
+    down = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.MaxPool2d(2))
+    up = nn.Sequential(nn.ConvTranspose2d(4, 4, 2, stride=2), nn.Upsample(scale_factor=2))
+    x = mg.input("x", (None, 2, "4*rows", "4*columns"))
+    labels = mg.input("labels", (None, 2, "4*rows", "4*columns"))
+    y = ops.concat([up(down(x)), x], axis=1)
+    assert y.shape == (x.shape[0], 6, *x.shape[2:])
+    assert ops.adaptive_avg_pool2d(x, 4).shape[2:] == (4, 4)
+    function = mg.comp_graph("reference").compile([x, labels], [y, ops.mse_loss(x, labels)])
+    for size in ((4, 12), (8, 8)):
+        image = real(1, 2, *size)
+        found, loss = function(image, image)
+        np.testing.assert_array_equal(found[:, 4:], image)
+        assert loss == 0
+    small, other = real(1, 2, 6, 8), real(1, 2, 8, 12)
+    assert "takes float32[batch,2,4*rows,4*columns], got shape" in message(function, small, small)
+    assert "has 3 as its size columns" in message(function, real(1, 2, 8, 8), other)
+
+
+def test_an_input_of_a_size_that_follows_from_another():
+    x = mg.input("x", (None, 2, None, None))
+    small = ops.max_pool2d(x, 2)
+    target = mg.input("target", small.shape)
+    function = mg.comp_graph("reference").compile([x, target], ops.mse_loss(small, target))
+    assert function(np.zeros((1, 2, 9, 8)), np.ones((1, 2, 4, 4))) == 1
+    text = message(function, np.zeros((1, 2, 9, 8)), np.ones((1, 2, 4, 5)))
+    assert "where (size3 // 2) is 4, got shape (1, 2, 4, 5)" in text
+    alone = mg.comp_graph("reference").compile([target], target * 2)
+    assert "no input has the size size2 itself" in message(alone, np.ones((1, 2, 4, 4)))
+
+
+def test_what_a_size_cannot_decide_names_a_way_out():
+    x = mg.input("x", (None, 2, None, None))
+    with pytest.raises(mg.ShapeError, match=r"pixels make 7 parts .* or as a multiple, '7\*h'"):
+        ops.adaptive_avg_pool2d(x, 7)
+    with pytest.raises(mg.ShapeError, match=r"1\.5 times the size size2 is known only when"):
+        ops.interpolate(x, scale_factor=1.5)
 
 
 def test_images_of_any_size():
