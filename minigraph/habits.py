@@ -62,7 +62,8 @@ OF_LAYERS = {
 }
 
 OF_OPTIM = {
-    "lr_scheduler": "optim.schedules has schedules: the argument lr of an optimizer takes one",
+    "lr_scheduler": "optim.schedules has schedules, such as cosine(adam, T_max=10), "
+    "whose step() sets adam.lr",
 }
 
 OF_OPS = {

@@ -44,7 +44,11 @@ HABITS = [
         AttributeError,
         "has no attribute 'matmult'; the nearest is matmul",
     ),
-    (lambda: optim.lr_scheduler, AttributeError, "optim.schedules has schedules"),
+    (
+        lambda: optim.lr_scheduler,
+        AttributeError,
+        "has schedules, such as cosine(adam, T_max=10)",
+    ),
     (lambda: mg.no_grad(), AttributeError, "minigraph has no no_grad: gradients are only computed"),
     (lambda: mg.manual_seed(0), AttributeError, "nn.manual_seed(seed) is for layers"),
     (lambda: mg.comp_graph("gpu"), mg.DeviceError, 'an NVIDIA GPU is "cuda"'),
