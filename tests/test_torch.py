@@ -246,19 +246,21 @@ def test_linear(bias):
 
 # ---------------------------------------------------------------- activations
 
-LINE = np.array([-40.0, -20, -3, -1, -0.5, -0.0, 0.0, 0.5, 1, 3, 19.9, 20, 20.1, 40, INF, NAN])
+LINE = np.array([-40.0, -20, -3, -1, -0.0, 0.0, 0.5, 1, 3, 6, 19.9, 20, 20.1, 40, INF, NAN])
 
 
 @pytest.mark.parametrize(
     ("name", "kwargs"),
     [
         ("relu", {}),
+        ("relu6", {}),
         ("leaky_relu", {}),
         ("leaky_relu", {"negative_slope": -0.3}),
         ("gelu", {}),
         ("gelu", {"approximate": "tanh"}),
         ("silu", {}),
         ("hardswish", {}),
+        ("mish", {}),
         ("sigmoid", {}),
         ("softplus", {}),
         ("softplus", {"beta": 2.5}),
@@ -266,9 +268,16 @@ LINE = np.array([-40.0, -20, -3, -1, -0.5, -0.0, 0.0, 0.5, 1, 3, 19.9, 20, 20.1,
     ],
 )
 def test_activation(name, kwargs):
-    # In the limit of gelu and silu PyTorch and we multiply infinity by 0 in different orders.
-    x = LINE[:-2] if name in ("gelu", "silu") else LINE
+    # In the limit of these PyTorch and we multiply infinity by 0 in different orders.
+    x = LINE[:-2] if name in ("gelu", "silu", "mish") else LINE
+    # PyTorch's gradient of relu6 for NaN depends on the place in a vector.
+    x = LINE[:-1] if name == "relu6" else x
     assert_same_call(name, x, **kwargs)
+
+
+def test_hardsigmoid():
+    """PyTorch's own multiplies by a sixth in float32."""
+    assert_agree(ops.hardsigmoid, lambda x: F.relu6(x + 3) / 6, LINE[:-1])
 
 
 # ---------------------------------------------------------------- arithmetic at its edges

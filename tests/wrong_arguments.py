@@ -254,6 +254,8 @@ FUNCTIONS = {
     "random_normal": {"shape": (2, 3), "mean": 1.0, "std": 2.0, "dtype": "float32"},
     "random_uniform": {"shape": (2, 3), "low": 1.0, "high": 2.0, "dtype": "float32"},
     "relu6": {"x": X},
+    "hardsigmoid": {"x": X},
+    "mish": {"x": X},
     "repeat": {"x": X, "repeats": 2, "axis": 1},
     "reshape": {"x": X, "shape": (3, 2)},
     "rms_norm": {"x": X, "normalized_shape": 3, "weight": V, "eps": 1e-5},
@@ -408,6 +410,8 @@ LAYERS = {
     nn.Dropout: ({"p": 0.5, "inplace": False}, X),
     nn.ELU: ({"alpha": 1.0, "inplace": False}, X),
     nn.Flatten: ({"start_dim": 1, "end_dim": -1}, IMAGES),
+    nn.Hardsigmoid: ({"inplace": False}, X),
+    nn.Mish: ({"inplace": False}, X),
     nn.Hardswish: ({"inplace": False}, X),
     nn.Identity: ({}, X),
     nn.LayerNorm: (

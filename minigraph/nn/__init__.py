@@ -8,9 +8,11 @@ from minigraph.nn import init
 from minigraph.nn.activation import (
     ELU,
     GELU,
+    Hardsigmoid,
     Hardswish,
     LeakyReLU,
     LogSoftmax,
+    Mish,
     PReLU,
     ReLU,
     ReLU6,

@@ -36,6 +36,39 @@ class ReLU(Module):
 
 @checked
 @dataclass(eq=False, repr=False)
+class Hardsigmoid(Module):
+    """0 below -3, 1 above 3, x / 6 + 1 / 2 in between.
+
+    >>> nn.Hardsigmoid()(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
+
+    inplace: bool = False
+
+    def forward(self, x: Any) -> Node:
+        return ops.hardsigmoid(x)
+
+
+@checked
+@dataclass(eq=False, repr=False)
+class Mish(Module):
+    """x * tanh(softplus(x)).
+
+    >>> nn.Mish()(mg.input("x", (8, 16))).shape
+    (8, 16)
+    """
+
+    inplace: bool = False
+
+    def forward(self, x: Any) -> Node:
+        return ops.mish(x)
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
+@checked
+@dataclass(eq=False, repr=False)
 class Hardswish(Module):
     """0 below -3, x above 3, x * (x + 3) / 6 in between.
 

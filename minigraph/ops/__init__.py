@@ -17,7 +17,9 @@ from minigraph.ops import (
 from minigraph.ops.activation import (
     elu,
     gelu,
+    hardsigmoid,
     leaky_relu,
+    mish,
     prelu,
     relu6,
     silu,

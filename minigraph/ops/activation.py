@@ -10,11 +10,11 @@ import numpy as np
 
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, builder
-from minigraph.ops.arithmetic import Minimum
 from minigraph.ops.comparison import Isinf, where
 from minigraph.ops.elementwise import Elementwise, promote, widened
 from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
 from minigraph.ops.shape import reshape
+from minigraph.ops.trigonometric import Tanh
 
 
 class Relu(Elementwise):
@@ -182,8 +182,30 @@ def relu6(x: Operand) -> Node:
     array([0., 3., 6.])
     """
     (x,) = promote(x)
-    # The other way round, gcc asks of a result 0 whether it is NaN by a branch, and no vectors.
-    return Minimum.of(6, Relu.of(x))
+    positive = Relu.of(x)
+    return where(positive >= 6, 6, positive)  # as in torch, no gradient at 6
+
+
+@builder
+def hardsigmoid(x: Operand) -> Node:
+    """Return 0 below -3, 1 above 3, x / 6 + 1 / 2 in between (Howard et al., 2019, MobileNetV3).
+
+    >>> cg.compile([], ops.hardsigmoid([-4.0, 1.5, 4.0]))()
+    array([0.  , 0.75, 1.  ])
+    """
+    (x,) = promote(x, floating=True)
+    return relu6(x + 3) / 6
+
+
+@builder
+def mish(x: Operand) -> Node:
+    """Return x * tanh(softplus(x)) (Misra, 2019).
+
+    >>> cg.compile([], ops.mish([-1.0, 1.0]))()
+    array([-0.30340146,  0.86509839])
+    """
+    (x,) = promote(x, floating=True)
+    return x * Tanh.of(softplus(x))
 
 
 @builder
