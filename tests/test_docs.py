@@ -140,6 +140,27 @@ def test_the_programs_of_troubleshooting_find_what_it_says():
     assert "log made NaN in 1 of 2 elements of float32[2] from -1 to 1" in printed
 
 
+def test_the_recipes_train_what_they_say(monkeypatch):
+    updated = []
+    kind = type(mg.comp_graph())
+    compile = kind.compile
+
+    def recorded(self, inputs, outputs, updates=None, **kwargs):
+        updated.append(set(updates or {}))
+        return compile(self, inputs, outputs, updates, **kwargs)
+
+    monkeypatch.setattr(kind, "compile", recorded)
+    printed = run_program_of("docs/recipes.md")
+    before, after = map(float, re.match(r"([\d.]+) ([\d.]+)\n", printed).groups())
+    assert after < before  # of the new head
+    assert re.search(r"\n\[\d \d\] \[\d\]\n$", printed)
+    head, judge, make = updated[0], *updated[-4:-2]
+    assert {p.name for p in head if p.trainable} == {"5.weight", "5.bias"}
+    assert not {p for p in judge & make if p.trainable}
+    statistics = {p.name for p in make if ".running" in p.name}
+    assert statistics == {"1.running_mean", "1.running_var"}
+
+
 def test_the_solutions_of_the_exercises_do_what_is_asked(monkeypatch):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "")  # the program sets it
     monkeypatch.setattr(candidates, "CANDIDATES", candidates.CANDIDATES)  # and adds to these
