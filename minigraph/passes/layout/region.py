@@ -125,9 +125,11 @@ class Regions:
         """Return the inputs that have the layout of the node's results, if a region has its op."""
         if type(node.op) in TYING:
             xs = [x for i, x in enumerate(node.inputs) if i in TYING[type(node.op)]]
-        elif isinstance(node.op, Elementwise) and node.ndim == 4 and not takes_index(node.op):
+        elif node.is_bundle or node.ndim != 4:
+            return []
+        elif isinstance(node.op, Elementwise) and not takes_index(node.op):
             xs = [x for x in node.inputs if not x.is_bundle and x.shape == node.shape]
-        elif node.ndim == 4 and self._block > 1 and places_channels(node, self._block):
+        elif self._block > 1 and places_channels(node, self._block):
             xs = [*node.inputs]
         else:
             return []

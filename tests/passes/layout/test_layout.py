@@ -93,6 +93,16 @@ def test_two_convolutions_keep_the_blocked_layout_between_them():
     same(graph, new, data(2, 16, 6, 6))
 
 
+def test_loops_and_other_ops_of_several_results_stand_beside_convolutions():
+    y = ops.conv2d(X, weights(32, 16))
+    last, sums = ops.scan(lambda total, row: (total + row, total), y[0], y)
+    largest, places = ops.topk(ops.relu(y), 2, 1)
+    graph = graph_of([last, sums, largest, places], X)
+    new, _ = laid_out(graph, blocked_wins)
+    assert count(new, LaidOut) == 1
+    same(graph, new, data(2, 16, 6, 6))
+
+
 def test_nothing_changes_where_nchw_is_fastest():
     graph = graph_of([ops.conv2d(X, weights(32, 16))], X)
     new, fired = laid_out(graph, lambda node: {PLAIN: 1.0, BLOCKED: 1.0, NHWC: 1.1})
