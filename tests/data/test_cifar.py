@@ -11,7 +11,6 @@ from minigraph.data.cifar import MEAN, RECORD, STD, TEST, TRAIN
 from minigraph.errors import GraphError
 
 
-# CIFAR-10
 @pytest.fixture
 def cifar(tmp_path):
     rng = np.random.default_rng(0)

@@ -11,7 +11,6 @@ from minigraph.data.digits import enlarge
 from minigraph.errors import GraphError
 
 
-# Digits
 @pytest.fixture(scope="module")
 def digits():
     pytest.importorskip("sklearn")

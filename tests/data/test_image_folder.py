@@ -15,7 +15,6 @@ from minigraph.data.image import _random
 from minigraph.errors import GraphError
 
 
-# ImageFolder
 @pytest.fixture
 def folder(pillow, tmp_path):
     rng = np.random.default_rng(0)

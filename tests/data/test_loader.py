@@ -54,7 +54,6 @@ def numbered(length):
     return Listed([(np.full((1, 2, 2), i, np.float32), i) for i in range(length)])
 
 
-# The loader
 def test_batches_are_contiguous_and_keep_dtypes_but_for_pythons_numbers():
     loader = DataLoader(Listed([(np.ones((4, 3, 2), "uint8").T, 7)] * 5), batch_size=2)
     batches = list(loader)

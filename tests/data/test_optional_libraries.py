@@ -12,7 +12,6 @@ from minigraph.data import (
 from minigraph.errors import GraphError
 
 
-# Optional libraries
 def test_importing_the_package_loads_no_optional_library():
     code = (
         "import sys, minigraph.data\n"

@@ -9,7 +9,6 @@ from minigraph.data import (
 from minigraph.errors import GraphError, ShapeError
 
 
-# Synthetic
 def test_synthetic_examples_depend_on_seed_and_index_alone():
     one, same_again, other = (Synthetic((2, 5, 6), 3, 12, seed=seed) for seed in (1, 1, 2))
     assert one.shape == (2, 5, 6) and one.classes == ("0", "1", "2") and len(one) == 12

@@ -73,9 +73,14 @@ def test_an_op_on_other_layouts_has_the_name_of_the_plain_one():
 # ---------------------------------------------------------------- max pooling
 
 
-def compiled(op, *xs, threads=2):
-    inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
-    return mg.comp_graph("cpu", {"num_threads": threads}).compile(inputs, list(op.results(*inputs)))
+def compiled(*parts, threads=2):
+    """A function of several ops, each with its arrays; compiled at once."""
+    inputs, outputs = [], []
+    for op, *xs in parts:
+        nodes = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs, len(inputs))]
+        inputs += nodes
+        outputs += op.results(*nodes)
+    return mg.comp_graph("cpu", {"num_threads": threads}).compile(inputs, outputs)
 
 
 def kernels(function):
@@ -97,20 +102,18 @@ def assert_pools(x, lanes, *args, threads=2):
     plain = largest(x.shape, *args)
     forward = laid_out(plain, lanes)
     packed_x = pack(x, lanes)
-    function = compiled(forward, packed_x, threads=threads)
-    assert kernels(function) == ["c"]
     with np.errstate(all="ignore"):
         y, at = forward.forward(packed_x)
-    got, places = function(packed_x)
-    assert_bits(got, y)
-    np.testing.assert_array_equal(places, at)
     # Whole numbers: any order of adding them gives the same sum.
     dy = np.random.default_rng(1).integers(-9, 9, y.shape).astype(x.dtype)
     backward = laid_out(MaxPool2dBackward(plain.pooling, x.shape), lanes)
-    function = compiled(backward, dy, at, threads=threads)
-    assert kernels(function) == ["c"]
+    function = compiled((forward, packed_x), (backward, dy, at), threads=threads)
+    assert kernels(function) == ["c", "c"]
     for _ in range(2):  # the second time its memory is not fresh
-        assert_bits(function(dy, at)[0], backward.forward(dy, at))
+        got, places, dx = function(packed_x, dy, at)
+        assert_bits(got, y)
+        np.testing.assert_array_equal(places, at)
+        assert_bits(dx, backward.forward(dy, at))
 
 
 # (h, w), then the arguments after x
@@ -173,7 +176,7 @@ def test_max_pooling_reaches_the_limits_of_integers(dtype):
     x = np.random.default_rng(0).choice(np.array([info.min] * 9 + [info.max], dtype), 3200)
     x = pack(x.reshape(2, 16, 10, 10), 8)
     forward = laid_out(largest(unpacked(x.shape), 3, 2, 1), 8)
-    for got, want in zip(compiled(forward, x)(x), forward.forward(x), strict=True):
+    for got, want in zip(compiled((forward, x))(x), forward.forward(x), strict=True):
         np.testing.assert_array_equal(got, want)
 
 
@@ -191,10 +194,10 @@ def test_sums_are_made_in_the_same_order_in_every_layout():
     plain = largest(size, 3, 1, 1)
     at = plain.forward(np.round(real(*size)))[1]
     dy, back = real(*at.shape).astype("float32"), MaxPool2dBackward(plain.pooling, size)
-    (expected,) = compiled(back, dy, at)(dy, at)
+    (expected,) = compiled((back, dy, at))(dy, at)
     for lanes in (8, 16):
         packed_dys = pack(dy, lanes), pack(at, lanes)
-        (got,) = compiled(laid_out(back, lanes), *packed_dys)(*packed_dys)
+        (got,) = compiled((laid_out(back, lanes), *packed_dys))(*packed_dys)
         assert_bits(got, pack(expected, lanes))
 
 
@@ -202,7 +205,7 @@ def test_max_pooling_from_one_layout_to_another_has_no_kernel_but_is_computed():
     pool = Pooling((2, 2), (2, 2), ((0, 0), (0, 0)))
     op = LaidOut(MaxPool2d(pool), (8,), (16, 8))
     x = pack(real(2, 16, 6, 6), 8)
-    function = compiled(op, x)
+    function = compiled((op, x))
     assert kernels(function) == ["numpy"]
     for got, want in zip(function(x), op.forward(x), strict=True):
         np.testing.assert_array_equal(got, want)

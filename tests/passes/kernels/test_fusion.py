@@ -2,63 +2,32 @@
 
 import numpy as np
 import pytest
-from rewriting import graph_of, run, values
+from fused_units import (
+    CHANNELS,
+    COLUMN,
+    IMAGES,
+    ROW,
+    SQUARE,
+    A,
+    B,
+    C,
+    W,
+    fused,
+    of,
+    reasons,
+    softmax,
+)
+from rewriting import graph_of, run
 from samples import ELEMENTWISE, default_dtype, is_random, operand_dtypes
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.graph import Graph, Input, toposort
-from minigraph.jit.fused import Fused, Together
+from minigraph.graph import Graph
+from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
-from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
-from minigraph.passes.kernels.gathering import Gathering, gather_updates
 from minigraph.passes.kernels.group import MAX_NODES, MAX_READS
 from minigraph.passes.notes import Notes
-
-A, B, C = (mg.input(name, (16, 32)) for name in "abc")
-ROW, COLUMN = mg.input("row", (32,)), mg.input("column", (16, 1))
-SQUARE = mg.input("square", (16, 16))
-W = mg.input("w", (32, 32))
-IMAGES = mg.input("images", (4, 8, 6, 6))
-CHANNELS = mg.input("channels", (8, 1, 1))
-
-
-def of(*ys):
-    """The graph of expressions, with what they read for inputs."""
-    return Graph(tuple(x for x in toposort(ys) if isinstance(x.op, Input)), ys)
-
-
-def units(graph):
-    """What is executed, in order; of a kernel its ops and, if there are several, its results."""
-    found = []
-    for node in graph:
-        if isinstance(node.op, Fused):
-            ops = " ".join(x.op.name for x in node.op.graph if x.inputs and not x.op.is_view)
-            found.append(ops + (f" -> {len(node.specs)}" if node.is_bundle else ""))
-        elif node.inputs and node.op.name != "item" and not node.op.is_view:
-            found.append(f"[{node.op.name}]")
-    return found
-
-
-def fused(*ys, by=fuse_kernels):
-    """The units that a pass makes of expressions, each of which is there and computes the same."""
-    before = of(*ys)
-    graph, _ = run(by, before)
-    again, fired = run(by, graph)
-    assert str(again) == str(graph) and not fired
-    xs = [values(x.dtype, x.shape) for x in before.inputs]
-    for new, old in zip(graph(*xs), before(*xs), strict=True):
-        np.testing.assert_array_equal(new, old)
-    return units(graph)
-
-
-def reasons(*ys, by=fuse_kernels):
-    """Why neighbours were not fused, as (op that is read, reader, reason)."""
-    notes = Notes()
-    by(of(*ys), notes)
-    return [(stop.producer, stop.consumer, stop.reason) for stop in notes.stops]
-
 
 # ---------------------------------------------------------------- elementwise
 
@@ -227,140 +196,6 @@ def test_views_between_kernels_stay_views():
     )
 
 
-# ---------------------------------------------------------------- reductions
-
-
-def softmax(x, axis):
-    e = ops.exp(x - ops.max(x, axis, keepdims=True))
-    return e / e.sum(axis, keepdims=True)
-
-
-def batch_norm(x):
-    distance = x - x.mean((0, 2, 3), keepdims=True)
-    variance = (distance * distance).mean((0, 2, 3), keepdims=True)
-    return distance * ops.rsqrt(variance + 1e-5) * CHANNELS + 1
-
-
-LOGSUMEXP = "max isfinite where subtract exp sum log add"
-ROWS = {
-    "work before": ((A * B).sum(1), "multiply sum"),
-    "work after": (A.max(1) * 2 + 1, "max multiply add"),
-    "before and after": ((A * B).sum(1, keepdims=True) * 2, "multiply sum multiply"),
-    "all axes": (ops.mse_loss(A, B), "subtract multiply sum divide"),
-    "a mean taken away": (A - A.mean(1, keepdims=True), "sum divide subtract"),
-    "a mean of all": (A - A.mean(), "sum divide subtract"),
-    "variance": (ops.var(A, 1), "sum divide subtract multiply sum divide"),
-    "softmax": (softmax(A * 2, 1), "multiply max subtract exp sum divide"),
-    "log softmax": (A - ops.logsumexp(A, 1, keepdims=True), f"{LOGSUMEXP} subtract"),
-    "logsumexp": (ops.logsumexp(A, 1), LOGSUMEXP),
-    "layer norm": (
-        ops.layer_norm(A, (32,), ROW),
-        "sum divide subtract multiply sum divide add rsqrt multiply multiply",
-    ),
-    "batch norm": (
-        ops.relu(batch_norm(IMAGES)),
-        "sum divide subtract multiply sum divide add rsqrt multiply multiply add relu",
-    ),
-    "two reductions of one kind": (A.sum(1) + (B * 2).max(1), "sum multiply max add"),
-    "a result that meets another array": (A.sum(1, keepdims=True) + B * 2, "sum multiply add"),
-    "read transposed": ((mg.input("t", (32, 16)).T * A).sum(1), "multiply sum"),
-    "integers": (mg.input("i", (6, 7), "int16").sum(1) + 1, "sum add"),
-    "bools": ((A > 0).sum(1) * 2, "greater sum multiply"),
-}
-
-
-@pytest.mark.parametrize(("y", "kernel"), ROWS.values(), ids=ROWS)
-def test_reductions_along_rows_take_the_work_before_and_after(y, kernel):
-    assert fused(y) == [kernel]
-
-
-COLUMNS = {
-    "work before": ((A * B).sum(0), "multiply sum"),
-    "work after": (A.max(0) * 2 + 1, "max multiply add"),
-    "before and after": ((A * B).sum(0) * ROW + 1, "multiply sum multiply add"),
-    "outer axes of images": ((IMAGES * CHANNELS).sum((0, 1)) + 1, "multiply sum add"),
-    "two reductions": ((A * B).sum(0) / A.max(0), "multiply sum max divide"),
-}
-
-
-@pytest.mark.parametrize(("y", "kernel"), COLUMNS.values(), ids=COLUMNS)
-def test_reductions_down_columns_take_the_work_before_and_after(y, kernel):
-    assert fused(y) == [kernel]
-
-
-def test_a_reduction_may_store_what_it_reduces():
-    e = ops.exp(A)
-    assert fused(e, e.sum(1)) == fused(e.sum(1), e) == ["exp sum -> 2"]
-    assert fused(e, e.sum(0) + 1) == ["exp sum add -> 2"]
-
-
-def test_running_statistics_are_computed_beside_the_batch_norm():
-    mean = IMAGES.mean((0, 2, 3), keepdims=True)
-    y = (IMAGES - mean) * CHANNELS
-    assert fused(y, mean) == ["sum divide subtract multiply -> 2"]
-    running = mg.Parameter(np.zeros((1, 8, 1, 1), "float32"))
-    assert fused(y, running * 0.9 + mean * 0.1)[0] == "sum divide subtract multiply -> 2"
-
-
-def test_columns_are_not_run_over_twice():
-    assert fused(softmax(A, 0)) == ["[max]", "subtract exp sum -> 2", "[divide]"]
-    why = "the kernel would have to read whole columns twice"
-    assert set(reasons(softmax(A, 0))) == {
-        ("sum", "divide", why),
-        ("max", "subtract", why),
-    }
-    top = A.max(0) * 2  # is needed for every row, and once more after the last
-    assert fused((A - top).sum(0) + top) == ["[max]", "multiply subtract sum add"]
-
-
-def test_reductions_over_different_axes_are_different_kernels():
-    for shared, kernels in (
-        (A * 2, ["multiply sum", "multiply sum"]),  # rather than stored
-        (A * B, ["multiply sum -> 2", "[sum]"]),
-        (ops.exp(A), ["exp sum -> 2", "[sum]"]),
-    ):
-        assert fused(shared.sum(0), shared.sum(1)) == kernels
-    assert fused((A * 2).sum(0) + (SQUARE[0] * 2).sum()) == ["multiply sum", "multiply sum add"]
-    y = A.sum(0, keepdims=True) + A.sum(1, keepdims=True) * B
-    assert ("sum", "add", "the kernel reduces over other axes") in reasons(y)
-
-
-def test_a_reduction_of_a_reduction_is_another_kernel():
-    assert fused((A * B).sum(0).sum() * 2) == ["multiply sum", "sum multiply"]
-
-
-def test_few_long_rows_are_one_kernel():
-    """Threads share each of them."""
-    long = mg.input("long", (2, 100_000))
-    assert fused(softmax(long, 1)) == ["max subtract exp sum divide"]
-    assert fused((long * 2).sum(1) + 1) == ["multiply sum add"]
-
-
-def test_an_argmax_has_a_kernel_of_its_own():
-    assert fused(ops.argmax(A * B + 1, 1) * 2) == ["multiply add", "[argmax]", "[multiply]"]
-
-
-def test_level_1_of_the_jit_keeps_reductions_out():
-    y = softmax(A * 2, 1) * B + 1
-    assert fused(y, by=fuse_elementwise) == [
-        *("[multiply]", "[max]", "subtract exp", "[sum]"),
-        "divide multiply add",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("y", "units"),
-    [
-        (ops.softmax(A * 2) * B, ["multiply max subtract exp sum divide multiply"]),
-        (ops.log_softmax(A) + 1, ["max subtract exp sum log subtract add"]),
-        (ops.softmax(A, 0) * 2, ["[softmax]", "[multiply]"]),  # alone, it has a better kernel
-        (ops.softmax(mg.input("long", (2, 10_000))), ["max subtract exp sum divide"]),
-    ],
-)
-def test_composed_ops_are_taken_apart_where_one_kernel_can_compute_them(y, units):
-    assert fused(y, by=lambda graph, notes: fuse_kernels(take_apart(graph, notes), notes)) == units
-
-
 # ---------------------------------------------------------------- random numbers
 
 
@@ -403,67 +238,6 @@ def test_what_would_keep_its_inputs_longer_is_computed_at_once():
     assert ("add", "multiply", why) in reasons(later * waits)
     assert fused(later * (left + 1))[-1] == "add multiply"  # whose input is no larger than it is
     assert fused(later * (left[0] + x[:, :1]))[-1] == "add multiply"
-
-
-# ---------------------------------------------------------------- gathering
-
-
-LIMITS = Gathering()
-
-
-def gather(graph, limits=LIMITS):
-    """The graph, and how many updates were gathered."""
-    notes = Notes()
-    return gather_updates(graph, notes, limits), notes.fired["together"]
-
-
-def gathered(*ys, limits=LIMITS):
-    """How many launches of how many parts become of updates."""
-    graph, _ = gather(of(*ys), limits)
-    again, fired = gather(graph, limits)
-    assert str(again) == str(graph) and not fired
-    return [len(node.op.ops) for node in graph if isinstance(node.op, Together)]
-
-
-def test_small_results_that_nothing_reads_are_one_launch():
-    assert gathered(A + 1, B * 2, ROW - 1) == [3]
-    assert gathered(*of(A + 1, B * 2, C).outputs) == [2]
-
-
-def test_what_is_read_is_not_gathered():
-    e = ops.exp(A)
-    assert gathered(e, e @ W, B + 1, C + 1) == [2]
-    assert gathered(e, e + 1) == []
-    assert gathered(A + 1) == []
-
-
-def test_what_is_large_has_a_launch_of_its_own():
-    large = mg.input("large", (LIMITS.operand // 4 + 1,))
-    assert gathered(large + 1, large * 2, A + 1) == []
-    assert gathered(large + 1, large * 2, A + 1, limits=Gathering(LIMITS.operand + 4)) == [3]
-    assert gathered(large[1:] + 1, large[:-1] + 2) == [2]
-
-
-def test_what_would_wait_with_much_has_a_launch_of_its_own():
-    sums = [ops.negative((ops.exp(x) @ W).sum(0, keepdims=True)) for x in (A, B)]
-    graph, _ = run(fuse_kernels, of(*sums))
-    assert gathered(*graph.outputs) == []
-    assert gathered(*(ops.negative(ops.exp(x).sum(0)) for x in (A, B))) == [2]
-    few = LIMITS.waiting // A.spec.nbytes
-    products = of(*((A @ W) * i for i in range(few + 9)))
-    assert gather(products)[1] == few
-    assert gather(products, Gathering(waiting=LIMITS.waiting * 2))[1] == few + 9
-
-
-def test_gathered_kernels_keep_their_several_results():
-    e, f = ops.exp(A), ops.exp(ROW)
-    before = of(e, e * B + 1, f, f + 1)
-    graph, _ = gather(run(fuse_kernels, before)[0])
-    (launch,) = (node for node in graph if isinstance(node.op, Together))
-    assert [part.name for part in launch.op.ops] == ["fused", "fused"]
-    xs = [values(x.dtype, x.shape) for x in before.inputs]
-    for new, old in zip(graph(*xs), before(*xs), strict=True):
-        np.testing.assert_array_equal(new, old)
 
 
 # ---------------------------------------------------------------- what it takes

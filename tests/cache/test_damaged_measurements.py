@@ -1,0 +1,289 @@
+"""Measurements on disk that are damaged: misses, which are counted and mended."""
+
+import errno
+import json
+import os
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+from attacks.damage import MUTATIONS
+from long_runs import long
+from measured import MACHINE, OTHER, again, both, change, entry, found, newer
+
+import minigraph as mg
+from minigraph.cache import measurements
+
+pytestmark = pytest.mark.usefixtures("no_private_group")
+
+
+ROW = {
+    "body": "UPDATE entries SET body = '[2]'",
+    "blob": "UPDATE entries SET blob = x'00'",
+    "checksum": "UPDATE entries SET checksum = checksum || '0'",
+    "type": "UPDATE entries SET body = x'5b315d'",
+    "no text": "UPDATE entries SET body = CAST(x'ff' AS TEXT)",
+    "swapped": "UPDATE entries SET body = (SELECT body FROM entries WHERE subject = 'b'),"
+    " checksum = (SELECT checksum FROM entries WHERE subject = 'b')",
+}
+
+
+@pytest.mark.parametrize("name", ROW)
+def test_a_damaged_row_is_a_miss_that_is_counted_and_goes(store, name):
+    good = entry("b", "[5]")
+    store.keep([entry("a"), good], newer)
+    assert change(store, f"{ROW[name]} WHERE subject = 'a'") == 1
+    assert store.verify() == [("a", "the checksum does not fit the contents")]
+    assert store.entries() == [good]
+    assert found(store, entry("a")) is None
+    assert store.rejected == 1
+    assert (store.verify(), found(store, good)) == ([], good)
+    assert found(store, entry("a")) is None
+    assert store.rejected == 1
+
+
+def test_a_row_with_another_key_than_was_asked_for_is_a_miss(store, monkeypatch):
+    store.keep([entry("a")], newer)
+    # As an index that is damaged finds rows.
+    monkeypatch.setattr(measurements, "KEY", " WHERE ? IS NOT NULL AND ? <> ?")
+    assert found(store, entry("a")) == entry("a")
+    assert found(store, entry("b")) is None
+    assert store.rejected == 1
+
+
+def test_a_row_that_another_process_has_mended_stays(store):
+    store.keep([entry("a")], newer)
+    store._run(lambda db: measurements._drop(db, entry("a")), None)
+    assert store.entries() == [entry("a")]
+
+
+def test_a_file_that_may_be_damaged_is_opened_with_care(store):
+    def care(db):
+        names = ("trusted_schema", "cell_size_check", "synchronous")
+        values = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        return dict(zip(names, values, strict=True)), db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+
+    store.keep([entry("a")], newer)
+    settings = {"trusted_schema": 0, "cell_size_check": 1, "synchronous": 1}  # 1: normal
+    assert store._run(care, None) == (settings, measurements.MAX_VALUE)
+
+
+def test_a_damaged_row_is_not_merged(store):
+    store.keep([entry("a", "[1]")], newer)
+    change(store, "UPDATE entries SET body = '[7]'")
+    store.keep([entry("a", "[2]")], both)
+    assert found(store, entry("a")) == entry("a", "[2]")
+
+
+@pytest.mark.parametrize("body", ["", "{", "[1]  ", "NaN", "\x00", "[" * 100_000])
+def test_a_body_that_is_no_line_of_json_is_no_entry(store, body):
+    odd = entry("a", body)
+    store.keep([odd, entry("b")], newer)
+    assert store.entries() == [entry("b")]
+    assert found(store, odd) is None
+    assert (store.rejected, store.verify()) == (1, [])
+
+
+@pytest.mark.parametrize("environment", ["[]", "{", "3", '{"processor": 1}', "[" * 100_000])
+def test_an_odd_environment_is_no_entry(store, environment):
+    store.keep([entry("a")], newer)
+    change(store, "UPDATE entries SET environment = ?", environment)
+    assert store.entries() == store.nearest("onednn", "a") == []
+    assert store.verify() == [("a", "the checksum does not fit the contents")]
+
+
+def test_another_schema_is_as_if_there_were_nothing(store, monkeypatch):
+    store.keep([entry("a")], newer)
+    change(store, "PRAGMA user_version = 2")
+    assert store.verify() == [("measurements.db", "schema 2, not 1")]
+    assert found(store, entry("a")) is None
+    assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+    store.path.unlink()
+    change(store, "CREATE TABLE entries (x)")
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+def test_a_schema_that_is_no_text_is_damage(store):
+    store.keep([entry("a")], newer)
+    whole = store.path.read_bytes()
+    store.path.write_bytes(whole.replace(b"blob BLOB", b"`\xf2ob BLOB"))
+    ((_, why),) = store.verify()
+    assert why
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert found(store, entry("a")) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*was damaged.*it is made anew")
+@pytest.mark.parametrize("ending", ["", "-wal"])
+@pytest.mark.parametrize("count", [200, long(1000)])
+def test_no_mutation_of_a_file_makes_a_wrong_entry(store, ending, count):
+    """As many of the database or of its log; afterwards entries can be kept again."""
+    kept = [entry(f"{i}", json.dumps([i] * 200), (MACHINE, OTHER)[i % 2]) for i in range(60)]
+    store.keep(kept, newer)
+    db = sqlite3.connect(store.path)
+    db.execute("SELECT count(*) FROM entries").fetchall()  # from now on the log does not go
+    store.keep(kept[:20], newer)
+    files = {end: Path(f"{store.path}{end}").read_bytes() for end in ("", "-wal")}
+    db.close()
+    assert all(len(data) > 10_000 for data in files.values())
+    rng = random.Random(f"1 {ending}")
+    missed = 0
+    for i in range(count):
+        name = list(MUTATIONS)[i % len(MUTATIONS)]
+        Path(f"{store.path}-shm").unlink(missing_ok=True)
+        for end, data in files.items():
+            changed = MUTATIONS[name](data, rng) if end == ending else data
+            Path(f"{store.path}{end}").write_bytes(changed)
+        one = kept[rng.randrange(len(kept))]
+        fresh = again(store)
+        result = found(fresh, one)
+        missed += result is None
+        assert result in (None, one), name
+        if i % 5 == 0:
+            assert set(fresh.entries()) <= set(kept), name
+            assert fresh.keep([one], newer), name
+            assert found(fresh, one) == one, name
+    assert missed > count // 10 or ending == "-wal"
+
+
+def test_a_huge_file_is_no_database(store):
+    store.keep([entry("a")], newer)
+    os.truncate(store.path, 0)
+    os.truncate(store.path, 1 << 40)
+    with pytest.warns(mg.MinigraphWarning, match="was damaged"):
+        assert found(store, entry("a")) is None
+    assert store.keep([entry("a")], newer)
+
+
+def test_damage_is_told_once_and_verified_without_repair(store):
+    store.keep([entry("a")], newer)
+    store.path.write_bytes(b"garbage" * 1000)
+    assert store.verify() == [("measurements.db", "file is not a database")]
+    assert store.path.stat().st_size == 7000
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew") as warned:
+        assert store.entries() == []
+        assert found(store, entry("a")) is None
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+def test_a_directory_in_place_of_a_file_is_a_miss_with_a_warning(store, ending):
+    store.keep([entry("a")], newer)
+    path = Path(f"{store.path}{ending}")
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.warns(mg.MinigraphWarning, match="cannot keep results") as warned:
+        for _ in range(3):
+            assert found(store, entry("a")) is None
+            assert not store.keep([entry("a")], newer)
+    assert len(warned) == 1
+    path.rmdir()
+    assert store.keep([entry("a")], newer)
+
+
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+
+@pytest.mark.parametrize("extended", [0, 7 << 8])
+@pytest.mark.parametrize("code", range(1, 29))  # all primary codes of errors
+def test_only_what_surely_is_damage_removes_a_database(store, code, extended):
+    def refused(db):
+        error = sqlite3.OperationalError("as if")
+        error.sqlite_errorcode = code | extended
+        raise error
+
+    store.keep([entry("a")], newer)
+    with pytest.warns(mg.MinigraphWarning, match="made anew" if code in DAMAGE else "as if"):
+        assert store._run(refused, "failed") == "failed"
+    assert store._patience == (0.0 if code in BUSY else measurements.PATIENCE)
+    assert store.entries() == ([] if code in DAMAGE else [entry("a")])
+
+
+def test_an_entry_that_is_too_large_is_not_kept_and_harms_no_other(store, monkeypatch):
+    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
+    store.keep([entry("a")], newer)
+    with pytest.warns(mg.MinigraphWarning, match="too big"):
+        assert not store.keep([entry("b"), entry("c", json.dumps("x" * 100_000))], newer)
+    assert store.entries() == [entry("a")]
+
+
+def test_a_row_that_is_too_large_harms_no_other(store, monkeypatch):
+    store.keep([entry("a"), entry("b", json.dumps("x" * 100_000))], newer)
+    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
+    with pytest.warns(mg.MinigraphWarning, match="too big"):
+        assert found(store, entry("b")) is None
+    assert found(store, entry("a")) == entry("a")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE entries ADD COLUMN more TEXT",
+        "ALTER TABLE entries RENAME TO more",
+        "DROP TABLE entries",
+        "PRAGMA user_version = 0",
+    ],
+)
+def test_a_database_of_another_table_is_made_anew(store, statement):
+    store.keep([entry("a")], newer)
+    change(store, statement)
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+def test_a_database_that_stays_damaged_is_a_miss_with_a_warning(store, monkeypatch):
+    store.keep([entry("a")], newer)
+    store.path.write_bytes(b"garbage" * 1000)
+    # As a program that writes there all the time, and asks for no lock.
+    monkeypatch.setattr(store, "_remove", lambda: None)
+    with pytest.warns(mg.MinigraphWarning) as warned:
+        for _ in range(3):
+            assert found(store, entry("a")) is None
+            assert store.entries() == store.nearest("onednn", "a") == []
+            assert not store.keep([entry("a")], newer)
+            store.touch([entry("a")])
+            store.clear()
+    assert {"cannot keep results" in str(w.message) for w in warned} == {True, False}
+    assert store.verify() == [("measurements.db", "file is not a database")]
+
+
+def test_a_damaged_database_that_cannot_be_removed_is_a_miss_with_a_warning(store, monkeypatch):
+    def refuse(path, missing_ok):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    store.keep([entry("a")], newer)
+    store.path.write_bytes(b"garbage" * 1000)
+    monkeypatch.setattr(Path, "unlink", refuse)  # as of a file that is immutable
+    with pytest.warns(mg.MinigraphWarning, match="Operation not permitted") as warned:
+        for _ in range(3):
+            assert found(store, entry("a")) is None
+            assert not store.keep([entry("a")], newer)
+    assert len(warned) == 1
+
+
+PLACED = {
+    "link": lambda path: (path.rename(f"{path}.old"), path.symlink_to(f"{path}.old")),
+    "dangling link": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "open to the group": lambda path: path.chmod(0o660),
+    "open to all": lambda path: path.chmod(0o606),
+    "of another user": lambda path: os.chown(path, 12345, -1),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_file_that_others_may_have_placed_is_removed(store, name):
+    if "user" in name and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    store.keep([entry("a")], newer)
+    PLACED[name](store.path)
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert found(store, entry("a")) is None
+    assert store.keep([entry("a")], newer)
+    assert found(store, entry("a")) == entry("a")

@@ -1,0 +1,327 @@
+"""Kernels of cuDNN's plans copy what lies amiss, and every way to compute is right."""
+
+import contextlib
+import itertools
+from types import SimpleNamespace
+
+import cuda_on_cpu
+import msgspec
+import numpy as np
+import pytest
+from msgspec import structs
+from needs import needs_gpp
+
+pytest.importorskip("cudnn")
+pytest.importorskip("cupy")
+import cudnn
+from cudnn_device import Engine, host_array, settable
+from heavy_nodes import convolution, laid_out, product, strides
+
+from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.measurement import Measurement
+from minigraph.autotune.policy import Policy, first_allowed
+from minigraph.autotune.session import Session
+from minigraph.autotune.tuner import measure
+from minigraph.devices import problem as problem_module
+from minigraph.devices.cuda import candidates, cudnn_kernel
+from minigraph.devices.cuda.cudnn_graph import ITEMSIZE
+from minigraph.devices.cuda.cudnn_kernel import Exactness
+from minigraph.devices.reference import NumpyKernel
+from minigraph.errors import GraphError
+from minigraph.graph import Graph, Input, input
+from minigraph.ops.activation import Activated, Relu
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import LaidOut, Reorder
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.shape import permute_dims
+from minigraph.passes.layout.selection import lay_out
+from minigraph.passes.notes import Notes
+from minigraph.program.choices import Choices
+
+
+@pytest.fixture
+def device(monkeypatch):
+    return settable(monkeypatch)
+
+
+@pytest.fixture
+def host(device, monkeypatch):
+    """Let kernels run on NumPy arrays; return what sets the engines."""
+
+    def run(kernel, inputs, outputs, scratch):
+        kernel.enqueue(
+            [x.ctypes.data for x in inputs],
+            [y.ctypes.data for y in outputs],
+            scratch.ctypes.data,
+            0,
+        )
+        rest = kernel.way.rest
+        if rest is not None:
+            rows = zip((*outputs, *inputs[2:]), rest.inputs, strict=True)
+            NumpyKernel(rest).run([x.reshape(spec.shape) for x, spec in rows], outputs, scratch)
+
+    def bits(address, tensor):
+        return host_array(address, tensor, cudnn_kernel.BITS[ITEMSIZE[tensor.dtype]])
+
+    monkeypatch.setattr(cudnn_kernel, "_bits", bits)
+    monkeypatch.setattr(cudnn_kernel, "on_stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(cudnn, "set_stream", lambda handle, stream: None)
+    monkeypatch.setattr(cudnn_kernel.CudnnKernel, "run", run)
+    return device
+
+
+def problems(tf32=False, bench=None, fast_math=False):
+    exactness = Exactness(tf32, fast_math)
+    return candidates.CudaProblems(None, bench or HostBench(), contextlib.nullcontext, exactness)
+
+
+def conv_nodes(dtype):
+    def operands(*shapes):
+        return [input(f"x{i}", shape, dtype) for i, shape in enumerate(shapes)]
+
+    odd = Conv2d((2, 1), (1, 2), (2, 1))
+    x, w = operands((2, 3, 9, 8), (5, 3, 3, 2))
+    y = odd(x, w)
+    yield y
+    yield Conv2dBackwardWeights(odd, w.shape)(input("dy", y.shape, dtype), x)
+    yield Conv2dBackwardData(odd, x.shape)(input("dy", y.shape, dtype), w)
+    grouped = Conv2d(padding=(1, 1), groups=2)
+    x, w, b = operands((2, 12, 5, 4), (8, 6, 3, 3), (8,))
+    yield grouped(x, w, b)
+    yield Conv2dBackwardWeights(grouped, w.shape)(input("dy", (2, 8, 5, 4), dtype), x)
+    yield Activated(Conv2d(), Relu())(*operands((2, 6, 4, 4), (8, 6, 1, 1), (8,)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
+    host(Engine(1, workspace=100), Engine(2, ("NONDETERMINISTIC",)))
+    for node in conv_nodes(dtype):
+        found = problems().tunable(node, strides(node))
+        table = measure(found.problem, None)
+        assert not [m for m in table.measurements if m.error], found.problem.subject
+        images = {m.layouts for m in table.measurements}
+        few = node.inputs[0].shape[1] == 3 or node.inputs[1].shape[1:2] == (3,)
+        assert len(images) == (3 if few else 2)
+        assert found.layouts in images
+        assert {m.deterministic for m in table.measurements} == {True, False}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "orders", [*itertools.product(["rows", "columns"], repeat=2)], ids="-".join
+)
+def test_every_way_to_multiply_is_right(host, orders, bias):
+    host(Engine(1))
+    node, steps = product(*orders, bias)
+    table = measure(problems().tunable(node, steps).problem, None)
+    assert not [m for m in table.measurements if m.error]
+    convolutions = [m for m in table.measurements if "convolution" in m.name]
+    assert bool(convolutions) == (orders != ("columns", "columns"))
+
+
+def test_what_is_allowed_is_part_of_the_subject(host):
+    node, steps = product("rows", "columns")
+    exact, loose = (problems(tf32).tunable(node, steps).problem for tf32 in (False, True))
+    assert exact.subject == "matmul of rows and columns float32[3, 5] float32[5, 7]"
+    assert loose.subject == f"{exact.subject}, tf32"
+
+
+def test_that_a_relu_may_lose_nan_is_part_of_the_subject(host):
+    relu, bare = (made(*conv_operands()) for made in (Activated(Conv2d(), Relu()), Conv2d()))
+    for node, note in ((relu, ", no NaN"), (bare, "")):
+        strict, loose = (
+            problems(fast_math=fast_math).tunable(node, strides(node)).problem.subject
+            for fast_math in (False, True)
+        )
+        assert loose == strict + note
+
+
+def conv_operands(dtype="float32"):
+    shapes = {"x": (2, 8, 6, 5), "w": (16, 8, 3, 3), "b": (16,)}
+    return [input(name, shape, dtype) for name, shape in shapes.items()]
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtype):
+    """In both layouts and of a product: in place, of cuDNN's result and the kernel's own bias."""
+    host(Engine(1))
+    shapes = {"x": (6, 5), "y": (5, 8), "b": (8,)}
+    matrices = [input(name, shape, dtype) for name, shape in shapes.items()]
+    nodes = [
+        Activated(op, Relu())(*xs)
+        for op, xs in ((Conv2d(), conv_operands(dtype)), (Matmul(), matrices))
+    ]
+    tuned = [problems().tunable(node, strides(node)).problem for node in nodes]
+    made = [first_allowed(p.candidates(layouts), Policy()) for p in tuned for layouts in p.layouts]
+    assert len(made) == 3
+    sources = [source for kernel in made for source in kernel.sources]
+    texts = cuda_on_cpu.build(sources, run_folder / "cuda")
+    rng = np.random.default_rng(0)
+    for kernel in made:
+        assert len(kernel.launches) == 1
+        y, bias = (rng.normal(size=x.shape).astype(x.dtype) for x in kernel.way.rest.inputs)
+        y.flat[:2] = np.nan, -np.inf
+        expected = y.astype("float32") + bias.astype("float32")
+        expected = np.where(expected < 0, 0, expected).astype(y.dtype)
+        cuda_on_cpu.run(texts, kernel.launches, [y, y, bias], [y])
+        np.testing.assert_array_equal(y.astype("float32"), expected.astype("float32"))
+
+
+def test_the_first_candidate_is_cudnns_first_choice(host):
+    host(Engine(5, works=False), Engine(3, workspace=100), Engine(7))
+    node, steps = product("rows", "columns", bias=True)
+    problem, layouts = problems().tunable(node, steps)
+    kernel = first_allowed(problem.candidates(layouts), Policy())
+    assert kernel.name == "cudnn engine 3 knobs {}"
+    host()
+    problem, _ = problems().tunable(node, steps)
+    assert first_allowed(problem.candidates(layouts), Policy()) is None
+
+
+def test_a_measured_kernel_is_made_again_of_its_recipe(host):
+    host(Engine(3, workspace=100), Engine(7))
+    node, steps = product("rows", "columns", bias=True)
+    problem, _ = problems().tunable(node, steps)
+    for measured in measure(problem, None).measurements:
+        again = problem.maker(msgspec.convert(msgspec.to_builtins(measured), Measurement))()
+        assert again.name == f"cudnn {measured.name}"
+    host(Engine(3))
+    problem, _ = problems().tunable(node, steps)
+    lost = next(m for m in measure(problem, None).measurements if "engine 3" in m.name)
+    gone = structs.replace(lost, recipe=structs.replace(lost.recipe, engine=7))
+    odd = structs.replace(lost, recipe=structs.replace(lost.recipe, way="another"))
+    for measured in (gone, odd):
+        with pytest.raises(GraphError, match=r"^cuDNN has no "):
+            problem.maker(measured)()
+
+
+def test_scratch_holds_the_workspace_and_what_is_copied(host):
+    host(Engine(1, workspace=100))
+    first = laid_out(convolution(2, 3, 8, 4, 3, 1, 1, "float32")[0], (1, 1, 8))
+    problem, layouts = problems().tunable(first, strides(first))
+    kernel = first_allowed(problem.candidates(layouts), Policy())
+    assert kernel.scratch == 2 * 256 + 4 * (2 * 4 * 4 * 4) + 8 * 4 * 3 * 3 * 4 + 128
+    assert kernel.scratch % cudnn_kernel.ALIGNMENT == 0
+    assert not any(kernel.reads_strided(i) or kernel.may_overwrite(i) for i in range(2))
+
+
+def test_reorders_are_measured_in_both_directions_with_the_kernel_that_there_is():
+    class Bench(HostBench):
+        def runner(self, kernel):
+            return kernel.run  # which computes in NumPy
+
+    node = Reorder(1)(input("x", (2, 1, 4, 5, 3)))
+    found = problems(bench=Bench()).tunable(node, strides(node))
+    assert found.layouts == ()
+    table = measure(found.problem, None)
+    assert [(m.layouts, m.error) for m in table.measurements] == [
+        (("nchw", "nhwc"), ""),
+        (("nhwc", "nchw"), ""),
+    ]
+
+
+def test_nodes_that_cudnn_has_no_problem_for_are_not_tunable():
+    wide = input("x", (4, 5), "float64")
+    empty = input("x", (0, 5))
+    for node in (Matmul()(wide, permute_dims(wide, (1, 0))), Matmul()(empty, input("y", (5, 2)))):
+        assert problems().tunable(node, strides(node)) is None
+    assert problems().tunable(Relu()(empty), [(20, 4)]) is None
+    odd = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
+    assert problems().tunable(odd, [(40, 4), (28, 4)]) is None
+    blocks = laid_out(convolution(2, 8, 8, 4, 3, 1, 1, "float32")[0], (4, 1, 4))
+    assert problems().tunable(blocks, strides(blocks)) is None
+
+
+# ---------------------------------------------------------------- what candidates are compared with
+
+
+class Foreign(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array that follows NumPy's protocols, as CuPy's do, and is never taken for one of its."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, *_, **__):
+        raise TypeError("an array of the device came to the host")
+
+    def __array_ufunc__(self, ufunc, method, *xs, **named):
+        return foreign(getattr(ufunc, method)(*own(xs), **own(named)))
+
+    def __array_function__(self, function, types, xs, named):
+        return foreign(function(*own(xs), **own(named)))
+
+    def __getitem__(self, at):
+        return Foreign(self.array[at])
+
+    def __setitem__(self, at, x):
+        self.array[at] = own(x)
+
+    def __getattr__(self, name):
+        found = getattr(self.array, name)
+        return (lambda *xs, **named: foreign(found(*xs, **named))) if callable(found) else found
+
+
+def foreign(x):
+    return Foreign(x) if isinstance(x, np.ndarray) else x
+
+
+def own(x):
+    if isinstance(x, Foreign):
+        return x.array
+    if isinstance(x, dict):
+        return {name: own(value) for name, value in x.items()}
+    return type(x)(map(own, x)) if isinstance(x, tuple | list) else x
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_ops_meaning_takes_arrays_of_the_device(groups):
+    rng = np.random.default_rng(0)
+    conv = Conv2d((2, 3), (2, 1), (1, 2), groups)
+    x, w, bias = (rng.standard_normal(s) for s in ((2, 6, 9, 11), (9, 6 // groups, 3, 2), (9,)))
+    dy = rng.standard_normal(conv.forward(x, w).shape)
+    for op, *xs in (
+        (conv, x, w, bias),
+        (Conv2dBackwardData(conv, x.shape), dy, w),
+        (Conv2dBackwardWeights(conv, w.shape), dy, x),
+    ):
+        (found,) = problem_module._meaning(op, Relu(), *map(Foreign, xs))
+        np.testing.assert_array_equal(found.array, np.maximum(op.forward(*xs), 0))
+
+
+# ---------------------------------------------------------------- without measurements
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "last"),
+    [("float16", False, 4), ("bfloat16", False, 4), ("float32", True, 4), ("float32", False, 0)],
+)
+def test_what_is_not_measured_has_its_images_where_cudnn_reads_them_without_a_copy(
+    dtype, tf32, last
+):
+    """Four convolutions in a row: in 16 bits and in tf32 their images have the channels last."""
+    x = y = input("x", (8, 64, 28, 28), dtype)
+    for i in range(4):
+        y = Relu.of(Conv2d(padding=(1, 1))(y, input(f"w{i}", (64, 64, 3, 3), dtype)))
+    device = problems(tf32)
+    backend = SimpleNamespace(
+        block=1, channels_last=False, tunable=device.tunable, current=contextlib.nullcontext
+    )
+    costs = Choices(backend, Session("cached", Policy(), 0.0, {}))
+    weights = [node for node in Graph((x,), (y,)) if isinstance(node.op, Input) and node is not x]
+    laid = lay_out(Graph((x, *weights), (y,)), Notes(), costs)
+    assert sum(isinstance(node.op, LaidOut) for node in laid) == last
+    reorders = sum(isinstance(node.op, Reorder) for node in laid)
+    assert reorders == (2 if last else 0)  # at the borders of the graph
+
+
+def test_a_measurement_goes_before_an_estimate(host):
+    host(Engine(1, workspace=100))
+    node = Conv2d()(input("x", (2, 8, 6, 6), "float16"), input("w", (4, 8, 1, 1), "float16"))
+    device = problems()
+    backend = SimpleNamespace(block=1, channels_last=False, tunable=device.tunable)
+    estimated = Choices(backend, Session("cached", Policy(), 30.0, {}))
+    measured = Choices(backend, Session("tune", Policy(), 30.0, {}))
+    measured.measure([node])
+    assert estimated.seconds(node).keys() >= measured.seconds(node).keys()
+    assert estimated.seconds(node) != measured.seconds(node)

@@ -1,0 +1,154 @@
+"""Constants, arrays and parameters: what they take, copy and give."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from lines import ARRAY, value
+
+import minigraph as mg
+from minigraph import DTypeError, ShapeError
+from minigraph.graph import (
+    Graph,
+    Spec,
+    aligned_empty,
+    as_array,
+    as_dtype,
+    as_node,
+    constant,
+)
+
+# ---------------------------------------------------------------- constants and arrays
+
+
+class Exporter:
+    """What speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class Convertible:
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+@pytest.mark.parametrize("wrap", [np.array, Exporter, Convertible, np.ndarray.tolist])
+def test_arrays_are_taken_by_dlpack_by_array_and_from_lists(wrap):
+    np.testing.assert_array_equal(as_array(wrap(ARRAY)), ARRAY)
+    x = mg.input("x", (2, 2), "float64")
+    np.testing.assert_array_equal(value(x + wrap(ARRAY), x=ARRAY), 2 * ARRAY)
+    np.testing.assert_array_equal(value(wrap(ARRAY) * x, x=ARRAY), ARRAY * ARRAY)
+
+
+def test_tensors_of_torch_are_taken(torch):
+    x = mg.input("x", (2, 2), "float64")
+    np.testing.assert_array_equal(value(x + torch.from_numpy(ARRAY), x=ARRAY), 2 * ARRAY)
+
+
+@pytest.mark.parametrize("bad", ["text", object(), [[1], [2, 3]], 1j, np.ones(2, "M8[s]"), None])
+def test_what_is_no_array_of_ours_is_a_dtype_error(bad):
+    with pytest.raises(DTypeError):
+        as_array(bad)
+
+
+def test_casts_follow_numpys_same_kind_rule():
+    assert as_array(np.ones(2), as_dtype("float16")).dtype == np.float16
+    assert as_array([1, 2], as_dtype("float32")).dtype == np.float32
+    assert as_array(np.array([1, 2]), as_dtype("int8")).dtype == np.int8
+    assert as_array([], as_dtype("int8")).dtype == np.int8
+    assert as_array(np.ones(2), as_dtype("bfloat16")).dtype == ml_dtypes.bfloat16
+    assert as_array(np.ones(2, ml_dtypes.bfloat16), as_dtype("float32")).dtype == np.float32
+    for given, dtype in (("float64", "int64"), ("int64", "uint8"), ("int8", "bool")):
+        with pytest.raises(DTypeError, match=f"{given}.*{dtype}.*same_kind"):
+            as_array(np.ones(2, given), as_dtype(dtype))
+
+
+def test_a_foreign_byte_order_is_read_as_its_numbers():
+    x = mg.input("x", (2, 2), "float64")
+    swapped = ARRAY.astype(">f8")
+    y = x + swapped
+    assert y.dtype.isnative
+    np.testing.assert_array_equal(value(y, x=ARRAY), 2 * ARRAY)
+
+
+def test_constants_are_copied_and_cannot_be_written():
+    array = np.ones(3)
+    node = constant(array)
+    array[:] = 5
+    np.testing.assert_array_equal(value(node), np.ones(3))
+    with pytest.raises(ValueError, match="read-only"):
+        node.op.value[0] = 2
+    x = mg.input("x", (3,), "float64")
+    y = x + array
+    array[:] = 7
+    np.testing.assert_array_equal(value(y, x=np.zeros(3)), np.full(3, 5))
+
+
+def test_an_expression_is_its_own_node():
+    x = mg.input("x", (2,))
+    assert as_node(x) is x
+    assert as_node(3).dtype == np.int64
+    assert constant(3, "float16").dtype == np.float16
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (1000,)])
+@pytest.mark.parametrize("dtype", ["bool", "float32", "float64", "bfloat16"])
+def test_aligned_arrays_begin_at_64_bytes(shape, dtype):
+    array = aligned_empty(Spec(shape, as_dtype(dtype)))
+    assert (array.shape, array.dtype) == (shape, as_dtype(dtype))
+    assert array.size == 0 or array.ctypes.data % 64 == 0
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def test_a_parameter_copies_what_it_is_given_and_what_it_gives():
+    array = np.ones((2, 3), "float32")
+    w = mg.Parameter(array, name="w")
+    array[:] = 5
+    np.testing.assert_array_equal(w.numpy(), np.ones((2, 3)))
+    w.numpy()[:] = 5
+    np.testing.assert_array_equal(w.numpy(), np.ones((2, 3)))
+    assert (w.shape, w.dtype, w.name, w.trainable) == ((2, 3), np.float32, "w", True)
+    assert not mg.Parameter(0.0, trainable=False).trainable
+    assert mg.Parameter([1.0, 2]).dtype == np.float64
+    assert mg.Parameter([1.0, 2], dtype="bfloat16").dtype == ml_dtypes.bfloat16
+
+
+def test_assigning_is_seen_by_every_graph():
+    w = mg.Parameter(np.ones(2, "float32"), "w")
+    graphs = [Graph((), (w * 2,)), Graph((), (w + 1,))]
+    w.assign([3, 4])
+    np.testing.assert_array_equal(graphs[0]()[0], [6, 8])
+    np.testing.assert_array_equal(graphs[1]()[0], [4, 5])
+    given = np.array([7.0, 8.0])
+    w.assign(given)
+    given[:] = 0
+    np.testing.assert_array_equal(w.numpy(), [7, 8])
+
+
+def test_assigning_what_does_not_fit_is_an_error_and_changes_nothing():
+    w = mg.Parameter(np.ones(2, "int32"), "weights")
+    with pytest.raises(ShapeError, match=r"weights.*\(2,\).*\(3,\)"):
+        w.assign([1, 2, 3])
+    with pytest.raises(ShapeError):
+        w.assign(1)
+    with pytest.raises(DTypeError, match="weights"):
+        w.assign([1.5, 2])
+    np.testing.assert_array_equal(w.numpy(), np.ones(2))
+
+
+def test_a_parameter_may_be_renamed():
+    w = mg.Parameter(0.0)
+    w.rename("layer.bias")
+    assert w.name == "layer.bias"
+    assert "parameter layer.bias" in str(Graph((), (w + 1,)))

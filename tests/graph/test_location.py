@@ -1,0 +1,113 @@
+"""Where nodes come from: the user's line, layer and function, also in errors."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lines import line
+
+import minigraph as mg
+from minigraph import DTypeError, GraphError, ShapeError, ops
+from minigraph.graph import (
+    Location,
+    here,
+    toposort,
+)
+from minigraph.graph.builder import builder
+from minigraph.graph.location import gradient_of, layer
+
+
+def test_a_node_knows_the_line_of_the_user():
+    x, at = mg.input("x", (2, 3)), line()
+    assert x.source == Location(__file__, at)
+    y, at = ops.cross_entropy(x * 2, np.array([0, 1])), line()
+    assert {n.source for n in toposort([y])} - {x.source} == {Location(__file__, at)}
+    z = (
+        x + 1  # a line of its own
+    )
+    assert at < z.source.line <= line()
+
+
+def test_a_program_in_a_folder_whose_name_begins_as_the_packages_is_the_users():
+    """With the repository in ~/minigraph, ~/minigraph/minigraph_demo.py for one."""
+    program = Path(f"{Path(mg.__file__).parent}_demo.py")
+    names = {"mg": mg}
+    exec(compile("def made():\n    return mg.input('x', (2,))\n", program, "exec"), names)
+    assert names["made"]().source == Location(str(program), 2)
+
+
+def test_a_program_whose_name_no_encoding_gives_can_be_shown(tmp_path):
+    names = {"mg": mg}
+    exec(compile("x = mg.input('x', (2,))", os.fsdecode(b"/home/\xe4.py"), "exec"), names)
+    x = names["x"]
+    assert x.source == Location("/home/\N{REPLACEMENT CHARACTER}.py", 1)
+    function = mg.comp_graph("reference").compile([x], x + 1)
+    function.to_html(tmp_path / "page.html")
+    str(function.report()).encode()
+
+
+def test_a_warning_points_at_the_line_of_the_user(tmp_path):
+    with pytest.warns(mg.MinigraphWarning, match="will be a safetensors file") as warned:
+        mg.save(tmp_path / "x.npy", {"a": np.ones(1)})
+    assert warned[0].filename == __file__
+    assert warned[0].lineno == line() - 2
+
+
+def test_a_node_knows_the_layer_that_was_called():
+    with layer("net"), layer(""), layer("conv1"):
+        x, at = mg.input("x", (2,)), line()
+    assert x.source == Location(__file__, at, "net.conv1")
+    assert str(x.source) == f"in layer net.conv1, at {__file__}:{at}"
+    assert here().layer == ""
+
+
+def test_a_gradient_is_made_in_the_name_of_the_users_line():
+    place = Location("train.py", 3, "net")
+    with gradient_of(place):
+        with gradient_of(Location("other.py", 1)):
+            pass
+        x = mg.input("x", (2,)) + 1
+    assert x.source == place._replace(backward=True)
+    assert here().file == __file__
+
+
+X = mg.input("x", (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("std", lambda: ops.std(X, axis=5)),
+        ("full", lambda: ops.full((2,), [1, 2, 3])),
+        (
+            "scaled_dot_product_attention",
+            lambda: ops.scaled_dot_product_attention(X, X, X, np.ones(9)),
+        ),
+        ("unstack", lambda: ops.unstack(mg.input("x", (None, 2)))),
+    ],
+)
+def test_an_error_names_what_the_user_called_not_what_that_calls(name, build):
+    with pytest.raises(ShapeError, match=f"^{name}: "):
+        build()
+
+
+def test_an_error_is_located_once_by_what_the_user_called_last():
+    @builder
+    def outer(x):
+        return ops.add(x, np.ones(5))
+
+    with layer("net"), pytest.raises(ShapeError) as caught:
+        outer(mg.input("x", (2,)))
+    text = str(caught.value)
+    assert text.startswith("add: shapes (2,) and (5,) do not broadcast: along an axis, ")
+    assert text.count("(operands input x: float32[2]") == 1
+    assert f"in layer net, at {__file__}:" in text
+    assert text.count(__file__) == 1
+
+
+def test_every_error_is_a_value_error():
+    for kind in (ShapeError, DTypeError, mg.OptionError, mg.CompileError, mg.CacheError):
+        assert issubclass(kind, GraphError)
+    assert issubclass(GraphError, ValueError)
+    assert issubclass(mg.DeviceError, GraphError)

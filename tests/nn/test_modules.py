@@ -1,0 +1,242 @@
+"""Modules: their parts and names, their state, and modules in modules."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from small_nets import IMAGES, Net, result
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.errors import DTypeError, GraphError, ShapeError
+
+# Parts and their names
+
+
+def test_parts_are_listed_as_in_torch():
+    net = Net()
+    assert [name for name, _ in net.named_children()] == ["layer1", "fc"]
+    for found, expected in (
+        (net.layer1.named_modules(), " 0 0.conv1 0.bn1 1 1.conv1 1.bn1"),
+        (net.layer1[0].named_parameters(), "conv1.weight bn1.weight bn1.bias"),
+        (
+            net.layer1[0].named_buffers(),
+            "bn1.running_mean bn1.running_var bn1.num_batches_tracked",
+        ),
+    ):
+        assert " ".join(name for name, _ in found) == expected
+    assert [*map(id, net.parameters())] == [id(p) for _, p in net.named_parameters()]
+    assert not any(p.trainable for p in net.buffers())
+
+
+def test_a_parameter_that_is_not_trainable_is_still_a_parameter():
+    layer = nn.Linear(2, 2)
+    layer.weight.trainable = False
+    assert list(dict(layer.named_parameters())) == ["weight", "bias"]
+
+
+def test_parameters_get_the_full_path_as_their_name():
+    net = Net()
+    assert all(p.name == name for name, p in (*net.named_parameters(), *net.named_buffers()))
+
+
+def test_a_name_that_the_user_gave_stays():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = mg.Parameter(np.float32(1), name="gain")
+
+    assert nn.Sequential(Own())[0].scale.name == "gain"
+
+
+def test_a_shared_part_is_listed_once_but_saved_under_each_name():
+    layer = nn.Linear(3, 3, bias=False)
+    net = nn.Sequential(layer, nn.ReLU(), layer)
+    assert next(net.parameters()) is layer.weight
+    assert len(list(net.parameters())) == 1
+    assert len(list(net.children())) == 2
+    assert list(net.state_dict()) == ["0.weight", "2.weight"]
+    assert result(net, np.ones((1, 3), np.float32)).shape == (1, 3)
+
+
+def test_an_attribute_can_be_replaced_and_deleted():
+    net = Net()
+    net.fc = nn.Identity()
+    del net.layer1
+    assert list(net.state_dict()) == []
+    assert [name for name, _ in net.named_children()] == ["fc"]
+
+
+def test_a_sequential_takes_names_and_is_indexed_as_a_list():
+    net = nn.Sequential({"conv": nn.Conv2d(1, 1, 1), "act": nn.ReLU()})
+    assert list(net.state_dict()) == ["conv.weight", "conv.bias"]
+    assert net[-1] is net.act
+    assert len(net) == 2
+    assert list(net[:1]) == [net.conv]
+    with pytest.raises(GraphError, match="takes modules, not function"):
+        nn.Sequential(nn.ReLU(), ops.relu)
+
+
+def test_a_copy_shares_nothing_with_its_original():
+    net = Net()
+    x = mg.input("x", IMAGES.shape)
+    net(x)
+    other = copy.deepcopy(net)
+    other.fc.weight.assign(np.zeros((3, 4)))
+    assert net.fc.weight.numpy().any()
+    assert other.updates() == {}
+    assert result(other.eval()).shape == (4, 3)
+
+
+def test_a_pickled_net_and_its_optimizer_go_on_together():
+    net = nn.Linear(3, 2)
+    adam = optim.Adam(net.parameters())
+    x = mg.input("x", (4, 3))
+    mg.comp_graph("reference").compile([x], [], adam.minimize(net(x).sum()))(np.ones((4, 3)))
+    other, descent = pickle.loads(pickle.dumps((net, adam)))
+    step = mg.comp_graph("reference").compile(
+        [x], net(x) - other(x), descent.minimize(other(x).sum())
+    )
+    first, second = (step(np.ones((4, 3))) for _ in range(2))
+    assert not first.any() and second.all()
+
+
+# State dicts
+
+
+def test_a_state_dict_holds_copies():
+    layer = nn.Linear(2, 2)
+    before = layer.state_dict()
+    before["weight"][:] = 7
+    assert not (layer.weight.numpy() == 7).any()
+
+
+def test_loading_casts_and_takes_tensors_that_want_gradients_and_bfloat16(torch):
+    layer = nn.Linear(2, 1)
+    weight = torch.nn.Parameter(torch.tensor([[1.5, 2.5]], dtype=torch.bfloat16))
+    layer.load_state_dict({"weight": weight, "bias": np.array([3.0])})
+    assert layer.weight.numpy().tolist() == [[1.5, 2.5]]
+    assert layer.bias.numpy().tolist() == [3.0]
+    assert layer.bias.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"0.bias": None}, GraphError, "missing 0.bias$"),
+        ({"2.weight": np.ones(1)}, GraphError, "unexpected 2.weight$"),
+        ({"0.bias": np.ones((3, 1))}, ShapeError, r"0.bias has shape \(3, 1\), not \(3,\)$"),
+        ({"0.bias": np.ones(3, complex)}, DTypeError, "0.bias: .*complex128"),
+        ({"1.num_batches_tracked": np.array(1.5)}, DTypeError, "float64 does not cast to int64"),
+        ({"0.bias": np.ones(4), "x": 1}, GraphError, "unexpected x; 0.bias has shape"),
+        ({"0.bias": "text"}, DTypeError, "0.bias: "),
+    ],
+)
+def test_a_state_that_does_not_fit_is_one_line_and_assigns_nothing(change, error, text):
+    net = nn.Sequential(nn.Conv2d(1, 3, 1), nn.BatchNorm2d(3))
+    before = net.state_dict()
+    state = {name: value + 1 for name, value in before.items()} | change
+    state = {name: value for name, value in state.items() if value is not None}
+    with pytest.raises(error, match=f"^Sequential.load_state_dict: .*{text}") as caught:
+        net.load_state_dict(state)
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)
+    assert all(np.array_equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_loading_that_is_not_strict_takes_what_fits_and_returns_the_rest():
+    layer = nn.Linear(2, 1)
+    left = layer.load_state_dict({"bias": np.ones(1), "gamma": np.ones(1)}, strict=False)
+    assert left.missing_keys == ["weight"]
+    assert left.unexpected_keys == ["gamma"]
+    assert layer.bias.numpy() == 1
+    with pytest.raises(ShapeError, match="bias has shape"):
+        layer.load_state_dict({"bias": np.ones(2)}, strict=False)
+    with pytest.raises(GraphError, match="a mapping of names to arrays, not str"):
+        layer.load_state_dict("file")
+
+
+# Modules in modules
+
+
+def test_a_module_that_would_contain_itself_is_refused():
+    inner = nn.Sequential(nn.ReLU())
+    outer = nn.Sequential(inner)
+    for module in (inner, outer):
+        with pytest.raises(GraphError, match="Sequential: again would contain itself"):
+            inner.again = module
+    assert [type(m) for m in outer.modules()] == [nn.Sequential, nn.Sequential, nn.ReLU]
+
+
+def nested_from_above(depth):
+    top = last = nn.Sequential()
+    for _ in range(depth):
+        last.inner = nn.Sequential()
+        last = last.inner
+    return top
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        repr,
+        copy.deepcopy,
+        pickle.dumps,
+        lambda net: net(mg.input("x", (2,))),
+        lambda net: net.train(),
+        lambda net: net.state_dict(),
+        lambda net: nn.Sequential(net),
+        lambda net: list(net.parameters()),
+    ],
+)
+def test_modules_that_are_nested_too_deep_are_one_error(use):
+    use(nested_from_above(90))
+    for depth in (101, 5000):
+        with pytest.raises(GraphError, match="nested more than 100 deep"):
+            use(nested_from_above(depth))
+
+
+def test_a_pickled_network_and_its_optimizer_go_on_as_the_originals_do():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    adam = optim.Adam(net.parameters(), lr=0.1)
+
+    def stepping(net, adam):
+        x = mg.input("x", (5, 3))
+        loss = (net(x) ** 2).mean()
+        updates = {**adam.minimize(loss), **net.updates()}
+        return mg.comp_graph("reference").compile([x], loss, updates)
+
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    step = stepping(net, adam)
+    step(x)  # from now on a function uses the parameters
+    again, other = pickle.loads(pickle.dumps((net, adam)))
+    repeated = stepping(again, other)
+    assert [step(x) for _ in range(2)] == [repeated(x) for _ in range(2)]
+    step(x)
+    assert (again[0].weight.numpy() != net[0].weight.numpy()).any()
+    assert [p.name for p in again.parameters()] == [p.name for p in net.parameters()]
+
+
+def test_modules_wrapped_too_often_are_one_error():
+    net = nn.ReLU()
+    with pytest.raises(GraphError, match="nested more than 100 deep"):
+        for _ in range(5000):
+            net = nn.Sequential(net)
+
+
+def test_modules_are_found_applied_to_frozen_and_given_buffers_as_in_torch():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 1)))
+    assert net.get_submodule("1.1") is net[1][1]
+    assert net.get_submodule("") is net
+    with pytest.raises(GraphError, match="Sequential has no module at"):
+        net.get_submodule("1.2")
+    seen = []
+    assert net.apply(seen.append) is net
+    assert seen == [net[0], net[1][0], net[1][1], net[1], net]
+    assert net[1].requires_grad_(False) is net[1]
+    assert [p.trainable for p in net.parameters()] == [True, True, False, False]
+    net.register_buffer("mean", np.ones(2, "float32"))
+    net.register_buffer("absent", None)
+    assert dict(net.named_buffers()) == {"mean": net.mean}
+    assert net.absent is None

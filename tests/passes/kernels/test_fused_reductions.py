@@ -1,0 +1,136 @@
+"""Which reductions become one kernel with what is before and after them."""
+
+import numpy as np
+import pytest
+from fused_units import CHANNELS, IMAGES, ROW, SQUARE, A, B, fused, reasons, softmax
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.passes.kernels.decomposition import take_apart
+from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
+
+
+def batch_norm(x):
+    distance = x - x.mean((0, 2, 3), keepdims=True)
+    variance = (distance * distance).mean((0, 2, 3), keepdims=True)
+    return distance * ops.rsqrt(variance + 1e-5) * CHANNELS + 1
+
+
+LOGSUMEXP = "max isfinite where subtract exp sum log add"
+ROWS = {
+    "work before": ((A * B).sum(1), "multiply sum"),
+    "work after": (A.max(1) * 2 + 1, "max multiply add"),
+    "before and after": ((A * B).sum(1, keepdims=True) * 2, "multiply sum multiply"),
+    "all axes": (ops.mse_loss(A, B), "subtract multiply sum divide"),
+    "a mean taken away": (A - A.mean(1, keepdims=True), "sum divide subtract"),
+    "a mean of all": (A - A.mean(), "sum divide subtract"),
+    "variance": (ops.var(A, 1), "sum divide subtract multiply sum divide"),
+    "softmax": (softmax(A * 2, 1), "multiply max subtract exp sum divide"),
+    "log softmax": (A - ops.logsumexp(A, 1, keepdims=True), f"{LOGSUMEXP} subtract"),
+    "logsumexp": (ops.logsumexp(A, 1), LOGSUMEXP),
+    "layer norm": (
+        ops.layer_norm(A, (32,), ROW),
+        "sum divide subtract multiply sum divide add rsqrt multiply multiply",
+    ),
+    "batch norm": (
+        ops.relu(batch_norm(IMAGES)),
+        "sum divide subtract multiply sum divide add rsqrt multiply multiply add relu",
+    ),
+    "two reductions of one kind": (A.sum(1) + (B * 2).max(1), "sum multiply max add"),
+    "a result that meets another array": (A.sum(1, keepdims=True) + B * 2, "sum multiply add"),
+    "read transposed": ((mg.input("t", (32, 16)).T * A).sum(1), "multiply sum"),
+    "integers": (mg.input("i", (6, 7), "int16").sum(1) + 1, "sum add"),
+    "bools": ((A > 0).sum(1) * 2, "greater sum multiply"),
+}
+
+
+@pytest.mark.parametrize(("y", "kernel"), ROWS.values(), ids=ROWS)
+def test_reductions_along_rows_take_the_work_before_and_after(y, kernel):
+    assert fused(y) == [kernel]
+
+
+COLUMNS = {
+    "work before": ((A * B).sum(0), "multiply sum"),
+    "work after": (A.max(0) * 2 + 1, "max multiply add"),
+    "before and after": ((A * B).sum(0) * ROW + 1, "multiply sum multiply add"),
+    "outer axes of images": ((IMAGES * CHANNELS).sum((0, 1)) + 1, "multiply sum add"),
+    "two reductions": ((A * B).sum(0) / A.max(0), "multiply sum max divide"),
+}
+
+
+@pytest.mark.parametrize(("y", "kernel"), COLUMNS.values(), ids=COLUMNS)
+def test_reductions_down_columns_take_the_work_before_and_after(y, kernel):
+    assert fused(y) == [kernel]
+
+
+def test_a_reduction_may_store_what_it_reduces():
+    e = ops.exp(A)
+    assert fused(e, e.sum(1)) == fused(e.sum(1), e) == ["exp sum -> 2"]
+    assert fused(e, e.sum(0) + 1) == ["exp sum add -> 2"]
+
+
+def test_running_statistics_are_computed_beside_the_batch_norm():
+    mean = IMAGES.mean((0, 2, 3), keepdims=True)
+    y = (IMAGES - mean) * CHANNELS
+    assert fused(y, mean) == ["sum divide subtract multiply -> 2"]
+    running = mg.Parameter(np.zeros((1, 8, 1, 1), "float32"))
+    assert fused(y, running * 0.9 + mean * 0.1)[0] == "sum divide subtract multiply -> 2"
+
+
+def test_columns_are_not_run_over_twice():
+    assert fused(softmax(A, 0)) == ["[max]", "subtract exp sum -> 2", "[divide]"]
+    why = "the kernel would have to read whole columns twice"
+    assert set(reasons(softmax(A, 0))) == {
+        ("sum", "divide", why),
+        ("max", "subtract", why),
+    }
+    top = A.max(0) * 2  # is needed for every row, and once more after the last
+    assert fused((A - top).sum(0) + top) == ["[max]", "multiply subtract sum add"]
+
+
+def test_reductions_over_different_axes_are_different_kernels():
+    for shared, kernels in (
+        (A * 2, ["multiply sum", "multiply sum"]),  # rather than stored
+        (A * B, ["multiply sum -> 2", "[sum]"]),
+        (ops.exp(A), ["exp sum -> 2", "[sum]"]),
+    ):
+        assert fused(shared.sum(0), shared.sum(1)) == kernels
+    assert fused((A * 2).sum(0) + (SQUARE[0] * 2).sum()) == ["multiply sum", "multiply sum add"]
+    y = A.sum(0, keepdims=True) + A.sum(1, keepdims=True) * B
+    assert ("sum", "add", "the kernel reduces over other axes") in reasons(y)
+
+
+def test_a_reduction_of_a_reduction_is_another_kernel():
+    assert fused((A * B).sum(0).sum() * 2) == ["multiply sum", "sum multiply"]
+
+
+def test_few_long_rows_are_one_kernel():
+    """Threads share each of them."""
+    long = mg.input("long", (2, 100_000))
+    assert fused(softmax(long, 1)) == ["max subtract exp sum divide"]
+    assert fused((long * 2).sum(1) + 1) == ["multiply sum add"]
+
+
+def test_an_argmax_has_a_kernel_of_its_own():
+    assert fused(ops.argmax(A * B + 1, 1) * 2) == ["multiply add", "[argmax]", "[multiply]"]
+
+
+def test_level_1_of_the_jit_keeps_reductions_out():
+    y = softmax(A * 2, 1) * B + 1
+    assert fused(y, by=fuse_elementwise) == [
+        *("[multiply]", "[max]", "subtract exp", "[sum]"),
+        "divide multiply add",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("y", "units"),
+    [
+        (ops.softmax(A * 2) * B, ["multiply max subtract exp sum divide multiply"]),
+        (ops.log_softmax(A) + 1, ["max subtract exp sum log subtract add"]),
+        (ops.softmax(A, 0) * 2, ["[softmax]", "[multiply]"]),  # alone, it has a better kernel
+        (ops.softmax(mg.input("long", (2, 10_000))), ["max subtract exp sum divide"]),
+    ],
+)
+def test_composed_ops_are_taken_apart_where_one_kernel_can_compute_them(y, units):
+    assert fused(y, by=lambda graph, notes: fuse_kernels(take_apart(graph, notes), notes)) == units
