@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from kernel_runs import kernel_runs
 from turns import seconds, take_turns
 
 import minigraph as mg
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.candidates import CANDIDATES
-from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import Node
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -63,13 +63,8 @@ def runs(node: Node, threads: int) -> dict[str, Callable[[], None]]:
     xs = [rng.standard_normal(x.shape).astype("float32") for x in node.inputs]
     y = np.empty(node.shape, "float32")
     arrangement = Arrangement(node, [x.spec.strides for x in node.inputs], ())
-    found = {}
-    for offered in CANDIDATES:
-        for candidate in offered(arrangement, threads):
-            kernel = candidate.make()
-            run, scratch = KernelRunner(kernel, on_disk=True), np.empty(kernel.scratch, np.uint8)
-            found[candidate.name] = lambda run=run, scratch=scratch: run(xs, [y], scratch)
-    return found
+    candidates = (each for offered in CANDIDATES for each in offered(arrangement, threads))
+    return kernel_runs(candidates, xs, y)
 
 
 def times(found: dict[str, Callable[[], None]], turns: int) -> dict[str, tuple[float, float]]:

@@ -10,12 +10,12 @@ the fastest of oneDNN's.
 import argparse
 
 import numpy as np
+from kernel_runs import kernel_runs
 from turns import seconds, take_turns
 
 import minigraph as mg
 from minigraph import ops
 from minigraph.devices.cpu import few_rows, primitives
-from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.devices.problem import BIAS, MATRIX, TRANSPOSED, Arrangement
 from minigraph.ops.matmul import Matmul
 
@@ -30,12 +30,9 @@ def runs(rows, weights, threads):
     node, operands = Matmul()(*given), [x, weights.T, bias]
     layouts = MATRIX, TRANSPOSED, BIAS, MATRIX
     arrangement = Arrangement(node, [each.strides for each in operands], layouts)
-    found = {}
-    for candidates in (few_rows.candidates, primitives.candidates):
-        for candidate in candidates(arrangement, threads):
-            kernel = candidate.make()
-            run, scratch = KernelRunner(kernel, on_disk=True), np.empty(kernel.scratch, np.uint8)
-            found[candidate.name] = lambda run=run, scratch=scratch: run(operands, [y], scratch)
+    offers = few_rows.candidates, primitives.candidates
+    candidates = (each for offered in offers for each in offered(arrangement, threads))
+    found = kernel_runs(candidates, operands, y)
     w = mg.input("w", weights.shape)
     read = mg.comp_graph("cpu", {"graph_opt_level": 3, "num_threads": threads})
     total = read.compile([w], ops.sum(w))

@@ -54,7 +54,8 @@ LAYERS = {
         ["cuda"],
     ],
     "minigraph.autotune": [
-        ["background", "closeness", "measurement", "sums"],
+        ["background", "closeness", "measurement"],
+        ["sums"],
         ["candidate"],
         ["block", "lent", "policy", "prediction"],
         ["reference"],

@@ -16,12 +16,16 @@ from minigraph.graph import Array
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 0.1}
 
 
+def widened(x: Array) -> Array:
+    """Return an array as it is compared: in float32 or float64."""
+    return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+
+
 def _chunks(size: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield pieces of so many elements of contiguous arrays, in float32 or float64."""
+    """Yield pieces of so many elements of contiguous arrays, widened."""
     flat = [array.reshape(-1) for array in arrays]
-    dtype = np.promote_types(flat[-1].dtype, np.float32)
     for start in range(0, flat[0].size, size):
-        yield tuple(x[start : start + size].astype(dtype, copy=False) for x in flat)
+        yield tuple(widened(x[start : start + size]) for x in flat)
 
 
 def root_mean_square(array: Array, chunk: int) -> float:

@@ -15,7 +15,12 @@ import numpy as np
 
 from minigraph.autotune.block import Block
 from minigraph.autotune.candidate import Problem, Workbench
-from minigraph.autotune.closeness import TOLERANCE, largest_difference, root_mean_square
+from minigraph.autotune.closeness import (
+    TOLERANCE,
+    largest_difference,
+    root_mean_square,
+    widened,
+)
 from minigraph.autotune.sums import Sums
 from minigraph.graph import Array, DType
 
@@ -33,8 +38,7 @@ def checked(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
 
 def by_numpy(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
     """Return what has to come out of inputs, computed in float32 or float64."""
-    wide = [x.astype(np.promote_types(x.dtype, np.float32), copy=False) for x in xs]
-    return problem.meaning(*wide)
+    return problem.meaning(*map(widened, xs))
 
 
 def by_heuristic(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from minigraph.autotune.closeness import widened
 from minigraph.graph import Array
 
 MOST = 64  # elements of an axis in a sum
@@ -70,11 +71,7 @@ class Sums:
                 xs[i] = _summed(xs[i], own, numbers)
             for i in axis.added:
                 xs[i] = xs[i] * numbers.sum()
-        return y, self.meaning(y.shape, *map(_wide, xs))
-
-
-def _wide(x: Array) -> Array:
-    return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+        return y, self.meaning(y.shape, *map(widened, xs))
 
 
 def _numbers(axis: Axis) -> Array:
@@ -88,5 +85,5 @@ def _summed(x: Array, axis: int, numbers: Array) -> Array:
     """Return sums over runs of an axis: as many as rows of numbers, again and again."""
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     runs = x.reshape(math.prod(before), -1, *numbers.shape, math.prod(after))
-    sums: Array = np.einsum("bgrti,rt->bgri", _wide(runs), numbers)
+    sums: Array = np.einsum("bgrti,rt->bgri", widened(runs), numbers)
     return sums.reshape(*before, -1, *after)

@@ -11,7 +11,7 @@ from new_process import python, wait
 import minigraph as mg
 
 FOLDER = Path(mg.__file__).parents[1] / "benchmarks"
-IMPORTED = {"sass", "slow_link", "turns"}  # by the programs
+IMPORTED = {"kernel_runs", "sass", "slow_link", "turns"}  # by the programs
 GPU = {"nccl_bucket"}
 # What each is asked for, and what it then prints beside other things.
 ASKED = {
