@@ -1,4 +1,4 @@
-"""A pattern for one use of it: its axes, its constants, and its argument block.
+"""A kernel for given shapes: a pattern with its axes, its constants and its argument block.
 
 What the text leaves open stands in the argument block:
 
@@ -41,7 +41,7 @@ class SpecialisedKernel:
     """A pattern with the shapes of one use of it."""
 
     pattern: KernelPattern
-    layout: LoopNest
+    nest: LoopNest
     constants: tuple[int, ...]  # as the argument block has them
     inplace: tuple[Ints, ...]  # for each input the outputs that may overwrite it
 
@@ -49,9 +49,9 @@ class SpecialisedKernel:
     def units(self) -> int:
         """How many units threads share."""
         if self.pattern.form != "column":
-            return self.layout.count
-        width = self.layout.units[-1][0]
-        return self.layout.count // width * -(-width // COLUMNS)
+            return self.nest.count
+        width = self.nest.units[-1][0]
+        return self.nest.count // width * -(-width // COLUMNS)
 
     def splits(self, threads: int) -> int:
         """Into how many parts to split the loops of a unit, so that all threads have work.
@@ -65,14 +65,14 @@ class SpecialisedKernel:
         if units >= 2 * threads or not self.pattern.divisible:
             return 1
         evenly = threads // math.gcd(units, threads)
-        size = self.layout.count * self.layout.length * self.pattern.lanes // units
-        return max(1, min(evenly, size // least, self.layout.length // SHARE))
+        size = self.nest.count * self.nest.length * self.pattern.lanes // units
+        return max(1, min(evenly, size // least, self.nest.length // SHARE))
 
     def scratch(self, threads: int) -> int:
         """Return the bytes that partial results need."""
         results = len(self.pattern.reductions) * self.pattern.lanes
         splits = self.splits(threads)
-        return 8 * self.layout.count * splits * results if splits > 1 else 0
+        return 8 * self.nest.count * splits * results if splits > 1 else 0
 
     def block(
         self,
@@ -82,10 +82,10 @@ class SpecialisedKernel:
         stream: bool,
     ) -> list[int]:
         """Return the argument block; `places` gives slot and offset of each operand."""
-        axes = (*self.layout.units, *self.layout.loops)
+        axes = (*self.nest.units, *self.nest.loops)
         splits = self.splits(threads)
         busy = min(threads, self.units * splits)
-        head = [busy, len(self.layout.units), len(self.layout.loops), splits]
+        head = [busy, len(self.nest.units), len(self.nest.loops), splits]
         values = [*head, int(stream), *scratch, *(n for n, _ in axes)]
         for k, place in enumerate(places):
             values += [*place, *(strides[k] for _, strides in axes)]
@@ -116,29 +116,29 @@ def specialise(
     domain = analyse(graph)
     steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
     operands = [*graph.inputs, *graph.outputs]
-    layout = arrange(domain, operands, steps)
-    if len(layout.units) + len(layout.loops) > MAX_RANK:
+    nest = arrange(domain, operands, steps)
+    if len(nest.units) + len(nest.loops) > MAX_RANK:
         raise Unfit(f"it has more than {MAX_RANK} axes")
-    made = _Values(domain, layout)
+    made = _Values(domain, nest)
     stores = tuple(
         Store(made.place[y], domain.reduces and domain.varies(y) == domain.kept)
         for y in graph.outputs
     )
     dtypes = tuple(x.dtype for x in operands)
-    lanes, across = layout.lanes
+    lanes, across = nest.lanes
     wide = tuple(map(bool, across))
-    values = tuple(with_levels(made.values, layout))
-    pattern = KernelPattern(layout.form, values, dtypes, layout.accesses, stores, lanes, wide)
-    kept = tuple(_worth_keeping(pattern, layout))
+    values = tuple(with_levels(made.values, nest))
+    pattern = KernelPattern(nest.form, values, dtypes, nest.accesses, stores, lanes, wide)
+    kept = tuple(_worth_keeping(pattern, nest))
     held = {k.operand for k in kept}
     last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
     inplace = tuple(
-        _overwriting(pattern, k, last.get(k, 0), held, operands, layout)
+        _overwriting(pattern, k, last.get(k, 0), held, operands, nest)
         for k in range(pattern.inputs)
     )
     if kept:
         pattern = replace(pattern, kept=kept)
-    return SpecialisedKernel(pattern, layout, tuple(made.constants), inplace)
+    return SpecialisedKernel(pattern, nest, tuple(made.constants), inplace)
 
 
 def _overwriting(
@@ -147,18 +147,18 @@ def _overwriting(
     last: int,
     held: set[int],
     operands: list[Node],
-    layout: LoopNest,
+    nest: LoopNest,
 ) -> Ints:
     """Return the outputs that are written where input `k` was read, no sooner than it is.
 
     last  the last run over the loops that reads the input
-    held  outputs that are written before they are known
+    held  outputs that hold another value until they are known
     """
     return tuple(
         i
         for i, store in enumerate(pattern.stores)
         if pattern.inputs + i not in held
-        and layout.alike(pattern.inputs + i, k)
+        and nest.alike(pattern.inputs + i, k)
         and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
         and (store.per_unit or pattern.values[store.value].stage >= last)
     )
@@ -167,9 +167,9 @@ def _overwriting(
 class _Values:
     """The values of a kernel, and which of them is a node's."""
 
-    def __init__(self, domain: Domain, layout: LoopNest) -> None:
+    def __init__(self, domain: Domain, nest: LoopNest) -> None:
         self.domain = domain
-        self.layout = layout
+        self.nest = nest
         self.values: list[Value] = []
         self.constants: list[int] = []
         self.place: dict[Node, int] = {}
@@ -208,22 +208,22 @@ class _Values:
             return None
         if takes_index(op):
             long = tuple(n for n in node.shape if n != 1)
-            if self.layout.form != "map" or long != self.domain.extents:
+            if self.nest.form != "map" or long != self.domain.extents:
                 raise Unfit("random numbers are counted along one flat axis")
         return Value(node.dtype, op, args, stage=self.domain.stages[node])
 
 
-def with_levels(values: Sequence[Value], layout: LoopNest) -> Iterator[Value]:
+def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
     """Yield values with the level at which a unit computes them."""
     moving: list[bool] = []  # which values change along the loops
     beside: list[bool] = []  # which values change along the innermost axis
     for value in values:
         if value.operand >= 0:
-            moves, differs = layout.moves(value.operand), bool(layout.innermost[value.operand])
+            moves, differs = nest.moves(value.operand), bool(nest.innermost[value.operand])
         elif value.op is not None and takes_index(value.op):
             moves = differs = True
         elif value.reduces:
-            moves, differs = False, layout.form == "column"
+            moves, differs = False, nest.form == "column"
         else:
             moves, differs = (any(known[a] for a in value.args) for known in (moving, beside))
         moving.append(moves)
@@ -231,10 +231,10 @@ def with_levels(values: Sequence[Value], layout: LoopNest) -> Iterator[Value]:
         yield replace(value, level=UNIT if not moves else ELEMENT if differs else ROW)
 
 
-def _worth_keeping(pattern: KernelPattern, layout: LoopNest) -> Iterator[KeptValue]:
+def _worth_keeping(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue]:
     """Yield the costly values that more than one run over the loops needs and that have a place."""
     runs = [set(pattern.run(stage)) for stage in range(pattern.stages)]
-    rows = MOST_ROWS if layout.form == "row" and layout.length <= ROW_LENGTH else 0
+    rows = MOST_ROWS if nest.form == "row" and nest.length <= ROW_LENGTH else 0
     outputs = [
         k
         for k, store in enumerate(pattern.stores, pattern.inputs)

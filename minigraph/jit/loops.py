@@ -1,6 +1,6 @@
 """The axes of a kernel: which of them threads share, which a unit runs over, and how.
 
-Axes are merged where all operands walk them as one.  What is left decides the form (see `kernel`).
+Axes are merged where all operands walk them as one.  What is left decides the form (see `pattern`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LoopNest:
 
 
 def arrange(domain: Domain, operands: Sequence[Node], strides: Sequence[Shape]) -> LoopNest:
-    """Return the layout of a kernel for operands with these strides, in bytes."""
+    """Return the loop nest of a kernel for operands with these strides, in bytes."""
     by_loop = [_by_loop(domain, x, s) for x, s in zip(operands, strides, strict=True)]
     sizes = tuple(x.dtype.itemsize for x in operands)
     every = range(len(domain.extents))
@@ -87,11 +87,11 @@ def arrange(domain: Domain, operands: Sequence[Node], strides: Sequence[Shape]) 
         column = bool(reduced) and every[-1] in domain.kept
         form, units, loops = "column" if column else "row", kept, reduced
     outer, inner = (_collapsed(domain, axes, by_loop) for axes in (units, loops))
-    layout = LoopNest(form, outer, inner, (1, (0,) * len(sizes)), sizes)
+    nest = LoopNest(form, outer, inner, (1, (0,) * len(sizes)), sizes)
     if any(takes_index(node.op) for node in domain.graph):
-        return layout  # random numbers are counted along one flat axis
-    found = _laned(domain, layout, by_loop)
-    return found or (_tiled(layout) if form == "map" else layout)
+        return nest  # random numbers are counted along one flat axis
+    found = _laned(domain, nest, by_loop)
+    return found or (_tiled(nest) if form == "map" else nest)
 
 
 def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
@@ -121,25 +121,25 @@ def collapse(axes: Iterable[Axis]) -> Axes:
     return tuple(kept)
 
 
-def _laned(domain: Domain, layout: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:
-    """Return the layout in lanes if the innermost axis is a block of channels.
+def _laned(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:
+    """Return the loop nest in lanes if the innermost axis is a block of channels.
 
     An axis that merges with its neighbour is none, as a longer one is better, but for kernels that
     run over columns more than once, which no other form can.
     """
     across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
-    beside = all(s in (0, size) for s, size in zip(across, layout.sizes, strict=True))
-    if layout.form == "row" or not beside or not set(BLOCKS).intersection(domain.extents[-1:]):
+    beside = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=True))
+    if nest.form == "row" or not beside or not set(BLOCKS).intersection(domain.extents[-1:]):
         return None
     lanes = (domain.extents[-1], across)
-    if layout.form == "map":
-        if layout.loops[-1] != lanes or len(layout.loops) == 1:
+    if nest.form == "map":
+        if nest.loops[-1] != lanes or len(nest.loops) == 1:
             return None
-        return replace(layout, form="lane", loops=layout.loops[:-1], lanes=lanes)
-    if layout.units[-1] != lanes and not _runs_again(domain):
+        return replace(nest, form="lane", loops=nest.loops[:-1], lanes=lanes)
+    if nest.units[-1] != lanes and not _runs_again(domain):
         return None
     units = _collapsed(domain, sorted(domain.kept)[:-1], by_loop)
-    return replace(layout, form="lane", units=units, lanes=lanes)
+    return replace(nest, form="lane", units=units, lanes=lanes)
 
 
 def _runs_again(domain: Domain) -> bool:
@@ -147,15 +147,15 @@ def _runs_again(domain: Domain) -> bool:
     return any(domain.stages[x] and domain.varies(x) & domain.reduced for x in domain.loops)
 
 
-def _tiled(layout: LoopNest) -> LoopNest:
-    """Return the layout in tiles if an operand's innermost axis is another one than the kernel's.
+def _tiled(nest: LoopNest) -> LoopNest:
+    """Return the nest in tiles if an operand's innermost axis is another one than the kernel's.
 
     A transposed array is read column by column otherwise, and each of its cache lines many times.
     """
-    *outer, (columns, across) = layout.loops
-    for k, size in enumerate(layout.sizes):
+    *outer, (columns, across) = nest.loops
+    for k, size in enumerate(nest.sizes):
         along = [a for a, (_, strides) in enumerate(outer) if strides[k] == size]
-        if across[k] in (0, size) or not along or layout.length < TILED:
+        if across[k] in (0, size) or not along or nest.length < TILED:
             continue
         rows, down = outer[along[-1]]
         high, wide = _tile(rows), _tile(columns)
@@ -166,8 +166,8 @@ def _tiled(layout: LoopNest) -> LoopNest:
             (rows // high, tuple(s * high for s in down)),
             (columns // wide, tuple(s * wide for s in across)),
         ]
-        return replace(layout, loops=(*outer, *blocks, (high, down), (wide, across)))
-    return layout
+        return replace(nest, loops=(*outer, *blocks, (high, down), (wide, across)))
+    return nest
 
 
 def _tile(extent: int) -> int:

@@ -41,6 +41,6 @@ def specialise_tiles(graph: Graph, pitch: int) -> SpecialisedKernel:
     tile, *others = graph.inputs
     kernel = specialise(graph, [(pitch, tile.dtype.itemsize), *(x.spec.strides for x in others)])
     counts = any(takes_index(node.op) for node in graph)
-    if counts or kernel.pattern.form != "map" or len(kernel.layout.loops) != 2:
+    if counts or kernel.pattern.form != "map" or len(kernel.nest.loops) != 2:
         raise Unfit("the kernel does not run along the rows of a matrix")
     return kernel

@@ -41,12 +41,12 @@ class _WalkedPart:
 
     part: KernelPart
     walk: Walk
-    layout: LoopNest
+    nest: LoopNest
     processors: int
 
     @functools.cached_property
     def geometry(self) -> Geometry:
-        return geometry(self.walk, self.layout, self.processors)
+        return geometry(self.walk, self.nest, self.processors)
 
     def words(
         self, run: LaunchRun, inputs: Sequence[int], outputs: Sequence[int], scratch: int
@@ -54,7 +54,7 @@ class _WalkedPart:
         part = self.part
         operands = [*inputs[part.ins], *(y + part.offset for y in outputs[part.outs])]
         constants = part.kernel.constants
-        return words(self.walk, self.layout, constants, run.options, operands, scratch)
+        return words(self.walk, self.nest, constants, run.options, operands, scratch)
 
 
 def launches(node: Node, strides: Sequence[Shape], processors: int = PROCESSORS) -> Launches | None:

@@ -31,24 +31,24 @@ class Geometry:
     scratch: int = 0
 
 
-def geometry(walk: Walk, layout: LoopNest, processors: int) -> Geometry:
+def geometry(walk: Walk, nest: LoopNest, processors: int) -> Geometry:
     """Return how a kernel is run on a device with so many multiprocessors."""
     if not walk.shared:
-        across = _extent(walk, layout)
-        groups = layout.length // across * -(-across // walk.group)
+        across = _extent(walk, nest)
+        groups = nest.length // across * -(-across // walk.group)
         blocks = -(-groups // THREADS)
         return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), ()),))
     busy = processors * PER_PROCESSOR
-    side, groups = _side(walk, layout, busy)
-    blocks = _blocks(walk, layout, side)
+    side, groups = _side(walk, nest, busy)
+    blocks = _blocks(walk, nest, side)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
     splits = min(-(-busy // blocks), groups // (walkers * LONG))
     stages = walk.pattern.stages
     runs = []
 
     def launch(side: int, shares: int, stage: int, join: bool = False, write: bool = False) -> None:
-        options = (side, layout.count, splits, stage, join, write)
-        blocks = _blocks(walk, layout, side)
+        options = (side, nest.count, splits, stage, join, write)
+        blocks = _blocks(walk, nest, side)
         runs.append(LaunchRun(blocks * shares, tuple(map(int, options))))
 
     if not walk.reduces:
@@ -68,33 +68,33 @@ def geometry(walk: Walk, layout: LoopNest, processors: int) -> Geometry:
             launch(joining, 1, stage, join=True, write=writes and stage == stages - 1)
     if writes and not walk.pattern.reduced(stages - 1):
         launch(joining, 1, stages, join=True, write=True)
-    kept = layout.count * len(walk.pattern.reductions)
+    kept = nest.count * len(walk.pattern.reductions)
     return Geometry(tuple(runs), 8 * kept * (splits + 1))
 
 
-def _side(walk: Walk, layout: LoopNest, busy: int) -> tuple[int, int]:
+def _side(walk: Walk, nest: LoopNest, busy: int) -> tuple[int, int]:
     """Return the option `threads`, and how many groups a unit, or a column, has."""
-    across = -(-_extent(walk, layout) // walk.group)
+    across = -(-_extent(walk, nest) // walk.group)
     if walk.column:
-        groups = layout.length
+        groups = nest.length
         side = max(min(32, _power(across)), THREADS // min(_power(groups), THREADS))
         return min(side, _power(across), THREADS), groups
-    groups = math.prod(n for n, _ in layout.loops[:-1]) * across
-    many = layout.count * groups >= 4 * busy * THREADS
+    groups = math.prod(n for n, _ in nest.loops[:-1]) * across
+    many = nest.count * groups >= 4 * busy * THREADS
     side = max(_power(-(-groups // 4)) if many else 1, min(_power(groups), 32 if many else THREADS))
     return min(side, THREADS), groups
 
 
-def _blocks(walk: Walk, layout: LoopNest, side: int) -> int:
+def _blocks(walk: Walk, nest: LoopNest, side: int) -> int:
     """Return how many blocks all units take, with so many threads side by side."""
     if walk.column:
-        across = -(-_extent(walk, layout) // walk.group)
-        return math.prod(n for n, _ in layout.units[:-1]) * -(-across // side)
-    return -(-layout.count // (THREADS // side))
+        across = -(-_extent(walk, nest) // walk.group)
+        return math.prod(n for n, _ in nest.units[:-1]) * -(-across // side)
+    return -(-nest.count // (THREADS // side))
 
 
-def _extent(walk: Walk, layout: LoopNest) -> int:
-    return (*layout.units, *layout.loops)[walk.innermost][0]
+def _extent(walk: Walk, nest: LoopNest) -> int:
+    return (*nest.units, *nest.loops)[walk.innermost][0]
 
 
 def _power(n: int) -> int:

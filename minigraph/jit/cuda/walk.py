@@ -130,48 +130,48 @@ class Walk:
 
 def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     """Return how threads walk over a kernel's axes, and these axes with no lanes among them."""
-    layout = _down_columns(_unlaned(kernel), kernel)
+    nest = _down_columns(_unlaned(kernel), kernel)
     pattern = replace(
         kernel.pattern,
-        form=layout.form,
-        values=tuple(with_levels(kernel.pattern.values, layout)),
-        accesses=layout.accesses,
+        form=nest.form,
+        values=tuple(with_levels(kernel.pattern.values, nest)),
+        accesses=nest.accesses,
         lanes=1,
         across=(False,) * len(kernel.pattern.dtypes),
         kept=(),
     )
-    axes, constants = (len(layout.units), len(layout.loops)), len(kernel.constants)
-    return Walk(pattern, *axes, constants, _is_narrow(layout)), layout
+    axes, constants = (len(nest.units), len(nest.loops)), len(kernel.constants)
+    return Walk(pattern, *axes, constants, _is_narrow(nest)), nest
 
 
-def _is_narrow(layout: LoopNest) -> bool:
+def _is_narrow(nest: LoopNest) -> bool:
     """Whether 32 bits hold what threads count, a step of the whole grid further too."""
-    axes = (*layout.units, *layout.loops)
-    reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(layout.sizes))]
-    return max(layout.count * layout.length, *reach) < NARROW
+    axes = (*nest.units, *nest.loops)
+    reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(nest.sizes))]
+    return max(nest.count * nest.length, *reach) < NARROW
 
 
 def words(
     walk: Walk,
-    layout: LoopNest,
+    nest: LoopNest,
     constants: Sequence[int],
     options: Sequence[int],
     operands: Sequence[int],
     scratch: int,
 ) -> list[int]:
     """Return the argument; `options` has all but the first, which depends on the addresses."""
-    axes = (*layout.units, *layout.loops)
+    axes = (*nest.units, *nest.loops)
     strides = [steps[k] for k in range(walk.operands) for _, steps in axes]
     extents = [n for n, _ in axes]
-    vector = _aligned(walk, layout, operands)
+    vector = _aligned(walk, nest, operands)
     return [*operands, scratch, *extents, *strides, *constants, int(vector), *options]
 
 
-def _aligned(walk: Walk, layout: LoopNest, operands: Sequence[int]) -> bool:
+def _aligned(walk: Walk, nest: LoopNest, operands: Sequence[int]) -> bool:
     """Whether each group of each operand begins where a vector of its elements may."""
-    axes = [*layout.units, *layout.loops]
+    axes = [*nest.units, *nest.loops]
     del axes[walk.innermost]
-    for k, (access, size) in enumerate(zip(walk.pattern.accesses, layout.sizes, strict=True)):
+    for k, (access, size) in enumerate(zip(walk.pattern.accesses, nest.sizes, strict=True)):
         unit = min(VECTOR, walk.group * size)
         if access == "unit" and any(at % unit for at in (operands[k], *(s[k] for _, s in axes))):
             return False
@@ -179,28 +179,28 @@ def _aligned(walk: Walk, layout: LoopNest, operands: Sequence[int]) -> bool:
 
 
 def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
-    layout = kernel.layout
+    nest = kernel.nest
     if not kernel.pattern.reductions:
-        loops = layout.loops + (layout.lanes,) * (layout.form == "lane")
-        return replace(layout, form="map", units=(), loops=loops, lanes=_single(layout))
-    if layout.form != "lane":
-        return layout
-    units = (*layout.units, layout.lanes)
-    return replace(layout, form="column", units=units, lanes=_single(layout))
+        loops = nest.loops + (nest.lanes,) * (nest.form == "lane")
+        return replace(nest, form="map", units=(), loops=loops, lanes=_single(nest))
+    if nest.form != "lane":
+        return nest
+    units = (*nest.units, nest.lanes)
+    return replace(nest, form="column", units=units, lanes=_single(nest))
 
 
-def _down_columns(layout: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
+def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     """Let the threads of a map stay in their columns if there are vectors that all rows read."""
-    if layout.form != "map" or len(layout.loops) == 1 or layout.loops[-1][0] < WIDE:
-        return layout
+    if nest.form != "map" or len(nest.loops) == 1 or nest.loops[-1][0] < WIDE:
+        return nest
     if any(value.op is not None and takes_index(value.op) for value in kernel.pattern.values):
-        return layout
-    *rows, inner = layout.loops
-    down = replace(layout, form="column", units=(inner,), loops=tuple(rows))
-    vectors = (not down.moves(k) and down.accesses[k] == "unit" for k in range(len(layout.sizes)))
-    return down if any(vectors) and "strided" not in down.accesses else layout
+        return nest
+    *rows, inner = nest.loops
+    down = replace(nest, form="column", units=(inner,), loops=tuple(rows))
+    vectors = (not down.moves(k) and down.accesses[k] == "unit" for k in range(len(nest.sizes)))
+    return down if any(vectors) and "strided" not in down.accesses else nest
 
 
-def _single(layout: LoopNest) -> tuple[int, tuple[int, ...]]:
+def _single(nest: LoopNest) -> tuple[int, tuple[int, ...]]:
     """An axis of length 1."""
-    return 1, (0,) * len(layout.sizes)
+    return 1, (0,) * len(nest.sizes)
