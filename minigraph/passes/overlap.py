@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigraph.graph import BFLOAT16, Array, Graph, Node, Op, Shape, Spec, in_place_of
+from minigraph.graph import Array, Graph, Node, Op, Shape, Spec, in_place_of
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.elementwise import astype
 from minigraph.ops.shape import concat, reshape, slice
@@ -102,7 +102,7 @@ def compress_gradients(graph: Graph, notes: Notes, travel: Travel) -> Graph:
         if not (isinstance(node.op, AllReduce) and node.op.gradient and wide):
             return node.replace(inputs)
         notes.fired[f"gradients in {travel.compress}"] += 1
-        return astype(node.op(astype(inputs[0], BFLOAT16)), node.dtype)
+        return astype(node.op(astype(inputs[0], travel.compress)), node.dtype)
 
     return graph.map(rewrite)
 
