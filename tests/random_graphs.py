@@ -225,6 +225,56 @@ TEMPLATES = [
     (5, LAYERS),
     (4, GRADIENTS),
 ]
+# Kinds of ops that the lines above lack; `RandomGraph` takes them where it is told to.
+LOOPS = [
+    "ops.scan(lambda h, v: (h * 0.5 + v, h), {a}[0], {a})[{bit}]",
+    "ops.scan(lambda h, v: (ops.tanh(h + v), h * v), {a}[0], {a}, reverse=True)[{bit}]",
+    "ops.scan(lambda h, v: (h + v.sum(), v - h), ops.zeros((), {a}.dtype), {a})[1]",
+    "ops.scan(lambda h, v: (ops.maximum(h, v), ops.where(h > v, h, v * 2)), {a}[-1], {a})[{bit}]",
+    "ops.scan(lambda h, _: (h * 0.5 + {n}, h.sum()), {a}, None, length=3)[{bit}]",
+    "ops.scan(lambda h, v: (h[::-1] + v, h), {a}[0], {a})[{bit}]",
+    "ops.scan(lambda h, v: ((h[1], h[0] + v), h[1]), ({a}[0], {a}[-1]), {a})[1]",
+    "ops.scan(lambda h, v: (~h, ops.where(h, v, -v)), ops.zeros((), 'bool'), {a})[1]",
+    "ops.scan(lambda h, v: (h, ops.scan(lambda g, w: (g + w, g * w), h, v)[1]), {a}[0, 0], {a})[1]",
+    "mg.grad(ops.scan(lambda h, v: (ops.tanh(h + v), h * v), {a}[0], {a})[{bit}].sum(), [{y}])[0]",
+]
+PLACES = [
+    "ops.take_along_axis({a}, ops.argsort({s}, {axis}), {axis})",
+    "ops.sort({a}, {axis})",
+    "ops.topk({a}, 1, {axis})[{bit}]",
+    "ops.cumsum({a}, {axis})",
+    "ops.scatter_add({a}, {axis}, ops.argsort({s}, {axis}) // 2, {s})",
+    "ops.scatter({a}, {axis}, ops.argsort({s}, {axis}) // 2, {s})",
+    "ops.gather({a}, {axis}, ops.argsort({s}, {axis}) // 2)",
+    "ops.index_put({a}, ({rows},), {a}[-1], True)",
+    "ops.index_add({a}, 0, {rows}, ops.take({s}, {rows}, 0))",
+    "ops.tril({a})",
+    "ops.roll({a}, 1, {axis})",
+    "ops.repeat({a}, 2, {axis})",
+    "ops.diff({a}, {axis})",
+    "ops.pad({a}, 1, mode='reflect')",
+    "ops.einsum('...i,...j->...ij', {a}, {s})",
+    "mg.grad(ops.sort({a}, {axis})[..., 0].sum(), [{y}])[0]",
+    "mg.grad((ops.cumsum({a}, {axis}) * {s}).sum(), [{y}])[0]",
+    "mg.grad(ops.take({a}, {rows}, 0).sum(), [{y}])[0]",
+    "mg.grad(({a}[{index}] * {a}[{index}]).sum(), [{y}])[0]",
+]
+MIXTURES = [
+    "{a} + {u}",
+    "{a} * {u} - {b}",
+    "ops.where({u} > {a}, {u}, {a})",
+    "{u}.astype({small}) * {n}",
+    "{u}.astype({small}) + {a}",
+    "{a}.astype({small}).sum({axes})",
+    "({u} == {a}) & ({u} <= {a})",
+    "ops.softmax({a}.astype({small}), {axis})",
+    "mg.grad(ops.sigmoid({a}.astype({small})).astype('float32').sum(), [{y}])[0]",
+    "mg.grad(ops.square(mg.grad(ops.tanh({a}).sum(), [{y}])[0]).sum(), [{y}])[0]",
+    "mg.grad(ops.max({a}, {axes}).sum(), [{y}])[0]",
+    "mg.grad(ops.prod({a}, {axes}).sum(), [{y}])[0]",
+    "mg.grad(ops.where({p}, {a}, {b}).sum(), [{y}])[0]",
+]
+MORE = [(12, LOOPS), (12, PLACES), (12, MIXTURES)]
 NUMBERS = ["0", "1", "-1", "2", "0.5", "3", "-1.5", "0.1"]
 RARE_NUMBERS = ["-0.0", "np.inf", "-np.inf", "np.nan", "1e-20", "1e20"]
 
@@ -233,11 +283,13 @@ class RandomGraph:
     """The random graph number `seed`.
 
     dtype                             of its floats, else float32 in most graphs
+    more                              templates besides TEMPLATES, with weights
     inputs, outputs, updates, arrays  as `compile` and the compiled function take them
     """
 
-    def __init__(self, seed, dtype=None):
+    def __init__(self, seed, dtype=None, more=()):
         self.seed = seed
+        self.templates = [*TEMPLATES, *more]
         self.random = random.Random(seed)
         self.lines = []
         self.scope = {"np": np, "mg": mg, "ops": ops, "draw": draw}
@@ -275,7 +327,7 @@ class RandomGraph:
             dtype = self.random.choices((self.float, "int32", "bool"), (14, 1, 1))[0]
             dtype = dtype if i else self.float
             self.let(f"x{i}", f'mg.input("x{i}_{self.seed}", {self.some_shape()}, "{dtype}")')
-        weights, groups = zip(*TEMPLATES, strict=True)
+        weights, groups = zip(*self.templates, strict=True)
         for _ in range(self.random.choice((4, 8, 14, 22))):
             self.try_line(self.random.choice(self.random.choices(groups, weights)[0]))
 
@@ -285,7 +337,7 @@ class RandomGraph:
         try:
             expression = template.format_map(Blanks(self, template))
             name = self.let(f"v{len(self.lines)}", expression)
-            fits = self.scope[name].size <= LARGEST
+            fits = not self.scope[name].is_bundle and self.scope[name].size <= LARGEST
         except (mg.GraphError, LookupError):
             fits = False
         if not fits:
@@ -413,6 +465,22 @@ class Blanks(dict):
         """What a gradient may be asked for."""
         names = [n for n in self.graph.names if n[0] in "xw"]
         return self.random.choice(names)
+
+    def y(self):
+        """A float that a gradient may be asked for, the same throughout the line."""
+        names = [x for x in self.graph.names if x[0] in "xw"]
+        names = [x for x in names if kind(self.graph.node(x).dtype) == "f"]
+        return self.random.choice(names)
+
+    def u(self):
+        """The name of a value of any dtype that broadcasts with {a}."""
+        return self.graph.pick("fiub", lambda node: broadcasts(node.shape, self.node.shape))
+
+    def bit(self):
+        return self.random.choice((0, 1))
+
+    def small(self):
+        return repr(self.random.choice(("float16", "bfloat16", "float64")))
 
     def n(self):
         rare = not self.graph.tame and self.random.random() < 0.15

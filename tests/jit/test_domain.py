@@ -121,7 +121,7 @@ def test_kernels_of_any_extents_with_one_pattern_of_broadcasting_are_equal():
         return kernel(ops.exp(x * mg.input("row", shape[-1:]) + 0.1).sum(-1) * 0.5)
 
     first, second = build(4, 6), build(3, 5, 70)
-    assert c_source(first.pattern) == c_source(second.pattern) and first.layout != second.layout
+    assert c_source(first.pattern) == c_source(second.pattern) and first.nest != second.nest
     assert c_source(first.pattern) != c_source(
         kernel(ops.exp(X * COLUMN + 0.1).sum(1) * 0.5).pattern
     )

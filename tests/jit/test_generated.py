@@ -123,7 +123,7 @@ def test_large_transposed_arrays_are_read_in_tiles(shape, axes, threads):
     x, y = array(*shape), array(*(shape[a] for a in axes), seed=1)
     tiles = specialise(
         meaning(Add(), [Spec(y.shape), Spec(y.shape)]), [x.transpose(axes).strides, y.strides]
-    ).layout.loops[-2:]
+    ).nest.loops[-2:]
     assert all(8 <= n <= 64 for n, _ in tiles)
     z = on_cpu(lambda a, b: a.transpose(axes) + b, x, y, num_threads=threads)
     np.testing.assert_array_equal(z, x.transpose(axes) + y)

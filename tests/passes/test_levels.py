@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from long_runs import mostly_long
 from meaning import Meaning
-from random_graphs import RandomGraph
+from random_graphs import MORE, RandomGraph
 
 import minigraph as mg
 from minigraph import ops
@@ -49,6 +49,23 @@ def test_every_level_computes_the_meaning(first):
 @pytest.mark.parametrize("first", mostly_long(range(0, NATIVE, TOGETHER), 1))
 def test_every_level_computes_the_meaning_on_the_cpu(level, first):
     meaning = Meaning([RandomGraph(seed) for seed in range(first, first + TOGETHER)])
+    found = meaning.call(meaning.compiled("cpu", {"graph_opt_level": level}))
+    meaning.check(found, f"on the CPU at level {level}")
+
+
+@pytest.mark.parametrize("first", mostly_long(range(0, 1200, 60), 1))
+def test_every_level_computes_loops_places_and_mixtures(first):
+    for seed in range(first, first + 60):
+        meaning = Meaning([RandomGraph(seed, more=MORE)])
+        options = OPTIONS[seed % len(OPTIONS)]
+        meaning.check(meaning.call(meaning.compiled("reference", options)), str(options))
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("first", mostly_long(range(0, NATIVE, TOGETHER), 1))
+def test_every_level_computes_loops_places_and_mixtures_on_the_cpu(level, first):
+    graphs = [RandomGraph(seed, more=MORE) for seed in range(first, first + TOGETHER)]
+    meaning = Meaning(graphs)
     found = meaning.call(meaning.compiled("cpu", {"graph_opt_level": level}))
     meaning.check(found, f"on the CPU at level {level}")
 
