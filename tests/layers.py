@@ -108,7 +108,7 @@ LAYERS = {
         ["description"],
         ["page", "comparison"],
         ["agreement", "function"],
-        ["any_size", "finite", "verify", "watching"],
+        ["any_size", "finite", "programs", "verify", "watching"],
         ["compile", "looking"],
     ],
     "minigraph.function.description": [

@@ -17,14 +17,7 @@ from minigraph.devices.factory import check_device, open_backend
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
-from minigraph.function.choosing import (
-    AS_WRITTEN,
-    jit_level,
-    open_choices,
-    travel_of,
-    tuned_once,
-    tuning_mode,
-)
+from minigraph.function.choosing import AS_WRITTEN, open_choices, tuned_once, tuning_mode
 from minigraph.function.description.describe import Past
 from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function, Lowered
@@ -42,20 +35,16 @@ from minigraph.function.given import (
     new_value,
 )
 from minigraph.function.left_out import warn_of_left_out
-from minigraph.function.stage import collector_paused, timed
+from minigraph.function.programs import Programs
+from minigraph.function.stage import timed
 from minigraph.function.task import CompileTask
 from minigraph.function.verify import VerifiedFunction
 from minigraph.function.watching import told
-from minigraph.function.work import work_of
 from minigraph.graph import Graph, Node, Parameter, is_symbolic
 from minigraph.ops.random import SEED, STEP, number_streams
-from minigraph.passes.levels import optimize, pipeline
-from minigraph.passes.notes import PassRecord
 from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
-from minigraph.program import NOTHING_AHEAD, Ahead, Backend, Program
-from minigraph.program.lower import lower
+from minigraph.program import NOTHING_AHEAD, Ahead, Backend
 from minigraph.program.memory import foreseen
-from minigraph.program.recomputation import within
 
 
 class CompGraph:
@@ -121,9 +110,8 @@ class CompGraph:
                    which is read if it is there and written if it lacks something
 
         Raises GraphError for an input that is missing, named twice or no input, and for updates of
-        a function that is frozen, ShapeError and
-        DTypeError for a new value that does not fit its parameter, CacheError for an algorithm that
-        was not measured where `autotune` is "frozen".
+        a function that is frozen, ShapeError and DTypeError for a new value that does not fit its
+        parameter, CacheError for an algorithm that was not measured where `autotune` is "frozen".
         """
         values = self.options
         if optimize is False:
@@ -235,40 +223,15 @@ class CompGraph:
         if values["debug.check_finite"]:
             values = {**values, **AS_WRITTEN}
         values = {**values, "autotune": tuning_mode(values, backend, task.world)}
-        level = values["graph_opt_level"]
         borrows = bool(shared and shared.borrows)
         choices = open_choices(backend, values, loaded, borrows, told, ahead.drop)
-        jit = jit_level(values, backend)
-        costs = None if values["autotune"] == "off" else choices
-        amp = values["amp"]
-        passes = pipeline(
-            *(abs(level), values["graph_opt.fast_math"], jit, amp, costs),
-            backend.gathering,
-            travel_of(values),
-            backend.products,
-            values["graph_opt.saved_activations"],
-        )
-
-        def optimized(took: dict[str, float]) -> list[tuple[Graph, PassRecord]]:
-            with timed(took, "optimize"), collector_paused():
-                return optimize(task.graph, passes)
-
-        stages = optimized(seconds)
+        programs = Programs(task, backend, values, choices)
+        stages = programs.stages(seconds)
         ready = [stages]
 
         def lowered(took: dict[str, float]) -> Lowered:
             # Once an algorithm has failed, or more is measured, other layouts may be best.
-            found = ready.pop() if ready else optimized(took)
-            graph = found[-1][0] if found else task.graph
-            with timed(took, "lower"), collector_paused():
-                program = plainly(graph)
-                limit = values["graph_opt.memory_limit"]
-                if limit is not None:
-                    program = within(limit, program, task.results, plainly, work_of)
-            return Lowered(program, [record for _, record in found])
-
-        def plainly(graph: Graph) -> Program:
-            return lower(graph, task.results, task.updates, backend, choices.choose)
+            return programs.lowered(ready.pop() if ready else programs.stages(took), took)
 
         compiled = Compiled(
             inputs=task.inputs,
@@ -280,7 +243,7 @@ class CompGraph:
             environment=environment,
             seconds=seconds,
             lowered=lowered,
-            past=lambda: Past(task.graph, optimized({}), task.results, task.updates),
+            past=lambda: Past(task.graph, programs.stages({}), task.results, task.updates),
             choices=choices,
             world=task.world,
             counter=shared.counter if shared else None,
@@ -290,13 +253,13 @@ class CompGraph:
         )
         if values["debug.check_finite"]:
             return FiniteFunction(compiled)
-        if level >= 0:
+        if values["graph_opt_level"] >= 0:
             return Function(compiled)
         plain = {**values, **AS_WRITTEN}
         listed = replace(task, returned=as_they_are)
         written = self._function(listed, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]
-        if amp != "off":  # the first pass, which rounds more than the others
+        if values["amp"] != "off":  # the first pass, which rounds more than the others
             named = [("", named[1][1]), *named[2:]]
         return VerifiedFunction(compiled, written=written, stages=named, updates=task.updates)
 

@@ -1,0 +1,62 @@
+"""From a task's graph to a program: the passes for some options, then lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from minigraph.function.choosing import jit_level, travel_of
+from minigraph.function.function import Lowered
+from minigraph.function.stage import collector_paused, timed
+from minigraph.function.task import CompileTask
+from minigraph.function.work import work_of
+from minigraph.graph import Graph
+from minigraph.passes.levels import optimize, pipeline
+from minigraph.passes.notes import PassRecord
+from minigraph.program import Backend, Program
+from minigraph.program.choices import Choices
+from minigraph.program.lower import lower
+from minigraph.program.recomputation import within
+
+Stages = list[tuple[Graph, PassRecord]]  # the graph after each pass, and what the pass did
+
+
+class Programs:
+    """Makes programs of a task's graph with these options, of the choices that are best by then."""
+
+    def __init__(
+        self, task: CompileTask, backend: Backend, values: Mapping[str, Any], choices: Choices
+    ) -> None:
+        self._task = task
+        self._backend = backend
+        self._choices = choices
+        self._limit = values["graph_opt.memory_limit"]
+        self._passes = pipeline(
+            abs(values["graph_opt_level"]),
+            values["graph_opt.fast_math"],
+            jit_level(values, backend),
+            values["amp"],
+            None if values["autotune"] == "off" else choices,
+            backend.gathering,
+            travel_of(values),
+            backend.products,
+            values["graph_opt.saved_activations"],
+        )
+
+    def stages(self, took: dict[str, float]) -> Stages:
+        """Run the passes; add the seconds to `took`."""
+        with timed(took, "optimize"), collector_paused():
+            return optimize(self._task.graph, self._passes)
+
+    def lowered(self, stages: Stages, took: dict[str, float]) -> Lowered:
+        """Return the program for what the passes have made; add the seconds to `took`."""
+        graph = stages[-1][0] if stages else self._task.graph
+        with timed(took, "lower"), collector_paused():
+            program = self._lowered(graph)
+            if self._limit is not None:
+                program = within(self._limit, program, self._task.results, self._lowered, work_of)
+        return Lowered(program, [record for _, record in stages])
+
+    def _lowered(self, graph: Graph) -> Program:
+        task, choose = self._task, self._choices.choose
+        return lower(graph, task.results, task.updates, self._backend, choose)
