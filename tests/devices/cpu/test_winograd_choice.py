@@ -1,0 +1,239 @@
+"""Where Winograd's algorithm is a candidate, and networks that use it."""
+
+import numpy as np
+import pytest
+from laid_out import in_lanes
+from needs import needs_both
+from new_process import begin
+from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
+from winograd_cases import (
+    NAMES,
+    Case,
+    every_algorithm,
+    every_way,
+    every_window,
+    in_blocks,
+    plain_of,
+)
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.autotune.tuner import measure
+from minigraph.devices.cpu import compiler, onednn, winograd
+from minigraph.devices.cpu.device import CpuBackend
+from minigraph.devices.kernel_cache import CompilationUnit
+from minigraph.ops.activation import Activated, Relu
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import LaidOut, Reorder, packed
+from minigraph.ops.pooling import MaxPool2d, Pooling
+from minigraph.program import Choice
+
+pytestmark = needs_both
+
+
+def windows_of(size, **options):
+    x, w = (
+        mg.input("x", (2, 2 * onednn.block(), 9, 9)),
+        mg.input("w", (onednn.block() * 2, 2 * onednn.block() // options.get("groups", 1), *size)),
+    )
+    return Conv2d(**options)(x, w)
+
+
+UNFIT = {
+    "stride": lambda: windows_of((3, 3), stride=(2, 2)),
+    "dilation": lambda: windows_of((3, 3), dilation=(2, 2)),
+    "groups": lambda: windows_of((3, 3), groups=2),
+    "1x1": lambda: windows_of((1, 1)),
+    "7x7": lambda: windows_of((7, 7)),
+    "3x5": lambda: windows_of((3, 5)),
+    "3x1": lambda: windows_of((3, 1)),
+    "padding": lambda: windows_of((3, 3), padding=(1, 3)),
+}
+
+
+def gradients(node):
+    """Return a convolution's node, and those of its gradients."""
+    x, w = node.inputs
+    dy = mg.input("dy", node.shape)
+    return [
+        node,
+        Conv2dBackwardData(node.op, x.shape)(dy, w),
+        Conv2dBackwardWeights(node.op, w.shape)(dy, x),
+    ]
+
+
+@pytest.mark.parametrize("make", UNFIT.values(), ids=UNFIT)
+def test_other_convolutions_have_no_such_algorithm(make):
+    for node in gradients(make()):
+        laid = in_lanes(node, onednn.block())
+        assert winograd.algorithms(laid) == []
+
+
+@every_way
+@every_window
+def test_blocks_alone_have_the_algorithms(window, way):
+    case = Case(ins=2, outs=2).of_window(window)
+    plain = plain_of(way, case)
+    assert winograd.algorithms(in_blocks(way, case)) == NAMES
+    assert winograd.algorithms(plain) == []
+    assert winograd.algorithms(in_lanes(plain, 2 * onednn.block())) == []
+
+
+def test_a_convolution_from_one_layout_to_another_has_no_such_algorithm():
+    lanes = onednn.block()
+    x, w = mg.input("x", (2, lanes, 9, 9)), mg.input("w", (lanes, lanes, 3, 3))
+    assert winograd.algorithms(LaidOut(Conv2d(), (1, 1), (lanes,))(x, w)) == []
+
+
+def test_other_ops_have_no_such_algorithm():
+    lanes = onednn.block()
+    x = mg.input("x", packed((2, lanes, 9, 9), lanes))
+    pool = MaxPool2d(Pooling((3, 3), (1, 1), ((0, 0), (0, 0))))
+    largest, _ = LaidOut(pool, (lanes,), (lanes, lanes)).results(x)
+    assert winograd.algorithms(largest) == []
+    assert winograd.algorithms(Reorder(1)(x)) == []
+
+
+# ---------------------------------------------------------------- tuning
+
+
+def strides(node):
+    return [x.spec.strides for x in node.inputs]
+
+
+@every_way
+def test_the_autotuner_measures_it_in_blocks_alone(way):
+    node = in_blocks(way)
+    found = CpuBackend(2, True).tunable(node, strides(node))
+    layouts = {c.layouts for c in found.problem.candidates(None) if c.name in NAMES}
+    assert layouts == {found.layouts}
+    measured = [m for m in measure(found.problem, None).measurements if m.name in NAMES]
+    assert [m.name for m in measured] == NAMES
+    for m in measured:
+        assert not m.error and m.seconds > 0
+        assert m.workspace == winograd.winograd_kernel(node, m.name, 1).scratch
+
+
+@every_algorithm
+@every_way
+def test_the_kernel_has_the_name_of_the_algorithm(way, name):
+    node = in_blocks(way)
+    problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
+    made = {c.name: c.make() for c in problem.candidates(layouts)}
+    assert made[name].name == f"c {name}"
+    assert "winograd" not in next(iter(made)), "the heuristic takes oneDNN's"
+
+
+@every_algorithm
+def test_an_activation_follows_it(name):
+    node = in_blocks("with a bias")
+    activated = Activated(node.op, Relu())(*node.inputs)
+    backend = CpuBackend(2, True)
+    problem, layouts = backend.tunable(activated, strides(activated))
+    (made,) = (c.make() for c in problem.candidates(layouts) if c.name == name)
+    choice = Choice(problem, layouts, made, None, "heuristic", ())
+    kernel = backend.kernel(activated, strides(activated), choice)
+    assert kernel.name == f"c {name} + c"
+
+
+# ---------------------------------------------------------------- networks
+
+
+@pytest.fixture
+def fail_to_compile(monkeypatch):
+    """A function that lets the compiler fail for these kernels from now on."""
+    real = compiler.KERNELS.functions
+
+    def functions(sources, on_disk=True):
+        bad = {source.name: 0 for source in sources if "NAME_spread_input" in source.text}
+        return {**real(sources, on_disk), **bad}
+
+    return lambda: monkeypatch.setattr(compiler.KERNELS, "functions", functions)
+
+
+def losses(function, steps=3):
+    return [function(*batch()) for _ in range(steps)]
+
+
+def convolutions(function):
+    return [a for a in function.report().algorithms if a.op.startswith("conv2d")]
+
+
+@pytest.fixture(scope="module")
+def plain_losses():
+    return losses(compiled(level=0))
+
+
+@every_algorithm
+def test_a_network_trains_as_level_0_does(name, prefer, plain_losses):
+    prefer(name)
+    function = compiled(level=3)
+    assert len(convolutions(function)) == sum(DIRECTIONS.values()) - DIRECTIONS["matmul"]
+    assert {a.name for a in convolutions(function)} == {name}
+    np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
+    kernels = [k.kernel for k in function.profile(*batch()).kernels if k.name.startswith("conv2d")]
+    assert len(kernels) == len(convolutions(function))
+    assert all(kernel.startswith(f"c {name}") for kernel in kernels)
+
+
+@every_algorithm
+def test_zeros_that_are_rounded_are_no_fault_of_a_level(name, prefer):
+    prefer(name)
+    channels, rng = onednn.block(), np.random.default_rng(0)
+    x = mg.input("x", (1, channels, 8, 8))
+    w = mg.Parameter(rng.standard_normal((channels, channels, 3, 3)).astype("float32"))
+    y = ops.relu(ops.conv2d(x, w, padding=1))
+    step = graph_compiler(-3).compile([x], [y, *mg.grad(y.sum(), [x, w])])
+    assert {a.name for a in convolutions(step)} == {name}
+    one_pixel = np.zeros(x.shape, np.float32)
+    one_pixel[0, :, 1, 1] = rng.standard_normal(channels)
+    step(one_pixel)  # a direct convolution gives 0 where no window reaches the pixel
+
+
+@every_algorithm
+def test_nan_reaches_the_loss(name, prefer):
+    prefer(name)
+    images, labels = batch()
+    images[2, 3, 4, 5] = np.nan
+    assert np.isnan(compiled(level=3)(images, labels))
+
+
+def test_where_the_compiler_fails_another_algorithm_is_chosen(
+    tmp_path, monkeypatch, fail_to_compile, prefer, plain_losses
+):
+    begin(monkeypatch, tmp_path)
+    fail_to_compile()
+    prefer(NAMES[0])
+    function = compiled(level=3)
+    for a in convolutions(function):
+        assert a.name not in NAMES
+        errors = {c.error for c in a.candidates if c.name in NAMES}
+        assert len(errors) == len(NAMES) and all("could not compile" in e for e in errors)
+    np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*NumPy has stood in for it")
+def test_where_the_compiler_fails_for_what_was_chosen_another_takes_its_place(
+    fail_to_compile, prefer, plain_losses
+):
+    prefer(NAMES[0])
+    compiled(network(), level=3)  # which measures
+    fail_to_compile()
+    function = compiled(network(), level=3)
+    assert {a.name for a in convolutions(function)} == {NAMES[0]}
+    np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
+    assert not any(a.name == NAMES[0] for a in convolutions(function))
+
+
+def test_texts_of_all_tiles_are_compiled_in_one_unit(monkeypatch):
+    """No two of them define the same name, whatever a compiler makes of them."""
+    monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-O0"))
+    made = [
+        text(winograd.Form(window, tile, onednn.block(), vectors))
+        for text in (winograd._image_text, winograd._weight_text)
+        for window in winograd.WINDOWS
+        for tile in winograd.TILES
+        for vectors in (1, 2)
+    ]
+    [unit] = compiler.KERNELS.compile([CompilationUnit(tuple(made))])
+    assert (len(unit.functions), unit.error) == (len(made), "")

@@ -1,0 +1,218 @@
+"""The errors of Winograd's algorithm: NaN, infinities, and pixels of very different size."""
+
+import itertools
+
+import numpy as np
+import pytest
+from laid_out import drawn, meaning
+from needs import needs_both
+from winograd_cases import (
+    CASES,
+    ODD_SIZES,
+    Case,
+    assert_near,
+    computed,
+    every_algorithm,
+    every_way,
+    every_window,
+    in_blocks,
+)
+
+from minigraph.devices.cpu import onednn
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import pack, unpack, unpacked
+
+pytestmark = needs_both
+
+
+def overlap(inputs, outputs, tap, padding):
+    """Return which inputs meet which outputs at a tap, as slices."""
+    begin = max(padding - tap, 0)
+    end = max(min(outputs, inputs + padding - tap), begin)
+    return slice(begin + tap - padding, end + tap - padding), slice(begin, end)
+
+
+def taps(x, y, padding, window):
+    """Yield each tap of a window, with the pixels of x and of y that meet at it."""
+    for tap in itertools.product(range(window), repeat=2):
+        axes = map(overlap, x.shape[2:], y.shape[2:], tap, padding)
+        there, here = zip(*axes, strict=True)
+        yield tap, x[..., *there], y[..., *here]
+
+
+def skipping_padding(node, xs):
+    """Return the meaning without the padding: NumPy would multiply its zeros by infinities."""
+    op = node.op.plain
+    xs = [unpack(x) if x.ndim == 5 else x for x in (x.astype("float64") for x in xs)]
+    found = np.zeros(unpacked(node.shape))
+    if isinstance(op, Conv2dBackwardWeights):
+        dy, x = xs
+        for (i, j), there, here in taps(x, dy, op.conv.padding, node.shape[-1]):
+            found[:, :, i, j] = np.einsum("nkij,ncij->kc", here, there)
+        return found
+    x, w, *bias = xs
+    if isinstance(op, Conv2dBackwardData):
+        w = w.swapaxes(0, 1)[:, :, ::-1, ::-1]
+        padding = [w.shape[2] - 1 - p for p in op.conv.padding]
+    else:
+        padding = op.padding
+    for (i, j), there, here in taps(x, found, padding, w.shape[2]):
+        here += np.einsum("ncij,kc->nkij", there, w[:, :, i, j])
+    for vector in bias:
+        found += vector[:, None, None]
+    return pack(found, onednn.block())
+
+
+@every_way
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_for_finite_numbers_padding_may_be_left_out(case, way):
+    node = in_blocks(way, case)
+    xs = drawn(node)
+    np.testing.assert_allclose(skipping_padding(node, xs), meaning(node, xs), rtol=0, atol=1e-9)
+
+
+# Where in images, or in weights at a like place, there are odd values.
+PLACES = {
+    "corner": [(0, 0, 0, 0, 3)],
+    "last-corner": [(-1, -1, -1, -1, -1)],
+    "inside": [(1, 0, 4, 5, 0)],
+    "side-by-side": [(0, 0, 4, 4, 1), (0, 0, 4, 5, 1)],
+    "far-apart": [(0, 0, 1, 1, 2), (1, 0, 8, 3, 2)],
+}
+ODD = {
+    "nan": [np.nan, np.nan],
+    "inf": [np.inf, np.inf],
+    "minus-inf": [-np.inf, -np.inf],
+    "both-inf": [np.inf, -np.inf],
+}
+
+
+@every_algorithm
+@every_way
+@every_window
+@pytest.mark.parametrize("values", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("operand", [0, 1])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_nan_and_infinity_are_where_a_direct_convolution_has_them(
+    operand, places, values, window, way, name
+):
+    node = in_blocks(way, ODD_SIZES.of_window(window))
+    xs = drawn(node)
+    x = xs[operand]
+    for place, value in zip(places, values, strict=False):
+        if x.ndim == 5:
+            x[place] = value
+        else:  # weights
+            x[place[4], place[0], place[2] % 3, place[3] % 3] = value
+    want = skipping_padding(node, xs)
+    assert 0 < np.isfinite(want).sum() < want.size
+    assert_near(computed(node, name, xs, 2), want, name, window)
+
+
+@every_algorithm
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_odd_bias_is_added_to_its_channel(name, value):
+    node = in_blocks("with a bias")
+    xs = drawn(node)
+    xs[2][5] = value
+    want = meaning(node, xs)
+    assert np.isfinite(want).any()
+    assert_near(computed(node, name, xs), want, name)
+
+
+@every_algorithm
+@every_way
+@every_window
+def test_points_that_overflow_spoil_no_result(window, way, name):
+    node = in_blocks(way, ODD_SIZES.of_window(window))
+    rng = np.random.default_rng(0)
+    large = np.finfo("float32").max
+    xs = [(rng.uniform(-large, large, x.shape)).astype("float32") for x in node.inputs]
+    small = xs[0] if way == "to the weights" else xs[1]
+    small *= np.float32(1e-3 / large)
+    if way == "with a bias":
+        xs[2] *= np.float32(1e-3)
+    want = meaning(node, xs)
+    assert np.abs(want).max() < large
+    assert_near(computed(node, name, xs), want, name, window)
+
+
+# ---------------------------------------------------------------- pixels of very different size
+
+
+def norms(node, xs):
+    """For each result the norm of the pixels that it is made of, times that of weights or dy."""
+    op = node.op.plain
+    xs = [unpack(x) if x.ndim == 5 else x for x in (x.astype("float64") ** 2 for x in xs)]
+    found = np.zeros(unpacked(node.shape))
+    if isinstance(op, Conv2dBackwardWeights):
+        for (i, j), there, here in taps(xs[1], xs[0], op.conv.padding, node.shape[-1]):
+            found[:, :, i, j] = here.sum((0, 2, 3))[:, None] * there.sum((0, 2, 3))
+        return np.sqrt(found)
+    x, w, *bias = xs
+    reach = w.shape[2] - 1
+    padding = op.padding if isinstance(op, Conv2d) else [reach - p for p in op.conv.padding]
+    for _, there, here in taps(x, found, padding, w.shape[2]):
+        here += there.sum(1, keepdims=True)
+    axis = 0 if isinstance(op, Conv2dBackwardData) else 1
+    found *= w.sum((axis, 2, 3))[:, None, None]
+    for vector in bias:
+        found += vector[:, None, None]
+    return pack(np.sqrt(found), onednn.block())
+
+
+def one_pixel(x, size):
+    x[0, 0, 4, 4, 3] = size
+
+
+def a_corner(x, size):
+    x[0, 0, 0, 0, 3] = size
+
+
+def one_half(x, size):
+    x[:, :, :, : x.shape[3] // 2] *= size
+
+
+def one_channel(x, size):
+    x[..., 3] *= size
+
+
+def zeros_but_two(x, size):
+    x[...] = 0
+    x[0, 0, 1, 1], x[0, 0, 4, 4, 3] = 1, size
+
+
+def all_sizes(x, size):
+    x *= (size ** np.random.default_rng(1).random(x.shape[2:4])).astype("f")[..., None]
+
+
+SIZES = [30, 300, 1e4, 1e6, 1e12, 1e25]  # some of which are let through, and some of which not
+MOST = 64  # roundings
+
+
+@every_algorithm
+@every_way
+@every_window
+@pytest.mark.parametrize(
+    "change", [one_pixel, a_corner, one_half, one_channel, zeros_but_two, all_sizes]
+)
+def test_the_error_of_a_result_is_relative_to_what_it_is_made_of(change, window, way, name):
+    node = in_blocks(way, Case(1, 1, 2, (11, 9)).of_window(window))
+    for size in SIZES:
+        xs = drawn(node)
+        change(xs[way == "to the weights"], np.float32(size))
+        error = np.abs(computed(node, name, xs, 2) - meaning(node, xs))
+        assert (error <= MOST * 2.0**-24 * norms(node, xs)).all(), size
+
+
+@every_algorithm
+@pytest.mark.parametrize("way", ["forward", "to the images"])
+@every_window
+def test_results_of_zeros_alone_are_zero(window, way, name):
+    node = in_blocks(way, Case(1, 1, 1, (12, 12)).of_window(window))
+    xs = drawn(node)
+    xs[0][:] = 0
+    xs[0][0, 0, 5, 6, 3] = 1e6
+    want = meaning(node, xs)
+    np.testing.assert_array_equal(computed(node, name, xs) == 0, want == 0)
