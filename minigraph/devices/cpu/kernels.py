@@ -27,7 +27,7 @@ from minigraph.devices.cpu.kernel import (
     threads_for,
 )
 from minigraph.devices.cpu.product import fused_product
-from minigraph.devices.parts import KernelPart, can_be_generated, kernel_parts
+from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
 from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.jit.c.source import c_source
 from minigraph.jit.expression import c_type
@@ -83,6 +83,11 @@ def _kernel(
     made = kernel_parts(node, strides)
     if made is None:
         return None
+    across = _read_across(made, node, strides)
+    if across:
+        lie = enumerate(zip(node.inputs, strides, strict=True))
+        made = kernel_parts(node, [x.spec.strides if i in across else s for i, (x, s) in lie])
+        assert made is not None
     if isinstance(node.op, Together):  # each of them on one thread
         calls = [_call(part, node, 1) for part in made.parts]
         return TogetherKernel(node, calls, most, made.inplace)
@@ -90,7 +95,23 @@ def _kernel(
     if made.fill:
         calls.insert(0, _fill(node, made.fill, most))
     scratch = max(part.kernel.scratch(most) for part in made.parts)
-    return NativeKernel(node, calls, scratch, (True,) * len(strides), made.inplace)
+    strided = [i not in across for i, _ in enumerate(strides)]
+    return NativeKernel(node, calls, scratch, strided, made.inplace)
+
+
+def _read_across(made: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:
+    """Return the inputs that rows would read across: from memory that lies along another axis.
+
+    Such reads are no vectors, while a copy is made by tiles.
+    """
+    found: set[int] = set()
+    for part in made.parts:
+        pattern = part.kernel.pattern
+        if pattern.form == "row":
+            inputs = range(len(node.inputs))[part.ins]
+            accesses = zip(inputs, pattern.accesses, strict=False)
+            found |= {i for i, access in accesses if access == "strided"}
+    return {i for i in found if node.inputs[i].dtype.itemsize in strides[i]}
 
 
 def has_kernels(op: Op) -> bool:

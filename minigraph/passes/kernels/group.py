@@ -44,6 +44,9 @@ def is_cheap(node: Node) -> bool:
     return is_placement(node)
 
 
+ACROSS = "rows would be read, or written, across the order in memory"
+
+
 @dataclass(eq=False)
 class Group:
     """A kernel that is being put together, from its last node to its first.
@@ -146,9 +149,23 @@ class Group:
         storable = axes == self.kept if self.reduced is not None else self._will_reduce(node)
         if stored and not (whole or storable):
             raise Unfit("the result is stored, and has fewer axes than the kernel")
+        if is_placement(node) and self._crosses(node, loops, set(self.reduced or ())):
+            raise Unfit(ACROSS)
         each_row = self.reduced is None and not whole and len(self.extents) - 1 in axes
         if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
             raise Unfit("the kernel would compute the op again for every row")
+
+    def _crosses(self, view: Node, loops: Loops, reduced: set[int]) -> bool:
+        """Whether rows that are reduced lie in memory as rows on one side of a view only.
+
+        On the other side an element of each cache line would be read, or written, at a time.
+        """
+        (x,) = view.inputs
+        along = view.op.along(x.shape, view.shape)
+        inner, outer = _innermost(x), _innermost(view)
+        if along is None or inner not in along or outer is None or x.size != view.size:
+            return False
+        return (loops[along.index(inner)] in reduced) != (loops[outer] in reduced)
 
     def _will_reduce(self, node: Node) -> bool:
         """Whether a node is made of a reduction over as many elements as the kernel has.
@@ -176,6 +193,10 @@ class Group:
             free = list(self.reduced)
         if free and [self.extents[i] for i in free] != extents:
             raise Unfit("the kernel runs over other axes")
+        if any(
+            is_placement(x) and self._crosses(x, self.loops[x], set(free)) for x in self.members
+        ):
+            raise Unfit(ACROSS)
         again = bool(free) and any(user in self.looped for user in users)
         if again and reduces_down(node):
             raise Unfit("the kernel would have to read whole columns twice")
@@ -209,6 +230,11 @@ class Group:
                 fed.update(node.inputs)
 
 
+def _innermost(x: Node) -> int | None:
+    """Return the last axis that is longer than 1, if there is one."""
+    return max((i for i, n in enumerate(x.shape) if n != 1), default=None)
+
+
 def long_axes(node: Node) -> list[int]:
     """Return the lengths of the axes that a reduction reduces, without those of length 1."""
     assert isinstance(node.op, Reduction)
@@ -219,8 +245,7 @@ def long_axes(node: Node) -> list[int]:
 def kept_inside(node: Node) -> int:
     """Return the length of the innermost axis if a reduction keeps it, else 1."""
     assert isinstance(node.op, Reduction)
-    shape = node.inputs[0].shape
-    last = max((i for i, n in enumerate(shape) if n != 1), default=None)
+    shape, last = node.inputs[0].shape, _innermost(node.inputs[0])
     return 1 if last is None or last in node.op.axes else shape[last]
 
 
