@@ -51,10 +51,10 @@ class ArrangedWeights(MeasuredKernel):
         self.values = values
         self.after = after
         constant = WEIGHTS in constants_of(node)
-        self.as_used = as_used is not None and not constant
-        self.weights = 0 if self.as_used else round_up(weights)
-        if as_used is not None and self.as_used:
-            others = as_used
+        self.work = ALL
+        if as_used is not None and not constant:
+            self.work, weights, others = AS_USED, 0, as_used
+        self.weights = round_up(weights)
         scratch = others if constant else self.weights + others
         super().__init__(node, [], scratch, algorithm=algorithm)
         self.sources = [source]
@@ -67,8 +67,7 @@ class ArrangedWeights(MeasuredKernel):
             weights = operands.prepared[WEIGHTS]
             return [self._call(linker, operands, weights, (slot, offset), COMPUTE)]
         others = (slot, offset + self.weights)
-        work = AS_USED if self.as_used else ALL
-        return [self._call(linker, operands, (slot, offset), others, work)]
+        return [self._call(linker, operands, (slot, offset), others, self.work)]
 
     def _arrange(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
         operands = Operands([NOWHERE, given], [NOWHERE], NOWHERE)

@@ -186,9 +186,15 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
 def _image_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
     """Return the text that computes images."""
     products = "\n".join(_pixel_products(pixels, vectors) for pixels in PIXELS)
+    line = " ".join(
+        f"for (; t + {n} <= count; t += {n})"
+        f" NAME_products_{n}(q, x + t * q->x_pixel, w, y + t * q->y_pixel);"
+        for n in PIXELS
+    )
+    text = TO_IMAGES.replace("PRODUCTS", products)
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
     taps = {"TAPS": math.prod(window), "ACROSS": window[1]}
-    return KernelSource(with_macros(TO_IMAGES.replace("PRODUCTS", products), **fixed, **taps))
+    return KernelSource(with_macros(text, LINE=line, **fixed, **taps))
 
 
 @functools.cache

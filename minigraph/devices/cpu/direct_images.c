@@ -13,7 +13,8 @@
    LX   channels of a block of x: as many, or 1 for images in nchw
    NV   blocks of outputs whose sums are kept in registers
    TAPS of a window
-   ACROSS of them in a row */
+   ACROSS of them in a row
+   LINE statements that compute the pixels t to `count` of a line */
 #pragma clang fp contract(fast)
 typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
 typedef struct { /* a set along one axis: its pixels of y, and the taps that they meet */
@@ -34,9 +35,7 @@ PRODUCTS
 /* Pixels of y that follow each other in a set. */
 MG_FAST void NAME_line(const NAME_sums *q, int64_t count, const float *x, const vec *w, vec *y) {
   int64_t t = 0;
-  for (; t + 6 <= count; t += 6) NAME_products_6(q, x + t * q->x_pixel, w, y + t * q->y_pixel);
-  for (; t + 3 <= count; t += 3) NAME_products_3(q, x + t * q->x_pixel, w, y + t * q->y_pixel);
-  for (; t < count; t++) NAME_products_1(q, x + t * q->x_pixel, w, y + t * q->y_pixel);
+  LINE
 }
 /* The part of a set along an axis that lies in the pixels from `begin` to `end` of y. */
 MG_FAST NAME_set NAME_part(NAME_set s, int64_t x_step, int64_t begin, int64_t end) {

@@ -204,7 +204,7 @@ def test_it_is_offered_where_no_other_kernel_is_sure_to_be_better():
     assert not offered_for(strides, channels=(2, 2), lanes=2 * onednn.block())
 
 
-def test_where_the_compiler_fails_it_is_no_candidate():
+def test_it_fails_where_the_compiler_did_so_that_another_takes_its_place():
     node = in_blocks("forward", Case())
     with pytest.raises(KernelFailed, match="could not be compiled"):
         direct.direct_kernel(node, 1).run(drawn(node), [np.empty(node.shape)], np.empty(0))
