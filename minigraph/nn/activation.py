@@ -16,22 +16,27 @@ from minigraph.nn.init import Weights, full
 from minigraph.nn.module import Module
 
 
+@dataclass(eq=False, repr=False)
+class _InPlace(Module):
+    """An activation without other arguments."""
+
+    inplace: bool = False
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
 @checked
 @dataclass(eq=False, repr=False)
-class ReLU(Module):
+class ReLU(_InPlace):
     """0 where x is negative, else x.
 
     >>> nn.ReLU()(mg.input("x", (8, 16)))
     relu: float32[8,16]
     """
 
-    inplace: bool = False
-
     def forward(self, x: Any) -> Node:
         return ops.relu(x)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 @checked
@@ -51,20 +56,15 @@ class Hardsigmoid(Module):
 
 @checked
 @dataclass(eq=False, repr=False)
-class Mish(Module):
+class Mish(_InPlace):
     """x * tanh(softplus(x)).
 
     >>> nn.Mish()(mg.input("x", (8, 16))).shape
     (8, 16)
     """
 
-    inplace: bool = False
-
     def forward(self, x: Any) -> Node:
         return ops.mish(x)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 @checked
@@ -84,20 +84,15 @@ class Hardswish(Module):
 
 @checked
 @dataclass(eq=False, repr=False)
-class ReLU6(Module):
+class ReLU6(_InPlace):
     """0 where x is negative, 6 where it is above 6, else x.
 
     >>> nn.ReLU6()(mg.input("x", (8, 16))).shape
     (8, 16)
     """
 
-    inplace: bool = False
-
     def forward(self, x: Any) -> Node:
         return ops.relu6(x)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 @checked
@@ -183,20 +178,15 @@ class GELU(Module):
 
 @checked
 @dataclass(eq=False, repr=False)
-class SiLU(Module):
+class SiLU(_InPlace):
     """x * sigmoid(x).
 
     >>> nn.SiLU()(mg.input("x", (8, 16))).shape
     (8, 16)
     """
 
-    inplace: bool = False
-
     def forward(self, x: Any) -> Node:
         return ops.silu(x)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 @checked
