@@ -16,6 +16,7 @@ from minigraph.ops.reduction import Reduction
 MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
 MAX_READS = 24  # arrays that a loop may read at once
 NEAR = 12  # nodes that are searched for a reduction that will join
+ACROSS = "rows would be read, or written, across the order in memory"
 
 
 def is_kernel_op(node: Node, reductions: bool) -> bool:
@@ -42,9 +43,6 @@ def is_cheap(node: Node) -> bool:
     if isinstance(node.op, Elementwise):
         return not node.op.costly
     return is_placement(node)
-
-
-ACROSS = "rows would be read, or written, across the order in memory"
 
 
 @dataclass(eq=False)
@@ -193,10 +191,10 @@ class Group:
             free = list(self.reduced)
         if free and [self.extents[i] for i in free] != extents:
             raise Unfit("the kernel runs over other axes")
-        if any(
-            is_placement(x) and self._crosses(x, self.loops[x], set(free)) for x in self.members
-        ):
-            raise Unfit(ACROSS)
+        if self.reduced is None:  # else each view was looked at as it joined
+            views = (x for x in self.members if is_placement(x))
+            if any(self._crosses(view, self.loops[view], {*free}) for view in views):
+                raise Unfit(ACROSS)
         again = bool(free) and any(user in self.looped for user in users)
         if again and reduces_down(node):
             raise Unfit("the kernel would have to read whole columns twice")
