@@ -1,15 +1,5 @@
 
-static double NAME_fold2(float *lane, int64_t used, double total) {
-  double wide[8], part = 0;
-  for (int k = 0; k < 8; k++) wide[k] = 0;
-  for (int64_t i = 0; i < used; i += 8)
-    for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
-  for (int k = 0; k < 8; k++) part = wide[k] + part;
-  for (int64_t k = 0; k < used; k++) lane[k] = 0;
-  return part + total;
-}
-
-static double NAME_fold7(float *lane, int64_t used, double total) {
+MG_SHARED double mg_fold_sum_float32_float32(float *lane, int64_t used, double total) {
   double wide[8], part = 0;
   for (int k = 0; k < 8; k++) wide[k] = 0;
   for (int64_t i = 0; i < used; i += 8)
@@ -25,7 +15,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 4 * pitch;
   char *const partial = slots[a[5]] + a[6];
-  int64_t place[4], at[4], index[MG_MAX_RANK], length = 1;
+  int64_t place[4], at[4], step[4], index[MG_MAX_RANK], length = 1;
   for (int64_t d = 0; d < loops; d++) length *= extent[d];
   const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
   const int64_t from = share * split < length ? share * split : length;
@@ -56,7 +46,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     for (int64_t k = 0; k < used; k++) lane2[k] = 0;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 4, loops - 1, first_row, at, index);
+    mg_start(a, 4, loops - 1, first_row, at, step, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
@@ -78,14 +68,14 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total2 = NAME_fold2(lane2, used, total2);
+          total2 = mg_fold_sum_float32_float32(lane2, used, total2);
         }
       }
       begin += n;
       col = 0;
-      mg_next(a, 4, loops - 1, at, index);
+      mg_next(a, 4, loops - 1, at, step, index);
     }
-    total2 = NAME_fold2(lane2, used, total2);
+    total2 = mg_fold_sum_float32_float32(lane2, used, total2);
   }
   if (splits > 1) {
     if (run == 0) {
@@ -104,7 +94,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     for (int64_t k = 0; k < used; k++) lane7[k] = 0;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 4, loops - 1, first_row, at, index);
+    mg_start(a, 4, loops - 1, first_row, at, step, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
@@ -131,14 +121,14 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total7 = NAME_fold7(lane7, used, total7);
+          total7 = mg_fold_sum_float32_float32(lane7, used, total7);
         }
       }
       begin += n;
       col = 0;
-      mg_next(a, 4, loops - 1, at, index);
+      mg_next(a, 4, loops - 1, at, step, index);
     }
-    total7 = NAME_fold7(lane7, used, total7);
+    total7 = mg_fold_sum_float32_float32(lane7, used, total7);
   }
   if (splits > 1) {
     if (run == 1) {
@@ -156,7 +146,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const float v13 = v0 * v12;
   if (splits == 1 || run == 2) {
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 4, loops - 1, first_row, at, index);
+    mg_start(a, 4, loops - 1, first_row, at, step, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
@@ -178,7 +168,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       }
       begin += n;
       col = 0;
-      mg_next(a, 4, loops - 1, at, index);
+      mg_next(a, 4, loops - 1, at, step, index);
     }
     if (stream) mg_fence();
   }

@@ -5,7 +5,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 2 * pitch;
   char *const partial = slots[a[5]] + a[6];
-  int64_t place[2], at[2], index[MG_MAX_RANK], length = 1;
+  int64_t place[2], at[2], step[2], index[MG_MAX_RANK], length = 1;
   for (int64_t d = 0; d < loops; d++) length *= extent[d];
   const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
   const int64_t from = share * split < length ? share * split : length;
@@ -19,7 +19,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const float v2 = 0x1.0000000000000p+0;
   {
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, index);
+    mg_start(a, 2, loops - 1, first_row, at, step, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
@@ -41,7 +41,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       }
       begin += n;
       col = 0;
-      mg_next(a, 2, loops - 1, at, index);
+      mg_next(a, 2, loops - 1, at, step, index);
     }
     if (stream) mg_fence();
   }

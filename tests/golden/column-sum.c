@@ -5,7 +5,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 2 * pitch;
   char *const partial = slots[a[5]] + a[6];
-  int64_t place[2], at[2], index[MG_MAX_RANK], length = 1;
+  int64_t place[2], at[2], step[2], index[MG_MAX_RANK], length = 1;
   for (int64_t d = 0; d < loops; d++) length *= extent[d];
   const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
   const int64_t from = share * split < length ? share * split : length;
@@ -26,7 +26,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   }
   if (splits == 1 || run == 0) {
     float lane2[512];
-    mg_start(a, 2, loops, from, at, index);
+    mg_start(a, 2, loops, from, at, step, index);
     for (int64_t begin = from; begin < to;) {
       const int64_t stop = begin + 64 < to ? begin + 64 : to;
       #pragma GCC ivdep
@@ -41,7 +41,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
           const float v1 = v0 * v0;
           lane2[k] = v1 + lane2[k];
         }
-        mg_next(a, 2, loops, at, index);
+        mg_next(a, 2, loops, at, step, index);
       }
       #pragma GCC ivdep
       for (int64_t k = 0; k < n; k++) {

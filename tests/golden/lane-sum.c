@@ -5,7 +5,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 2 * pitch;
   char *const partial = slots[a[5]] + a[6];
-  int64_t place[2], at[2], index[MG_MAX_RANK], length = 1;
+  int64_t place[2], at[2], step[2], index[MG_MAX_RANK], length = 1;
   for (int64_t d = 0; d < loops; d++) length *= extent[d];
   const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
   const int64_t from = share * split < length ? share * split : length;
@@ -30,7 +30,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       }
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, index);
+    mg_start(a, 2, loops - 1, first_row, at, step, index);
     while (begin < to) {
       int64_t n = inner - col < to - begin ? inner - col : to - begin;
       if (n > 512) n = 512;
@@ -54,7 +54,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       begin += n;
       if ((col += n) == inner) {
         col = 0;
-        mg_next(a, 2, loops - 1, at, index);
+        mg_next(a, 2, loops - 1, at, step, index);
       }
       if ((filled += n) >= 512 || begin == to) {
         filled = 0;

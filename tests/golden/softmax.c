@@ -1,5 +1,5 @@
 
-static float NAME_fold1(float *lane, int64_t used, float total) {
+MG_SHARED float mg_fold_max_float32_float32(float *lane, int64_t used, float total) {
   float wide[8], part = -INFINITY;
   for (int k = 0; k < 8; k++) wide[k] = -INFINITY;
   for (int64_t i = 0; i < used; i += 8)
@@ -9,7 +9,7 @@ static float NAME_fold1(float *lane, int64_t used, float total) {
   return (part > total || part != part ? part : total);
 }
 
-static double NAME_fold4(float *lane, int64_t used, double total) {
+MG_SHARED double mg_fold_sum_float32_float32(float *lane, int64_t used, double total) {
   double wide[8], part = 0;
   for (int k = 0; k < 8; k++) wide[k] = 0;
   for (int64_t i = 0; i < used; i += 8)
@@ -25,7 +25,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 2 * pitch;
   char *const partial = slots[a[5]] + a[6];
-  int64_t place[2], at[2], index[MG_MAX_RANK], length = 1;
+  int64_t place[2], at[2], step[2], index[MG_MAX_RANK], length = 1;
   for (int64_t d = 0; d < loops; d++) length *= extent[d];
   const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
   const int64_t from = share * split < length ? share * split : length;
@@ -48,7 +48,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     for (int64_t k = 0; k < used; k++) lane1[k] = -INFINITY;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, index);
+    mg_start(a, 2, loops - 1, first_row, at, step, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
@@ -70,14 +70,14 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total1 = NAME_fold1(lane1, used, total1);
+          total1 = mg_fold_max_float32_float32(lane1, used, total1);
         }
       }
       begin += n;
       col = 0;
-      mg_next(a, 2, loops - 1, at, index);
+      mg_next(a, 2, loops - 1, at, step, index);
     }
-    total1 = NAME_fold1(lane1, used, total1);
+    total1 = mg_fold_max_float32_float32(lane1, used, total1);
   }
   const float v1 = total1;
   {
@@ -86,7 +86,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     for (int64_t k = 0; k < used; k++) lane4[k] = 0;
     int64_t filled = 0;
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, index);
+    mg_start(a, 2, loops - 1, first_row, at, step, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
@@ -114,19 +114,19 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
         }
         if ((filled += last - first) >= 4096) {
           filled = 0;
-          total4 = NAME_fold4(lane4, used, total4);
+          total4 = mg_fold_sum_float32_float32(lane4, used, total4);
         }
       }
       begin += n;
       col = 0;
-      mg_next(a, 2, loops - 1, at, index);
+      mg_next(a, 2, loops - 1, at, step, index);
     }
-    total4 = NAME_fold4(lane4, used, total4);
+    total4 = mg_fold_sum_float32_float32(lane4, used, total4);
   }
   const float v4 = total4;
   {
     int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, index);
+    mg_start(a, 2, loops - 1, first_row, at, step, index);
     while (begin < to) {
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));
@@ -145,7 +145,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       }
       begin += n;
       col = 0;
-      mg_next(a, 2, loops - 1, at, index);
+      mg_next(a, 2, loops - 1, at, step, index);
     }
     if (stream) mg_fence();
   }

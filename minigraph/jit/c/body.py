@@ -23,7 +23,7 @@ const int64_t pitch = units + loops + 2;
 const int64_t *extent = a + 7 + units, *operand = extent + loops;
 const int64_t *constants = operand + {count} * pitch;
 char *const partial = slots[a[5]] + a[6];
-int64_t place[{count}], at[{count}], index[MG_MAX_RANK], length = 1;
+int64_t place[{count}], at[{count}], step[{count}], index[MG_MAX_RANK], length = 1;
 for (int64_t d = 0; d < loops; d++) length *= extent[d];
 const int64_t share = ((length + splits - 1) / splits + {most}) / {share} * {share};
 const int64_t from = share * split < length ? share * split : length;

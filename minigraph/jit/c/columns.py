@@ -86,7 +86,7 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
     count = len(pattern.dtypes)
     body = [
         *lanes,
-        f"mg_start(a, {count}, loops, from, at, index);",
+        f"mg_start(a, {count}, loops, from, at, step, index);",
         *block(
             "for (int64_t begin = from; begin < to;)",
             f"const int64_t stop = begin + {ROWS} < to ? begin + {ROWS} : to;",
@@ -95,7 +95,7 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
                 "for (; begin < stop; begin++)",
                 *row,
                 *columns.each(body),
-                f"mg_next(a, {count}, loops, at, index);",
+                f"mg_next(a, {count}, loops, at, step, index);",
             ),
             *(columns.each(flush) if reduced else []),
         ),

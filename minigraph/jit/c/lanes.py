@@ -89,7 +89,7 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     body = [
         *before,
         "int64_t begin = from, col = from - first_row * inner;",
-        f"mg_start(a, {count}, loops - 1, first_row, at, index);",
+        f"mg_start(a, {count}, loops - 1, first_row, at, step, index);",
         *block(
             "while (begin < to)",
             "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
@@ -99,7 +99,7 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
             *block(
                 "if ((col += n) == inner)",
                 "col = 0;",
-                f"mg_next(a, {count}, loops - 1, at, index);",
+                f"mg_next(a, {count}, loops - 1, at, step, index);",
             ),
             *after,
         ),

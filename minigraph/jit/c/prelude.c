@@ -4,40 +4,61 @@
 #include <string.h>
 #include <omp.h>
 
+/* A function that is compiled once for all kernels of a unit: a copy in each place that calls it
+   would cost more of the compiler's time than the loops of a kernel. */
+#define MG_SHARED static __attribute__((noinline, unused))
+/* Its loops are too short for vectors. */
+#if defined(__clang__)
+#define MG_SHORT MG_SHARED
+#else
+#define MG_SHORT MG_SHARED __attribute__((optimize("no-tree-vectorize")))
+#endif
 /* Argument blocks are described in jit/kernel.py.  `mg_place` finds where each operand of a unit
    begins; `mg_start` sets the odometer `index` over the outer `axes` of the loops, and each
-   operand's offset `at`, to a row; `mg_next` moves them on to the next one. */
-static inline void mg_place(const int64_t *a, int operands, int64_t unit, int64_t *place) {
+   operand's offset `at`, to a row; `mg_next` moves them on to the next one, by `step` but where an
+   axis ends. */
+MG_SHORT void mg_place(const int64_t *a, int operands, int64_t unit, int64_t *place) {
   const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7;
   const int64_t *operand = extent + units + a[2];
   for (int k = 0; k < operands; k++) place[k] = operand[k * pitch + 1];
   for (int64_t d = units - 1; d >= 0; d--) {
-    const int64_t i = unit % extent[d];
-    unit /= extent[d];
+    const int64_t i = d ? unit % extent[d] : unit;
+    if (d) unit /= extent[d];
     for (int k = 0; k < operands; k++) place[k] += i * operand[k * pitch + 2 + d];
   }
 }
-static inline void mg_start(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
-                            int64_t *index) {
+MG_SHORT void mg_begin(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
+                        int64_t *step, int64_t *index) {
   const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
   const int64_t *stride = extent + a[2] + 2 + units;
-  for (int k = 0; k < operands; k++) at[k] = 0;
+  for (int k = 0; k < operands; k++) step[k] = stride[k * pitch + axes - 1];
   for (int64_t d = axes - 1; d >= 0; d--) {
-    index[d] = row % extent[d];
-    row /= extent[d];
+    index[d] = d ? row % extent[d] : row;
+    if (d) row /= extent[d];
     for (int k = 0; k < operands; k++) at[k] += index[d] * stride[k * pitch + d];
   }
 }
-static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t *at,
-                           int64_t *index) {
+static inline void mg_start(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
+                            int64_t *step, int64_t *index) {
+  for (int k = 0; k < operands; k++) at[k] = 0;
+  if (axes > 0) mg_begin(a, operands, axes, row, at, step, index);
+}
+MG_SHORT void mg_wrap(const int64_t *a, int operands, int64_t axes, int64_t *at, int64_t *index) {
   const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
   const int64_t *stride = extent + a[2] + 2 + units;
-  for (int64_t d = axes - 1; d >= 0; d--) {
-    for (int k = 0; k < operands; k++) at[k] += stride[k * pitch + d];
-    if (++index[d] < extent[d]) return;
+  for (int64_t d = axes - 1; index[d] == extent[d]; d--) {
     index[d] = 0;
     for (int k = 0; k < operands; k++) at[k] -= extent[d] * stride[k * pitch + d];
+    if (d == 0) return;
+    index[d - 1]++;
+    for (int k = 0; k < operands; k++) at[k] += stride[k * pitch + d - 1];
   }
+}
+static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t *at,
+                           const int64_t *step, int64_t *index) {
+  if (axes == 0) return;
+  for (int k = 0; k < operands; k++) at[k] += step[k];
+  if (++index[axes - 1] == a[7 + a[1] + axes - 1]) mg_wrap(a, operands, axes, at, index);
 }
 /* Functions in which products may be fused with sums, as they are in any library. */
 #if defined(__clang__)
@@ -93,7 +114,7 @@ typedef long long mg_unaligned __attribute__((vector_size(32), may_alias, aligne
 #else
 #define MG_STREAM(to, value) __builtin_ia32_movntdq256(to, value)
 #endif
-static inline void mg_stream(void *to, const void *from, int64_t bytes) {
+MG_SHARED void mg_stream(void *to, const void *from, int64_t bytes) {
   char *q = to;
   const char *p = from;
   const int64_t head = -(uintptr_t)q & 31;

@@ -54,9 +54,7 @@ AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one be
 
 def row_text(pattern: KernelPattern) -> str:
     """Return the functions of a "map" or "row" kernel, called NAME."""
-    reductions = pattern.reductions
-    parts = [_fold(pattern, v) for v in reductions]
-    return "\n".join([*parts, _unit(pattern, reductions), entry(pattern, "units")])
+    return _unit(pattern, pattern.reductions) + "\n" + entry(pattern, "units")
 
 
 def unit_text(pattern: KernelPattern) -> str:
@@ -75,13 +73,26 @@ def _vectorised(pattern: KernelPattern, stage: int) -> list[str]:
     return ["#pragma GCC unroll 16", "#pragma GCC ivdep"]
 
 
+def folds(pattern: KernelPattern) -> list[str]:
+    """Return the functions that a "row" kernel combines lanes by."""
+    return [_fold(pattern, v) for v in pattern.reductions]
+
+
+def _fold_name(pattern: KernelPattern, v: int) -> str:
+    """The name of that function of reduction `v`, which kernels of such reductions share."""
+    value = pattern.values[v]
+    assert value.op is not None
+    source = pattern.values[value.args[0]].dtype
+    return f"mg_fold_{value.op.name}_{source.name}_{value.dtype.name}"
+
+
 def _fold(pattern: KernelPattern, v: int) -> str:
     """The function that combines the `used` lanes of reduction `v`, and clears them."""
     value = pattern.values[v]
     short, long = accumulators(pattern, value)
     start = identity(pattern, value)
     return f"""
-static {long} NAME_fold{v}({short} *lane, int64_t used, {long} total) {{
+MG_SHARED {long} {_fold_name(pattern, v)}({short} *lane, int64_t used, {long} total) {{
   {long} wide[8], part = {start};
   for (int k = 0; k < 8; k++) wide[k] = {start};
   for (int64_t i = 0; i < used; i += 8)
@@ -178,39 +189,39 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     each = [v for v in values if pattern.values[v].level == ELEMENT]
     most = f"to - from < {LANES} ? (to - from + 7) / 8 * 8 : {LANES}"
     lanes = [f"const int64_t used = {most};"] if reduced else []
-    folds = []
+    combined = []
     for v in reduced:
         short, _ = accumulators(pattern, pattern.values[v])
         lanes.append(f"{short} lane{v}[{LANES}];")
         start = identity(pattern, pattern.values[v])
         lanes.append(f"for (int64_t k = 0; k < used; k++) lane{v}[k] = {start};")
-        folds.append(f"total{v} = NAME_fold{v}(lane{v}, used, total{v});")
+        combined.append(f"total{v} = {_fold_name(pattern, v)}(lane{v}, used, total{v});")
     streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
     if reduced:
         lanes.append("int64_t filled = 0;")
-        row += _combined(pattern, stage, each, folds)
+        row += _combined(pattern, stage, each, combined)
     else:
         row += _mapped(pattern, stage, each, streams)
     body = [
         *lanes,
         "int64_t begin = from, col = from - first_row * inner;",
-        f"mg_start(a, {len(pattern.dtypes)}, loops - 1, first_row, at, index);",
+        f"mg_start(a, {len(pattern.dtypes)}, loops - 1, first_row, at, step, index);",
         *block(
             "while (begin < to)",
             "const int64_t n = inner - col < to - begin ? inner - col : to - begin;",
             *row,
             "begin += n;",
             "col = 0;",
-            f"mg_next(a, {len(pattern.dtypes)}, loops - 1, at, index);",
+            f"mg_next(a, {len(pattern.dtypes)}, loops - 1, at, step, index);",
         ),
-        *folds,
+        *combined,
         *(["if (stream) mg_fence();"] if streams else []),
     ]
     return in_run(pattern, stage, body)
 
 
-def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list[str]) -> list[str]:
-    """Statements that combine the elements of a row, and store others."""
+def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list[str]) -> list[str]:
+    """Statements that combine the elements of a row, and store others; `after` ends a stretch."""
     body = compute_element(pattern, stage, values, "j + k")
     for k in pattern.stored(stage):
         body.append(f"{element(pattern, k, 'j + k')} = v{pattern.source(k)};")
@@ -230,7 +241,7 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], folds: list
         ),
         "#pragma GCC ivdep",
         *block("for (int64_t k = 0; k < last - j; k++)", *body),
-        *block(f"if ((filled += last - first) >= {STRETCH})", "filled = 0;", *folds),
+        *block(f"if ((filled += last - first) >= {STRETCH})", "filled = 0;", *after),
     )
 
 

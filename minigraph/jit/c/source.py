@@ -6,7 +6,7 @@ import functools
 
 from minigraph.jit.c.columns import column_text
 from minigraph.jit.c.lanes import lane_text
-from minigraph.jit.c.rows import row_text
+from minigraph.jit.c.rows import folds, row_text
 from minigraph.jit.expression import support
 from minigraph.jit.pattern import KernelPattern
 from minigraph.jit.source import KernelSource
@@ -15,12 +15,16 @@ from minigraph.jit.source import KernelSource
 @functools.lru_cache(4096)
 def c_source(pattern: KernelPattern) -> KernelSource:
     """Return the text of the kernel and the functions that it calls."""
-    form = {"column": column_text, "lane": lane_text}.get(pattern.form, row_text)
-    return KernelSource(form(pattern), functions_of(pattern))
+    if pattern.form == "column":
+        return KernelSource(column_text(pattern), functions_of(pattern))
+    if pattern.form == "lane":
+        return KernelSource(lane_text(pattern), functions_of(pattern))
+    shared = dict.fromkeys([*functions_of(pattern), *folds(pattern)])
+    return KernelSource(row_text(pattern), tuple(shared))
 
 
 def functions_of(pattern: KernelPattern) -> tuple[str, ...]:
-    """Return the functions that a kernel calls."""
+    """Return the functions that a kernel's expressions call."""
     needs: dict[str, None] = {}
     for value in pattern.values:
         if value.op is not None and not value.reduces:
