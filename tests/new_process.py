@@ -8,7 +8,7 @@ from pathlib import Path
 import minigraph as mg
 from minigraph.autotune import session
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import compiler, library, walker
+from minigraph.devices.cpu import compiler, library
 from minigraph.function.choosing import measurements
 
 CACHED = (
@@ -18,7 +18,6 @@ CACHED = (
     kernel_cache._binaries,
     library.possible,
     library._memory_runs,
-    walker.load,
 )
 
 

@@ -10,7 +10,7 @@ from minigraph.cache.machine import model, processor
 from minigraph.devices.cpu import compiler, kernels, onednn, openmp, primitives, walker
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.collective import collective_kernel
-from minigraph.devices.cpu.kernel import SequenceKernel, texts_of
+from minigraph.devices.cpu.kernel import Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel
 from minigraph.devices.cpu.widened import widened_kernel
 from minigraph.devices.host import HostBackend, StepRunner
@@ -129,10 +129,13 @@ class CpuBackend(HostBackend):
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:
-        walk = walker.load(self.on_disk) if compiler.compiler() else None
+        if not compiler.compiler():
+            return Interpreter(program, memory)
+        linker = Linker(walker.texts(program), self.on_disk)
+        walk = walker.load(linker)
         if walk is None:
             return Interpreter(program, memory)
-        return walker.NativeProgram(program, memory, walk, self.threads, self.bulk, self.on_disk)
+        return walker.NativeProgram(program, memory, walk, linker, self.threads, self.bulk)
 
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "onednn" and self.library:
@@ -140,8 +143,7 @@ class CpuBackend(HostBackend):
         return compiler.environment() if kind == "jit" and compiler.compiler() else {}
 
     def kernels(self, program: Program) -> list[Entry]:
-        texts = [text for step in program.steps for text in texts_of(step.kernel)]
-        return compiler.KERNELS.export([walker.WALKER, *texts])
+        return compiler.KERNELS.export(walker.texts(program))
 
     def keep_kernels(self, entry: Entry) -> str:
         return import_kernels(entry)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigraph.devices.cpu import compiler, openmp
+from minigraph.devices.cpu import openmp
 from minigraph.devices.cpu.collective import InFlight
 from minigraph.devices.cpu.kernel import (
     Linker,
@@ -61,11 +61,17 @@ SIGNATURE = ctypes.CFUNCTYPE(
 Walk = Callable[[int, int, int, int, int], int]
 
 
-@functools.cache
-def load(on_disk: bool) -> Walk | None:
-    """Return the compiled routine, once a process; None where the compiler fails."""
-    (address,) = compiler.KERNELS.functions([WALKER], on_disk).values()
-    return SIGNATURE(address) if address else None
+def load(linker: Linker) -> Walk | None:
+    """Return the compiled routine; None where the compiler fails."""
+    try:
+        return SIGNATURE(linker.address(WALKER))
+    except KernelFailed:
+        return None
+
+
+def texts(program: Program) -> list[KernelSource]:
+    """Return the texts that a program runs, which one compilation makes functions of."""
+    return [WALKER, *(text for step in program.steps for text in texts_of(step.kernel))]
 
 
 class NativeSegment(NamedTuple):
@@ -86,16 +92,19 @@ class NativeSegment(NamedTuple):
 
 
 class NativeProgram:
-    """The steps of a program, bound to memory; call it with the memory of inputs and outputs."""
+    """The steps of a program, bound to memory; call it with the memory of inputs and outputs.
+
+    linker  of the program's texts
+    """
 
     def __init__(
         self,
         program: Program,
         memory: Memory,
         walk: Walk,
+        linker: Linker,
         threads: int,
         bulk: bool,
-        on_disk: bool,
     ) -> None:
         self.program = program
         self.memory = memory
@@ -109,8 +118,7 @@ class NativeProgram:
             self.slots[self.slot[buffer]] = array.ctypes.data
         self.changing = [self.slot[buffer] for buffer in (*program.inputs, *program.returned)]
         self.threads = threads
-        texts = [text for step in program.steps for text in texts_of(step.kernel)]
-        self.linker = Linker(texts, on_disk)
+        self.linker = linker
         self.prepared = Prepared(self.slots, len(program.buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)

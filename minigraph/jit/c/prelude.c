@@ -28,7 +28,7 @@ MG_SHORT void mg_place(const int64_t *a, int operands, int64_t unit, int64_t *pl
   }
 }
 MG_SHORT void mg_begin(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
-                        int64_t *step, int64_t *index) {
+                       int64_t *step, int64_t *index) {
   const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
   const int64_t *stride = extent + a[2] + 2 + units;
   for (int k = 0; k < operands; k++) step[k] = stride[k * pitch + axes - 1];

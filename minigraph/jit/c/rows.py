@@ -161,7 +161,7 @@ def _next_unit(pattern: KernelPattern) -> list[str]:
     return [
         f"const int fetch = splits == 1 && {size} * length <= {AHEAD};",
         f"int64_t next[{count}];",
-        f"mg_place(a, {count}, unit + 1, next);",  # after the last one: the first
+        f"mg_place(a, {count}, unit + 1, next);",  # after the last one: any address will do
         *(f"const char *const next{k} = slots[operand[{k} * pitch]] + next[{k}];" for k in inputs),
     ]
 
