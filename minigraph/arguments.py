@@ -101,6 +101,13 @@ def _integer(value: Any) -> int:
     return operator.index(_plain(value))
 
 
+def _sections(value: Any) -> int | tuple[int, ...]:
+    """Return how many sections there are, or where they are cut: by sizes that calls give, too."""
+    if isinstance(value, tuple | list) and is_symbolic(value):
+        return tuple(n if isinstance(n, SymbolicSize) else _integer(n) for n in value)
+    return one_or_several(value)
+
+
 def one_or_several(value: Any) -> int | tuple[int, ...]:
     """Return an integer, or the integers of a sequence or an array as a tuple."""
     if type(value) not in (tuple, list):  # else it takes less time
@@ -215,13 +222,14 @@ PLAIN: dict[Any, Kind] = {
 
 Axis = Annotated[int, Kind("an integer", _integer, ShapeError, quick=frozenset({int}))]
 Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, ShapeError)]
-Sections = Annotated[Any, Kind("an integer or a sequence of them", one_or_several, ShapeError)]
+Sections = Annotated[Any, Kind("an integer or a sequence of them", _sections, ShapeError)]
 Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
 Name = Annotated[str, Kind("a non-empty string", _name)]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
 Seed = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1, ShapeError)]
+CountOrSize = Annotated[int, Kind("an integer >= 1", lambda value: size(value, 1), ShapeError)]
 
 
 @functools.cache

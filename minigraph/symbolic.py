@@ -155,7 +155,16 @@ class SymbolicSize(_Integer):
             "here; give the input's shape in numbers"
         )
 
-    __int__ = __float__ = __trunc__ = __index__
+    __int__ = __trunc__ = __index__
+
+    def __float__(self) -> NoReturn:
+        raise UndecidedSize(
+            f"the size {self} is known only when the function is called, and math and NumPy take "
+            "numbers; ops.sqrt(x.shape[0]) and the like take sizes"
+        )
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        self.__float__()
 
     def __str__(self) -> str:
         # A number comes last, what is subtracted before it.

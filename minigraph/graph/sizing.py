@@ -50,5 +50,6 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
             return constant(op.forward())
         specs = op.inferred(inputs)
     except GraphError as error:
-        raise located(error, op.name, inputs, node.source) from None
+        what = "the sizes of the call" if isinstance(op, FromSizes) else op.name
+        raise located(error, what, inputs, node.source) from None
     return Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))

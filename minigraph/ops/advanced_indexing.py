@@ -15,7 +15,17 @@ import numpy as np
 
 from minigraph.arguments import Axis, Kind, Scalar
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Constant, Node, Operand, as_array, as_node, builder
+from minigraph.graph import (
+    Array,
+    Constant,
+    Node,
+    Operand,
+    SymbolicSize,
+    as_array,
+    as_node,
+    builder,
+    from_sizes,
+)
 from minigraph.ops import shape
 from minigraph.ops.along import PutAlong, values_for
 from minigraph.ops.arrangement import moveaxis
@@ -23,6 +33,7 @@ from minigraph.ops.elementwise import broadcast_shapes, kind
 from minigraph.ops.indexing import Take, TakeBackward
 from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
 
+NUMBERS = (int, np.integer, SymbolicSize)
 MADE_OF = "an index is made of ints, slices, ..., None, and lists and arrays of integers"
 
 
@@ -46,7 +57,7 @@ def getitem(x: Operand, index: Any) -> Node:
     if not any(isinstance(item, Node) for item in items):
         return shape.getitem(x, index)
     # An int beside arrays is one without axes.
-    items = [as_node(np.int64(i)) if isinstance(i, int | np.integer) else i for i in items]
+    items = [_number(i) if isinstance(i, NUMBERS) else i for i in items]
     at = [i for i, item in enumerate(items) if isinstance(item, Node)]
     indices = [items[i] for i in at]
     y = shape.getitem(x, tuple(slice(None) if isinstance(i, Node) else i for i in items))
@@ -64,11 +75,15 @@ def _item(item: Any) -> Any:
         return item
     if isinstance(item, bool | np.bool_):
         raise GraphError("a bool is no index; use where")
-    if isinstance(item, int | np.integer):
+    if isinstance(item, NUMBERS):
         return item
     if not (isinstance(item, list | tuple | range) or hasattr(item, "dtype")):
         raise GraphError(f"{MADE_OF}, not {type(item).__name__}")
     return _integers(item)
+
+
+def _number(item: Any) -> Node:
+    return as_node(item if isinstance(item, SymbolicSize) else np.int64(item))
 
 
 def _integers(value: Any) -> Node:
@@ -88,6 +103,8 @@ def _as_one(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
     """Return x with the axes from `first` on as one, and what indexes it as `indices` do them."""
     sizes = x.shape[first : first + len(indices)]
     for size, given in zip(sizes, indices, strict=True):
+        if isinstance(size, SymbolicSize):  # checked at the call
+            continue
         if isinstance(given.op, Constant):  # else at the call
             _check_known(given.op.value, size)
     if len(indices) == 1:
@@ -96,7 +113,8 @@ def _as_one(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
     place = as_node(np.int64(0))
     for size, given in zip(sizes, indices, strict=True):
         # Taken of 0 ... size-1, indices are counted from the front, and checked at the call.
-        place = place * size + Take(0)(as_node(np.arange(size)), given)
+        from_front = from_sizes(np.arange, (size,), (size,), np.dtype(np.int64))
+        place = place * size + Take(0)(from_front, given)
     merged = (*x.shape[:first], math.prod(sizes), *x.shape[first + len(sizes) :])
     return reshape(x, merged), broadcast_to(place, together)
 

@@ -6,7 +6,7 @@ import math
 
 from minigraph.arguments import Axis, Integers, Size
 from minigraph.errors import ShapeError
-from minigraph.graph import Node, Operand, as_node, builder
+from minigraph.graph import Node, Operand, SymbolicSize, as_node, builder
 from minigraph.ops.shape import (
     broadcast_to,
     concat,
@@ -82,7 +82,7 @@ def roll(x: Operand, shift: Integers, axis: Integers | None = None) -> Node:
 
 def _rolled(x: Node, distance: int, axis: int) -> Node:
     size = x.shape[axis]
-    if not size or not distance % size:
+    if not size or not (isinstance(size, SymbolicSize) or distance % size):
         return x
     head, tail = split(x, [size - distance % size], axis)
     return concat([tail, head], axis)

@@ -17,6 +17,7 @@ from minigraph.graph import (
     Node,
     Operand,
     Sizes,
+    as_dtype,
     as_node,
     builder,
     constant,
@@ -139,9 +140,8 @@ def linspace(
     if not (math.isfinite(start) and math.isfinite(stop)):
         raise ShapeError(f"no numbers lead from {start} to {stop}")
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            numbers = np.linspace(start, stop, num, endpoint)
-            return _converted(numbers if kind(dtype) == "f" else np.floor(numbers), dtype)
+        given = (start, stop, num, endpoint, as_dtype(dtype))
+        return from_sizes(_evenly_spaced, given, (num,), as_dtype(dtype))
     except (ValueError, OverflowError, IndexError) as error:
         raise ShapeError(f"num is {num}: {error}") from None
 
@@ -200,6 +200,12 @@ def _below(rows: int, columns: int, k: int) -> Array:
     if rows * columns > np.iinfo(np.int64).max:
         raise ShapeError(f"{rows} x {columns} elements are too many")
     return np.arange(columns) <= np.arange(rows)[:, None] + max(-rows - 1, min(k, columns))
+
+
+def _evenly_spaced(start: float, stop: float, num: int, endpoint: bool, dtype: Any) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = np.linspace(start, stop, num, endpoint)
+        return (numbers if kind(dtype) == "f" else np.floor(numbers)).astype(dtype)
 
 
 def _converted(array: Array, dtype: Any) -> Node:

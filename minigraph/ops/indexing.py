@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from minigraph.arguments import Axis, Count
+from minigraph.arguments import Axis, CountOrSize
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import (
     Array,
@@ -111,7 +111,7 @@ def take(x: Operand, indices: Operand, axis: Axis | None = None) -> Node:
 
 
 @builder
-def one_hot(labels: Operand, num_classes: Count, dtype: DTypeLike = "int64") -> Node:
+def one_hot(labels: Operand, num_classes: CountOrSize, dtype: DTypeLike = "int64") -> Node:
     """Return integer labels (...) as (..., num_classes) with 1 at the label and 0 elsewhere.
 
     >>> cg.compile([], ops.one_hot([2, 0], 3))()

@@ -17,10 +17,12 @@ from minigraph.graph import (
     Node,
     Op,
     Operand,
+    Shape,
     Spec,
     as_node,
     builder,
     flat,
+    from_sizes,
     function_of,
 )
 from minigraph.ops.comparison import Isfinite, where
@@ -269,6 +271,13 @@ def mean(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> No
     return _drop(y.astype(x.dtype), axes, keepdims)
 
 
+def _above_zero(count: float, axes: tuple[int, ...], shape: Shape, correction: float) -> Array:
+    """Return by what a variance's sum of squares is divided; ShapeError if it is not above 0."""
+    if count <= 0:
+        raise ShapeError(f"var over axes {axes} of shape {shape} with correction {correction:g}")
+    return np.array(count)
+
+
 @builder
 def var(
     x: Operand, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
@@ -280,12 +289,11 @@ def var(
     """
     x = _floating(x)
     axes = normalize_axes(axis, x.ndim)
-    count = _count(x, axes) - correction
-    if count <= 0:
-        raise ShapeError(f"var over axes {axes} of shape {x.shape} with correction {correction}")
     wide = widened(x)
+    given = (_count(x, axes) - correction, axes, x.shape, correction)
+    freedom = from_sizes(_above_zero, given, (), wide.dtype)
     distance = wide - mean(wide, axes, keepdims=True)
-    y = Sum(axes)(distance * distance) / count
+    y = Sum(axes)(distance * distance) / freedom
     return _drop(y.astype(x.dtype), axes, keepdims)
 
 

@@ -31,6 +31,7 @@ from minigraph.ops.elementwise import broadcast_shapes, promote
 from minigraph.symbolic import UndecidedSize
 
 Ints = tuple[int, ...]
+KNOWN = (int, np.integer, SymbolicSize, builtins.slice)  # of an index, when the graph is built
 
 
 class Reshape(Op):
@@ -412,11 +413,13 @@ def split(x: Operand, sections_or_indices: Sections, axis: Axis = 0) -> list[Nod
     cuts = sections_or_indices
     if isinstance(cuts, int):
         if cuts < 1 or size % cuts:
+            instead = "a list says where sections begin, as in numpy.split"
+            if isinstance(size, SymbolicSize) and cuts > 0:
+                instead = f"an input of '{cuts}*n' rows is a multiple; {instead}"
             raise ShapeError(
-                f"axis {axis} of length {size} has no {cuts} equal sections; a list says "
-                "where sections begin, as in numpy.split"
+                f"axis {axis} of length {size} has no {cuts} equal sections; {instead}"
             )
-        cuts = range(size // cuts, size, size // cuts)
+        cuts = [size // cuts * i for i in range(1, cuts)]
     before = (builtins.slice(None),) * axis
     pairs = zip([None, *cuts], [*cuts, None], strict=True)
     return [getitem(x, (*before, builtins.slice(a, b))) for a, b in pairs]
@@ -465,7 +468,7 @@ def getitem(x: Operand, index: Any) -> Node:
     x = as_node(x)
     items = index if isinstance(index, tuple) else (index,)
     for item in items:
-        if not (item is None or item is ... or isinstance(item, int | np.integer | builtins.slice)):
+        if not (item is None or item is ... or isinstance(item, KNOWN)):
             what = type(item).__name__
             raise GraphError(
                 f"an index is made of ints, slices, ... and None, not {what}; use take"

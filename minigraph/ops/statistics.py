@@ -9,12 +9,15 @@ import numpy as np
 
 from minigraph.arguments import Axis, Integers, Scalar, Size
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import BOOL, DTypeLike, Node, Operand, as_node, builder
+from minigraph.graph import BOOL, DTypeLike, Node, Operand, SymbolicSize, as_node, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
+from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
+from minigraph.ops.creation import full
 from minigraph.ops.elementwise import kind, widened
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Max, Min, Sum, argmax, var
+from minigraph.ops.scan import scan
 from minigraph.ops.shape import (
     normalize_axes,
     normalize_axis,
@@ -165,7 +168,7 @@ def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product
     """Return what each element and all before it make, along `axis` (None: of x flattened).
 
     Each of log2(n) steps doubles how many elements are in each result, so rounding errors do not
-    grow with n as they do in a loop.
+    grow with n as they do in a loop.  Where the calls give n, it is a loop, which sums in float64.
     """
     x = as_node(x)
     if axis is None:
@@ -173,6 +176,8 @@ def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product
     axis = normalize_axis(axis, x.ndim)
     result = Sum((axis,)).result(x.dtype) if dtype is None else np.dtype(dtype)
     y = widened(x.astype(result))
+    if isinstance(x.shape[axis], SymbolicSize):
+        return _one_by_one(x.astype(result), axis, product).astype(result)
     distance = 1
     while distance < x.shape[axis]:
         widths = tuple((distance * (a == axis), 0) for a in range(x.ndim))
@@ -180,6 +185,17 @@ def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product
         y = y * before if product else y + before
         distance *= 2
     return y.astype(result)
+
+
+def _one_by_one(x: Node, axis: int, product: bool) -> Node:
+    rows = moveaxis(x.astype("float64") if kind(x.dtype) == "f" else x, axis, 0)
+
+    def join(before: Node, row: Node) -> tuple[Node, Node]:
+        both = before * row if product else before + row
+        return both, both
+
+    _, stacked = scan(join, full(rows.shape[1:], int(product), rows.dtype), rows)
+    return moveaxis(stacked, 0, axis)
 
 
 @builder

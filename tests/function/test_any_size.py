@@ -87,7 +87,22 @@ OF_IMAGES = {
     "tril": lambda: lambda x: ops.tril(x[:, 0, 0] @ x[:, 0, 0].T),
     "arange": lambda: lambda x: x[:, 0, 0, 0] * ops.arange(x.shape[0]),
     "repeat": lambda: lambda x: ops.repeat(x, 2, 1),
+    "var-of-a-sample": lambda: lambda x: ops.var(x, (0, 2), correction=1),
+    "roll-along-the-size": lambda: lambda x: ops.roll(x, 1, 0) * ops.roll(x, (-2, 1), (0, 1)),
+    "roll-of-all": lambda: lambda x: ops.roll(x, 7),
+    "index-pairs": lambda: lambda x: x[ops.arange(x.shape[0]), ops.argmax(x[:, :, 0, 0], axis=1)],
+    "index-by-size": lambda: lambda x: x[x.shape[0] // 2] * x[x.shape[0] - 1],
+    "index-array-along-the-size": lambda: lambda x: x[[-1, 0]],
+    "one-hot-of-size": lambda: (
+        lambda x: ops.matmul(
+            ops.one_hot(ops.arange(x.shape[0]), x.shape[0], "float32"), x.reshape(x.shape[0], -1)
+        )
+    ),
+    "linspace": lambda: lambda x: x[:, 0, 0, 0] * ops.linspace(0, 1, x.shape[0]),
+    "split-by-size": lambda: lambda x: ops.split(x, [x.shape[0] // 2], 0)[1],
 }
+# Of one image their shapes are others, or they are undefined.
+OF_SEVERAL = ("outer-batch",)
 
 
 class _Encoder(nn.Module):
@@ -114,7 +129,7 @@ def test_each_size_gives_what_a_function_of_this_size_gives(name):
     x = mg.input("x", (None, 4, 6, 6))
     function = cg.compile([x], loss_and_gradients(network, x))
     for n in SIZES:
-        if name == "outer-batch" and n == 1:
+        if name in OF_SEVERAL and n == 1:
             continue
         own = mg.input("x", (n, 4, 6, 6))
         expected = cg.compile([own], loss_and_gradients(network, own))(real(n, 4, 6, 6))
@@ -422,8 +437,10 @@ def test_images_of_any_size():
 
 def test_what_needs_a_number_says_so():
     x = mg.input("x", (None, 3))
-    with pytest.raises(mg.ShapeError, match="axis 0 of length batch has no 2 equal sections"):
+    with pytest.raises(mg.ShapeError, match=r"axis 0 of length batch has no 2 .* input of '2\*n'"):
         ops.split(x, 2, 0)
+    with pytest.raises(mg.ShapeError, match=r"size batch is known only .* ops\.sqrt\(x\.shape\[0"):
+        np.sqrt(x.shape[0])
     with pytest.raises(mg.ShapeError, match="the size batch is known only when"):
         list(x)
 
@@ -537,6 +554,48 @@ def test_neighbours_along_such_an_axis_are_subtracted():
     for n in SIZES:
         array = real(n, 3)
         np.testing.assert_array_equal(difference(array), np.diff(array, axis=0))
+
+
+@pytest.mark.parametrize("function", [ops.cumsum, ops.cumprod])
+def test_sums_and_products_along_such_an_axis_are_those_of_numpy(function):
+    x = mg.input("x", (None, 3))
+    total = function(x, axis=0)
+    (dx,) = mg.grad((total * total).sum(), [x])
+    found = mg.comp_graph("reference").compile([x], [total, dx])
+    for n in SIZES:
+        fixed = mg.input("x", (n, 3))
+        known = function(fixed, axis=0)
+        wanted = [known, *mg.grad((known * known).sum(), [fixed])]
+        expected = mg.comp_graph("reference").compile([fixed], wanted)(real(n, 3))
+        for one, other in zip(found(real(n, 3)), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert total.dtype == np.float32
+    assert function(mg.input("mask", (2, None), "bool"), axis=1).dtype == np.int64
+
+
+def test_a_multiple_of_a_number_splits_into_so_many_equal_sections():
+    x = mg.input("x", ("2*pairs", 3))
+    first, second = ops.split(x, 2)
+    assert str(first.shape) == str(second.shape) == "(pairs, 3)"
+    function = mg.comp_graph("reference").compile([x], first - second)
+    np.testing.assert_array_equal(function(np.arange(12).reshape(4, 3)), np.full((2, 3), -6))
+
+
+def test_a_deviation_of_too_few_values_is_an_error_of_the_call():
+    x = mg.input("x", (None,))
+    function = mg.comp_graph("reference").compile([x], ops.std(x, correction=1))
+    assert function([1.0, 2.0]) == pytest.approx(0.5**0.5)
+    text = message(function, [1.0])
+    assert "var over axes (0,) of shape (1,) with correction 1" in text
+    assert "from_sizes" not in text
+
+
+def test_an_index_out_of_range_along_such_an_axis_is_an_error_of_the_call():
+    x = mg.input("x", (None, 3))
+    function = mg.comp_graph("reference").compile([x], x[[0, 2]])
+    assert function(real(3, 3)).shape == (2, 3)
+    with pytest.raises(mg.GraphError, match=r"index 2 at \(1,\) is not in -2 \.\.\. 1"):
+        function(real(2, 3))
 
 
 def test_values_need_not_be_arrays():
