@@ -1,0 +1,154 @@
+"""`minigraph bench` from the command line: what it keeps, and what it refuses."""
+
+import importlib.util
+import os
+import sys
+
+import pytest
+from bench_plans import planned
+
+import minigraph as mg
+from minigraph import cli
+from minigraph.bench import command
+from minigraph.bench.cases import CUBLAS, EXPRESSIONS, NETWORKS, scale
+from minigraph.bench.results import Results
+from minigraph.devices.cpu import onednn
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """The folder of a run of the command on its smallest case."""
+    folder = tmp_path_factory.mktemp("bench") / "out"
+    arguments = "--quick --models mlp --levels 0,3 --peers none --repeats 3 --batch-size 4"
+    arguments += " --budget 1"
+    assert cli.main(["bench", *arguments.split(), "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_run_keeps_every_sample_of_every_side(out):
+    found = Results.read(out)
+    assert list(found.cases) == ["mlp"]
+    mlp = found.cases["mlp"]
+    assert list(mlp.sides) == ["level 0", "level 3"]
+    for side in mlp.sides.values():
+        assert len(side.seconds) == 3 and min(side.seconds) > 0
+        assert not side.error and side.cold > 0 and side.warm is None
+        assert side.kernels
+        if sys.platform == "linux":
+            assert side.peak > 1 << 20
+    work = {name: (step.bytes, step.flops) for name, step in mlp.machine.items()}
+    assert work == {n: w for n, w in scale("cpu").work.items() if n != CUBLAS}
+    assert found.versions["minigraph"] == mg.__version__
+    assert found.options["quick"] and found.options["levels"] == [0, 3]
+
+
+def test_the_pages_made_again_from_the_results_are_the_same(out, capsys):
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert cli.main(["bench", "--render", str(out)]) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    plots = set(before) - {"results.json", "README.md"}
+    assert bool(plots) == bool(importlib.util.find_spec("matplotlib"))
+    assert all(f"({name})" in before["README.md"].decode() for name in plots)
+
+
+def test_a_run_without_matplotlib_says_at_once_that_there_will_be_no_plots(
+    monkeypatch, tmp_path, capsys
+):
+    def measure(plan, folder):
+        said.append(capsys.readouterr().err)
+        return Results.begin({})
+
+    said = []
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr(command, "_measured", measure)
+    assert cli.main(["bench", "--quick", "--out", str(tmp_path)]) == 0
+    (early,) = said
+    assert early.count("\n") == 1 and "matplotlib is not installed" in early
+    assert "minigraph[bench]" in early
+    assert cli.main(["bench", "--quick"]) == 0
+    assert said[1] == ""
+
+
+def test_plots_that_cannot_be_drawn_are_one_line(monkeypatch, tmp_path, capsys):
+    Results.begin({}).write(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text("raise SystemExit('no fonts')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(command, "find_spec", lambda name: name)
+    assert cli.main(["bench", "--render", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.err == "minigraph: the plots cannot be drawn: SystemExit: no fonts\n"
+    assert "README.md is written" in said.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--models nonsense", "--levels 4", "--peers tensorflow", "--precision int8", "--repeats 0"],
+)
+def test_arguments_that_do_not_fit_are_one_line(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["bench", *arguments.split()])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert said.count("\n") == 1 and arguments.split()[1] in said
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_before_anything_runs(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["bench", "--models", "abc", "--out", str(tmp_path / "file" / "out")]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"minigraph: --out: {tmp_path}/file/out cannot be made: Not a directory"
+
+
+def test_results_that_cannot_be_written_are_printed_nevertheless(monkeypatch, tmp_path, capsys):
+    (tmp_path / "results.json").mkdir()
+
+    def measure(plan, options, begin, keep):
+        keep(Results.begin(options))
+        return Results.begin(options)
+
+    monkeypatch.setattr(command, "measure_cases", measure)
+    assert cli.main(["bench", "--models", "abc", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    error = f"minigraph: {tmp_path}/results.json cannot be written: Is a directory"
+    assert said.err.splitlines()[-1] == error
+    assert said.out.strip()
+
+
+def test_a_folder_without_results_is_one_line(tmp_path, capsys):
+    assert cli.main(["bench", "--render", str(tmp_path)]) == 1
+    assert "minigraph bench --out" in capsys.readouterr().err
+    (tmp_path / "results.json").write_text('{"cases": {"abc": 3}}')
+    assert cli.main(["bench", "--render", str(tmp_path)]) == 1
+    assert "holds no results" in capsys.readouterr().err
+
+
+def test_a_precision_that_the_cpu_does_not_have_is_one_line(tmp_path, capsys):
+    arguments = ["--device", "cpu", "--precision", "tf32", "--out", str(tmp_path / "out")]
+    assert cli.main(["bench", *arguments]) == 1
+    said = capsys.readouterr().err
+    assert "--precision tf32 takes --device cuda" in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_cpu_is_measured_in_bfloat16_where_it_computes_in_it(monkeypatch):
+    monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32, onednn.BFLOAT16)))
+    plan = planned("--device", "cpu", "--precision", "bfloat16")
+    assert plan.precision == "bfloat16" and plan.missing().keys() <= {"jax", "torch"}
+    monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32,)))
+    with pytest.raises(mg.DeviceError, match="AVX512_BF16"):
+        planned("--device", "cpu", "--precision", "bfloat16")
+
+
+def test_all_is_measured_unless_less_is_asked_for(monkeypatch):
+    monkeypatch.delenv("MINIGRAPH_NUM_THREADS", raising=False)
+    plan = planned("--device", "cpu")
+    assert plan.models == (*EXPRESSIONS, *NETWORKS) and plan.levels == (0, 1, 2, 3)
+    assert plan.peers == ("torch", "torch.compile", "jax", "onnxruntime")
+    less = planned("--quick", "--models", "abc,mlp", "--peers", "jax", "--threads", "1")
+    assert (less.models, less.peers, less.threads) == (("abc", "mlp"), ("jax",), 1)
+    assert less.budget < plan.budget and less.repeats < plan.repeats
+    assert (plan.promised, less.promised) == (plan.seconds(), 120.0)
+    assert planned("--quick", "--minutes", "5").promised == 300.0
+    short = planned("--device", "cpu", "--budget", "7", "--once")
+    assert (short.budget, short.twice) == (7.0, False)
+    assert plan.twice
