@@ -1,0 +1,141 @@
+"""NaN, infinities, ties and numbers of very different size in kernels of heavy ops."""
+
+import numpy as np
+import pytest
+from heavy_nodes import assert_agrees, real
+from heavy_samples import compiled, kernel_of, meaning, sprinkled
+from needs import needs_onednn
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import Graph
+from minigraph.ops.conv import Conv2d
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.normalization import (
+    BatchNorm,
+    BatchNormInference,
+    LocalResponseNorm,
+    LogSoftmax,
+    Softmax,
+)
+from minigraph.ops.pooling import AvgPool2d
+
+pytestmark = needs_onednn
+
+
+POOL_WINDOWS = [(2,), (3, 2), (3, 2, 1), (3, 2, 1, True)]
+
+
+def largest(size, args):
+    return ops.max_pool2d(mg.input("x", size), *args).inputs[0].op
+
+
+@pytest.mark.parametrize("args", POOL_WINDOWS)
+@pytest.mark.parametrize("channels", [3, 16])
+@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
+def test_max_pooling_passes_nan_and_infinity_as_numpy(args, channels, value):
+    x = sprinkled((2, channels, 9, 9), value, 0.7 if value < 0 else 0.2)
+    op = largest(x.shape, args)
+    assert_agrees(compiled(op, x)(x), meaning(op, x))
+
+
+@pytest.mark.parametrize("args", POOL_WINDOWS)
+@pytest.mark.parametrize("channels", [3, 16])
+def test_max_pooling_takes_the_first_of_equals(args, channels):
+    x = np.round(real(2, channels, 9, 9))
+    op = largest(x.shape, args)
+    assert_agrees(compiled(op, x)(x), meaning(op, x))
+    zeros = np.where(real(2, channels, 9, 9, seed=1) > 0, np.float32(0), np.float32(-0.0))
+    assert_agrees(compiled(op, zeros)(zeros), meaning(op, zeros))
+
+
+@pytest.mark.parametrize("args", POOL_WINDOWS)
+def test_max_pooling_of_rows_that_are_computed_in_parts(args):
+    x = np.round(real(1, 1, 3, 5000), 1)
+    op = largest(x.shape, args)
+    assert_agrees(compiled(op, x)(x), meaning(op, x))
+
+
+def test_max_pooling_of_a_row_longer_than_any_stack():
+    x = real(1, 1, 1, 2_500_000)
+    largest_of_one, place = compiled(largest(x.shape, ((1, 1),)), x)(x)
+    np.testing.assert_array_equal(largest_of_one, x)
+    assert not place.any()
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_average_pooling_passes_nan_and_infinity_as_numpy(value, channels):
+    x = sprinkled((2, channels, 9, 9), value)
+    op = AvgPool2d(largest(x.shape, (3, 2, 1)).pooling, (1, 1), True)
+    assert_agrees(compiled(op, x)(x), meaning(op, x))
+
+
+@pytest.mark.parametrize("op", [ops.relu, ops.maximum, ops.minimum], ids=lambda op: op.__name__)
+def test_relu_and_the_larger_of_two_pass_nan_and_infinity_as_numpy(op):
+    special = np.array([np.nan, -np.inf, np.inf, 0.0, -0.0, 1, -1], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    nodes = mg.input("x", x.shape), mg.input("y", y.shape)
+    count = 1 if op is ops.relu else 2
+    z = op(*nodes[:count])
+    result = mg.comp_graph("cpu").compile(nodes[:count], z)(*(x, y)[:count])
+    np.testing.assert_array_equal(result, Graph(nodes, (z,))(x, y)[0])
+
+
+@pytest.mark.parametrize("kind", [Softmax, LogSoftmax])
+@pytest.mark.parametrize("size", [(7,), (5, 10), (4, 1000), (2, 5, 3, 4)])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_softmax_passes_nan_and_infinity_as_numpy(kind, size, value):
+    for share in (0.1, 0.5, 1.0):
+        x = sprinkled(size, value, share)
+        for axis in range(len(size)):
+            assert_agrees(compiled(kind(axis), x)(x), meaning(kind(axis), x))
+
+
+@pytest.mark.parametrize("kind", [Softmax, LogSoftmax])
+@pytest.mark.parametrize(("shape", "axis"), [((300_000, 2), 0), ((2, 300_000), 1)], ids=str)
+def test_the_error_of_a_softmax_does_not_grow_with_the_length_of_the_axis(kind, shape, axis):
+    x = real(*shape)
+    function = compiled(kind(axis), x)
+    assert kernel_of(function, kind(axis).name) == "c"
+    (expected,) = meaning(kind(axis), x)
+    np.testing.assert_allclose(function(x)[0], expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_convolution_and_product_pass_nan_and_infinity_as_numpy(value):
+    x, w = sprinkled((2, 16, 9, 9), value, 0.02), real(8, 16, 3, 3, seed=1)
+    for op in (Conv2d(), Conv2d(stride=(2, 2), padding=(1, 1))):
+        assert_agrees(compiled(op, x, w)(x, w), meaning(op, x, w))
+    x, y = sprinkled((8, 16), value, 0.02), real(16, 24, seed=1)
+    assert_agrees(compiled(Matmul(), x, y)(x, y), meaning(Matmul(), x, y))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_batch_norm_passes_nan_and_infinity_as_numpy(value, channels):
+    x = sprinkled((2, channels, 4, 4), value, 0.02)
+    vectors = [real(channels, seed=s, low=0.5) for s in range(4)]
+    for op, xs in (
+        (BatchNorm(1e-5), [x, *vectors[:2]]),
+        (BatchNormInference(1e-5), [x, *vectors]),
+    ):
+        assert_agrees(compiled(op, *xs)(*xs), meaning(op, *xs), 1e-4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("channels", [5, 16, 32])
+def test_local_response_norm_keeps_nan_and_infinity_to_its_window(value, channels):
+    op = LocalResponseNorm(5, 1e-4, 0.75, 1.0)
+    x = real(1, channels, 3, 3)
+    x[0, 1, 1, 1] = value
+    assert_agrees(compiled(op, x)(x), meaning(op, x))
+
+
+@pytest.mark.parametrize("channels", [5, 16, 32])
+def test_local_response_norm_is_accurate_beside_large_channels(channels):
+    op = LocalResponseNorm(5, 1.0, 0.75, 1.0)
+    x = real(1, channels, 3, 3)
+    x[:, ::7] *= 1000
+    (y,), (expected,) = compiled(op, x)(x), meaning(op, x)
+    np.testing.assert_allclose(y, expected, rtol=1e-4)
