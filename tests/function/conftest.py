@@ -7,5 +7,10 @@ import minigraph as mg
 
 
 @pytest.fixture(params=DEVICES)
-def cg(request):
-    return mg.comp_graph(request.param)
+def device(request):
+    return request.param
+
+
+@pytest.fixture
+def cg(device):
+    return mg.comp_graph(device)

@@ -15,6 +15,10 @@ def real(*size, seed=0):
     return np.random.default_rng(seed).normal(size=size).astype(np.float32)
 
 
+def parameter(*size, name="w", seed=1, dtype="float32"):
+    return mg.Parameter(real(*size, seed=seed), name, dtype=dtype)
+
+
 def user_line(error):
     """The line of a test that a message, which has to be one line, points to."""
     message = str(error.value)
