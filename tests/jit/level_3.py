@@ -1,0 +1,63 @@
+"""Functions at level 3, beside level 0 and NumPy."""
+
+import numpy as np
+
+import minigraph as mg
+from minigraph.graph import FLOATS
+
+SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, 3.4e38, -2.5]
+
+
+def array(*shape, dtype="float32", seed=0):
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if np.dtype(dtype).kind in "iu":
+        return rng.integers(-4, 5, shape).astype(dtype)
+    return rng.normal(size=shape).astype(dtype)
+
+
+def compiled(ys, inputs, updates=None, level=3, **options):
+    options = {"graph_opt_level": level, "autotune": "off", **options}
+    return mg.comp_graph("cpu", options).compile(inputs, ys, updates)
+
+
+def assert_same(found, expected, tolerance=None, signs=True):
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    if found.dtype not in FLOATS:
+        np.testing.assert_array_equal(found, expected)
+        return
+    if tolerance is None:
+        tolerance = 1e-12 if found.dtype == np.float64 else 1e-5
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(found[~finite], expected[~finite])
+    scale = np.abs(expected[finite]).max(initial=1e-30)
+    np.testing.assert_allclose(found[finite], expected[finite], tolerance, tolerance * scale)
+    if signs:
+        zero = expected == 0
+        np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
+
+
+def check(build, *xs, kernels=None, signs=True, **options):
+    """Level 3 gives what NumPy and level 0 give, in `kernels` kernels; return its report."""
+    inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
+    ys = build(*inputs)
+    ys = list(ys) if isinstance(ys, tuple) else [ys]
+    function = compiled(ys, inputs, **options)
+    with np.errstate(all="ignore"):
+        meaning = mg.comp_graph("reference", {"graph_opt_level": 0}).compile(inputs, ys)(*xs)
+    for found, level_0, expected in zip(
+        function(*xs), compiled(ys, inputs, level=0)(*xs), meaning, strict=True
+    ):
+        assert_same(found, expected, signs=signs)
+        assert_same(found, level_0, signs=signs)
+    report = function.report()
+    assert kernels is None or len(report.kernels) == kernels
+    assert report.ops["fused"] == len(report.kernels)
+    return report
+
+
+def compilations(build):
+    mg.jit.reset_stats()
+    build()
+    return mg.jit.stats().compilations

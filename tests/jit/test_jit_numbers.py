@@ -1,0 +1,163 @@
+"""Level 3 from outside: the numbers that its kernels compute."""
+
+import numpy as np
+import pytest
+from level_3 import SPECIAL, array, assert_same, check, compiled
+from needs import needs_compiler
+
+import minigraph as mg
+from minigraph import ops
+
+pytestmark = needs_compiler
+
+
+def by_hand(x, axis):
+    e = ops.exp(x - ops.max(x, axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+FUNCTIONS = {
+    "elementwise": lambda x: ops.tanh(x * 2 + 1) * x - ops.maximum(x, 0.25),
+    "several results": lambda x: (ops.exp(x), ops.exp(x) * x + 1, (ops.exp(x) * x).sum(1)),
+    "softmax": lambda x: ops.softmax(x * 2),
+    "softmax of columns": lambda x: by_hand(x, 0) + 1,
+    "log_softmax": lambda x: ops.log_softmax(x) * 0.5,
+    "logsumexp": lambda x: ops.logsumexp(x, 1) - 1,
+    "layer_norm": lambda x: ops.layer_norm(x, x.shape[1:]) * 2 + 1,
+    "variance": lambda x: (ops.var(x, 1) + 1, ops.var(x) + 1),
+    "columns": lambda x: ((x * x).sum(0) * 2 + 1, x.max(0) - x.min(0)),
+    "rows and columns": lambda x: ((x * 2).sum(0), (x * 2).sum(1)),
+    "outer sum": lambda x: x.mean(1, keepdims=True) * 2 + ops.abs(x),
+    "mse_loss": lambda x: ops.mse_loss(x, ops.cos(x)),
+}
+SHAPES = [(1, 1), (7, 1), (1, 31), (5, 33), (3, 4097), (40, 1000), (2, 70_000), (70_000, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_kernels_agree_with_numpy_for_rows_of_any_length(shape):
+    xs = [mg.input(name.replace(" ", "_"), shape) for name in FUNCTIONS]
+    parts = [build(x) for build, x in zip(FUNCTIONS.values(), xs, strict=True)]
+    ys = [y for part in parts for y in (part if isinstance(part, tuple) else (part,))]
+    arrays = [array(*shape, seed=i) for i in range(len(xs))]
+    expected = mg.comp_graph("reference", {"graph_opt_level": 0}).compile(xs, ys)(*arrays)
+    for threads in (1, 2, 5):
+        function = compiled(ys, xs, num_threads=threads)
+        assert {made for op, made, _ in function.report().steps if op == "fused"} == {"c"}
+        for found, y in zip(function(*arrays), expected, strict=True):
+            assert_same(found, y, 2e-5, signs=False)
+
+
+@pytest.mark.parametrize("length", [33, 16_384])
+def test_many_stages_in_one_kernel_take_no_longer_to_find_than_as_many_kernels(length):
+    def stacked(x):
+        for _ in range(12):
+            x = ops.softmax(x * 2)
+        return x
+
+    check(stacked, array(8, length), kernels=1)
+
+
+def test_what_all_parts_of_a_split_row_read_is_not_overwritten_before():
+    """The mean could take the place of the sum, which each thread divides for itself."""
+    x = mg.input("x", (2, 70_000))
+    centred = x - ops.exp(x).sum(1, keepdims=True) / 70_000
+    y = centred / ops.abs(centred * centred).sum(1, keepdims=True)
+    values = array(2, 70_000)
+    (expected,) = compiled([y], [x], level=0)(values)
+    for threads in (1, 2, 5):
+        assert_same(compiled([y], [x], num_threads=threads)(values)[0], expected)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_special_values_pass_as_at_level_0(name):
+    x = np.resize(np.array(SPECIAL, "float32"), (16, 40))
+    x[8:] = array(8, 40)
+    for i, value in enumerate(SPECIAL[:5]):
+        x[8 + i, 3 * i] = value
+    check(FUNCTIONS[name], x, signs=name == "elementwise")
+
+
+def test_exp_is_within_1_2_units_in_the_last_place():
+    """Of every 4001st float; it is 0 where it would be denormal, as programs flush denormals."""
+    bits = np.concatenate([np.arange(0, 0x7F800002, 4001), np.arange(0x7F7FFF00, 0x7F800002)])
+    x = np.concatenate([bits, bits | 0x80000000]).astype(np.uint32).view(np.float32)
+    edges = np.float32([-87.33655, -87.33654, 88.72283, 88.72284, *SPECIAL])
+    x = np.concatenate([x, edges])
+    a = mg.input("a", x.shape)
+    (found,) = compiled([ops.exp(a)], [a])(x)
+    with np.errstate(all="ignore"):  # signalling NaN, too
+        exact = np.exp(x.astype(np.float64))
+        rounded = exact.astype(np.float32)
+    tiny = np.finfo(np.float32).tiny
+    assert np.isnan(found[np.isnan(x)]).all()
+    assert (found[exact < tiny] == 0).all()
+    assert np.isinf(found[np.isinf(rounded)]).all()
+    usual = (exact >= tiny) & np.isfinite(rounded)
+    unit = np.exp2(np.floor(np.log2(exact[usual])) - 23)
+    assert (np.abs(found[usual] - exact[usual]) / unit).max() < 1.2
+
+
+def test_the_sign_of_zero_and_nan_pass_through_a_kernel():
+    x = np.resize(np.array(SPECIAL, "float32"), (3, 121))
+    y = np.repeat(np.array(SPECIAL, "float32"), 33).reshape(3, 121)
+    check(lambda a, b: (a * b - 0.0, ops.maximum(a, b) / b, -(a + b) * 0.0), x, y, kernels=1)
+    check(lambda a, b: ops.where(a < b, a, b) * 1.0 + b, x, y)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "int64", "uint8", "bool"])
+def test_kernels_of_every_type(dtype):
+    x, y = array(6, 50, dtype=dtype), array(50, dtype=dtype, seed=1)
+
+    def build(a, b):
+        if dtype == "bool":
+            return ops.logical_not(a & b) | b, (a & b).sum(1) + 1
+        return a * b + b, (a * b).max(1) - 1, (a * b).sum(0) * 2
+
+    report = check(build, x, y)
+    assert len(report.kernels) >= 2 or dtype == "float16"
+
+
+VIEWS = {
+    "transposed": lambda x: x.T,
+    "reversed": lambda x: x[::-1, ::-1],
+    "steps": lambda x: x[1::2, ::3],
+    "one column": lambda x: x[:, 3:4],
+    "one row": lambda x: x[5],
+    "repeated": lambda x: ops.broadcast_to(x[:, :1], x.shape),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views_are_read_in_place(view):
+    x = array(50, 70)
+    report = check(lambda a: ops.tanh(view(a)) * 2, x, kernels=1)
+    assert [op for op, *_ in report.steps] == ["fused"]
+    check(lambda a: ops.softmax(view(a) * 2), x, kernels=1)
+    check(lambda a: ops.exp(a * 2) * 3 + view(ops.sin(a)).sum(), x)
+
+
+def test_a_matrix_and_its_transpose_are_read_at_once():
+    x = array(50, 50)
+    check(lambda a: ops.tanh(a) * a.T, x, kernels=1)
+    check(lambda a: (a + a.T).sum(1) - (a * a.T).max(1), x, kernels=1)
+    check(lambda a: ops.exp(a) * 2 + ops.exp(a).T, x)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1), (0,), (0, 3), (3, 0, 2)], ids=str)
+def test_arrays_of_one_element_or_none(shape):
+    x = array(*shape)
+    check(lambda a: (a * 2 + 1, ops.exp(a) * a, (a * a).sum() + 1), x)
+
+
+def test_random_numbers_are_those_of_level_0():
+    x = mg.input("x", (64, 700))
+    y = ops.dropout(x * 2, 0.3) * 3 + ops.random_normal((700, 64)).T + ops.random_uniform((700,))
+    values = array(64, 700)
+    results = []
+    for options in ({"level": 0}, {"level": 3}, {"level": 3, "num_threads": 3}):
+        function = compiled(y, [x], seed=7, **options)
+        results.append([function(values), function(values)])
+    for first, second in results[1:]:
+        assert_same(first, results[0][0])
+        assert_same(second, results[0][1])
+    assert not np.array_equal(*results[0])
