@@ -1,0 +1,133 @@
+"""The memory plan: what lives at once does not overlap, and little is needed."""
+
+import numpy as np
+import pytest
+from needs import needs_compiler
+from random_functions import assert_plan_is_sound, lowered, random_graph, real
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import Graph
+from minigraph.program.memory import foreseen
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_buffers_that_live_at_the_same_time_do_not_overlap(device, seed):
+    inputs, outputs, updates, _ = random_graph(seed, length=40)
+    assert_plan_is_sound(lowered(device, outputs, inputs, updates))
+
+
+def test_plan_of_a_training_step_is_sound(device):
+    x, labels = mg.input("x", (8, 3, 12, 12)), mg.input("labels", (8,), "int64")
+    rng = np.random.default_rng(0)
+    w1, w2 = mg.Parameter(real(rng, (8, 3, 3, 3))), mg.Parameter(real(rng, (10, 8 * 25)))
+    y = ops.max_pool2d(ops.relu(ops.conv2d(x, w1)), 2)
+    y, _, _ = ops.batch_norm_with_statistics(y)
+    loss = ops.cross_entropy(ops.linear(y.reshape(8, -1), w2), labels)
+    updates = {w: w - 0.1 * dw for w, dw in zip((w1, w2), mg.grad(loss, [w1, w2]), strict=True)}
+    program = lowered(device, [loss], [x, labels], updates)
+    assert_plan_is_sound(program)
+    assert program.arena_bytes < program.unplanned_bytes
+
+
+def test_a_copy_is_said_to_be_made_where_its_value_is():
+    x = mg.input("x", (4, 6))
+    w = mg.Parameter(np.ones((6, 4), "float32"), "w")
+    old = mg.Parameter(np.ones((6, 4), "float32"), "old")
+    turned = ops.flip(x, 1)
+    product = turned @ np.ones((6, 4), "float32")
+    new = w + 1
+    last, _ = ops.scan(lambda h, v: (v, h), x[0], x)
+    outputs, updates = [product, last], {w: new, old: w}
+    program = lowered("cpu", outputs, [x], updates)
+    copies = [s.node for s in program.all_steps() if s.node.op.name == "copy"]
+    assert {turned, w} <= {node.inputs[0] for node in copies}
+    assert [node.source for node in copies] == [node.inputs[0].source for node in copies]
+    profile = mg.comp_graph("cpu").compile([x], outputs, updates).profile(np.ones(x.shape, "f4"))
+    lines = {node.source.brief for node in (turned, product, new, w, last)}
+    assert {cost.name for cost in profile.by_layer} == lines
+
+
+def test_a_long_chain_needs_a_few_buffers(device):
+    x = mg.input("x", (1000,))
+    y = x
+    for _ in range(100):
+        y = ops.tanh(y)
+    program = lowered(device, [y], [x])
+    assert len(program.steps) == 100
+    assert program.arena_bytes <= 3 * 4032
+    assert program.unplanned_bytes == 99 * 4032  # neither the input nor the result is in the arena
+    assert_plan_is_sound(program)
+
+
+def test_a_chain_of_growing_arrays_needs_little_more_than_the_two_largest(device):
+    x = mg.input("x", (16,))
+    y = x
+    for _ in range(10):
+        y = ops.tanh(ops.concat([y, y]))
+    program = lowered(device, [y.sum()], [x])
+    assert program.arena_bytes <= 3.5 * y.spec.nbytes
+    assert_plan_is_sound(program)
+
+
+def test_what_is_read_late_is_kept(device):
+    x = mg.input("x", (1000,))
+    early = [ops.tanh(x + i) for i in range(10)]
+    y = x * 2
+    for e in reversed(early):
+        y = y + e
+    program = lowered(device, [y], [x])
+    assert_plan_is_sound(program)
+
+
+def test_a_third_of_what_lives_at_once_is_foreseen():
+    x, w = mg.input("x", (1000,)), mg.Parameter(np.ones((7, 11), "float32"))
+    y = ops.tanh(x)
+    shown = y.reshape(10, 100)
+    z = ops.tanh(ops.tanh(y))
+    assert foreseen(Graph((x,), (y,))) == 0  # a result is not in the arena
+    assert foreseen(Graph((x,), (ops.tanh(y),))) == 4000 // 3
+    assert foreseen(Graph((x,), (z + y,))) == 3 * 4000 // 3
+    assert foreseen(Graph((x,), (ops.tanh(z).sum() + shown.sum(),))) == 3 * 4000 // 3
+    assert foreseen(Graph((x,), (ops.tanh(ops.tanh(w * 2)),))) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_foreseen_is_less_than_what_is_needed(seed):
+    inputs, outputs, updates, _ = random_graph(seed, length=40)
+    program = lowered("reference", outputs, inputs, updates)
+    assert foreseen(program.graph) <= max(program.arena_bytes, 0)
+
+
+@needs_compiler
+def test_a_step_overwrites_what_it_reads_for_the_last_time():
+    x = mg.input("x", (1000,))
+    y = x
+    for _ in range(100):
+        y = ops.tanh(y)
+    program = lowered("cpu", [y], [x])
+    assert program.arena_bytes == 4032
+    assert_plan_is_sound(program)
+
+
+@pytest.mark.parametrize("turned", [ops.add, lambda y, z: z + y], ids=["second", "first"])
+def test_what_a_step_reads_at_two_places_is_not_overwritten(device, turned):
+    x = mg.input("x", (70, 70))
+    y = ops.tanh(x)
+    step = turned(y, y.T)
+    function = mg.comp_graph(device, {"graph_opt_level": 0}).compile([x], step * 2)
+    values = real(np.random.default_rng(0), (70, 70))
+    wanted = (np.tanh(values) + np.tanh(values).T) * 2
+    np.testing.assert_allclose(function(values), wanted, 1e-5, 1e-5)
+
+
+def test_report_shows_the_plan(device):
+    x, w = mg.input("x", (1000,)), mg.Parameter(np.ones(1000, "float32"))
+    y = x * w
+    for _ in range(100):
+        y = ops.tanh(y)
+    memory = mg.comp_graph(device).compile([x], [y.sum(), y], {w: w * 2}).report().memory
+    assert memory.parameter_bytes == 4000
+    assert 0 < memory.arena_bytes <= 4 * 4032
+    assert memory.unplanned_bytes >= 99 * 4000
+    assert memory.peak_bytes >= memory.arena_bytes + memory.parameter_bytes + 4000
