@@ -1,4 +1,4 @@
-"""The loader with data of any kind: arrays, dicts, iterables, transforms, and what does not fit."""
+"""The loader with data of any kind: arrays, dicts, and what does not fit."""
 
 import collections
 import time
@@ -6,21 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from loaded import WORKERS, values
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.data import DataLoader, Dataset, Digits, default_collate
-from minigraph.distributed.world import World
+from minigraph.data import DataLoader, Digits, default_collate
 from minigraph.errors import DTypeError, GraphError, ShapeError
-
-
-def values(loader):
-    return [batch.tolist() for batch in loader]
-
-
-WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])
-
-# ---------------------------------------------------------------- arrays
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64", "bool", "float16", "float64", "<U3"])
@@ -84,6 +75,7 @@ def resident(kind):
 
 # ---------------------------------------------------------------- examples with parts
 
+
 Pair = collections.namedtuple("Pair", "image caption")
 
 
@@ -122,226 +114,6 @@ def test_default_collate_is_what_the_loader_does():
     ((x, y),) = DataLoader(examples)
     same = default_collate(examples)
     assert x.tolist() == same[0].tolist() and y["label"].tolist() == same[1]["label"].tolist()
-
-
-# ---------------------------------------------------------------- iterables
-
-
-class Countdown:
-    """An iterable without length, which begins anew each time."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __iter__(self):
-        return iter(range(self.count))
-
-
-@WORKERS
-@pytest.mark.parametrize("make", [Countdown, lambda count: lambda: iter(range(count))])
-def test_an_iterable_gives_batches_to_its_end_in_each_epoch(workers, make):
-    loader = DataLoader(make(7), 3, workers=workers)
-    for epoch in range(2):
-        assert loader.epoch == epoch
-        assert values(loader) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert values(DataLoader(make(7), 3, drop_last=True, workers=workers)) == [[0, 1, 2], [3, 4, 5]]
-    assert values(DataLoader(make(6), 3, workers=workers)) == [[0, 1, 2], [3, 4, 5]]
-    assert values(DataLoader(make(0), 3, workers=workers)) == []
-
-
-@WORKERS
-def test_processes_share_the_batches_of_an_iterable(workers):
-    world = World()
-    world.rank, world.size = 1, 2
-    loader = DataLoader(Countdown(11), 4, workers=workers, shard=world)
-    assert values(loader) == [[2, 3], [6, 7], [9, 10]]
-    assert values(DataLoader(Countdown(11), 4, drop_last=True, shard=world)) == [[2, 3], [6, 7]]
-
-
-@WORKERS
-def test_a_function_that_makes_an_iterable_gets_random_numbers_of_seed_and_epoch(workers):
-    def numbers(rng):
-        yield from rng.random(5)
-
-    one, same, other = (DataLoader(numbers, 2, workers=workers, seed=s) for s in (1, 1, 2))
-    first = values(one)
-    assert first == values(same) != values(other)
-    assert values(one) != first
-    one.epoch = 0
-    assert values(one) == first
-
-
-@WORKERS
-def test_threads_draw_from_an_iterable_one_after_the_other_and_keep_its_order(workers):
-    inside = []
-
-    def numbers():
-        for number in range(40):
-            inside.append(number)
-            time.sleep(0.0005)
-            assert inside.pop() == number
-            yield number
-
-    def slow(number):
-        time.sleep(0.001 * (number % 3))
-        return number
-
-    loader = DataLoader(numbers, 3, workers=workers, prefetch=4, transform=slow)
-    assert [number for batch in loader for number in batch] == list(range(40))
-
-
-@WORKERS
-def test_an_endless_iterable_can_be_left_and_is_read_no_further_than_is_prefetched(workers):
-    drawn = []
-
-    def numbers():
-        for number in range(10**9):
-            drawn.append(number)
-            yield number
-
-    for batch in DataLoader(numbers, 4, workers=workers, prefetch=2):
-        if batch[0] >= 8:
-            break
-    assert len(drawn) <= 4 * (3 + 2)
-
-
-@WORKERS
-def test_an_error_in_an_iterable_arrives_in_place_of_its_batch(workers):
-    def numbers():
-        yield from range(5)
-        raise RuntimeError("five")
-
-    found = []
-    with pytest.raises(RuntimeError, match="five"):
-        for batch in DataLoader(numbers, 2, workers=workers):
-            found.append(batch.tolist())
-    assert found == [[0, 1], [2, 3]]
-
-
-@WORKERS
-def test_a_generator_that_was_begun_is_an_error_that_says_what_to_give(workers):
-    loader = DataLoader((number for number in range(3)), workers=workers)
-    assert values(loader) == [[0, 1, 2]]
-    with pytest.raises(GraphError, match="generator a second time; give it the function that"):
-        list(loader)
-
-
-def test_an_iterable_has_no_length_and_cannot_be_shuffled():
-    with pytest.raises(TypeError, match="an iterable has no length") as raised:
-        len(DataLoader(Countdown(3)))
-    assert isinstance(raised.value, GraphError)
-    with pytest.raises(GraphError, match="shuffle=True takes a data set with a length"):
-        DataLoader(Countdown(3), shuffle=True)
-    with pytest.raises(GraphError, match="got int from the function"):
-        list(DataLoader(lambda: 3))
-
-
-# ---------------------------------------------------------------- transforms
-
-
-class Noisy(Dataset):
-    """A set that augments, with which transforms share the random numbers."""
-
-    shape = (1, 1, 1)
-    classes = ("only",)
-
-    def __len__(self):
-        return 20
-
-    def __getitem__(self, index):
-        return np.full(self.shape, self.position(index), np.float32), 0
-
-    def example(self, index, rng):
-        image, label = self[index]
-        return image + rng.random(), label
-
-
-SOURCES = {
-    "arrays": np.arange(20.0).reshape(20, 1),
-    "list": [np.array([i], float) for i in range(20)],
-    "iterable": lambda: ([float(i)] for i in range(20)),
-    "data set": Noisy(),
-}
-
-
-def moved(example, rng):
-    if isinstance(example, tuple):
-        return example[0] + rng.random()
-    return np.add(example, rng.random())
-
-
-@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_random_transforms_depend_on_seed_epoch_and_place_alone(source):
-    def scaled(batch, rng):
-        return batch * rng.random()
-
-    def loader(workers, seed=1):
-        transforms = {"transform": moved, "batch_transform": scaled}
-        return DataLoader(source, 6, workers=workers, seed=seed, **transforms)
-
-    plain = loader(0)
-    first, second = values(plain), values(plain)
-    assert first != second
-    for workers in (1, 3):
-        threaded = loader(workers)
-        assert [values(threaded), values(threaded)] == [first, second]
-    assert values(loader(0, seed=2)) != first
-    # The epoch and the seed are no sum.
-    other = loader(0, seed=0)
-    other.epoch = 1
-    assert values(other) not in (first, second)
-
-
-@WORKERS
-def test_a_set_that_augments_does_so_without_a_transform_too(workers):
-    loader = DataLoader(Noisy(), 7, workers=workers)
-    first, second = (np.concatenate([images for images, _ in loader]) for _ in range(2))
-    moved_by = (first.ravel() - np.arange(20), second.ravel() - np.arange(20))
-    assert all(moves.min() > 0 and moves.max() < 1 for moves in moved_by)
-    assert len(set(np.concatenate(moved_by))) > 30
-
-
-def test_plain_functions_transform_examples_and_batches():
-    x, y = np.arange(4, dtype="uint8"), np.arange(4)
-    loader = DataLoader(
-        (x, y),
-        2,
-        transform=lambda example: {"x": example[0] / 255, "y": example[1]},
-        batch_transform=lambda batch: (batch["x"].astype("float32"), batch["y"] + 1),
-    )
-    assert [(a.dtype.name, b.tolist()) for a, b in loader] == [
-        ("float32", [1, 2]),
-        ("float32", [3, 4]),
-    ]
-    assert values(DataLoader(x, 4, batch_transform=np.negative)) == [(-x).tolist()]
-    assert values(DataLoader(x, 4, transform=np.float64)) == [x.tolist()]
-
-
-def test_an_augmenting_set_with_a_transform_is_augmented_too():
-    class Digit(Digits):
-        def example(self, index, rng):
-            image, label = super().example(index, rng)
-            return image + rng.random(), label
-
-    pytest.importorskip("sklearn")
-    plain, changed = Digits(train=False), Digit(train=False)
-    one = next(iter(DataLoader(plain, 8, transform=lambda e: e[0])))
-    other = next(iter(DataLoader(changed, 8, transform=lambda e: e[0])))
-    difference = (other - one).reshape(8, -1)
-    assert np.ptp(difference, axis=1).max() < 1e-5 and np.ptp(difference[:, 0]) > 0.1
-
-
-@WORKERS
-def test_a_collate_function_makes_the_batches(workers):
-    def padded(texts):
-        longest = max(map(len, texts))
-        return np.array([[*text, *[0] * (longest - len(text))] for text in texts])
-
-    texts = [[1], [2, 3], [4, 5, 6]]
-    loader = DataLoader(texts, 2, workers=workers, collate=padded)
-    assert values(loader) == [[[1, 0], [2, 3]], [[4, 5, 6]]]
-    arrays = DataLoader(np.arange(3), 2, collate=sum, workers=workers)
-    assert [int(batch) for batch in arrays] == [1, 2]
 
 
 # ---------------------------------------------------------------- what does not fit
