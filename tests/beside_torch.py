@@ -1,0 +1,65 @@
+"""Values and gradients of a function, ours and PyTorch's."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import Graph
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+
+INF, NAN = np.inf, np.nan
+
+
+def ours(fn, xs):
+    """The value of `fn` and its gradients, each output weighted by its own random number."""
+    inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
+    y = fn(*inputs)
+    floats = [x for x in inputs if x.dtype.kind == "f"]
+    grads = mg.grad(ops.sum(y * weights(y.shape)), floats)
+    return Graph(tuple(inputs), (y, *grads))(*xs)
+
+
+def theirs(fn, xs):
+    inputs = [torch.tensor(x, requires_grad=x.dtype.kind == "f") for x in xs]
+    y = fn(*inputs)
+    floats = [x for x in inputs if x.requires_grad]
+    grads = [torch.zeros_like(x) for x in floats]
+    if y.requires_grad:
+        loss = (y * torch.from_numpy(weights(tuple(y.shape)))).sum()
+        grads = torch.autograd.grad(loss, floats, materialize_grads=True)
+    return y.detach().numpy(), *(g.numpy() for g in grads)
+
+
+def weights(shape):
+    return np.asarray(np.random.default_rng(9).uniform(0.5, 1.5, shape))
+
+
+def assert_agree(mine, torchs, *xs, rtol=1e-10):
+    for got, want in zip(ours(mine, xs), theirs(torchs, xs), strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-12)
+
+
+def assert_same_call(name, *xs, **kwargs):
+    """`ops` and `torch.nn.functional` give the same for the same arguments."""
+    assert_agree(
+        lambda *xs: getattr(ops, name)(*xs, **kwargs),
+        lambda *xs: getattr(F, name)(*xs, **kwargs),
+        *xs,
+    )
+
+
+EXTREMES = np.array(
+    [
+        [1.0, 2, 3, 4],
+        [800, -800, 0, 799],
+        [-INF, 1, -INF, 2],
+        [-INF, -INF, -INF, -INF],
+        [INF, 1, 2, 3],
+        [NAN, 1, 2, 3],
+    ]
+)
