@@ -1,0 +1,126 @@
+"""Calls whose sizes do not fit are errors of one line, which names the place."""
+
+import re
+
+import numpy as np
+import pytest
+from sized import real
+
+import minigraph as mg
+from minigraph import nn, ops
+
+
+@pytest.fixture
+def mean():
+    x, y = mg.input("x", (None, 3)), mg.input("y", (None,))
+    return mg.comp_graph().compile([x, y], [x.mean() + y.sum()])
+
+
+def message(function, *args):
+    with pytest.raises(mg.ShapeError) as error:
+        function(*args)
+    assert "\n" not in str(error.value)
+    assert __file__ in str(error.value)
+    return str(error.value)
+
+
+def test_sizes_of_one_name_are_equal_in_a_call(mean):
+    text = message(mean, np.ones((4, 3)), np.ones(5))
+    assert "input y has 5 as its size batch, input x has 4" in text
+    assert 'mg.input("y", ("batch2", ...))' in text
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3,), (2, 3, 1)])
+def test_a_shape_that_does_not_fit_is_named(mean, shape):
+    assert f"input x takes float32[batch,3], got shape {shape}" in message(
+        mean, np.ones(shape), np.ones(2)
+    )
+
+
+def test_the_known_sizes_are_checked(mean):
+    assert "input x takes shape (2, 3), got (2, 4)" in message(mean, np.ones((2, 4)), np.ones(2))
+
+
+def test_a_size_that_an_op_cannot_have_is_named_with_its_line():
+    x = mg.input("x", (None, 2, 8))
+    step = mg.comp_graph().compile([x], nn.BatchNorm1d(16)(ops.flatten(x, 1)))
+    assert step(real(2, 2, 8)).shape == (2, 16)
+    text = message(step, real(1, 2, 8))
+    assert "statistics of (1, 16) need more than one value per channel" in text
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "text"),
+    [
+        (nn.MaxPool2d(4), (1, 2, 3, 8), "max_pool2d: a window of 4 does not fit 3 pixels"),
+        (nn.ReflectionPad2d(3), (1, 2, 3, 8), "an axis of 3 elements takes a border of mode 'refl"),
+        (nn.Upsample(scale_factor=0.25), (1, 2, 3, 8), "an axis of 3 would have 0 elements"),
+        (
+            nn.ConvTranspose2d(2, 2, 1, padding=2),
+            (1, 2, 3, 8),
+            r"conv2d_backward_data: the result would have \(-1, 4\) pixels",
+        ),
+    ],
+)
+def test_images_too_small_are_an_error_of_the_call_with_the_line_of_the_layer(network, shape, text):
+    x = mg.input("x", (None, 2, None, None))
+    function = mg.comp_graph("reference").compile([x], network(x))
+    assert re.search(text, message(function, real(*shape)))
+    assert "test_sizes_that_do_not_fit.py" in message(function, real(*shape))
+
+
+def test_sizes_that_are_multiples_come_back_after_halving_and_doubling():
+    down = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.MaxPool2d(2))
+    up = nn.Sequential(nn.ConvTranspose2d(4, 4, 2, stride=2), nn.Upsample(scale_factor=2))
+    x = mg.input("x", (None, 2, "4*rows", "4*columns"))
+    labels = mg.input("labels", (None, 2, "4*rows", "4*columns"))
+    y = ops.concat([up(down(x)), x], axis=1)
+    assert y.shape == (x.shape[0], 6, *x.shape[2:])
+    assert ops.adaptive_avg_pool2d(x, 4).shape[2:] == (4, 4)
+    function = mg.comp_graph("reference").compile([x, labels], [y, ops.mse_loss(x, labels)])
+    for size in ((4, 12), (8, 8)):
+        image = real(1, 2, *size)
+        found, loss = function(image, image)
+        np.testing.assert_array_equal(found[:, 4:], image)
+        assert loss == 0
+    small, other = real(1, 2, 6, 8), real(1, 2, 8, 12)
+    assert "takes float32[batch,2,4*rows,4*columns], got shape" in message(function, small, small)
+    assert "has 3 as its size columns" in message(function, real(1, 2, 8, 8), other)
+
+
+def test_an_input_of_a_size_that_follows_from_another():
+    x = mg.input("x", (None, 2, None, None))
+    small = ops.max_pool2d(x, 2)
+    target = mg.input("target", small.shape)
+    function = mg.comp_graph("reference").compile([x, target], ops.mse_loss(small, target))
+    assert function(np.zeros((1, 2, 9, 8)), np.ones((1, 2, 4, 4))) == 1
+    text = message(function, np.zeros((1, 2, 9, 8)), np.ones((1, 2, 4, 5)))
+    assert "where (size3 // 2) is 4, got shape (1, 2, 4, 5)" in text
+    alone = mg.comp_graph("reference").compile([target], target * 2)
+    assert "no input has the size size2 itself" in message(alone, np.ones((1, 2, 4, 4)))
+
+
+def test_images_of_any_size():
+    x = mg.input("x", (None, 3, None, None))
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU())
+    function = mg.comp_graph().compile([x], ops.mean(net(x), (2, 3)))
+    for shape in ((2, 3, 8, 8), (1, 3, 9, 12)):
+        assert function(real(*shape)).shape == (shape[0], 4)
+    assert "conv2d: " in message(function, real(1, 3, 1, 8))
+
+
+def test_a_deviation_of_too_few_values_is_an_error_of_the_call():
+    x = mg.input("x", (None,))
+    function = mg.comp_graph("reference").compile([x], ops.std(x, correction=1))
+    assert function([1.0, 2.0]) == pytest.approx(0.5**0.5)
+    text = message(function, [1.0])
+    assert "var over axes (0,) of shape (1,) with correction 1" in text
+    assert "from_sizes" not in text
+
+
+def test_an_index_out_of_range_along_such_an_axis_is_an_error_of_the_call():
+    x = mg.input("x", (None, 3))
+    function = mg.comp_graph("reference").compile([x], x[[0, 2]])
+    assert function(real(3, 3)).shape == (2, 3)
+    with pytest.raises(mg.GraphError, match=r"index 2 at \(1,\) is not in -2 \.\.\. 1"):
+        function(real(2, 3))
