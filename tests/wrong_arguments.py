@@ -243,6 +243,8 @@ FUNCTIONS = {
         "reduction": "mean",
     },
     "norm": {"x": X, "ord": 1, "axis": 1, "keepdims": True},
+    "normalize": {"x": X, "p": 1, "axis": 0, "eps": 1e-6},
+    "cosine_similarity": {"x1": X, "x2": X, "axis": 0, "eps": 1e-6},
     "one_hot": {"labels": LABELS, "num_classes": 3, "dtype": "float32"},
     "ones": {"shape": (2, 3), "dtype": "float32"},
     "ones_like": {"x": X, "dtype": "float32"},

@@ -110,6 +110,7 @@ from minigraph.ops.statistics import (
     all,
     any,
     argmin,
+    cosine_similarity,
     count_nonzero,
     cumprod,
     cumsum,
@@ -117,6 +118,7 @@ from minigraph.ops.statistics import (
     cumulative_sum,
     diff,
     norm,
+    normalize,
     std,
 )
 

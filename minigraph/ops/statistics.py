@@ -10,15 +10,16 @@ import numpy as np
 from minigraph.arguments import Axis, Integers, Scalar, Size
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import BOOL, DTypeLike, Node, Operand, SymbolicSize, as_node, builder
-from minigraph.ops.arithmetic import Abs, Sqrt
+from minigraph.ops.arithmetic import Abs, Maximum, Sqrt
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import full
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widened
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Max, Min, Sum, argmax, var
 from minigraph.ops.scan import scan
 from minigraph.ops.shape import (
+    broadcast_to,
     normalize_axes,
     normalize_axis,
     reshape,
@@ -79,6 +80,39 @@ def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bo
         case _:
             raise GraphError(f"ord is {ord}; it takes 0, 1, 2 or an infinity")
     return _kept(y.astype(x.dtype), axes, keepdims)
+
+
+@builder
+def normalize(x: Operand, p: Scalar = 2, axis: Axis = 1, eps: float = 1e-12) -> Node:
+    """Return x over its norm along `axis`, or over `eps` where the norm is smaller.
+
+    p  the `ord` of `norm`
+
+    >>> cg.compile([], ops.normalize([[3.0, 4.0]]))()
+    array([[0.6, 0.8]])
+    """
+    (x,) = promote(x, floating=True)
+    return _normalized(widened(x), p, axis, eps).astype(x.dtype)
+
+
+@builder
+def cosine_similarity(x1: Operand, x2: Operand, axis: Axis = 1, eps: float = 1e-8) -> Node:
+    """Return the cosine of the angles between vectors along `axis`; the arrays broadcast.
+
+    A norm below `eps` counts as `eps`.
+
+    >>> cg.compile([], ops.cosine_similarity([[3.0, 4.0]], [[4.0, 3.0]]))()
+    array([0.96])
+    """
+    given = promote(x1, x2, floating=True)
+    shape = broadcast_shapes(*(x.shape for x in given))
+    first, second = (_normalized(widened(broadcast_to(x, shape)), 2, axis, eps) for x in given)
+    at = (normalize_axis(axis, len(shape)),)
+    return _kept(Sum(at)(first * second), at, False).astype(given[0].dtype)
+
+
+def _normalized(x: Node, p: Scalar, axis: int, eps: float) -> Node:
+    return x / Maximum.of(norm(x, p, axis, keepdims=True), eps)
 
 
 def _truth(x: Operand) -> Node:

@@ -31,6 +31,9 @@ FUNCTIONS = {
     "norm": (lambda f, x: vector_norm(f)(x, 2, 1), np.vstack([X, 0 * X])),
     "norm-1": (lambda f, x: vector_norm(f)(x, 1, 1, True), X),
     "norm-inf": (lambda f, x: vector_norm(f)(x, float("inf"), 0), X),
+    "normalize": (lambda f, x: of_nn(f).normalize(x), np.vstack([X, 0 * X])),
+    "normalize-1": (lambda f, x: of_nn(f).normalize(x, 1, 0), X),
+    "cosine_similarity": (lambda f, x: of_nn(f).cosine_similarity(x[:, None], x + 1, -1), X),
     "diff": (lambda f, x: f.diff(x, 2, 0) if f is not ops else f.diff(x, 0, 2), X),
     "cumsum": (lambda f, x: f.cumsum(x, 1), X),
     "cumprod": (lambda f, x: f.cumprod(x, 1), X),
@@ -42,6 +45,10 @@ FUNCTIONS = {
 def along(f):
     """torch's function, which takes indices from 0 on in a tensor, or ours."""
     return f.take_along_axis if f is ops else lambda x, at, dim: x.gather(dim, f.tensor(at))
+
+
+def of_nn(f):
+    return f if f is ops else f.nn.functional
 
 
 def vector_norm(f):
@@ -68,7 +75,7 @@ def test_values_and_gradients_are_torchs(name, torch):
 
 @pytest.mark.parametrize("level", [0, 3])
 def test_native_kernels_compute_them_at_every_level(level):
-    names = ["einsum", "take_along_axis", "cumprod", "norm", "roll"]
+    names = ["einsum", "take_along_axis", "cumprod", "norm", "roll", "cosine_similarity"]
     cases = [(fn, value.astype("float32")) for fn, value in map(FUNCTIONS.get, names)]
     inputs = [mg.input(f"x{i}", value.shape) for i, (_, value) in enumerate(cases)]
     results = [fn(ops, x) for x, (fn, _) in zip(inputs, cases, strict=True)]
@@ -113,6 +120,8 @@ def test_sums_of_16_bits_are_computed_in_float32(dtype):
     for y, want in (
         (ops.cumsum(x), np.arange(1.0, 301) * 200),
         (ops.norm(x), 200 * 300**0.5),
+        (ops.normalize(x, axis=0), 300**-0.5),
+        (ops.cosine_similarity(x, x, axis=0), 1),
         (ops.vecdot(x, x / 200), 60000),
         (ops.einsum("i->", x), 60000),
         (ops.std(x), 0),

@@ -160,6 +160,8 @@ ERRORS = [
     (ShapeError, "einsum", lambda: ops.einsum("ij,ik->jk", X, X.T)),
     (GraphError, "norm", lambda: ops.norm(X, 3)),
     (ShapeError, "norm", lambda: ops.norm(X[:0], float("inf"))),
+    (GraphError, "normalize", lambda: ops.normalize(X, 3)),
+    (ShapeError, "cosine_similarity", lambda: ops.cosine_similarity(X, X[:, :2])),
     (ShapeError, "argmin", lambda: ops.argmin(X[:, :0], 1)),
     (ShapeError, "cumulative_sum", lambda: ops.cumulative_sum(X)),
     (ShapeError, "cumsum", lambda: ops.cumsum(X, 2)),
