@@ -39,7 +39,7 @@ from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
 from minigraph.bench.tables import milliseconds, runs, tables, targets
 from minigraph.errors import GraphError
-from minigraph.habits import OF_EXPRESSIONS, OF_MODULES, OF_OPTIMIZERS
+from minigraph.habits import OF_EXPRESSIONS, OF_MODULES, OF_OPTIMIZERS, OF_SCHEDULES
 from minigraph.options import OPTIONS
 from minigraph.records import decode
 
@@ -135,7 +135,12 @@ def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]
 
 def _habits() -> Iterator[list[str]]:
     """Yield a row for each answer: the names that it is given for, on what they are tried."""
-    tried = {"x": OF_EXPRESSIONS, "net": OF_MODULES, "adam": OF_OPTIMIZERS}
+    tried = {
+        "x": OF_EXPRESSIONS,
+        "net": OF_MODULES,
+        "adam": OF_OPTIMIZERS,
+        "lr_scheduler": OF_SCHEDULES,
+    }
     for owner, habits in tried.items():
         names: dict[str, list[str]] = {}
         for name, answer in habits.items():

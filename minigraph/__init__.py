@@ -53,4 +53,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = habits.of_module(__name__, habits.OF_PACKAGE)
+    __getattr__ = habits.of_module(__name__, habits.OF_PACKAGE, ops, nn, optim)

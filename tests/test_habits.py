@@ -1,5 +1,6 @@
 """What people try who know PyTorch is answered in one line that says what to do here."""
 
+import operator
 import re
 import warnings
 
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph import nn, ops, optim
+from minigraph import habits, nn, ops, optim
 
 NET = nn.Sequential(nn.Linear(4, 3))
 X = mg.input("x", (2, 4))
 ADAM = optim.Adam(NET.parameters())
+PARTS = {"mg": mg, "nn": nn, "ops": ops, "optim": optim}
 
 HABITS = [
     (lambda: ADAM.step(), AttributeError, "Adam has no step: minimize(loss) of an optimizer gives"),
@@ -49,6 +51,21 @@ HABITS = [
         AttributeError,
         "has schedules, such as cosine(adam, T_max=10)",
     ),
+    (lambda: X.flip(0), AttributeError, "an expression has no flip: it is the function ops.flip"),
+    (lambda: X.masked_fill(X > 0, 0), AttributeError, "ops.where(mask, value, x) replaces"),
+    (lambda: X.add_(1), AttributeError, "never change; it is the function ops.add"),
+    (lambda: X.clamp_(0), AttributeError, "never change; ops.clip keeps elements within"),
+    (lambda: X.scatter_(0, 1, 2), AttributeError, "never change; x.scatter(...) gives a new one"),
+    (lambda: X.zero_(), AttributeError, "never change; `updates` of `compile` gives parameters"),
+    (lambda: ops.randn(3), AttributeError, "ops.random_normal(shape) draws numbers in each call"),
+    (lambda: ops.nonzero(X), AttributeError, "depends on the values, and shapes do not"),
+    (lambda: mg.relu(X), AttributeError, "minigraph has no relu: it is ops.relu"),
+    (lambda: mg.Module, AttributeError, "minigraph has no Module: it is nn.Module"),
+    (lambda: mg.float32, AttributeError, 'types are named by texts, "float32"'),
+    (lambda: nn.TransformerEncoder, AttributeError, "nn.Sequential of nn.TransformerEncoderLayer"),
+    (lambda: optim.NAdam, AttributeError, "mg.grad gives gradients, of which updates={p: new"),
+    (lambda: optim.schedules.MultiStepLR, AttributeError, "it is optim.schedules.multi_step"),
+    (lambda: optim.schedules.LambdaLR, AttributeError, "setting adam.lr between calls makes any"),
     (lambda: mg.no_grad(), AttributeError, "minigraph has no no_grad: gradients are only computed"),
     (lambda: mg.manual_seed(0), AttributeError, "nn.manual_seed(seed) is for layers"),
     (lambda: mg.comp_graph("gpu"), mg.DeviceError, 'an NVIDIA GPU is "cuda"'),
@@ -72,6 +89,24 @@ def test_a_wrong_name_is_an_attribute_error_with_the_nearest_one():
             getattr(owner, name)
         assert (raised.value.obj, raised.value.name) == (owner, name)
         assert hasattr(owner, near)
+
+
+def test_no_name_that_is_not_for_users_is_suggested():
+    for owner, name in ((ADAM, "statee"), (mg, "functions"), (nn, "contaner"), (NET, "calls_")):
+        with pytest.raises(AttributeError) as raised:
+            getattr(owner, name)
+        nearest = str(raised.value).partition("the nearest is ")[2]
+        assert not nearest.startswith("_")
+        assert not nearest or nearest in dir(owner)
+
+
+def test_every_answer_names_what_exists():
+    of_all = (v for name, v in vars(habits).items() if name.startswith("OF_"))
+    answers = " ".join(answer for answers in of_all for answer in answers.values())
+    names = re.findall(r"\b((?:mg|nn|ops|optim)\.\w+(?:\.\w+)*)", answers)
+    assert len(names) > 50
+    for name in names:
+        operator.attrgetter(name.partition(".")[2])(PARTS[name.partition(".")[0]])
 
 
 def test_a_network_called_with_an_array_warns_of_it_once_for_a_line(monkeypatch):

@@ -20,7 +20,7 @@ from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Within, here, scope
 from minigraph.graph.picture import picture
 from minigraph.graph.spec import Shape, Spec
-from minigraph.habits import OF_EXPRESSIONS, missing
+from minigraph.habits import OF_EXPRESSIONS, of_expression
 from minigraph.symbolic import UndecidedSize, taken_as_large
 
 
@@ -340,7 +340,7 @@ class Node:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("an expression", name, OF_EXPRESSIONS, self)
+            raise of_expression(name, self, Node.functions)
 
     def __float__(self) -> float:
         raise GraphError(f"{self!r} is no number: {OF_EXPRESSIONS['item']}")

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from minigraph.arguments import Count, Kind, at_least, checked
+from minigraph import habits
+from minigraph.arguments import Count, Integers, Kind, at_least, checked
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.optim.optimizer import Optimizer, within
+
+__all__ = ["cosine", "exponential", "multi_step", "one_cycle", "plateau", "step", "warmup"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # else no wrong name would be found
+    __getattr__ = habits.of_module(__name__, habits.OF_SCHEDULES)
 
 Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
 
@@ -92,6 +103,43 @@ def step(optimizer: SomeOptimizer, step_size: Count, gamma: float = 0.1) -> Sche
     0.5
     """
     return Schedule(optimizer, lambda base, t: base * gamma ** (t // step_size))
+
+
+@checked
+def multi_step(optimizer: SomeOptimizer, milestones: Integers, gamma: float = 0.1) -> Schedule:
+    """Return a schedule that multiplies the rate by `gamma` after each milestone (MultiStepLR).
+
+    milestones  numbers of steps; one that is there twice counts twice
+
+    >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
+    >>> schedule = optim.schedules.multi_step(sgd, milestones=[1, 3], gamma=0.5)
+    >>> for _ in range(3):
+    ...     schedule.step()
+    ...     print(sgd.lr)
+    0.5
+    0.5
+    0.25
+    """
+
+    def rate(base: float, t: int) -> float:
+        return base * gamma ** sum(milestone <= t for milestone in milestones)
+
+    return Schedule(optimizer, rate)
+
+
+@checked
+def exponential(optimizer: SomeOptimizer, gamma: float) -> Schedule:
+    """Return a schedule that multiplies the rate by `gamma` in each step (ExponentialLR).
+
+    >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
+    >>> schedule = optim.schedules.exponential(sgd, gamma=0.5)
+    >>> for _ in range(2):
+    ...     schedule.step()
+    ...     print(sgd.lr)
+    0.5
+    0.25
+    """
+    return Schedule(optimizer, lambda base, t: base * gamma**t)
 
 
 @checked
