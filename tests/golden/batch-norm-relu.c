@@ -151,9 +151,9 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
       float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0; first < n; first += 1024) {
-        float piece3[1024];
-        const int64_t last = stream && n - first > 1024 ? first + 1024 : n;
+      for (int64_t first = 0, last; first < n; first = last) {
+        float piece3[256];
+        last = stream && n - first > 256 ? first + 256 - MG_PAST(p3 + first) : n;
         float *out3 = stream ? piece3 - first : p3;
         #pragma GCC ivdep
         for (int64_t j = first; j < last; j++) {

@@ -24,9 +24,9 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       const int64_t n = inner - col < to - begin ? inner - col : to - begin;
       const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
       float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0; first < n; first += 1024) {
-        float piece1[1024];
-        const int64_t last = stream && n - first > 1024 ? first + 1024 : n;
+      for (int64_t first = 0, last; first < n; first = last) {
+        float piece1[256];
+        last = stream && n - first > 256 ? first + 256 - MG_PAST(p1 + first) : n;
         float *out1 = stream ? piece1 - first : p1;
         #pragma GCC ivdep
         for (int64_t j = first; j < last; j++) {

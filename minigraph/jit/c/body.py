@@ -15,7 +15,7 @@ from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Reduction
 
-PIECE = 1024  # elements that are computed before they are streamed
+PIECE = 256  # elements that are computed before they are streamed
 
 # What every function that computes a unit begins with.  `partial` is used by splits alone.
 HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];

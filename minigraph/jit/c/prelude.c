@@ -106,25 +106,34 @@ static inline float mg_expf(float x) {
 }
 #define expf mg_expf
 /* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
+#if defined(__AVX512F__)
+#define MG_LINE 64 /* a whole line of the caches: no store waits for the other half */
+#else
+#define MG_LINE 32
+#endif
+/* Elements that lie between where a line begins and what `p` points to. */
+#define MG_PAST(p) ((int64_t)((uintptr_t)(p) % MG_LINE / sizeof *(p)))
 #if defined(__AVX__)
-typedef long long mg_aligned __attribute__((vector_size(32), may_alias));
-typedef long long mg_unaligned __attribute__((vector_size(32), may_alias, aligned(1)));
+typedef long long mg_aligned __attribute__((vector_size(MG_LINE), may_alias));
+typedef long long mg_unaligned __attribute__((vector_size(MG_LINE), may_alias, aligned(1)));
 #if defined(__clang__)
 #define MG_STREAM(to, value) __builtin_nontemporal_store(value, to)
+#elif MG_LINE == 64
+#define MG_STREAM(to, value) __builtin_ia32_movntdq512(to, value)
 #else
 #define MG_STREAM(to, value) __builtin_ia32_movntdq256(to, value)
 #endif
 MG_SHARED void mg_stream(void *to, const void *from, int64_t bytes) {
   char *q = to;
   const char *p = from;
-  const int64_t head = -(uintptr_t)q & 31;
-  if (bytes < head + 32) {
+  const int64_t head = (MG_LINE - MG_PAST(q)) % MG_LINE;
+  if (bytes < head + MG_LINE) {
     memcpy(q, p, bytes);
     return;
   }
   memcpy(q, p, head);
   int64_t j = head;
-  for (; j + 32 <= bytes; j += 32)
+  for (; j + MG_LINE <= bytes; j += MG_LINE)
     MG_STREAM((mg_aligned *)(q + j), (mg_aligned) * (const mg_unaligned *)(p + j));
   memcpy(q + j, p + j, bytes - j);
 }

@@ -258,10 +258,12 @@ def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list
             *block("for (int64_t j = 0; j < n; j++)", *body),
         ]
     held = {k: c_type(pattern.dtypes[k]) for k in streams}
+    # The first piece ends where a line of the caches does, so that the others are whole lines.
+    end = f"first + {PIECE} - MG_PAST(p{streams[0]} + first)"
     return block(
-        f"for (int64_t first = 0; first < n; first += {PIECE})",
+        "for (int64_t first = 0, last; first < n; first = last)",
         *(f"{held[k]} piece{k}[{PIECE}];" for k in streams),
-        f"const int64_t last = stream && n - first > {PIECE} ? first + {PIECE} : n;",
+        f"last = stream && n - first > {PIECE} ? {end} : n;",
         *_fetch(pattern, stage, "first", "last - first"),
         *(f"{held[k]} *out{k} = stream ? piece{k} - first : p{k};" for k in streams),
         "#pragma GCC ivdep",
