@@ -166,7 +166,7 @@ class _Fusion:
         if there and not outside and max(costs, default=0) <= node.spec.nbytes:
             return readers  # then the node is not stored, and reading its sources costs no more
         large = {x for x in node.inputs if self._is_large(x, node)}
-        return [group for group in readers if group.reads.keys() >= large]
+        return [g for g in readers if g.reads.keys() >= large or g.reads.keys() >= sources]
 
     def _sources(self, node: Node) -> set[Node]:
         """Return the large values from which a few cheap ops compute a cheap node."""

@@ -227,6 +227,17 @@ def test_what_is_cheap_is_computed_again_not_stored():
     ]
 
 
+def test_what_cheap_ops_make_of_values_at_hand_is_computed_again_though_it_is_stored():
+    """As the output of a ReLU is, of which the gradient asks the signs alone."""
+    y = ops.relu(A * 2 - COLUMN)  # which the product reads
+    assert fused(ops.where(y <= 0, 0.0, y @ W) * A) == [
+        *("multiply subtract relu", "[matmul]", "multiply subtract relu less_equal where multiply")
+    ]
+    other = ops.sinh(A)  # which the last kernel does not read
+    y = ops.relu(other * 2 - COLUMN)
+    assert fused(ops.where(y <= 0, 0.0, y @ W) * A)[-1] == "less_equal where multiply"
+
+
 def test_what_would_keep_its_inputs_longer_is_computed_at_once():
     """Either of two arrays that die, or their sum, waits for the kernel after the products."""
     x, w = mg.input("x", (64, 64)), mg.input("w", (64, 64))
