@@ -131,13 +131,12 @@ def specialise(
     pattern = KernelPattern(nest.form, values, dtypes, nest.accesses, stores, lanes, wide)
     kept = tuple(_worth_keeping(pattern, nest))
     held = {k.operand for k in kept}
+    pattern = _reading_back(replace(pattern, kept=kept))
     last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
     inplace = tuple(
         _overwriting(pattern, k, last.get(k, 0), held, operands, nest)
         for k in range(pattern.inputs)
     )
-    if kept:
-        pattern = replace(pattern, kept=kept)
     return SpecialisedKernel(pattern, nest, tuple(made.constants), inplace)
 
 
@@ -252,6 +251,27 @@ def _worth_keeping(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue
         elif alike:
             outputs.remove(alike[0])
             yield KeptValue(v, needed[0], alike[0])
+
+
+def _reading_back(pattern: KernelPattern) -> KernelPattern:
+    """Return the kernel whose runs read what earlier ones have stored where that saves reads."""
+    for k, store in enumerate(pattern.stores, pattern.inputs):
+        stage = pattern.values[store.value].stage
+        if store.per_unit or stage == pattern.stages - 1:
+            continue
+        back = replace(pattern, kept=(*pattern.kept, KeptValue(store.value, stage, k)))
+        if _arrays_read(back) < _arrays_read(pattern):
+            pattern = back
+    return pattern
+
+
+def _arrays_read(pattern: KernelPattern) -> int:
+    """Return how many arrays all runs over the loops of a unit read."""
+    read = 0
+    for stage in range(pattern.stages):
+        moving = {k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"}
+        read += len(moving.difference(pattern.stored(stage)))
+    return read
 
 
 def check_speed(kernel: SpecialisedKernel) -> None:

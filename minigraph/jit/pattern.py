@@ -63,8 +63,8 @@ class Store:
 class KeptValue:
     """A value that the unit's run `run` computes and later runs take from where it is kept.
 
-    operand  the output that holds it until its own elements are known; -1: an array of the row's
-             length
+    operand  the output that holds it, which may be its own, or until its own elements are known;
+             -1: an array of the row's length
     """
 
     value: int

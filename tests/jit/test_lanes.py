@@ -143,6 +143,25 @@ def test_an_output_holds_a_costly_value_while_the_kernel_runs_again(form):
     check(build, array(*shape), form=form, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("form", ["lane", "row"])
+def test_a_run_reads_back_what_an_earlier_one_has_stored(form):
+    """One array instead of the three that it was computed from, of which one may be its place."""
+    axes, shape = {"lane": (OUTER, (2, 4, 9, 9, 16)), "row": ((1,), (40, 300))}[form]
+
+    def build(x, y, z):
+        total = x + y * z
+        return total, total - Sum(axes)(total)
+
+    inputs = [mg.input(name, shape) for name in "xyz"]
+    made = kernel(*build(*inputs))
+    (back,) = made.pattern.kept
+    assert (back.run, back.operand) == (0, 3)
+    assert made.pattern.touched(1) == [3, 4]
+    assert all(0 in outputs for outputs in made.inplace)
+    check(build, *(array(*shape, seed=i) for i in range(3)), form=form, tolerance=1e-4)
+    assert not kernel(*build(inputs[0], inputs[0], 2.0)).pattern.kept  # one array either way
+
+
 def test_nan_and_infinity_stay_in_their_lane():
     x = array(4, 4, 6, 6, 16)
     for i, value in enumerate((np.nan, np.inf, -np.inf)):

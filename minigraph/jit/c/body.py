@@ -111,7 +111,8 @@ def compute_element(
 ) -> list[str]:
     """Return statements that compute values of the element `index` in a run over the loops.
 
-    Values that an earlier run has kept are loaded; those that later runs need are kept.
+    Values that an earlier run has kept are loaded; those that later runs need are kept, but for
+    what the run stores anyway.
     """
     there, made = pattern.there(stage), []
     for v in values:
@@ -120,7 +121,8 @@ def compute_element(
             made.append(f"const {held} v{v} = {_place(pattern, there[v], index)};")
         else:
             made.append(declare(pattern, v, index))
-    new = [kept for kept in pattern.kept if kept.run == stage]
+    stored = set(pattern.stored(stage))
+    new = [kept for kept in pattern.kept if kept.run == stage and kept.operand not in stored]
     return made + [f"{_place(pattern, kept, index)} = v{kept.value};" for kept in new]
 
 
