@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,14 @@ def run_folder(tmp_path_factory, worker_id):
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(run_folder):
-    """Keep the kernels of this run in a folder of its own."""
+    """Keep the kernels of this run, and what Python compiles, in folders of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINIGRAPH_CACHE_DIR", str(run_folder / "cache"))
         for name in ("BACKEND", "WORKDIR", "KEEP_INTERM"):
             patch.delenv(f"MINIGRAPH_JIT_{name}", raising=False)
+        if sys.dont_write_bytecode:  # of the package, which each process would compile again
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", str(run_folder / "bytecode"))
         yield
 
 
