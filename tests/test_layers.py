@@ -36,8 +36,16 @@ def part_of(name):
     return part_in("minigraph", module_of(name))
 
 
+@functools.cache
 def tree(name):
     return ast.parse(FILES[name].read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget():
+    """Give back the trees, which take 80 MB, when all have been looked at."""
+    yield
+    tree.cache_clear()
 
 
 @functools.cache
