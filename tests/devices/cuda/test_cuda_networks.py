@@ -1,5 +1,7 @@
 """The CUDA text of training steps as the benchmarks run them is what NVRTC takes."""
 
+import functools
+
 import cuda_on_cpu
 import pytest
 
@@ -48,6 +50,7 @@ def compiled():
         functions["resnet50", "bfloat16"] = train({**options, "amp": "bfloat16"}, "resnet50")
         saved = {**options, "graph_opt.saved_activations": "bfloat16"}
         functions["resnet20", "saved in bfloat16"] = train(saved, "resnet20")
+        step.cache_clear()
     return list(found.values()), functions
 
 
@@ -55,13 +58,19 @@ def compile(options, inputs, outputs, updates=None):
     return mg.comp_graph("cuda", options).compile(inputs, outputs, updates)
 
 
-def train(options, name):
+@functools.cache
+def step(name):
+    """What a training step is compiled from: inputs, loss and updates."""
     net = NETWORKS[name].network(LIBRARY)
     shape = (2, 1, 28, 28) if name == "mlp" else (2, 3, 64, 64)
     x, labels = mg.input("x", shape), mg.input("labels", (2,), "int64")
     loss = ops.cross_entropy(net(x), labels)
     updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
-    return compile(options, [x, labels], loss, updates)
+    return [x, labels], loss, updates
+
+
+def train(options, name):
+    return compile(options, *step(name))
 
 
 def test_few_kernels_serve_all_networks(compiled):
