@@ -168,27 +168,34 @@ def letters(folder, *args):
     return ["gpt", *small, "--sample", 9, *args]
 
 
-def test_the_gpt_learns_a_text_and_writes_on(tmp_path):
-    lines = output(*letters(tmp_path))
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A folder in which the GPT has learned the text, and what it printed meanwhile."""
+    folder = tmp_path_factory.mktemp("letters")
+    return folder, output(*letters(folder))
+
+
+def test_the_gpt_learns_a_text_and_writes_on(learned):
+    folder, lines = learned
     assert lines[0] == "GPT with 826,112 parameters, 3,584 characters an epoch"
     losses = [float(re.search(r" loss (\S+),", line)[1]) for line in lines[1:4]]
     assert losses[0] > losses[1] > losses[2]
     sample = "\n".join(lines[4:-4])
     assert len(sample) == 9 and accuracy(lines) > 90
-    assert mg.load(tmp_path / "best")["tokens.weight"].shape == (96, 128)
+    assert mg.load(folder / "best")["tokens.weight"].shape == (96, 128)
 
 
-def test_the_gpt_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
-    whole = output(*letters(tmp_path))
+def test_the_gpt_stopped_by_ctrl_c_resumes_to_the_same_numbers(learned, tmp_path):
+    folder, whole = learned
     file = tmp_path / "checkpoint"
-    process = begin(*letters(tmp_path, "--checkpoint", file))
+    process = begin(*letters(folder, "--checkpoint", file))
     while not file.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     stopped, _ = wait(process, status=130)
     assert "goes on from there" in stopped.splitlines()[-1]
-    assert output(*letters(tmp_path, "--resume", file))[2:] == whole[3:]
-    _, errors = wait(begin(*letters(tmp_path, "--resume", file, "--seed", 1)), status=2)
+    assert output(*letters(folder, "--resume", file))[2:] == whole[3:]
+    _, errors = wait(begin(*letters(folder, "--resume", file, "--seed", 1)), status=2)
     assert "no checkpoint of this training" in errors
 
 
