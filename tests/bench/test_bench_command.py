@@ -20,7 +20,7 @@ def out(tmp_path_factory):
     """The folder of a run of the command on its smallest case."""
     folder = tmp_path_factory.mktemp("bench") / "out"
     arguments = "--quick --models mlp --levels 0,3 --peers none --repeats 3 --batch-size 4"
-    arguments += " --budget 1"
+    arguments += " --budget 1 --threads 1"
     assert cli.main(["bench", *arguments.split(), "--out", str(folder)]) == 0
     return folder
 
