@@ -50,11 +50,14 @@ def can_be_generated(op: Op) -> bool:
     return isinstance(op, made) or op.composed
 
 
-def kernel_parts(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
-    """Return the kernels for `node`, whose inputs have these strides; None if there are none."""
+def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> KernelParts | None:
+    """Return the kernels for `node`, whose inputs have these strides; None if there are none.
+
+    short  rows of up to so many elements are computed side by side
+    """
     match node.op:
         case Together():
-            return _independent(node.op, node, strides)
+            return _independent(node.op, node, strides, short)
         case Pad() | Concat():
             return _copies(node, strides)
         case Reshape():  # of what is not contiguous
@@ -65,7 +68,7 @@ def kernel_parts(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
             op = node.op
         case _:
             return None
-    kernel = _specialised(op, tuple(x.spec for x in node.inputs), tuple(strides))
+    kernel = _specialised(op, tuple(x.spec for x in node.inputs), tuple(strides), short=short)
     if kernel is None:
         return None
     part = KernelPart(kernel, slice(len(node.inputs)), slice(len(node.specs)))
@@ -73,23 +76,29 @@ def kernel_parts(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
 
 
 def _specialised(
-    op: Op, inputs: tuple[Spec, ...], strides: tuple[Shape, ...], target: Shape | None = None
+    op: Op,
+    inputs: tuple[Spec, ...],
+    strides: tuple[Shape, ...],
+    target: Shape | None = None,
+    short: int = 0,
 ) -> SpecialisedKernel | None:
     """Return the kernel of an op, as `kernel_of` does, or None if there is none."""
     try:
-        return kernel_of(op, inputs, strides, target)
+        return kernel_of(op, inputs, strides, target, short)
     except Unfit:
         return None
 
 
-def _independent(op: Together, node: Node, strides: Sequence[Shape]) -> KernelParts | None:
+def _independent(
+    op: Together, node: Node, strides: Sequence[Shape], short: int
+) -> KernelParts | None:
     """Independent small ops in one launch."""
     parts: list[KernelPart] = []
     inplace: list[tuple[int, ...]] = []
     first_in = first_out = 0
     for each, inputs in op.groups(node.inputs):
         ins = slice(first_in, first_in + len(inputs))
-        kernel = _specialised(each, tuple(x.spec for x in inputs), tuple(strides[ins]))
+        kernel = _specialised(each, tuple(x.spec for x in inputs), tuple(strides[ins]), short=short)
         if kernel is None:
             return None
         outs = slice(first_out, first_out + len(kernel.pattern.stores))

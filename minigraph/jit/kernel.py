@@ -28,7 +28,6 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
 MAX_RANK = 16  # axes of a collapsed iteration space
-COLUMNS = 512  # how many columns one thread accumulates at once
 STRETCH = 4096  # elements that are combined in the input's own type
 PART = 32768  # elements of a unit for which threads wait for each other several times
 SHARE = 64  # elements, pixels or rows, of which a split has a multiple
@@ -48,10 +47,7 @@ class SpecialisedKernel:
     @property
     def units(self) -> int:
         """How many units threads share."""
-        if self.pattern.form != "column":
-            return self.nest.count
-        width = self.nest.units[-1][0]
-        return self.nest.count // width * -(-width // COLUMNS)
+        return self.nest.blocks if self.pattern.form == "column" else self.nest.count
 
     def splits(self, threads: int) -> int:
         """Into how many parts to split the loops of a unit, so that all threads have work.
@@ -94,21 +90,23 @@ class SpecialisedKernel:
 
 @functools.lru_cache(4096)
 def kernel_of(
-    op: Op, inputs: tuple[Spec, ...], strides: tuple[Shape, ...], target: Shape | None = None
+    op: Op,
+    inputs: tuple[Spec, ...],
+    strides: tuple[Shape, ...],
+    target: Shape | None = None,
+    short: int = 0,
 ) -> SpecialisedKernel:
-    """Return the kernel of an op of inputs with these specs and strides; Unfit if there is none.
-
-    target  the strides of the only output, where it is part of a larger array
-    """
-    return specialise(meaning(op, inputs), strides, None if target is None else (target,))
+    """Return the kernel of an op of inputs with these specs and strides, as `specialise` does."""
+    return specialise(meaning(op, inputs), strides, None if target is None else (target,), short)
 
 
 def specialise(
-    graph: Graph, strides: Sequence[Shape], target: Sequence[Shape] | None = None
+    graph: Graph, strides: Sequence[Shape], target: Sequence[Shape] | None = None, short: int = 0
 ) -> SpecialisedKernel:
     """Return the kernel for a subgraph whose inputs have these strides, in bytes.
 
     target  the strides of the outputs, where they are not contiguous
+    short   rows of up to so many elements are computed side by side
 
     Raises Unfit where there is none.
     """
@@ -116,7 +114,7 @@ def specialise(
     domain = analyse(graph)
     steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
     operands = [*graph.inputs, *graph.outputs]
-    nest = arrange(domain, operands, steps)
+    nest = arrange(domain, operands, steps, short)
     if len(nest.units) + len(nest.loops) > MAX_RANK:
         raise Unfit(f"it has more than {MAX_RANK} axes")
     made = _Values(domain, nest)
@@ -128,7 +126,9 @@ def specialise(
     lanes, across = nest.lanes
     wide = tuple(map(bool, across))
     values = tuple(with_levels(made.values, nest))
-    pattern = KernelPattern(nest.form, values, dtypes, nest.accesses, stores, lanes, wide)
+    pattern = KernelPattern(
+        nest.form, values, dtypes, nest.accesses, stores, lanes, wide, nest.columns
+    )
     kept = tuple(_worth_keeping(pattern, nest))
     held = {k.operand for k in kept}
     pattern = _reading_back(replace(pattern, kept=kept))

@@ -16,6 +16,9 @@ from minigraph.jit.expression import takes_index
 TILE = 64  # elements that a tile has along each of two axes at most
 NARROW = 8  # elements below which a side of a tile does not pay
 TILED = 1 << 15  # elements from which on an array is read in tiles
+COLUMNS = 512  # how many columns one thread accumulates at once
+STRIDED = 128  # how many of them if their elements are apart, to stay in the first cache
+FEW = 12  # elements of a column up to which it does not matter
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
 Ints = tuple[int, ...]
 Axis = tuple[int, Ints]  # its extent, and the stride of each operand along it
@@ -48,6 +51,18 @@ class LoopNest:
         return math.prod(n for n, _ in self.loops)
 
     @property
+    def columns(self) -> int:
+        """How many columns a unit has at most."""
+        apart = self.form == "column" and self.length > FEW and "strided" in self.accesses
+        return STRIDED if apart else COLUMNS
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of columns there are."""
+        width = self.units[-1][0]
+        return self.count // width * -(-width // self.columns)
+
+    @property
     def innermost(self) -> Ints:
         """The operands' strides from one element, or pixel, to the next."""
         _, strides = self.units[-1] if self.form == "column" else self.loops[-1]
@@ -75,8 +90,13 @@ class LoopNest:
         return "same" if stride == 0 else "unit" if stride == beside else "strided"
 
 
-def arrange(domain: Domain, operands: Sequence[Node], strides: Sequence[Shape]) -> LoopNest:
-    """Return the loop nest of a kernel for operands with these strides, in bytes."""
+def arrange(
+    domain: Domain, operands: Sequence[Node], strides: Sequence[Shape], short: int = 0
+) -> LoopNest:
+    """Return the loop nest of a kernel for operands with these strides, in bytes.
+
+    short  rows of up to so many elements are computed side by side, as columns
+    """
     by_loop = [_by_loop(domain, x, s) for x, s in zip(operands, strides, strict=True)]
     sizes = tuple(x.dtype.itemsize for x in operands)
     every = range(len(domain.extents))
@@ -87,8 +107,10 @@ def arrange(domain: Domain, operands: Sequence[Node], strides: Sequence[Shape]) 
         column = bool(reduced) and every[-1] in domain.kept
         form, units, loops = "column" if column else "row", kept, reduced
     outer, inner = (_collapsed(domain, axes, by_loop) for axes in (units, loops))
-    nest = LoopNest(form, outer, inner, (1, (0,) * len(sizes)), sizes)
-    if any(takes_index(node.op) for node in domain.graph):
+    length = math.prod(n for n, _ in inner)
+    turned = form == "row" and 1 < length <= short and outer[-1][0] > 1
+    nest = LoopNest("column" if turned else form, outer, inner, (1, (0,) * len(sizes)), sizes)
+    if turned or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
     found = _laned(domain, nest, by_loop)
     return found or (_tiled(nest) if form == "map" else nest)

@@ -5,7 +5,8 @@ combines elements along them; between stages it computes with the results.  Four
 
     map      nothing is reduced: one unit, whose loops are all axes
     row      the innermost axis is reduced: a unit is one index of the axes that are kept
-    column   the innermost axis is kept: a unit is a block of columns
+    column   the innermost axis is kept, or short: a unit is a block of columns, or of short rows,
+             side by side
     lane     the innermost axis is a short block of channels, the *lanes*: what the others have for
              an element is a pixel, all its lanes; units and loops are what the other axes give
 
@@ -81,6 +82,7 @@ class KernelPattern:
               innermost axis of pixels
     lanes     how many there are; 1 in other forms
     across    for each operand whether it has a number for each lane, rather than one for all
+    columns   how many of them a unit has at most
     kept      values that a unit keeps for its later runs: computing them again would take longer
     """
 
@@ -91,6 +93,7 @@ class KernelPattern:
     stores: tuple[Store, ...]
     lanes: int
     across: tuple[bool, ...]
+    columns: int
     kept: tuple[KeptValue, ...] = ()
 
     @functools.cached_property

@@ -54,6 +54,7 @@ WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
 }
 # Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
 OF_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
+SHORT = 48  # elements of a row, up to which vectors of many rows are faster than those of one
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
@@ -80,13 +81,14 @@ def _kernel(
         return WRITTEN[type(node.op)](node.op, node, most)
     if isinstance(node.op, FusedProduct):
         return fused_product(node, strides, most)
-    made = kernel_parts(node, strides)
+    made = kernel_parts(node, strides, SHORT)
     if made is None:
         return None
     across = _read_across(made, node, strides)
     if across:
         lie = enumerate(zip(node.inputs, strides, strict=True))
-        made = kernel_parts(node, [x.spec.strides if i in across else s for i, (x, s) in lie])
+        copied = [x.spec.strides if i in across else s for i, (x, s) in lie]
+        made = kernel_parts(node, copied, SHORT)
         assert made is not None
     if isinstance(node.op, Together):  # each of them on one thread
         calls = [_call(part, node, 1) for part in made.parts]

@@ -9,6 +9,8 @@ The text of a sum over the first axis, in outline:
       for (int64_t k = 0; k < n; k++) p1[k] = total1[k];
     }
 
+Short rows stand side by side as columns do: their vectors are of one element of many rows each.
+
 Lanes, in the type of the elements, are added to totals, in double for floats, every few rows.
 """
 
@@ -29,23 +31,22 @@ from minigraph.jit.c.body import (
     widened,
 )
 from minigraph.jit.emitter import block
-from minigraph.jit.kernel import COLUMNS
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
 ROWS = 64  # that are combined in the input's own type
 
-_BLOCKS = f"(a[6 + a[1]] + {COLUMNS - 1}) / {COLUMNS}"  # of columns, for each of the other units
-
 
 def column_text(pattern: KernelPattern) -> str:
     """Return the functions of a "column" kernel, called NAME."""
+    most = pattern.columns
+    blocks = f"(a[6 + a[1]] + {most - 1}) / {most}"  # of columns, for each of the other units
     loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < n; k++)")
     cell = f"((column + k) * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
-    columns = SideBySide(pattern, loop, COLUMNS, "k", cell)
+    columns = SideBySide(pattern, loop, most, "k", cell)
     place = [
-        f"const int64_t width = a[6 + units], blocks = {_BLOCKS};",
-        f"const int64_t first = unit % blocks * {COLUMNS};",
-        f"const int64_t n = width - first < {COLUMNS} ? width - first : {COLUMNS};",
+        f"const int64_t width = a[6 + units], blocks = {blocks};",
+        f"const int64_t first = unit % blocks * {most};",
+        f"const int64_t n = width - first < {most} ? width - first : {most};",
         "const int64_t column = unit / blocks * width + first;",
         f"mg_place(a, {len(pattern.dtypes)}, column, place);",
     ]
@@ -58,7 +59,7 @@ def column_text(pattern: KernelPattern) -> str:
         body += _run_down(columns, stage)
         body += columns.splits(stage) + columns.once(stage + 1)
     unit = unit_function(pattern, place, [*body, "(void)stream;"])
-    return unit + entry(pattern, f"units / a[6 + a[1]] * ({_BLOCKS})")
+    return unit + entry(pattern, f"units / a[6 + a[1]] * ({blocks})")
 
 
 def _run_down(columns: SideBySide, stage: int) -> list[str]:
@@ -79,7 +80,7 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
     for v in reduced:
         value, lane, total = pattern.values[v], f"lane{v}[k]", f"total{v}[k]"
         short, _ = accumulators(pattern, value)
-        lanes.append(f"{short} lane{v}[{COLUMNS}];")
+        lanes.append(f"{short} lane{v}[{pattern.columns}];")
         clear.append(f"{lane} = {identity(pattern, value)};")
         body.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
         flush.append(f"{total} = {combine(value, lane, total)};")

@@ -1,0 +1,96 @@
+"""Rows too short for vectors, which the CPU's kernels compute side by side."""
+
+import numpy as np
+import pytest
+from needs import needs_compiler
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.devices.cpu.kernels import SHORT
+from minigraph.graph import Graph
+from minigraph.jit.kernel import specialise
+
+BUILT = {
+    "sum": lambda x: ops.sum(x, -1),
+    "max": lambda x: ops.max(x, -1),
+    "softmax": lambda x: ops.softmax(x, -1),
+    "softmax and its sum": lambda x: [ops.softmax(x, -1), ops.sum(x, -1)],
+    "layer norm": lambda x: ops.layer_norm(x, (x.shape[-1],), x[0], x[1]) * 2,
+    "across memory": lambda x: ops.softmax(x.T, -1),
+    "beside numbers of rows": lambda x: ops.logsumexp(x + x[:, :1], -1) * x[:, 0],
+}
+
+
+def array(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def results(device, build, x, **options):
+    fed = mg.input("x", x.shape, x.dtype)
+    y = build(fed)
+    outputs = y if isinstance(y, list) else [y]
+    return mg.comp_graph(device, options).compile([fed], outputs)(x)
+
+
+def form(x, short):
+    y = ops.sum(x * 2, -1)
+    return specialise(Graph((x,), (y,)), [x.spec.strides], short=short).pattern.form
+
+
+def test_rows_up_to_a_length_that_the_device_names_are_computed_as_columns():
+    x = mg.input("x", (100, 10))
+    assert [form(x, short) for short in (0, 9, 10, 11)] == ["row", "row", "column", "column"]
+    assert form(mg.input("x", (1, 10)), 10) == "row"  # there is nothing beside it
+    assert form(mg.input("x", (100, 16)), 48) == "column"  # no block of channels
+
+
+def test_strided_columns_of_a_unit_stay_in_the_first_cache():
+    def made(*shape, axis=1):
+        x = mg.input("x", shape)
+        kernel = specialise(Graph((x,), (ops.sum(x, axis),)), [x.spec.strides], short=48)
+        return kernel.pattern.columns, kernel.units
+
+    assert made(1024, 10) == (512, 2)
+    assert made(1024, 40) == (128, 8)
+    assert made(40, 1024, axis=0) == (512, 2)
+
+
+@needs_compiler
+@pytest.mark.parametrize("level", [2, 3])
+@pytest.mark.parametrize("build", BUILT.values(), ids=BUILT)
+def test_short_rows_agree_with_numpy(build, level):
+    for rows in (2, 3, 129, 600):
+        for length in (2, 3, 10, 16, SHORT, SHORT + 1):
+            x = array(rows, length)
+            got = results("cpu", build, x, graph_opt_level=level, autotune="off")
+            for y, want in zip(got, results("reference", build, x), strict=True):
+                np.testing.assert_allclose(y, want, rtol=3e-5, atol=3e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_share_short_rows(threads):
+    x = array(9000, 7)
+    got = results("cpu", BUILT["softmax and its sum"], x, num_threads=threads)
+    for y, want in zip(got, results("reference", BUILT["softmax and its sum"], x), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_short_rows_pass_nan_and_infinity(value):
+    x = array(200, 5)
+    x[::3, 1] = value
+    for build in (BUILT["max"], BUILT["softmax"], BUILT["sum"]):
+        np.testing.assert_allclose(
+            *results("cpu", build, x), *results("reference", build, x), rtol=1e-5, atol=1e-6
+        )
+
+
+@needs_compiler
+def test_short_rows_across_memory_are_read_in_place():
+    x = mg.input("x", (2, 40, 12, 10))
+    y = ops.layer_norm(ops.permute_dims(x, (0, 2, 3, 1)), (40,))
+    values = array(*x.shape)
+    step = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], y)
+    assert [kernel.name for kernel in step.profile(values).kernels] == ["fused"]
