@@ -60,6 +60,7 @@ static inline void mg_philox(uint64_t index, uint64_t seed, uint64_t step, uint6
   uint32_t a = (uint32_t)index, b = (uint32_t)(index >> 32);
   uint32_t c = (uint32_t)step, d = (uint32_t)stream;
   uint32_t k = (uint32_t)seed, l = (uint32_t)(seed >> 32);
+  #pragma GCC unroll 10
   for (int round = 0; round < 10; round++) {{
     uint64_t x = (uint64_t)0xD2511F53u * a, y = (uint64_t)0xCD9E8D57u * c;
     a = (uint32_t)(y >> 32) ^ b ^ k;
