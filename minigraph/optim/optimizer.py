@@ -18,7 +18,7 @@ from minigraph.arguments import NUMBER, Kind, checked
 from minigraph.autodiff import grad
 from minigraph.distributed.world import Processes
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, DType, Expression, Graph, Node, Parameter, as_node
+from minigraph.graph import Array, Constant, DType, Expression, Graph, Node, Parameter, as_node
 from minigraph.habits import OF_OPTIMIZERS, missing
 from minigraph.ops import astype, clip, minimum, sqrt, square
 from minigraph.ops.collective import mean_gradient
@@ -140,8 +140,9 @@ class Optimizer(ABC, Generic[OptionsT]):
         reduce      `mg.distributed.world()`: take the mean of the gradients of all its processes,
                     before clipping.  All parameters begin as those of process 0
 
-        As in torch, a parameter that the loss does not depend on stays as it is.  GraphError if the
-        loss depends on none, ShapeError for a gradient of another shape than its parameter's.
+        As in torch, a parameter stays as it is if the loss does not depend on it, or only through
+        `stop_gradient` and the like.  GraphError if that is so of all, ShapeError for a gradient of
+        another shape than its parameter's.
         """
         found = self._gradients(loss) if grads is None else self._given(grads)
         if reduce is not None:
@@ -165,12 +166,14 @@ class Optimizer(ABC, Generic[OptionsT]):
             raise GraphError(f"{type(self).__name__}.minimize takes a loss, or `grads`")
         trained = [p for p in self.parameters if p.trainable]
         grads = dict(zip(trained, grad(loss, trained), strict=True))
-        read = set(Graph((), (loss,)).parameters)
-        found = {p: g for p, g in grads.items() if p in read}
+        found = {p: g for p, g in grads.items() if not _is_nothing(g)}
         if not found:
+            what = f"{type(self).__name__}.minimize: the loss (made {loss.source})"
+            if set(Graph((), (loss,)).parameters).isdisjoint(trained):
+                raise GraphError(f"{what} depends on no trainable parameter of this optimizer")
             raise GraphError(
-                f"{type(self).__name__}.minimize: the loss (made {loss.source}) depends on no "
-                "trainable parameter of this optimizer"
+                f"{what} has no gradient: it depends on the parameters only through ops that "
+                "change in steps, such as argmax and comparisons, or through stop_gradient"
             )
         return found
 
@@ -233,6 +236,13 @@ class Optimizer(ABC, Generic[OptionsT]):
         return made
 
 
+def _is_nothing(gradient: Node) -> bool:
+    """Return whether `grad` found no way from the loss to a parameter, and gave zeros."""
+    while gradient.op.is_view and len(gradient.inputs) == 1:
+        (gradient,) = gradient.inputs
+    return isinstance(gradient.op, Constant) and not gradient.op.value.any()
+
+
 def _groups(what: str, given: list[Any], lr: float, options: OptionsT) -> list[Group[OptionsT]]:
     """Return the groups that a user gave, with the parameters that are trainable."""
     dicts = given if given and isinstance(given[0], Mapping) else [{"params": given}]
@@ -253,6 +263,11 @@ def _groups(what: str, given: list[Any], lr: float, options: OptionsT) -> list[G
         trained = _trainable(what, _several(one["params"]), seen)
         groups.append(Group(trained, rate / lr if rate != lr else 1.0, own))
     if not any(group.parameters for group in groups):
+        if not seen:
+            raise GraphError(
+                f"{what}: there are no parameters; an iterator such as net.parameters() gives "
+                "them only once"
+            )
         raise GraphError(f"{what}: none of {len(seen)} parameters is trainable")
     return groups
 

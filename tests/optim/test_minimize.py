@@ -128,6 +128,21 @@ def test_every_optimizer_lowers_a_loss_at_every_level(kind):
         assert losses[-1] < losses[0]
 
 
+def test_a_parameter_without_a_way_from_the_loss_stays_as_torch_leaves_it(torch):
+    w, v = mg.Parameter(np.ones(3)), mg.Parameter(np.ones(3))
+    loss = (w * ops.stop_gradient(v)).sum() + (ops.floor(v)).sum()
+    step = mg.comp_graph().compile([], loss, optim.AdamW([w, v], lr=0.1).minimize(loss))
+    theirs = [torch.nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2)]
+    adam = torch.optim.AdamW(theirs, lr=0.1)
+    for _ in range(2):
+        step()
+        adam.zero_grad()
+        (theirs[0] * theirs[1].detach()).sum().backward()
+        adam.step()
+    for one, other in zip((w, v), theirs, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "call, error, text",
     [
