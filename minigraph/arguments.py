@@ -9,6 +9,7 @@ arrays without axes arrive as Python's float.  A GraphError names the argument t
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import numbers
@@ -254,6 +255,9 @@ def kind_of(annotation: Any) -> Kind | None:
 # ---------------------------------------------------------------- functions
 
 
+RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x", "device": "options"}  # torch's
+
+
 class _Anything(frozenset[type]):
     def __contains__(self, item: object) -> bool:
         return True
@@ -268,6 +272,8 @@ class Signature:
     def __init__(self, fn: Any) -> None:
         parameters = inspect.signature(fn).parameters
         self.kinds = {name: _kind(p, fn.__globals__) for name, p in parameters.items()}
+        self._what = fn.__qualname__
+        self._takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if fn.__defaults__:
             names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
             named = zip(names[-len(fn.__defaults__) :], fn.__defaults__, strict=True)
@@ -293,8 +299,21 @@ class Signature:
                 args = self._positional(args)
                 break
         if kwargs:
+            if not (self._takes_any_name or kwargs.keys() <= self.kinds.keys()):
+                raise self._unexpected(next(name for name in kwargs if name not in self.kinds))
             kwargs = {name: self._named(name, value) for name, value in kwargs.items()}
         return args, kwargs
+
+    def _unexpected(self, name: str) -> TypeError:
+        """Return Python's error for an argument that there is not, with what it may be here."""
+        instead = RENAMED.get(name, "")
+        if instead not in self.kinds:
+            nearest = difflib.get_close_matches(name, self.kinds, n=1)
+            instead = nearest[0] if nearest else ""
+        text = f"{self._what}() got an unexpected keyword argument {name!r}"
+        if name == "maximize":
+            instead = "minimize(-loss)"
+        return TypeError(f"{text}; use {instead}" if instead else text)
 
     def _positional(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         named = zip(self._names, args, strict=False)

@@ -164,7 +164,9 @@ OF_OPS = {
     "bmm": "ops.matmul multiplies stacks of matrices, too",
     **dict.fromkeys(("tensor", "from_numpy", "as_tensor"), ARRAYS),
     **dict.fromkeys(("no_grad", "set_grad_enabled"), GRADIENTS),
-    **dict.fromkeys(("cat", "concatenate", "hstack", "vstack"), "ops.concat joins arrays"),
+    **dict.fromkeys(
+        ("cat", "concatenate", "hstack", "vstack", "append"), "ops.concat joins arrays"
+    ),
     **dict.fromkeys(("chunk", "tensor_split"), "ops.split(x, sections, axis) gives equal parts"),
     "unbind": "ops.unstack(x, axis) takes x apart",
     **dict.fromkeys(("clamp", "hardtanh"), "ops.clip keeps elements within bounds"),
@@ -173,6 +175,9 @@ OF_OPS = {
     **dict.fromkeys(("addmm", "baddbmm"), "a + x @ y"),
     "mul": "ops.multiply, or x * y",
     **dict.fromkeys(("div", "true_divide"), "ops.divide, or x / y"),
+    "power": "ops.pow, or x ** y",
+    "absolute": "ops.abs, or abs(x)",
+    **dict.fromkeys(("arcsin", "arccos", "arctan", "arctan2"), "ops.asin, acos, atan, atan2"),
     "eq": "ops.equal, or x == y",
     "ne": "ops.not_equal, or x != y",
     "lt": "ops.less, or x < y",

@@ -152,7 +152,8 @@ class SymbolicSize(_Integer):
     def __index__(self) -> NoReturn:
         raise UndecidedSize(
             f"the size {self} is known only when the function is called, and a number is needed "
-            "here; give the input's shape in numbers"
+            "here; ops.zeros(x.shape) and the like take sizes, else give the input's shape in "
+            "numbers"
         )
 
     __int__ = __trunc__ = __index__

@@ -30,6 +30,7 @@ LAYERS = {
     "minigraph.graph": [
         ["dtypes", "location", "picture"],
         ["spec"],
+        ["refusals"],
         ["node", "state"],
         ["builder", "copy"],
         ["leaves"],

@@ -13,6 +13,7 @@ from minigraph import habits, nn, ops, optim
 NET = nn.Sequential(nn.Linear(4, 3))
 X = mg.input("x", (2, 4))
 ADAM = optim.Adam(NET.parameters())
+SIZED = mg.input("sized", (None, 4))
 PARTS = {"mg": mg, "nn": nn, "ops": ops, "optim": optim}
 
 HABITS = [
@@ -66,6 +67,30 @@ HABITS = [
     (lambda: optim.NAdam, AttributeError, "mg.grad gives gradients, of which updates={p: new"),
     (lambda: optim.schedules.MultiStepLR, AttributeError, "it is optim.schedules.multi_step"),
     (lambda: optim.schedules.LambdaLR, AttributeError, "setting adam.lr between calls makes any"),
+    (lambda: np.exp(X), mg.DTypeError, "np.exp computes arrays, and input x: float32[2,4] has no"),
+    (lambda: np.power(X, 2), mg.DTypeError, "functions of expressions: ops.pow, or x ** y"),
+    (lambda: np.mean(X), mg.DTypeError, "functions of expressions: ops.mean"),
+    (lambda: np.concatenate([X, X]), mg.DTypeError, "expressions: ops.concat joins arrays"),
+    (lambda: np.add.reduce(X), mg.DTypeError, "functions of expressions: ops.add"),
+    (lambda: f"{X.sum():.3f}", mg.GraphError, "is no number: an expression has no value before"),
+    (lambda: X.__setitem__(0, 1), mg.GraphError, "ops.where(mask, value, x) and ops.index_put("),
+    (lambda: X.sum(dim=1), TypeError, "got an unexpected keyword argument 'dim'; use axis"),
+    (lambda: ops.mean(X, 1, keepdim=True), TypeError, "argument 'keepdim'; use keepdims"),
+    (lambda: nn.Conv2d(3, 8, 3, pad=1), TypeError, "keyword argument 'pad'; use padding"),
+    (lambda: optim.SGD([], maximize=True), TypeError, "'maximize'; use minimize(-loss)"),
+    (
+        lambda: optim.SGD(iter(())),
+        mg.GraphError,
+        "no parameters; an iterator such as net.parameters()",
+    ),
+    (lambda: setattr(NET[0], "weight", np.ones(3)), mg.GraphError, "weight.assign(value) sets its"),
+    (lambda: ops.concat(SIZED, SIZED), mg.GraphError, "it takes a sequence of one array or more"),
+    (lambda: np.zeros(SIZED.shape), mg.ShapeError, "ops.zeros(x.shape) and the like take sizes"),
+    (
+        lambda: ADAM.minimize((ops.argmax(NET(X), 1) == 0).astype("float32").mean()),
+        mg.GraphError,
+        "has no gradient: it depends on the parameters only through ops that change in steps",
+    ),
     (lambda: mg.no_grad(), AttributeError, "minigraph has no no_grad: gradients are only computed"),
     (lambda: mg.manual_seed(0), AttributeError, "nn.manual_seed(seed) is for layers"),
     (lambda: mg.comp_graph("gpu"), mg.DeviceError, 'an NVIDIA GPU is "cuda"'),
@@ -89,6 +114,21 @@ def test_a_wrong_name_is_an_attribute_error_with_the_nearest_one():
             getattr(owner, name)
         assert (raised.value.obj, raised.value.name) == (owner, name)
         assert hasattr(owner, near)
+
+
+def test_an_array_beside_an_expression_makes_an_expression():
+    array = np.full((2, 4), 3, "float32")
+    total = np.float32(2) * X
+    total += array
+    made = (array - X, array**X, array @ X.T, array < X, array == X, total, np.add(array, X))
+    found = mg.comp_graph("reference").compile([X], made)(array * 2)
+    x = array * 2
+    expected = (array - x, array**x, array @ x.T, array < x, array == x, 2 * x + array, array + x)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with_array = array.copy()
+    with_array += X
+    assert isinstance(with_array, type(X))
 
 
 def test_no_name_that_is_not_for_users_is_suggested():

@@ -138,7 +138,10 @@ class AnySizeFunction(Counted):
         for i, axis, name, times in self._places:
             x, shape = self._inputs[i], tuple(values[i].shape)
             if len(shape) != x.ndim or shape[axis] < 1 or shape[axis] % times:
-                raise ShapeError(f"input {x.name} takes {x.spec}, got shape {shape} {here()}")
+                least = "; a size is 1 or more" if 0 in shape else ""
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, got shape {shape} {here()}{least}"
+                )
             n = shape[axis] // times
             if found.setdefault(name, n) != n:
                 raise ShapeError(

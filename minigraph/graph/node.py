@@ -12,15 +12,15 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 from minigraph.arguments import brief
-from minigraph.errors import DTypeError, GraphError, NoGradient
+from minigraph.errors import NoGradient
 from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Within, here, scope
 from minigraph.graph.picture import picture
+from minigraph.graph.refusals import Refusals
 from minigraph.graph.spec import Shape, Spec
-from minigraph.habits import OF_EXPRESSIONS, of_expression
 from minigraph.symbolic import UndecidedSize, taken_as_large
 
 
@@ -163,15 +163,6 @@ def _operator(name: str) -> tuple[Callable[[Node, Any], Node], Callable[[Node, A
     return _method(name), reflected
 
 
-def _reduction(name: str) -> Callable[..., Node]:
-    def method(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-        return Node.functions[name](x, axis=axis, keepdims=keepdims)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"The {name} along `axis` (None: all), as `ops.{name}`."
-    return method
-
-
 _count = itertools.count()
 
 
@@ -185,7 +176,7 @@ class Changes(NamedTuple):
     weights: tuple[Node, ...]
 
 
-class Node:
+class Node(Refusals):
     """An expression: the result of applying `op` to `inputs`.  Compared by identity.
 
     `==` between expressions is elementwise, as in NumPy, so inside minigraph `is` and identity
@@ -197,9 +188,6 @@ class Node:
     """
 
     __slots__ = ("__weakref__", "changes", "inputs", "op", "source", "specs", "turn")
-    __array_ufunc__ = None  # array + node is our __radd__
-
-    functions: ClassVar[dict[str, Callable[..., Node]]] = {}  # by name; minigraph.ops gives them
 
     def __init__(self, op: Op, inputs: tuple[Node, ...], specs: tuple[Spec, ...]) -> None:
         self.op = op
@@ -284,12 +272,6 @@ class Node:
     __invert__ = _method("bitwise_invert")
     __getitem__ = _method("getitem")
 
-    sum = _reduction("sum")
-    mean = _reduction("mean")
-    max = _reduction("max")
-    min = _reduction("min")
-    prod = _reduction("prod")
-
     abs = _method("abs")
     all = _method("all")
     any = _method("any")
@@ -312,8 +294,12 @@ class Node:
     log_softmax = _method("log_softmax")
     logsumexp = _method("logsumexp")
     matmul = _method("matmul")
+    max = _method("max")
+    mean = _method("mean")
+    min = _method("min")
     norm = _method("norm")
     pow = _method("pow")
+    prod = _method("prod")
     relu = _method("relu")
     round = _method("round")
     rsqrt = _method("rsqrt")
@@ -328,6 +314,7 @@ class Node:
     square = _method("square")
     squeeze = _method("squeeze")
     std = _method("std")
+    sum = _method("sum")
     swapaxes = _method("swapaxes")
     take = _method("take")
     tanh = _method("tanh")
@@ -337,30 +324,10 @@ class Node:
     unsqueeze = _method("expand_dims")
     var = _method("var")
 
-    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
-
-        def __getattr__(self, name: str) -> Any:
-            raise of_expression(name, self, Node.functions)
-
-    def __float__(self) -> float:
-        raise GraphError(f"{self!r} is no number: {OF_EXPRESSIONS['item']}")
-
-    __int__ = __complex__ = __float__
-
-    def __bool__(self) -> bool:
-        raise GraphError(
-            f"an expression has no truth value before it is computed ({self!r} {here()}); "
-            "use ops.where, or `is` to compare expressions themselves"
-        )
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("an expression without axes has no length")
         return self.shape[0]
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Array:
-        # Else NumPy would index an expression, down to each of its elements.
-        raise DTypeError(f"an expression ({self!r}) has no value before a call")
 
     def __iter__(self) -> Iterator[Node]:
         return (self[i] for i in range(len(self)))

@@ -111,6 +111,11 @@ class Module:
             for path, parameter in value._state():
                 if parameter.name == path:  # else the user named it, or another parent did
                     parameter.rename(f"{value._name}.{path}")
+        elif isinstance(held := vars(self).get(name), Parameter) and value is not None:
+            raise GraphError(
+                f"{type(self).__name__}.{name} is a parameter ({held.spec}), which stays one; "
+                f"{name}.assign(value) sets its value, and nn.Parameter(value) takes its place"
+            )
         super().__setattr__(name, value)
         self._warn_of_hidden(name, value)
 

@@ -362,6 +362,8 @@ def squeeze(x: Operand, axis: Integers | None = None) -> Node:
 
 
 def _joined(xs: Any) -> tuple[Node, ...]:
+    if isinstance(xs, Node) and isinstance((*xs.shape, 0)[0], SymbolicSize):
+        raise TypeError  # how many rows it has is not known
     nodes = promote(*xs)
     if not nodes:
         raise ValueError

@@ -1,0 +1,101 @@
+"""What expressions refuse, because they have no value before a call and never change.
+
+Each error says what serves instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from minigraph.errors import DTypeError, GraphError
+from minigraph.graph.location import here
+from minigraph.habits import OF_EXPRESSIONS, OF_OPS, of_expression
+
+# Of NumPy's functions of two arrays, the operator of an expression that is the second of them.
+REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+}
+
+
+class Refusals:
+    """The base of expressions that answers what they cannot do.
+
+    functions  those of `minigraph.ops`, by name
+    """
+
+    __slots__ = ()
+
+    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+
+        def __getattr__(self, name: str) -> Any:
+            raise of_expression(name, self, self.functions)
+
+    def __float__(self) -> float:
+        raise GraphError(f"{self!r} is no number: {OF_EXPRESSIONS['item']}")
+
+    __int__ = __complex__ = __float__
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if not spec else format(self.__float__(), spec)
+
+    def __bool__(self) -> bool:
+        raise GraphError(
+            f"an expression has no truth value before it is computed ({self!r} {here()}); "
+            "use ops.where, or `is` to compare expressions themselves"
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise GraphError(
+            f"{self!r}: expressions never change {here()}; ops.where(mask, value, x) and "
+            "ops.index_put(x, indices, values) give new ones"
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        # Else NumPy would index an expression, down to each of its elements.
+        raise DTypeError(f"an expression ({self!r}) has no value before a call")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Let array + expression be an expression; NumPy's functions are for arrays."""
+        reflected = REFLECTED.get(ufunc.__name__)
+        is_operator = method == "__call__" and len(inputs) == 2 and kwargs.keys() <= {"out"}
+        if reflected and is_operator and not isinstance(inputs[0], Refusals):
+            return getattr(inputs[1], reflected)(inputs[0])
+        raise self._of_numpy(ufunc.__name__)
+
+    def __array_function__(
+        self,
+        function: Any,
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> NoReturn:
+        raise self._of_numpy(function.__name__)
+
+    def _of_numpy(self, name: str) -> GraphError:
+        """Return the error for one of NumPy's functions."""
+        instead = f"ops.{name}" if name in self.functions else OF_OPS.get(name, "minigraph.ops")
+        return DTypeError(
+            f"np.{name} computes arrays, and {self!r} has no value before a call {here()}; "
+            f"functions of expressions: {instead}"
+        )
