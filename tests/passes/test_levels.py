@@ -18,8 +18,8 @@ from minigraph.passes.levels import optimize, pipeline
 
 COUNT, CHUNK = 5000, 100
 COMPILED = 400  # of these with NumPy's kernels; a pass shows its mistakes without
-NATIVE = 90  # at each level with the CPU's; generating them takes a while
-TOGETHER = 15  # of these, in one function
+NATIVE = 96  # at each level with the CPU's; generating them takes a while
+TOGETHER = 8  # of these, in one function
 OPTIONS = [
     *({"graph_opt_level": level} for level in range(4)),
     *({"graph_opt_level": level, "graph_opt.jit": jit} for level in (0, 2) for jit in (1, 2)),
