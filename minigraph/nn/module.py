@@ -102,6 +102,12 @@ class Module:
                 raise located(error, type(self).__name__, operands, here()) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
+        held = vars(self).get(name)
+        if isinstance(held, Parameter) and not (value is None or isinstance(value, Parameter)):
+            raise GraphError(
+                f"{type(self).__name__}.{name} is a parameter ({held.spec}), which stays one; "
+                f"{name}.assign(value) sets its value, and nn.Parameter(value) takes its place"
+            )
         if isinstance(value, Parameter) and value.name == "parameter":
             value.rename(name)
         elif isinstance(value, Module):
@@ -111,11 +117,6 @@ class Module:
             for path, parameter in value._state():
                 if parameter.name == path:  # else the user named it, or another parent did
                     parameter.rename(f"{value._name}.{path}")
-        elif isinstance(held := vars(self).get(name), Parameter) and value is not None:
-            raise GraphError(
-                f"{type(self).__name__}.{name} is a parameter ({held.spec}), which stays one; "
-                f"{name}.assign(value) sets its value, and nn.Parameter(value) takes its place"
-            )
         super().__setattr__(name, value)
         self._warn_of_hidden(name, value)
 

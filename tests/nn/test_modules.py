@@ -240,3 +240,24 @@ def test_modules_are_found_applied_to_frozen_and_given_buffers_as_in_torch():
     net.register_buffer("absent", None)
     assert dict(net.named_buffers()) == {"mean": net.mean}
     assert net.absent is None
+
+
+def test_layers_may_share_a_parameter_and_an_attribute_stays_one():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(5, 3)
+            self.head = nn.Linear(3, 5)
+            self.head.weight = self.table.weight
+
+    net = Tied()
+    assert net.head.weight is net.table.weight
+    assert [name for name, _ in net.named_parameters()] == ["table.weight", "head.bias"]
+    net.head.weight = nn.Parameter(np.ones((5, 3), "float32"))
+    assert net.head.weight.name == "weight"
+    net.head.bias = None
+    x = mg.input("x", (5, 3))
+    for value in (np.ones((5, 3), "float32"), x, nn.ReLU()):
+        with pytest.raises(mg.GraphError, match=r"Linear\.weight is a parameter .*assign\(value\)"):
+            net.head.weight = value
+    assert isinstance(net.head.weight, nn.Parameter)
