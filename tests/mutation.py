@@ -60,7 +60,7 @@ TESTS = {
     "jit/small_float": "sixteen_bit lanes",
     "records": "records cache_file store odd_measurements",
     "autotune": "trial session odd_measurements workbench tuned",
-    "cache": "measurements store cache_file cache_api session",
+    "cache": "measurements store cache_file cache_api cache_dir session",
     "cache/binaries": "store cache_file jit_cache",
     "program": "program memory_plan program_steps cuda_program function tuned",
     "graph": "graph state function ops",

@@ -1,7 +1,11 @@
 """What the tests of what is kept on disk share."""
 
+import shutil
+
 import pytest
 from cache_files import ENTRIES, FIELDS, never
+from new_process import begin, forget_measurements
+from tuned_folder import tuned_folder
 
 from minigraph.cache import Measurements, file
 
@@ -17,3 +21,28 @@ def saved(tmp_path):
     path = tmp_path / "net.cache"
     file.write(path, FIELDS, ENTRIES, never)
     return path
+
+
+@pytest.fixture(scope="module")
+def tuned(run_folder):
+    """A folder with a cache folder, in which all is measured and compiled, and a file with it."""
+    return tuned_folder(run_folder)
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """A function that begins a process, with an empty cache folder or with a copy of one.
+
+    The test itself begins with an empty one, and with the kernels of this process.
+    """
+
+    def start(copied=None, begin=begin):
+        folder = tmp_path / "cache"
+        shutil.rmtree(folder, ignore_errors=True)
+        if copied:
+            shutil.copytree(copied / "cache", folder)
+        begin(monkeypatch, folder)
+        return folder
+
+    start(begin=forget_measurements)
+    return start

@@ -1,16 +1,14 @@
-"""What a user does with caches: nothing is measured or compiled twice, whatever is on disk."""
+"""What a user does with cache files: nothing is measured or compiled twice, whatever is on disk."""
 
-import contextlib
 import dataclasses
 import json
-import os
 import shutil
 
 import pytest
+from cache_calls import compile_with, lines, loaded
 from needs import needs_both
 from new_process import begin, forget_measurements
-from small_network import batch, compiled, elsewhere, graph_compiler, network, work
-from tuned_folder import tuned_folder
+from small_network import compiled, elsewhere, graph_compiler, network, work
 
 import minigraph as mg
 from minigraph.autotune.measurement import merge
@@ -22,59 +20,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tuned(run_folder):
-    """A folder with a cache folder, in which all is measured and compiled, and a file with it."""
-    return tuned_folder(run_folder)
-
-
-@pytest.fixture
-def start(tmp_path, monkeypatch):
-    """A function that begins a process, with an empty cache folder or with a copy of one.
-
-    The test itself begins with an empty one, and with the kernels of this process.
-    """
-
-    def start(copied=None, begin=begin):
-        folder = tmp_path / "cache"
-        shutil.rmtree(folder, ignore_errors=True)
-        if copied:
-            shutil.copytree(copied / "cache", folder)
-        begin(monkeypatch, folder)
-        return folder
-
-    start(begin=forget_measurements)
-    return start
-
-
 @pytest.fixture
 def saved(tuned, tmp_path):
     """A copy of the file."""
     return shutil.copy(tuned / "net.cache", tmp_path / "net.cache")
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def loaded(path, type="all"):
-    """Return a graph compiler that has loaded a file, and the result."""
-    cg = graph_compiler()
-    return cg, cg.load_cache(path, type)
-
-
-def compile_with(cg):
-    net = network()
-    return cg.compile(net.inputs, net.loss, updates=net.updates)
-
-
-@contextlib.contextmanager
-def warned_once(match):
-    """Check that there is one warning inside, of one line."""
-    with pytest.warns(mg.MinigraphWarning, match=match) as found:
-        yield
-    assert len(found) == 1
-    assert "\n" not in str(found[0].message)
 
 
 # ---------------------------------------------------------------- between processes
@@ -264,159 +213,6 @@ def test_saving_twice_changes_nothing(start, tuned, tmp_path):
     before = (tmp_path / "a.cache").read_bytes()
     function.save_cache(tmp_path / "a.cache")
     assert (tmp_path / "a.cache").read_bytes() == before
-
-
-# ---------------------------------------------------------------- compile(optimize=, cache_dir=)
-
-
-@pytest.fixture
-def beside(start, tuned, tmp_path):
-    """The file that a function has in a folder of its own, with a copy of the cache folder."""
-    start(tuned)
-    (tmp_path / "mine").mkdir(mode=0o700)
-    function = compiled(optimize=True, cache_dir=tmp_path / "mine")
-    (path,) = (tmp_path / "mine").iterdir()
-    assert path.name == f"{function.report().fingerprint[-7:]}.cache"
-    return path
-
-
-def test_the_file_of_a_function_holds_all_that_it_needs(beside, start):
-    start()
-    compiled(optimize=True, cache_dir=beside.parent)
-    assert work() == (0, 0)
-    fields = lines(beside)[0]["fields"]
-    assert fields["fingerprint"][-7:] == beside.stem
-    assert {"minigraph", "onednn", "device", "options", "graph"} <= fields.keys()
-
-
-def test_the_file_of_a_function_serves_where_the_cache_folder_takes_nothing(beside, start):
-    start().write_text("no folder")
-    with pytest.warns(mg.MinigraphWarning, match="cannot keep results"):
-        function = compiled(optimize=True, cache_dir=beside.parent)
-    assert work() == (0, 0)
-    assert {a.origin for a in function.report().algorithms} == {"loaded file"}
-
-
-def test_a_file_to_which_nothing_is_added_is_not_written(beside, start, tuned):
-    os.utime(beside, ns=(7, 7))
-    compiled(optimize=True, cache_dir=beside.parent)
-    start(tuned)
-    compiled(optimize=True, cache_dir=beside.parent)
-    start()
-    compiled(optimize=True, cache_dir=beside.parent)
-    assert beside.stat().st_mtime_ns == 7
-
-
-def test_a_file_that_lacks_something_is_completed(beside, start):
-    whole = lines(beside)
-    beside.unlink()
-    compiled(optimize=None, autotune="off", cache_dir=beside.parent)
-    some = lines(beside)
-    assert {line["kind"] for line in some[1:]} == {"jit"}
-    compiled(optimize=True, cache_dir=beside.parent)
-    assert lines(beside)[0]["fields"] == whole[0]["fields"]
-    assert all(line in lines(beside) for line in (*some[1:], *whole[1:]))
-
-
-def header(**changed):
-    """Return what changes fields of a file as another version, or function, would have them."""
-
-    def change(path):
-        file.write(path, {**file.read(path).fields, **changed}, [], merge)
-
-    return change
-
-
-def replaced(path, *texts):
-    path.write_text(path.read_text().replace(*texts, 1))
-
-
-def truncated(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-DAMAGE = {
-    "empty": (lambda path: path.write_bytes(b""), "is empty"),
-    "garbage": (lambda path: path.write_bytes(bytes(range(256))), "no cache file of minigraph"),
-    "cut off": (truncated, "is cut off, or no JSON"),
-    "another schema": (lambda p: replaced(p, '"schema": 1', '"schema": 9'), "has schema 9"),
-    "changed": (lambda p: replaced(p, '"seconds": ', '"seconds": 1'), "is damaged: its checksum"),
-    "another version": (header(minigraph="0.0.1"), "minigraph is '0.0.1' there, '.*' here"),
-    "another graph": (header(graph="4f2c"), "graph is '4f2c' there, '.*' here"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_file_that_is_of_no_use_is_told_once_and_made_anew(beside, start, tuned, name):
-    whole = beside.read_bytes()
-    damage, why = DAMAGE[name]
-    damage(beside)
-    start(tuned)
-    with warned_once(why):
-        first = compiled(optimize=True, cache_dir=beside.parent)
-        damage(beside)
-        compiled(optimize=True, cache_dir=beside.parent)
-    assert first(*batch()).shape == ()
-    assert beside.read_bytes() == whole
-
-
-def no_folder(path):
-    shutil.rmtree(path.parent)
-
-
-def a_directory(path):
-    path.unlink()
-    path.mkdir()
-
-
-def not_a_folder(path):
-    no_folder(path)
-    path.parent.write_text("")
-
-
-@pytest.mark.parametrize("spoil", [no_folder, a_directory, not_a_folder])
-def test_a_place_where_no_file_can_be_costs_the_file_only(beside, start, tuned, spoil):
-    spoil(beside)
-    start(tuned)
-    with warned_once(str(beside)):
-        for _ in range(2):
-            function = compiled(optimize=True, cache_dir=beside.parent)
-    assert function(*batch()).shape == ()
-    assert {a.origin for a in function.report().algorithms} == {"stored"}
-
-
-def test_a_file_that_others_can_write_is_told_and_not_used(beside, start):
-    start()
-    beside.chmod(0o666)
-    with warned_once("can be written by other users"):
-        compiled(optimize=True, cache_dir=beside.parent)
-    assert min(work()) > 0
-
-
-def test_without_optimizing_no_cache_is_read_or_written(start, beside, monkeypatch, tmp_path):
-    want = compiled()(*batch())
-    before = beside.read_bytes()
-    folder = start()
-    os.utime(beside, ns=(7, 7))
-    monkeypatch.chdir(tmp_path)
-    there = sorted(tmp_path.rglob("*"))
-    function = compiled(level=3, optimize=False, cache_dir=beside.parent)
-    assert function(*batch()) == pytest.approx(want, rel=1e-5)
-    assert {a.origin for a in function.report().algorithms} == {"heuristic"}
-    assert work()[0] == 0
-    assert (beside.read_bytes(), beside.stat().st_mtime_ns) == (before, 7)
-    assert not folder.exists()
-    assert sorted(tmp_path.rglob("*")) == there
-    stats = mg.autotune.stats()
-    assert (stats.hits, stats.misses, mg.jit.stats().disk_hits) == (0, 0, 0)
-
-
-def test_optimizing_tunes_where_the_option_is_off(start, tuned):
-    start(tuned, forget_measurements)
-    for level in (1, 2):
-        function = compiled(level=level, optimize=True, autotune="off")
-        assert {a.origin for a in function.report().algorithms} <= {"stored", "measured"}
-        assert function.report().options["autotune"] == "tune"
 
 
 # ---------------------------------------------------------------- the fingerprint
