@@ -1,6 +1,6 @@
 
 static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run) {
-  const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+  const int64_t units = a[1], loops = a[2], splits = a[3];
   const int64_t pitch = units + loops + 2;
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 2 * pitch;
@@ -18,6 +18,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const float v0 = *(const float *)(constants + 0);
   const float v2 = 0x1.0000000000000p+0;
   {
+    const int64_t stream = a[4] && base1 != base0;
     int64_t begin = from, col = from - first_row * inner;
     mg_start(a, 2, loops - 1, first_row, at, step, index);
     while (begin < to) {
@@ -45,7 +46,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     }
     if (stream) mg_fence();
   }
-  (void)stream; (void)inner; (void)index; (void)at; (void)to;
+  (void)inner; (void)index; (void)at; (void)to;
 }
 
 int NAME(const int64_t *a, char **slots) {

@@ -1,6 +1,6 @@
 
 static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run) {
-  const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+  const int64_t units = a[1], loops = a[2], splits = a[3];
   const int64_t pitch = units + loops + 2;
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 2 * pitch;
@@ -77,7 +77,6 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
       p1[k] = v2;
     }
   }
-  (void)stream;
 }
 int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;

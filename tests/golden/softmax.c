@@ -20,7 +20,7 @@ MG_SHARED double mg_fold_sum_float32_float32(float *lane, int64_t used, double t
 }
 
 static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run) {
-  const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+  const int64_t units = a[1], loops = a[2], splits = a[3];
   const int64_t pitch = units + loops + 2;
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
   const int64_t *constants = operand + 2 * pitch;
@@ -125,6 +125,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   }
   const float v4 = total4;
   {
+    const int64_t stream = a[4] && base1 != base0;
     int64_t begin = from, col = from - first_row * inner;
     mg_start(a, 2, loops - 1, first_row, at, step, index);
     while (begin < to) {
@@ -149,7 +150,7 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
     }
     if (stream) mg_fence();
   }
-  (void)stream; (void)inner; (void)index; (void)at; (void)to;
+  (void)inner; (void)index; (void)at; (void)to;
 }
 
 int NAME(const int64_t *a, char **slots) {

@@ -154,6 +154,17 @@ def test_an_output_beyond_the_cache_is_streamed(monkeypatch):
             np.testing.assert_array_equal(on_cpu(ops.maximum, x, x[:1]), np.maximum(x, x[:1]))
 
 
+def test_beside_a_streamed_output_another_overwrites_an_input(
+    monkeypatch,
+):
+    monkeypatch.setattr(kernels, "cache_bytes", lambda: 0)
+    value, x = array(700, 3), array(700, 3, seed=1)
+    parameter, given = mg.Parameter(value), mg.input("x", x.shape)
+    step = mg.comp_graph("cpu").compile([given], parameter * given, {parameter: parameter + given})
+    np.testing.assert_array_equal(step(x), value * x)
+    np.testing.assert_array_equal(parameter.numpy(), value + x)
+
+
 def test_extents_and_strides_are_arguments_of_a_kernel():
     x, y = array(30, 5), array(5, seed=1)
     on_cpu(lambda a, b: ops.atan2(a, b), x, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from minigraph.ops.reduction import Reduction
 PIECE = 256  # elements that are computed before they are streamed
 
 # What every function that computes a unit begins with.  `partial` is used by splits alone.
-HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3], stream = a[4];
+HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3];
 const int64_t pitch = units + loops + 2;
 const int64_t *extent = a + 7 + units, *operand = extent + loops;
 const int64_t *constants = operand + {count} * pitch;
@@ -95,6 +96,28 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
         elif how == "fixed":
             made.append(pointer(pattern, k, f"base{k}"))
     return made
+
+
+def streamed(pattern: KernelPattern, stage: int) -> list[int]:
+    """Return the outputs that a run over the loops may stream past the caches."""
+    if pattern.reduced(stage):
+        return []
+    return [k for k in pattern.stored(stage) if pattern.accesses[k] == "unit"]
+
+
+def whether_to_stream(pattern: KernelPattern, stage: int) -> list[str]:
+    """Return the statement that says whether a run streams its outputs, if it may.
+
+    It does not where one overwrites an input, whose lines are in the caches when they are written.
+    """
+    outputs = streamed(pattern, stage)
+    inputs = [k for k in range(pattern.inputs) if pattern.accesses[k] == "unit"]
+    apart = [
+        f"base{k} != base{i}"
+        for k, i in itertools.product(outputs, inputs)
+        if pattern.dtypes[k].itemsize == pattern.dtypes[i].itemsize
+    ]
+    return [f"const int64_t stream = {' && '.join(['a[4]', *apart])};"] if outputs else []
 
 
 def split_or_join(stage: int, keep: Sequence[str], join: Sequence[str]) -> list[str]:

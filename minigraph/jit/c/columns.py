@@ -58,7 +58,7 @@ def column_text(pattern: KernelPattern) -> str:
     for stage in range(pattern.stages):
         body += _run_down(columns, stage)
         body += columns.splits(stage) + columns.once(stage + 1)
-    unit = unit_function(pattern, place, [*body, "(void)stream;"])
+    unit = unit_function(pattern, place, body)
     return unit + entry(pattern, f"units / a[6 + a[1]] * ({blocks})")
 
 

@@ -33,7 +33,9 @@ from minigraph.jit.c.body import (
     identity,
     in_run,
     pointer,
+    streamed,
     unit_function,
+    whether_to_stream,
     widened,
 )
 from minigraph.jit.emitter import block, indented
@@ -58,7 +60,7 @@ def lane_text(pattern: KernelPattern) -> str:
     for stage in range(pattern.stages):
         body += _run_over_pixels(lanes, stage)
         body += lanes.splits(stage) + lanes.once(stage + 1)
-    unit = unit_function(pattern, place, [*body, "(void)stream;"])
+    unit = unit_function(pattern, place, body)
     return unit + "\n" + entry(pattern, "units")
 
 
@@ -73,7 +75,7 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     ]
     row += lanes.shared(v for v in values if pattern.values[v].level == ROW)
     each = [v for v in values if pattern.values[v].level == ELEMENT]
-    streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
+    streams = streamed(pattern, stage)
     fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
     taken = lanes.taken(each, fed, stage)
     if reduced:
@@ -87,6 +89,7 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
         row += _mapped(lanes, stage, taken, each, streams)
     count = len(pattern.dtypes)
     body = [
+        *whether_to_stream(pattern, stage),
         *before,
         "int64_t begin = from, col = from - first_row * inner;",
         f"mg_start(a, {count}, loops - 1, first_row, at, step, index);",

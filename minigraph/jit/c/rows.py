@@ -20,8 +20,9 @@ of an earlier run combines its parts in order: the same bits for the same number
 
 While a short unit's second run computes, it has memory bring what the next unit reads first.
 
-An output that does not fit the caches is streamed past them, which saves reading it first: a run
-over the loops that reduces nothing computes it piece by piece into a buffer that does.
+An output that does not fit the caches is streamed past them, which saves reading it first, unless
+it overwrites an input: a run over the loops that reduces nothing computes it piece by piece into a
+buffer that does.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from minigraph.jit.c.body import (
     in_run,
     pointer,
     split_or_join,
+    streamed,
     unit_function,
+    whether_to_stream,
     widened,
 )
 from minigraph.jit.emitter import block
@@ -122,7 +125,7 @@ def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
     body += _once(pattern, 0)
     for stage in range(pattern.stages):
         body += _stage(pattern, stage) + _splits(pattern, stage) + _once(pattern, stage + 1)
-    body.append("(void)stream; (void)inner; (void)index; (void)at; (void)to;")
+    body.append("(void)inner; (void)index; (void)at; (void)to;")
     return unit_function(pattern, place, body)
 
 
@@ -178,8 +181,7 @@ def _fetch(pattern: KernelPattern, stage: int, index: str, count: str) -> list[s
 
 def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     """Statements for one run over the loops of a unit."""
-    reduced, stores = pattern.reduced(stage), pattern.stored(stage)
-    values = pattern.run(stage)
+    reduced, values = pattern.reduced(stage), pattern.run(stage)
     row = [
         pointer(pattern, k, f"base{k} + at[{k}]", "col")
         for k in pattern.touched(stage)
@@ -196,13 +198,14 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
         start = identity(pattern, pattern.values[v])
         lanes.append(f"for (int64_t k = 0; k < used; k++) lane{v}[k] = {start};")
         combined.append(f"total{v} = {_fold_name(pattern, v)}(lane{v}, used, total{v});")
-    streams = [k for k in stores if pattern.accesses[k] == "unit" and not reduced]
+    streams = streamed(pattern, stage)
     if reduced:
         lanes.append("int64_t filled = 0;")
         row += _combined(pattern, stage, each, combined)
     else:
         row += _mapped(pattern, stage, each, streams)
     body = [
+        *whether_to_stream(pattern, stage),
         *lanes,
         "int64_t begin = from, col = from - first_row * inner;",
         f"mg_start(a, {len(pattern.dtypes)}, loops - 1, first_row, at, step, index);",
