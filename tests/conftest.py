@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
 import sys
@@ -20,6 +21,11 @@ def pytest_xdist_auto_num_workers(config):
     """Return how many processes run the tests: two for all, this one for some, or on a GPU."""
     every = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     return 2 if every and "cuda" not in config.option.markexpr else 0
+
+
+def pytest_collection_finish():
+    """Keep what was collected out of garbage collections: the tests' millions of objects stay."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
