@@ -131,12 +131,13 @@ def specialise(
     )
     kept = tuple(_worth_keeping(pattern, nest))
     held = {k.operand for k in kept}
-    pattern = _reading_back(replace(pattern, kept=kept))
+    # As CUDA devices run it, where nothing is kept.
     last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
     inplace = tuple(
         _overwriting(pattern, k, last.get(k, 0), held, operands, nest)
         for k in range(pattern.inputs)
     )
+    pattern = _reading_back(replace(pattern, kept=kept))
     return SpecialisedKernel(pattern, nest, tuple(made.constants), inplace)
 
 
