@@ -23,7 +23,7 @@ def resident():
 
 
 def fresh(nbytes):
-    """Return memory that the system has not given pages yet; NumPy's may be that of other arrays."""
+    """Return memory that has no pages yet; that of NumPy may be what other arrays had."""
     return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
 
 
