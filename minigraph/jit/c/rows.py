@@ -57,12 +57,7 @@ AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one be
 
 def row_text(pattern: KernelPattern) -> str:
     """Return the functions of a "map" or "row" kernel, called NAME."""
-    return _unit(pattern, pattern.reductions) + "\n" + entry(pattern, "units")
-
-
-def unit_text(pattern: KernelPattern) -> str:
-    """Return the function NAME_unit of a "map" kernel, for another text to call."""
-    return _unit(pattern, [])
+    return unit_text(pattern) + "\n" + entry(pattern, "units")
 
 
 def _vectorised(pattern: KernelPattern, stage: int) -> list[str]:
@@ -106,15 +101,15 @@ MG_SHARED {long} {_fold_name(pattern, v)}({short} *lane, int64_t used, {long} to
 }}"""
 
 
-def _unit(pattern: KernelPattern, reductions: list[int]) -> str:
-    """The function that computes one unit, a split of it, or (split -1) what the splits make."""
+def unit_text(pattern: KernelPattern) -> str:
+    """Return the function NAME_unit, which computes a unit or a split of one."""
     count = len(pattern.dtypes)
     place = [
         "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
         f"mg_place(a, {count}, unit, place);",
     ]
     body = bases(pattern, "pitch - 1") + _next_unit(pattern)
-    for v in reductions:
+    for v in pattern.reductions:
         _, long = accumulators(pattern, pattern.values[v])
         body.append(f"{long} total{v} = {identity(pattern, pattern.values[v])};")
     body += [
