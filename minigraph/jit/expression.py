@@ -31,8 +31,12 @@ def c_type(dtype: DType) -> str:
     return C_TYPES[dtype]
 
 
-def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[str]) -> str:
+def expression(
+    op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[str], rounded: bool = True
+) -> str:
     """Return the C expression of `op` for operands `args` of `dtypes`.
+
+    rounded  whether a float of 16 bits is made the bits that hold it
 
     >>> import numpy as np
     >>> from minigraph.ops.exponential import Exp
@@ -42,7 +46,7 @@ def expression(op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[st
     names = _names(dtypes, result)
     wide = [_called(_widening(d), x) for d, x in zip(dtypes, args, strict=True)]
     text = _template(op, dtypes).format(*wide, **names, op=op, i="(uint64_t)i")
-    return _called(_rounding(dtypes, result), text)
+    return _called(_rounding(dtypes, result), text) if rounded else text
 
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:

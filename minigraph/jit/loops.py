@@ -6,6 +6,7 @@ Axes are merged where all operands walk them as one.  What is left decides the f
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,8 +15,9 @@ from minigraph.jit.domain import Domain
 from minigraph.jit.expression import takes_index
 
 TILE = 64  # elements that a tile has along each of two axes at most
-NARROW = 8  # elements below which a side of a tile does not pay
-TILED = 1 << 15  # elements from which on an array is read in tiles
+NARROW = 8  # elements below which a side of a tile, or an innermost axis, does not pay
+STRIP = 1024  # elements of an axis, at most, that take the place of one so narrow
+TILED = 1 << 15  # elements from which on arrays are read in tiles, or stretches
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRIDED = 128  # how many of them if their elements are apart, to stay in the first cache
 FEW = 12  # elements of a column up to which it does not matter
@@ -95,7 +97,8 @@ def arrange(
 ) -> LoopNest:
     """Return the loop nest of a kernel for operands with these strides, in bytes.
 
-    short  rows of up to so many elements are computed side by side, as columns
+    short  rows of up to so many elements are computed side by side, as columns; where it is not 0,
+           the innermost axis of a large map is not short
     """
     by_loop = [_by_loop(domain, x, s) for x, s in zip(operands, strides, strict=True)]
     sizes = tuple(x.dtype.itemsize for x in operands)
@@ -113,7 +116,9 @@ def arrange(
     if turned or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
     found = _laned(domain, nest, by_loop)
-    return found or (_tiled(nest) if form == "map" else nest)
+    if found or form != "map":
+        return found or nest
+    return _lengthened(nest) if short and nest.loops[-1][0] < NARROW else _tiled(nest)
 
 
 def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
@@ -192,6 +197,28 @@ def _tiled(nest: LoopNest) -> LoopNest:
     return nest
 
 
-def _tile(extent: int) -> int:
+def _lengthened(nest: LoopNest) -> LoopNest:
+    """Return the nest with a longer innermost axis, best one along which an operand is contiguous.
+
+    The short one is run over outside of it, for a stretch that stays in the first cache.
+    """
+    *outer, short = nest.loops
+
+    def worth(a: int) -> tuple[bool, int]:
+        extent, strides = outer[a]
+        return any(map(operator.eq, strides, nest.sizes)), extent
+
+    longest = max(range(len(outer)), key=worth, default=-1)
+    if longest < 0 or outer[longest][0] <= short[0] or nest.length < TILED:
+        return nest
+    extent, strides = outer.pop(longest)
+    length = _tile(extent, STRIP)
+    if length < TILE:  # there is no good divisor
+        length = extent
+    blocks = (extent // length, tuple(s * length for s in strides))
+    return replace(nest, loops=collapse((*outer, blocks, short, (length, strides))))
+
+
+def _tile(extent: int, most: int = TILE) -> int:
     """Return the largest divisor of an axis's length that is no longer than a tile."""
-    return next(n for n in range(min(extent, TILE), 0, -1) if extent % n == 0)
+    return next(n for n in range(min(extent, most), 0, -1) if extent % n == 0)

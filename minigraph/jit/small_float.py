@@ -57,8 +57,8 @@ _FLOAT_OF_BFLOAT16 = """
 static inline float mg_float_of_bfloat16(uint16_t x) { return mg_number((uint32_t)x << 16); }"""
 _BFLOAT16_OF_FLOAT = """
 static inline uint16_t mg_bfloat16_of_float(float x) {
-  const uint32_t b = mg_bits(x), nan = (b >> 16 & 0x8000u) | 0x7fc0u;
-  return (b & 0x7fffffffu) > 0x7f800000u ? nan : (b + 0x7fffu + (b >> 16 & 1)) >> 16;
+  const uint32_t b = mg_bits(x), high = b >> 16;
+  return x != x ? high | 0x40u : (b + 0x7fffu + (high & 1)) >> 16;
 }"""
 
 # From which type to which: the name of the C function, and the text that it takes.

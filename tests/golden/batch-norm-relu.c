@@ -1,15 +1,16 @@
 
-MG_SHARED double mg_fold_sum_float32_float32(float *lane, int64_t used, double total) {
-  double wide[8], part = 0;
-  for (int k = 0; k < 8; k++) wide[k] = 0;
-  for (int64_t i = 0; i < used; i += 8)
-    for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
-  for (int k = 0; k < 8; k++) part = wide[k] + part;
-  for (int64_t k = 0; k < used; k++) lane[k] = 0;
-  return part + total;
+MG_FOLD double mg_fold_sum_float32_float32(const float *lane, double total) {
+  double part[32];
+  for (int k = 0; k < 32; k++) part[k] = (double)lane[32 + k] + (double)lane[k];
+  for (int k = 0; k < 16; k++) part[k] = part[16 + k] + part[k];
+  for (int k = 0; k < 8; k++) part[k] = part[8 + k] + part[k];
+  for (int k = 0; k < 4; k++) part[k] = part[4 + k] + part[k];
+  for (int k = 0; k < 2; k++) part[k] = part[2 + k] + part[k];
+  for (int k = 0; k < 1; k++) part[k] = part[1 + k] + part[k];
+  return part[0] + total;
 }
 
-static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run) {
+static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split, int64_t run) {
   const int64_t units = a[1], loops = a[2], splits = a[3];
   const int64_t pitch = units + loops + 2;
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
@@ -21,172 +22,177 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t from = share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
   (void)partial; (void)constants; (void)run;
-  const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
-  mg_place(a, 4, unit, place);
-  char *const base0 = slots[operand[0 * pitch]] + place[0];
-  const float *p0 = (const float *)(base0);
-  char *const base1 = slots[operand[1 * pitch]] + place[1];
-  char *const base2 = slots[operand[2 * pitch]] + place[2];
-  const float *p2 = (const float *)(base2);
-  char *const base3 = slots[operand[3 * pitch]] + place[3];
-  const int fetch = splits == 1 && 4 * length <= 131072;
-  int64_t next[4];
-  mg_place(a, 4, unit + 1, next);
-  const char *const next1 = slots[operand[1 * pitch]] + next[1];
-  double total2 = 0;
-  double total7 = 0;
-  const float v0 = *p0;
-  const float v3 = *(const float *)(constants + 0);
-  const float v8 = *(const float *)(constants + 1);
-  const float v10 = *(const float *)(constants + 2);
-  const float v14 = *p2;
-  if (splits == 1 || run == 0) {
-    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
-    float lane2[64];
-    for (int64_t k = 0; k < used; k++) lane2[k] = 0;
-    int64_t filled = 0;
-    int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 4, loops - 1, first_row, at, step, index);
-    while (begin < to) {
-      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0; first < n; first += 4096) {
-        const int64_t last = n - first > 4096 ? first + 4096 : n;
-        int64_t j = first;
-        for (; j + 64 <= last; j += 64) {
-          #pragma GCC unroll 16
+  for (; unit < end; unit++) {
+    const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
+    mg_place(a, 4, unit, place);
+    char *const base0 = slots[operand[0 * pitch]] + place[0];
+    const float *p0 = (const float *)(base0);
+    char *const base1 = slots[operand[1 * pitch]] + place[1];
+    char *const base2 = slots[operand[2 * pitch]] + place[2];
+    const float *p2 = (const float *)(base2);
+    char *const base3 = slots[operand[3 * pitch]] + place[3];
+    const int fetch = splits == 1 && 4 * length <= 131072;
+    const char *next1 = base1 + operand[1 * pitch + 1 + units];
+    double total2 = 0;
+    double total7 = 0;
+    const float v0 = *p0;
+    const float v3 = *(const float *)(constants + 0);
+    const float v8 = *(const float *)(constants + 1);
+    const float v10 = *(const float *)(constants + 2);
+    const float v14 = *p2;
+    if (splits == 1 || run == 0) {
+      float lane2[64], none2 = 0;
+      MG_HIDE(none2);
+      for (int64_t k = 0; k < 64; k++) lane2[k] = none2;
+      int64_t filled = 0;
+      int64_t begin = from, col = from - first_row * inner;
+      mg_start(a, 4, loops - 1, first_row, at, step, index);
+      while (begin < to) {
+        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        for (int64_t first = 0; first < n; first += 4096) {
+          const int64_t last = n - first > 4096 ? first + 4096 : n;
+          int64_t j = first;
+          for (; j + 64 <= last; j += 64) {
+            #pragma GCC unroll 16
+            #pragma GCC ivdep
+            for (int64_t k = 0; k < 64; k++) {
+              const float v1 = p1[j + k];
+              lane2[k] = v1 + lane2[k];
+            }
+          }
           #pragma GCC ivdep
-          for (int64_t k = 0; k < 64; k++) {
+          for (int64_t k = 0; k < last - j; k++) {
             const float v1 = p1[j + k];
             lane2[k] = v1 + lane2[k];
           }
+          if ((filled += last - first) >= 4096) {
+            filled = 0;
+            total2 = mg_fold_sum_float32_float32(lane2, total2);
+            for (int64_t k = 0; k < 64; k++) lane2[k] = none2;
+          }
         }
-        #pragma GCC ivdep
-        for (int64_t k = 0; k < last - j; k++) {
-          const float v1 = p1[j + k];
-          lane2[k] = v1 + lane2[k];
-        }
-        if ((filled += last - first) >= 4096) {
-          filled = 0;
-          total2 = mg_fold_sum_float32_float32(lane2, used, total2);
-        }
+        begin += n;
+        col = 0;
+        mg_next(a, 4, loops - 1, at, step, index);
       }
-      begin += n;
-      col = 0;
-      mg_next(a, 4, loops - 1, at, step, index);
+      total2 = mg_fold_sum_float32_float32(lane2, total2);
     }
-    total2 = mg_fold_sum_float32_float32(lane2, used, total2);
-  }
-  if (splits > 1) {
-    if (run == 0) {
-      *(double *)(partial + 8 * ((unit * splits + split) * 2 + 0)) = total2;
-      return;
+    if (splits > 1) {
+      if (run == 0) {
+        *(double *)(partial + 8 * ((unit * splits + split) * 2 + 0)) = total2;
+        return;
+      }
+      for (int64_t s = 0; s < splits; s++) {
+        total2 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 0)) + total2;
+      }
     }
-    for (int64_t s = 0; s < splits; s++) {
-      total2 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 0)) + total2;
-    }
-  }
-  const float v2 = total2;
-  const float v4 = v2 / v3;
-  if (splits == 1 || run == 1) {
-    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
-    float lane7[64];
-    for (int64_t k = 0; k < used; k++) lane7[k] = 0;
-    int64_t filled = 0;
-    int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 4, loops - 1, first_row, at, step, index);
-    while (begin < to) {
-      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0; first < n; first += 4096) {
-        const int64_t last = n - first > 4096 ? first + 4096 : n;
-        int64_t j = first;
-        for (; j + 64 <= last; j += 64) {
-          if (fetch) mg_fetch(next1 + at[1] + (col + j) * 4, (64) * 4);
-          #pragma GCC unroll 16
+    const float v2 = total2;
+    const float v4 = v2 / v3;
+    if (splits == 1 || run == 1) {
+      float lane7[64], none7 = 0;
+      MG_HIDE(none7);
+      for (int64_t k = 0; k < 64; k++) lane7[k] = none7;
+      int64_t filled = 0;
+      int64_t begin = from, col = from - first_row * inner;
+      mg_start(a, 4, loops - 1, first_row, at, step, index);
+      while (begin < to) {
+        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        for (int64_t first = 0; first < n; first += 4096) {
+          const int64_t last = n - first > 4096 ? first + 4096 : n;
+          int64_t j = first;
+          for (; j + 64 <= last; j += 64) {
+            if (fetch) mg_fetch(next1 + at[1] + (col + j) * 4, (64) * 4);
+            #pragma GCC unroll 16
+            #pragma GCC ivdep
+            for (int64_t k = 0; k < 64; k++) {
+              const float v1 = p1[j + k];
+              const float v5 = v1 - v4;
+              const float v6 = v5 * v5;
+              lane7[k] = v6 + lane7[k];
+            }
+          }
           #pragma GCC ivdep
-          for (int64_t k = 0; k < 64; k++) {
+          for (int64_t k = 0; k < last - j; k++) {
             const float v1 = p1[j + k];
             const float v5 = v1 - v4;
             const float v6 = v5 * v5;
             lane7[k] = v6 + lane7[k];
           }
+          if ((filled += last - first) >= 4096) {
+            filled = 0;
+            total7 = mg_fold_sum_float32_float32(lane7, total7);
+            for (int64_t k = 0; k < 64; k++) lane7[k] = none7;
+          }
         }
-        #pragma GCC ivdep
-        for (int64_t k = 0; k < last - j; k++) {
-          const float v1 = p1[j + k];
-          const float v5 = v1 - v4;
-          const float v6 = v5 * v5;
-          lane7[k] = v6 + lane7[k];
-        }
-        if ((filled += last - first) >= 4096) {
-          filled = 0;
-          total7 = mg_fold_sum_float32_float32(lane7, used, total7);
-        }
+        begin += n;
+        col = 0;
+        mg_next(a, 4, loops - 1, at, step, index);
       }
-      begin += n;
-      col = 0;
-      mg_next(a, 4, loops - 1, at, step, index);
+      total7 = mg_fold_sum_float32_float32(lane7, total7);
     }
-    total7 = mg_fold_sum_float32_float32(lane7, used, total7);
-  }
-  if (splits > 1) {
-    if (run == 1) {
-      *(double *)(partial + 8 * ((unit * splits + split) * 2 + 1)) = total7;
-      return;
-    }
-    for (int64_t s = 0; s < splits; s++) {
-      total7 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 1)) + total7;
-    }
-  }
-  const float v7 = total7;
-  const float v9 = v7 / v8;
-  const float v11 = v9 + v10;
-  const float v12 = 1 / sqrtf(v11);
-  const float v13 = v0 * v12;
-  if (splits == 1 || run == 2) {
-    const int64_t stream = a[4] && base3 != base1;
-    int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 4, loops - 1, first_row, at, step, index);
-    while (begin < to) {
-      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
-      float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0, last; first < n; first = last) {
-        float piece3[256];
-        last = stream && n - first > 256 ? first + 256 - MG_PAST(p3 + first) : n;
-        float *out3 = stream ? piece3 - first : p3;
-        #pragma GCC ivdep
-        for (int64_t j = first; j < last; j++) {
-          const float v1 = p1[j];
-          const float v5 = v1 - v4;
-          const float v15 = fmaf(+v13, v5, +v14);
-          const float v16 = (v15 < 0 ? 0 : v15);
-          out3[j] = v16;
-        }
-        if (!stream) break;
-        mg_stream(p3 + first, piece3, (last - first) * sizeof *piece3);
+    if (splits > 1) {
+      if (run == 1) {
+        *(double *)(partial + 8 * ((unit * splits + split) * 2 + 1)) = total7;
+        return;
       }
-      begin += n;
-      col = 0;
-      mg_next(a, 4, loops - 1, at, step, index);
+      for (int64_t s = 0; s < splits; s++) {
+        total7 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 1)) + total7;
+      }
     }
-    if (stream) mg_fence();
+    const float v7 = total7;
+    const float v9 = v7 / v8;
+    const float v11 = v9 + v10;
+    const float v12 = 1 / sqrtf(v11);
+    const float v13 = v0 * v12;
+    if (splits == 1 || run == 2) {
+      const int64_t stream = a[4] && base3 != base1;
+      int64_t begin = from, col = from - first_row * inner;
+      mg_start(a, 4, loops - 1, first_row, at, step, index);
+      while (begin < to) {
+        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
+        for (int64_t first = 0, last; first < n; first = last) {
+          float piece3[256];
+          float *out3 = stream ? piece3 - first : p3;
+          last = stream && n - first > 256 ? first + 256 - MG_PAST(p3 + first) : n;
+          #pragma GCC ivdep
+          for (int64_t j = first; j < last; j++) {
+            const float v1 = p1[j];
+            const float v5 = v1 - v4;
+            const float v15 = fmaf(+v13, v5, +v14);
+            const float v16 = (v15 < 0 ? 0 : v15);
+            out3[j] = v16;
+          }
+          if (stream) mg_stream(p3 + first, piece3, (last - first) * sizeof *piece3);
+        }
+        begin += n;
+        col = 0;
+        mg_next(a, 4, loops - 1, at, step, index);
+      }
+      if (stream) mg_fence();
+    }
+    (void)inner; (void)index; (void)at; (void)to;
   }
-  (void)inner; (void)index; (void)at; (void)to;
 }
 
 int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = units, runs = splits > 1 ? 3 : 1;
+  const int64_t count = units, runs = splits > 1 ? 3 : 1, shares = splits > 1 ? count * splits : a[0];
   if (a[0] <= 1) {
-    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, 0);
+    NAME_units(a, slots, 0, count, 0, 0);
   } else {
     for (int64_t run = 0; run < runs; run++) {
       #pragma omp parallel for num_threads(a[0]) schedule(static)
-      for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits, run);
+      for (int64_t w = 0; w < shares; w++) {
+        const int64_t begin = splits > 1 ? w / splits : count * w / shares;
+        const int64_t end = splits > 1 ? begin + 1 : count * (w + 1) / shares;
+        NAME_units(a, slots, begin, end, w % splits, run);
+      }
     }
   }
   return 0;

@@ -1,25 +1,29 @@
 
-MG_SHARED float mg_fold_max_float32_float32(float *lane, int64_t used, float total) {
-  float wide[8], part = -INFINITY;
-  for (int k = 0; k < 8; k++) wide[k] = -INFINITY;
-  for (int64_t i = 0; i < used; i += 8)
-    for (int k = 0; k < 8; k++) wide[k] = (lane[i + k] > wide[k] || lane[i + k] != lane[i + k] ? lane[i + k] : wide[k]);
-  for (int k = 0; k < 8; k++) part = (wide[k] > part || wide[k] != wide[k] ? wide[k] : part);
-  for (int64_t k = 0; k < used; k++) lane[k] = -INFINITY;
-  return (part > total || part != part ? part : total);
+MG_FOLD float mg_fold_max_float32_float32(const float *lane, float total) {
+  float part[32];
+  for (int k = 0; k < 32; k++) part[k] = ((float)lane[32 + k] > (float)lane[k] || (float)lane[32 + k] != (float)lane[32 + k] ? (float)lane[32 + k] : (float)lane[k]);
+  for (int k = 0; k < 16; k++) part[k] = (part[16 + k] > part[k] || part[16 + k] != part[16 + k] ? part[16 + k] : part[k]);
+  for (int k = 0; k < 8; k++) part[k] = (part[8 + k] > part[k] || part[8 + k] != part[8 + k] ? part[8 + k] : part[k]);
+  for (int k = 0; k < 4; k++) part[k] = (part[4 + k] > part[k] || part[4 + k] != part[4 + k] ? part[4 + k] : part[k]);
+  float by2[4];
+  for (int k = 0; k < 4; k++) by2[k] = (part[k ^ 2] > part[k] || part[k ^ 2] != part[k ^ 2] ? part[k ^ 2] : part[k]);
+  float by1[4];
+  for (int k = 0; k < 4; k++) by1[k] = (by2[k ^ 1] > by2[k] || by2[k ^ 1] != by2[k ^ 1] ? by2[k ^ 1] : by2[k]);
+  return (by1[0] > total || by1[0] != by1[0] ? by1[0] : total);
 }
 
-MG_SHARED double mg_fold_sum_float32_float32(float *lane, int64_t used, double total) {
-  double wide[8], part = 0;
-  for (int k = 0; k < 8; k++) wide[k] = 0;
-  for (int64_t i = 0; i < used; i += 8)
-    for (int k = 0; k < 8; k++) wide[k] = lane[i + k] + wide[k];
-  for (int k = 0; k < 8; k++) part = wide[k] + part;
-  for (int64_t k = 0; k < used; k++) lane[k] = 0;
-  return part + total;
+MG_FOLD double mg_fold_sum_float32_float32(const float *lane, double total) {
+  double part[32];
+  for (int k = 0; k < 32; k++) part[k] = (double)lane[32 + k] + (double)lane[k];
+  for (int k = 0; k < 16; k++) part[k] = part[16 + k] + part[k];
+  for (int k = 0; k < 8; k++) part[k] = part[8 + k] + part[k];
+  for (int k = 0; k < 4; k++) part[k] = part[4 + k] + part[k];
+  for (int k = 0; k < 2; k++) part[k] = part[2 + k] + part[k];
+  for (int k = 0; k < 1; k++) part[k] = part[1 + k] + part[k];
+  return part[0] + total;
 }
 
-static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run) {
+static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split, int64_t run) {
   const int64_t units = a[1], loops = a[2], splits = a[3];
   const int64_t pitch = units + loops + 2;
   const int64_t *extent = a + 7 + units, *operand = extent + loops;
@@ -31,139 +35,144 @@ static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t spli
   const int64_t from = share * split < length ? share * split : length;
   const int64_t to = from + share < length ? from + share : length;
   (void)partial; (void)constants; (void)run;
-  const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
-  mg_place(a, 2, unit, place);
-  char *const base0 = slots[operand[0 * pitch]] + place[0];
-  char *const base1 = slots[operand[1 * pitch]] + place[1];
-  const int fetch = splits == 1 && 4 * length <= 131072;
-  int64_t next[2];
-  mg_place(a, 2, unit + 1, next);
-  const char *const next0 = slots[operand[0 * pitch]] + next[0];
-  float total1 = -INFINITY;
-  double total4 = 0;
-  float row3[16384];
-  {
-    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
-    float lane1[64];
-    for (int64_t k = 0; k < used; k++) lane1[k] = -INFINITY;
-    int64_t filled = 0;
-    int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, step, index);
-    while (begin < to) {
-      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0; first < n; first += 4096) {
-        const int64_t last = n - first > 4096 ? first + 4096 : n;
-        int64_t j = first;
-        for (; j + 64 <= last; j += 64) {
-          #pragma GCC unroll 16
+  for (; unit < end; unit++) {
+    const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
+    mg_place(a, 2, unit, place);
+    char *const base0 = slots[operand[0 * pitch]] + place[0];
+    char *const base1 = slots[operand[1 * pitch]] + place[1];
+    const int fetch = splits == 1 && 4 * length <= 131072;
+    const char *next0 = base0 + operand[0 * pitch + 1 + units];
+    float total1 = -INFINITY;
+    double total4 = 0;
+    float row3[16384];
+    {
+      float lane1[64], none1 = -INFINITY;
+      MG_HIDE(none1);
+      for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
+      int64_t filled = 0;
+      int64_t begin = from, col = from - first_row * inner;
+      mg_start(a, 2, loops - 1, first_row, at, step, index);
+      while (begin < to) {
+        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+        for (int64_t first = 0; first < n; first += 4096) {
+          const int64_t last = n - first > 4096 ? first + 4096 : n;
+          int64_t j = first;
+          for (; j + 64 <= last; j += 64) {
+            #pragma GCC unroll 16
+            #pragma GCC ivdep
+            for (int64_t k = 0; k < 64; k++) {
+              const float v0 = p0[j + k];
+              lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
+            }
+          }
           #pragma GCC ivdep
-          for (int64_t k = 0; k < 64; k++) {
+          for (int64_t k = 0; k < last - j; k++) {
             const float v0 = p0[j + k];
             lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
           }
+          if ((filled += last - first) >= 4096) {
+            filled = 0;
+            total1 = mg_fold_max_float32_float32(lane1, total1);
+            for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
+          }
         }
-        #pragma GCC ivdep
-        for (int64_t k = 0; k < last - j; k++) {
-          const float v0 = p0[j + k];
-          lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
-        }
-        if ((filled += last - first) >= 4096) {
-          filled = 0;
-          total1 = mg_fold_max_float32_float32(lane1, used, total1);
-        }
+        begin += n;
+        col = 0;
+        mg_next(a, 2, loops - 1, at, step, index);
       }
-      begin += n;
-      col = 0;
-      mg_next(a, 2, loops - 1, at, step, index);
+      total1 = mg_fold_max_float32_float32(lane1, total1);
     }
-    total1 = mg_fold_max_float32_float32(lane1, used, total1);
-  }
-  const float v1 = total1;
-  {
-    const int64_t used = to - from < 64 ? (to - from + 7) / 8 * 8 : 64;
-    float lane4[64];
-    for (int64_t k = 0; k < used; k++) lane4[k] = 0;
-    int64_t filled = 0;
-    int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, step, index);
-    while (begin < to) {
-      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0; first < n; first += 4096) {
-        const int64_t last = n - first > 4096 ? first + 4096 : n;
-        int64_t j = first;
-        for (; j + 64 <= last; j += 64) {
-          if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (64) * 4);
+    const float v1 = total1;
+    {
+      float lane4[64], none4 = 0;
+      MG_HIDE(none4);
+      for (int64_t k = 0; k < 64; k++) lane4[k] = none4;
+      int64_t filled = 0;
+      int64_t begin = from, col = from - first_row * inner;
+      mg_start(a, 2, loops - 1, first_row, at, step, index);
+      while (begin < to) {
+        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
+        for (int64_t first = 0; first < n; first += 4096) {
+          const int64_t last = n - first > 4096 ? first + 4096 : n;
+          int64_t j = first;
+          for (; j + 64 <= last; j += 64) {
+            if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (64) * 4);
+            #pragma GCC ivdep
+            for (int64_t k = 0; k < 64; k++) {
+              const float v0 = p0[j + k];
+              const float v2 = v0 - v1;
+              const float v3 = expf(v2);
+              row3[begin + j + k] = v3;
+              lane4[k] = v3 + lane4[k];
+            }
+          }
           #pragma GCC ivdep
-          for (int64_t k = 0; k < 64; k++) {
+          for (int64_t k = 0; k < last - j; k++) {
             const float v0 = p0[j + k];
             const float v2 = v0 - v1;
             const float v3 = expf(v2);
             row3[begin + j + k] = v3;
             lane4[k] = v3 + lane4[k];
           }
+          if ((filled += last - first) >= 4096) {
+            filled = 0;
+            total4 = mg_fold_sum_float32_float32(lane4, total4);
+            for (int64_t k = 0; k < 64; k++) lane4[k] = none4;
+          }
         }
-        #pragma GCC ivdep
-        for (int64_t k = 0; k < last - j; k++) {
-          const float v0 = p0[j + k];
-          const float v2 = v0 - v1;
-          const float v3 = expf(v2);
-          row3[begin + j + k] = v3;
-          lane4[k] = v3 + lane4[k];
-        }
-        if ((filled += last - first) >= 4096) {
-          filled = 0;
-          total4 = mg_fold_sum_float32_float32(lane4, used, total4);
-        }
+        begin += n;
+        col = 0;
+        mg_next(a, 2, loops - 1, at, step, index);
       }
-      begin += n;
-      col = 0;
-      mg_next(a, 2, loops - 1, at, step, index);
+      total4 = mg_fold_sum_float32_float32(lane4, total4);
     }
-    total4 = mg_fold_sum_float32_float32(lane4, used, total4);
-  }
-  const float v4 = total4;
-  {
-    const int64_t stream = a[4] && base1 != base0;
-    int64_t begin = from, col = from - first_row * inner;
-    mg_start(a, 2, loops - 1, first_row, at, step, index);
-    while (begin < to) {
-      const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-      float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));
-      for (int64_t first = 0, last; first < n; first = last) {
-        float piece1[256];
-        last = stream && n - first > 256 ? first + 256 - MG_PAST(p1 + first) : n;
-        float *out1 = stream ? piece1 - first : p1;
-        #pragma GCC ivdep
-        for (int64_t j = first; j < last; j++) {
-          const float v3 = row3[begin + j];
-          const float v5 = v3 / v4;
-          out1[j] = v5;
+    const float v4 = total4;
+    {
+      const int64_t stream = a[4] && base1 != base0;
+      int64_t begin = from, col = from - first_row * inner;
+      mg_start(a, 2, loops - 1, first_row, at, step, index);
+      while (begin < to) {
+        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        for (int64_t first = 0, last; first < n; first = last) {
+          float piece1[256];
+          float *out1 = stream ? piece1 - first : p1;
+          last = stream && n - first > 256 ? first + 256 - MG_PAST(p1 + first) : n;
+          #pragma GCC ivdep
+          for (int64_t j = first; j < last; j++) {
+            const float v3 = row3[begin + j];
+            const float v5 = v3 / v4;
+            out1[j] = v5;
+          }
+          if (stream) mg_stream(p1 + first, piece1, (last - first) * sizeof *piece1);
         }
-        if (!stream) break;
-        mg_stream(p1 + first, piece1, (last - first) * sizeof *piece1);
+        begin += n;
+        col = 0;
+        mg_next(a, 2, loops - 1, at, step, index);
       }
-      begin += n;
-      col = 0;
-      mg_next(a, 2, loops - 1, at, step, index);
+      if (stream) mg_fence();
     }
-    if (stream) mg_fence();
+    (void)inner; (void)index; (void)at; (void)to;
   }
-  (void)inner; (void)index; (void)at; (void)to;
 }
 
 int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = units, runs = 1;
+  const int64_t count = units, runs = 1, shares = splits > 1 ? count * splits : a[0];
   if (a[0] <= 1) {
-    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, 0);
+    NAME_units(a, slots, 0, count, 0, 0);
   } else {
     for (int64_t run = 0; run < runs; run++) {
       #pragma omp parallel for num_threads(a[0]) schedule(static)
-      for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits, run);
+      for (int64_t w = 0; w < shares; w++) {
+        const int64_t begin = splits > 1 ? w / splits : count * w / shares;
+        const int64_t end = splits > 1 ? begin + 1 : count * (w + 1) / shares;
+        NAME_units(a, slots, begin, end, w % splits, run);
+      }
     }
   }
   return 0;

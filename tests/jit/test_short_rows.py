@@ -5,7 +5,7 @@ import pytest
 from needs import needs_compiler
 
 import minigraph as mg
-from minigraph import ops
+from minigraph import nn, ops
 from minigraph.devices.cpu.kernels import SHORT
 from minigraph.graph import Graph
 from minigraph.jit.kernel import specialise
@@ -94,3 +94,37 @@ def test_short_rows_across_memory_are_read_in_place():
     values = array(*x.shape)
     step = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], y)
     assert [kernel.name for kernel in step.profile(values).kernels] == ["fused"]
+
+
+# ---------------------------------------------------------------- maps with a short innermost axis
+
+
+SHORT_MAPS = {
+    "scaled channels": ([(20000, 3), (3,)], lambda x, a: x * a),
+    "a prime number of rows": ([(19997, 2), (2,)], lambda x, a: x * a),
+    "shuffled pixels": ([(2, 12, 33, 40)], nn.PixelShuffle(2)),
+    "swapped axes": ([(128, 3, 100)], lambda x: ops.permute_dims(x, (0, 2, 1)) * 2),
+    "a column for all": ([(9000, 4), (9000, 1)], lambda x, a: x - a),
+    "few elements": ([(3, 2), (2,)], lambda x, a: x + a),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("case", SHORT_MAPS.values(), ids=SHORT_MAPS)
+def test_maps_of_short_rows_are_right(case, threads):
+    shapes, build = case
+    given = [mg.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
+    xs = [np.arange(np.prod(shape), dtype="float32").reshape(shape) + 1 for shape in shapes]
+    result = build(*given)
+    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "num_threads": threads})
+    want = mg.comp_graph("reference").compile(given, result)(*xs)
+    np.testing.assert_array_equal(cg.compile(given, result)(*xs), want)
+
+
+def test_a_short_innermost_axis_is_run_over_outside_of_a_stretch_of_a_long_one():
+    x, a = mg.input("x", (16384, 3)), mg.input("a", (3,))
+    graph, strides = Graph((x, a), (x * a,)), [x.spec.strides, a.spec.strides]
+    loops = {short: specialise(graph, strides, short=short).nest.loops for short in (0, 48)}
+    assert [n for n, _ in loops[0]] == [16384, 3]
+    assert [n for n, _ in loops[48]] == [16, 3, 1024]

@@ -144,6 +144,9 @@ def test_floats_round_to_the_nearest_and_the_even_one_of_two(dtype, source):
     x = np.concatenate([centres, below, above, [np.nan, np.inf, -np.inf, -0.0, 1e300]])
     with np.errstate(all="ignore"):
         x = x.astype(source)
+    if dtype == BFLOAT16:  # denormals are 0 while programs run
+        x = x[(x == 0) | ~(np.abs(x) < 2.0**-126)]
+    with np.errstate(all="ignore"):
         expected = x.astype(dtype)
     (y,) = run(ops.astype(mg.input("x", x.shape, source), dtype).op, x)
     assert_bits(y, expected)
@@ -408,6 +411,7 @@ def test_the_number_of_threads_changes_no_bit(make, dtype):
 def test_a_large_result_is_streamed(dtype):
     count = (1 << 24) + 5
     x = np.resize(every(dtype)[:0x7000], count)
+    x[flushed(x)] = 0
     node = mg.input("x", x.shape, dtype)
     (y,) = compiled([node], [-node])(x)
     assert (y.view(np.uint16) == x.view(np.uint16) ^ 0x8000).all()

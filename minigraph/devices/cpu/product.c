@@ -82,7 +82,7 @@ int NAME(const int64_t *a, char **slots) {
         FETCH
         NAME_products(sums, sums, left + row / R * sums, panel + c / L * sums, tile + c / L, gap, 0);
       }
-      NAME_unit(block, slots, 0, 0, 0);
+      NAME_units(block, slots, 0, 1, 0, 0);
     }
   }
   return 0;

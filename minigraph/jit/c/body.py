@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,9 +15,7 @@ from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Reduction
 
-PIECE = 256  # elements that are computed before they are streamed
-
-# What every function that computes a unit begins with.  `partial` is used by splits alone.
+# What every function that computes units begins with.  `partial` is used by splits alone.
 HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3];
 const int64_t pitch = units + loops + 2;
 const int64_t *extent = a + 7 + units, *operand = extent + loops;
@@ -36,13 +33,17 @@ int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = COUNT, runs = RUNS;
+  const int64_t count = COUNT, runs = RUNS, shares = splits > 1 ? count * splits : a[0];
   if (a[0] <= 1) {
-    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, 0);
+    NAME_units(a, slots, 0, count, 0, 0);
   } else {
     for (int64_t run = 0; run < runs; run++) {
       #pragma omp parallel for num_threads(a[0]) schedule(static)
-      for (int64_t w = 0; w < count * splits; w++) NAME_unit(a, slots, w / splits, w % splits, run);
+      for (int64_t w = 0; w < shares; w++) {
+        const int64_t begin = splits > 1 ? w / splits : count * w / shares;
+        const int64_t end = splits > 1 ? begin + 1 : count * (w + 1) / shares;
+        NAME_units(a, slots, begin, end, w % splits, run);
+      }
     }
   }JOIN
   return 0;
@@ -51,24 +52,24 @@ int NAME(const int64_t *a, char **slots) {
 
 
 def unit_function(pattern: KernelPattern, place: Sequence[str], body: Sequence[str]) -> str:
-    """Return the function that computes one unit, or of a split one what `run` says.
+    """Return the function that computes units, or of a split one what `run` says.
 
     Of a unit that is split, `run` is one of the runs over the loops, of which a split has its share
     of the elements, or the number of runs: then what is made once a unit is written.
 
-    place  statements that say where the operands of the unit begin
+    place  statements that say where the operands of a unit begin
     """
-    arguments = "const int64_t *a, char **slots, int64_t unit, int64_t split, int64_t run"
-    head = f"static void NAME_unit({arguments})"
+    arguments = "const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split,"
+    head = f"static void NAME_units({arguments} int64_t run)"
     opening = HEAD.format(count=len(pattern.dtypes), share=SHARE, most=SHARE - 1)
-    return "\n" + function(head, [opening, *place, *body])
+    return "\n" + function(head, [opening, *block("for (; unit < end; unit++)", *place, *body)])
 
 
 def entry(pattern: KernelPattern, count: str) -> str:
     """Return the function that shares the units among threads; `count` says how many there are."""
     join = f"""
   if (splits > 1)
-    for (int64_t u = 0; u < count; u++) NAME_unit(a, slots, u, 0, {pattern.stages});"""
+    for (int64_t u = 0; u < count; u++) NAME_units(a, slots, u, u + 1, 0, {pattern.stages});"""
     writes = pattern.divisible and any(store.per_unit for store in pattern.stores)
     again = pattern.divisible and pattern.stages > 1
     runs = f"splits > 1 ? {pattern.stages} : 1" if again else "1"
@@ -96,28 +97,6 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
         elif how == "fixed":
             made.append(pointer(pattern, k, f"base{k}"))
     return made
-
-
-def streamed(pattern: KernelPattern, stage: int) -> list[int]:
-    """Return the outputs that a run over the loops may stream past the caches."""
-    if pattern.reduced(stage):
-        return []
-    return [k for k in pattern.stored(stage) if pattern.accesses[k] == "unit"]
-
-
-def whether_to_stream(pattern: KernelPattern, stage: int) -> list[str]:
-    """Return the statement that says whether a run streams its outputs, if it may.
-
-    It does not where one overwrites an input, whose lines are in the caches when they are written.
-    """
-    outputs = streamed(pattern, stage)
-    inputs = [k for k in range(pattern.inputs) if pattern.accesses[k] == "unit"]
-    apart = [
-        f"base{k} != base{i}"
-        for k, i in itertools.product(outputs, inputs)
-        if pattern.dtypes[k].itemsize == pattern.dtypes[i].itemsize
-    ]
-    return [f"const int64_t stream = {' && '.join(['a[4]', *apart])};"] if outputs else []
 
 
 def split_or_join(stage: int, keep: Sequence[str], join: Sequence[str]) -> list[str]:

@@ -2,10 +2,15 @@
 
 The text of a sum over the first axis, in outline:
 
-    static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
-      ...                                        where the operands of this block of columns are
-      for (each row)
-        for (int64_t k = 0; k < n; k++) lane1[k] = p0[k] + lane1[k];
+    static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, ...) {
+      ...                                        where the operands of a block of columns are
+      for (; i + 4 <= rows; i += 4)
+        for (int64_t k = 0; k < n; k++) {
+          float l1 = lane1[k];
+          for (int u = 0; u < 4; u++) l1 = p0[k] + l1;     p0: of row i + u
+          lane1[k] = l1;
+        }
+      for (; i < rows; i++) ...
       for (int64_t k = 0; k < n; k++) p1[k] = total1[k];
     }
 
@@ -32,8 +37,10 @@ from minigraph.jit.c.body import (
 )
 from minigraph.jit.emitter import block
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
+from minigraph.ops.elementwise import Elementwise
 
-ROWS = 64  # that are combined in the input's own type
+STRETCH = 64  # rows that are combined in the input's own type
+ROWS = 4  # that are read side by side, so that lanes are loaded and stored once for all of them
 
 
 def column_text(pattern: KernelPattern) -> str:
@@ -65,40 +72,88 @@ def column_text(pattern: KernelPattern) -> str:
 def _run_down(columns: SideBySide, stage: int) -> list[str]:
     """Statements that run down the columns once."""
     pattern = columns.pattern
-    reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
-    row = [
-        pointer(pattern, k, f"base{k} + at[{k}]")
-        for k in pattern.touched(stage)
-        if pattern.accesses[k] != "fixed"
-    ]
-    row += columns.shared(v for v in values if pattern.values[v].level == ROW)
-    each = [v for v in values if pattern.values[v].level == ELEMENT]
-    fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
-    body = columns.taken(each, fed, stage) + compute_element(pattern, stage, each, "k")
-    body += [f"{element(pattern, k, 'k')} = v{pattern.source(k)};" for k in stores]
+    reduced, moving = pattern.reduced(stage), _moving(pattern, stage)
     lanes, clear, flush = [], [], []
     for v in reduced:
         value, lane, total = pattern.values[v], f"lane{v}[k]", f"total{v}[k]"
         short, _ = accumulators(pattern, value)
         lanes.append(f"{short} lane{v}[{pattern.columns}];")
         clear.append(f"{lane} = {identity(pattern, value)};")
-        body.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
         flush.append(f"{total} = {combine(value, lane, total)};")
     count = len(pattern.dtypes)
+    rows = ["int64_t rows = inner - down < to - begin ? inner - down : to - begin;"]
+    if reduced:
+        rows.append(f"if (rows > {STRETCH} - filled) rows = {STRETCH} - filled;")
+    begin = "const char *row{0} = base{0} + at[{0}] + down * down{0};"
+    ops = [pattern.values[v].op for v in pattern.run(stage)]
+    quads = []
+    costly = any(isinstance(op, Elementwise) and op.costly for op in ops)
+    if not costly and not pattern.stored(stage):
+        quads = block(f"for (; i + {ROWS} <= rows; i += {ROWS})", *_rows(columns, stage, ROWS))
     body = [
         *lanes,
-        f"mg_start(a, {count}, loops, from, at, step, index);",
+        *(columns.each(clear) if reduced else []),
+        "const int64_t inner = extent[loops - 1], first_row = from / inner;",
+        *(f"const int64_t down{k} = operand[{k} * pitch + pitch - 1];" for k in moving),
+        f"mg_start(a, {count}, loops - 1, first_row, at, step, index);",
+        "int64_t begin = from, down = from - first_row * inner;",
+        *(["int64_t filled = 0;"] if reduced else []),
         *block(
-            "for (int64_t begin = from; begin < to;)",
-            f"const int64_t stop = begin + {ROWS} < to ? begin + {ROWS} : to;",
-            *(columns.each(clear) if reduced else []),
+            "while (begin < to)",
+            *rows,
+            *map(begin.format, moving),
+            "int64_t i = 0;",
+            *quads,
+            *block("for (; i < rows; i++)", *_rows(columns, stage, 1)),
+            "begin += rows;",
             *block(
-                "for (; begin < stop; begin++)",
-                *row,
-                *columns.each(body),
-                f"mg_next(a, {count}, loops, at, step, index);",
+                "if ((down += rows) == inner)",
+                "down = 0;",
+                f"mg_next(a, {count}, loops - 1, at, step, index);",
             ),
-            *(columns.each(flush) if reduced else []),
+            *_flushed(columns, clear, flush),
         ),
     ]
     return in_run(pattern, stage, body)
+
+
+def _moving(pattern: KernelPattern, stage: int) -> list[int]:
+    """The operands of a run down the columns that change within it."""
+    return [k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"]
+
+
+def _rows(columns: SideBySide, stage: int, rows: int) -> list[str]:
+    """Statements that combine and store so many rows, of which the next is row `i`."""
+    pattern = columns.pattern
+    reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
+    place = "row{0} + (i + u) * down{0}" if rows > 1 else "row{0} + i * down{0}"
+    row = [pointer(pattern, k, place.format(k)) for k in _moving(pattern, stage)]
+    row += columns.shared(v for v in values if pattern.values[v].level == ROW)
+    each = [v for v in values if pattern.values[v].level == ELEMENT]
+    fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
+    taken = columns.taken(each, fed, stage)
+    body = compute_element(pattern, stage, each, "k")
+    body += [f"{element(pattern, k, 'k')} = v{pattern.source(k)};" for k in stores]
+    take, put = [], []
+    for v in reduced:
+        value = pattern.values[v]
+        short, _ = accumulators(pattern, value)
+        take.append(f"{short} l{v} = lane{v}[k];")
+        body.append(f"l{v} = {combine(value, widened(pattern, value), f'l{v}')};")
+        put.append(f"lane{v}[k] = l{v};")
+    if rows == 1:
+        return [*row, *columns.each([*taken, *take, *body, *put])]
+    # Unrolled, it leaves a loop over columns, which vectors compute.
+    inside = block(f"for (int u = 0; u < {rows}; u++)", *row, *body)
+    return columns.each([*taken, *take, f"#pragma GCC unroll {rows}", *inside, *put])
+
+
+def _flushed(columns: SideBySide, clear: list[str], flush: list[str]) -> list[str]:
+    """Statements that add the lanes of a stretch of rows to the totals, and clear them."""
+    if not flush:
+        return []
+    return block(
+        f"if ((filled += rows) == {STRETCH} || begin == to)",
+        "filled = 0;",
+        *columns.each([*flush, *clear]),
+    )

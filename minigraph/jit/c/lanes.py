@@ -2,8 +2,8 @@
 
 The text of a mean over all axes but channels, less which x is, in outline:
 
-    static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
-      ...                                        where the operands of this block of channels are
+    static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, ...) {
+      ...                                        where the operands of a block of channels are
       for (; j + 4 <= n; j += 4)
         for (int u = 0; u < 4; u++)
           for (int k = 0; k < 16; k++) lane1[u * 16 + k] += p0[(j + u) * 16 + k];
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from minigraph.jit.c.beside import SideBySide
 from minigraph.jit.c.body import (
-    PIECE,
     accumulators,
     bases,
     combine,
@@ -33,13 +32,19 @@ from minigraph.jit.c.body import (
     identity,
     in_run,
     pointer,
-    streamed,
     unit_function,
-    whether_to_stream,
     widened,
 )
+from minigraph.jit.c.pieces import (
+    PIECE,
+    piece,
+    put_element,
+    put_piece,
+    rounded,
+    streamed,
+    whether_to_stream,
+)
 from minigraph.jit.emitter import block, indented
-from minigraph.jit.expression import c_type
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
 PIXELS = 4  # that are combined side by side
@@ -85,7 +90,8 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     else:
         before, after = [], []
         pixels = PIECE // pattern.lanes
-        limit = [f"if (stream && n > {pixels}) n = {pixels};"] if streams else []
+        some = "" if rounded(pattern, stage) else "stream && "
+        limit = [f"if ({some}n > {pixels}) n = {pixels};"] if streams else []
         row += _mapped(lanes, stage, taken, each, streams)
     count = len(pattern.dtypes)
     body = [
@@ -155,14 +161,13 @@ def _mapped(
     """Statements that store the pixels of a row."""
     pattern = lanes.pattern
     body = [*taken, *compute_element(pattern, stage, each, "j")]
-    before, after = [], []
     for k in pattern.stored(stage):
-        to = f"out{k}[j * {lanes.most} + k]" if k in streams else element(pattern, k, "j")
-        body.append(f"{to} = v{pattern.source(k)};")
-    for k in streams:
-        held = c_type(pattern.dtypes[k])
-        before.append(f"{held} piece{k}[{PIECE}];")
-        before.append(f"{held} *out{k} = stream ? piece{k} : p{k};")
-        after.append(f"if (stream) mg_stream(p{k}, piece{k}, n * {lanes.most} * sizeof *piece{k});")
-    inside = indented(lanes.each(body))
-    return [*before, "for (int64_t j = 0; j < n; j++)", *inside, *after]
+        plain = f"{element(pattern, k, 'j')} = v{pattern.source(k)};"
+        index = f"j * {lanes.most} + k"
+        body.append(put_element(pattern, stage, k, index) if k in streams else plain)
+    return [
+        *(line for k in streams for line in piece(pattern, stage, k, "0")),
+        "for (int64_t j = 0; j < n; j++)",
+        *indented(lanes.each(body)),
+        *(put_piece(pattern, stage, k, "0", f"n * {lanes.most}") for k in streams),
+    ]

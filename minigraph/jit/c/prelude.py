@@ -32,7 +32,7 @@ def vector_math() -> str:
         for since, names in table.items():
             for name in names if have >= since else ():
                 for suffix, t in (("", "double"), ("f", "float")):
-                    if f"{name}{suffix}" == "expf":  # prelude.c has its own
+                    if f"{name}{suffix}" in ("expf", "tanhf"):  # prelude.c has its own
                         continue
                     lines.append("#pragma omp declare simd notinbranch")
                     lines.append(f"{t} {name}{suffix}({', '.join([t] * arguments)});")

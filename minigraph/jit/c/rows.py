@@ -2,7 +2,8 @@
 
 The text of softmax, exp(x - max(x)) / sum, in outline:
 
-    static void NAME_unit(const int64_t *a, char **slots, int64_t unit, int64_t split) {
+    static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, ...) {
+      for (; unit < end; unit++) {
       ...                                        where the operands of this row are
       for (...) lane1[k] = max(p0[j + k], lane1[k]);
       const float v1 = ...;                      of all lanes
@@ -28,7 +29,6 @@ buffer that does.
 from __future__ import annotations
 
 from minigraph.jit.c.body import (
-    PIECE,
     accumulators,
     bases,
     combine,
@@ -40,12 +40,19 @@ from minigraph.jit.c.body import (
     in_run,
     pointer,
     split_or_join,
-    streamed,
     unit_function,
-    whether_to_stream,
     widened,
 )
-from minigraph.jit.emitter import block
+from minigraph.jit.c.pieces import (
+    PIECE,
+    piece,
+    put_element,
+    put_piece,
+    rounded,
+    streamed,
+    whether_to_stream,
+)
+from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import ROW_LENGTH, STRETCH
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
@@ -85,24 +92,34 @@ def _fold_name(pattern: KernelPattern, v: int) -> str:
 
 
 def _fold(pattern: KernelPattern, v: int) -> str:
-    """The function that combines the `used` lanes of reduction `v`, and clears them."""
+    """The function that combines the lanes of reduction `v`.
+
+    The upper half joins the lower one.  Where nothing is widened, the last four meet in
+    pairs, twice, with a result for each: of a choice between two, compilers would make a branch.
+    """
     value = pattern.values[v]
     short, long = accumulators(pattern, value)
-    start = identity(pattern, value)
-    return f"""
-MG_SHARED {long} {_fold_name(pattern, v)}({short} *lane, int64_t used, {long} total) {{
-  {long} wide[8], part = {start};
-  for (int k = 0; k < 8; k++) wide[k] = {start};
-  for (int64_t i = 0; i < used; i += 8)
-    for (int k = 0; k < 8; k++) wide[k] = {combine(value, "lane[i + k]", "wide[k]")};
-  for (int k = 0; k < 8; k++) part = {combine(value, "wide[k]", "part")};
-  for (int64_t k = 0; k < used; k++) lane[k] = {start};
-  return {combine(value, "part", "total")};
-}}"""
+    half = LANES // 2
+    first = combine(value, f"({long})lane[{half} + k]", f"({long})lane[k]")
+    body = [f"{long} part[{half}];"]
+    body.append(f"for (int k = 0; k < {half}; k++) part[k] = {first};")
+    chosen, last = short == long, "part"
+    while half > (4 if chosen else 1):
+        half //= 2
+        joined = combine(value, f"part[{half} + k]", "part[k]")
+        body.append(f"for (int k = 0; k < {half}; k++) part[k] = {joined};")
+    for apart in (2, 1) if chosen else ():
+        joined = combine(value, f"{last}[k ^ {apart}]", f"{last}[k]")
+        last = f"by{apart}"
+        body.append(f"{long} {last}[4];")
+        body.append(f"for (int k = 0; k < 4; k++) {last}[k] = {joined};")
+    body.append(f"return {combine(value, f'{last}[0]', 'total')};")
+    name = _fold_name(pattern, v)
+    return "\n" + function(f"MG_FOLD {long} {name}(const {short} *lane, {long} total)", body)
 
 
 def unit_text(pattern: KernelPattern) -> str:
-    """Return the function NAME_unit, which computes a unit or a split of one."""
+    """Return the function NAME_units, which computes units or a split of one."""
     count = len(pattern.dtypes)
     place = [
         "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
@@ -152,15 +169,14 @@ def _fetched(pattern: KernelPattern) -> list[int]:
 
 def _next_unit(pattern: KernelPattern) -> list[str]:
     """Statements for where those inputs lie in the next unit, and whether to fetch them."""
-    inputs, count = _fetched(pattern), len(pattern.dtypes)
+    inputs = _fetched(pattern)
     if not inputs:
         return []
     size = sum(pattern.dtypes[k].itemsize for k in inputs)
     return [
         f"const int fetch = splits == 1 && {size} * length <= {AHEAD};",
-        f"int64_t next[{count}];",
-        f"mg_place(a, {count}, unit + 1, next);",  # after the last one: any address will do
-        *(f"const char *const next{k} = slots[operand[{k} * pitch]] + next[{k}];" for k in inputs),
+        # Where an axis ends, and after the last unit: any address will do.
+        *(f"const char *next{k} = base{k} + operand[{k} * pitch + 1 + units];" for k in inputs),
     ]
 
 
@@ -184,19 +200,18 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     ]
     row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
     each = [v for v in values if pattern.values[v].level == ELEMENT]
-    most = f"to - from < {LANES} ? (to - from + 7) / 8 * 8 : {LANES}"
-    lanes = [f"const int64_t used = {most};"] if reduced else []
-    combined = []
+    lanes, combined, clear = [], [], []
     for v in reduced:
         short, _ = accumulators(pattern, pattern.values[v])
-        lanes.append(f"{short} lane{v}[{LANES}];")
-        start = identity(pattern, pattern.values[v])
-        lanes.append(f"for (int64_t k = 0; k < used; k++) lane{v}[k] = {start};")
-        combined.append(f"total{v} = {_fold_name(pattern, v)}(lane{v}, used, total{v});")
+        none = identity(pattern, pattern.values[v])
+        lanes.append(f"{short} lane{v}[{LANES}], none{v} = {none};")
+        lanes.append(f"MG_HIDE(none{v});")
+        clear.append(f"for (int64_t k = 0; k < {LANES}; k++) lane{v}[k] = none{v};")
+        combined.append(f"total{v} = {_fold_name(pattern, v)}(lane{v}, total{v});")
     streams = streamed(pattern, stage)
     if reduced:
-        lanes.append("int64_t filled = 0;")
-        row += _combined(pattern, stage, each, combined)
+        lanes += [*clear, "int64_t filled = 0;"]
+        row += _combined(pattern, stage, each, [*combined, *clear])
     else:
         row += _mapped(pattern, stage, each, streams)
     body = [
@@ -247,30 +262,25 @@ def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list
     """Statements that store the elements of a row."""
     body = compute_element(pattern, stage, values, "j")
     for k in pattern.stored(stage):
-        to = f"out{k}[j]" if k in streams else element(pattern, k, "j")
-        body.append(f"{to} = v{pattern.source(k)};")
+        plain = f"{element(pattern, k, 'j')} = v{pattern.source(k)};"
+        body.append(put_element(pattern, stage, k, "j") if k in streams else plain)
     if not streams:
         return [
             *_fetch(pattern, stage, "0", "n"),
             "#pragma GCC ivdep",
             *block("for (int64_t j = 0; j < n; j++)", *body),
         ]
-    held = {k: c_type(pattern.dtypes[k]) for k in streams}
     # The first piece ends where a line of the caches does, so that the others are whole lines.
     end = f"first + {PIECE} - MG_PAST(p{streams[0]} + first)"
+    some = "" if rounded(pattern, stage) else "stream && "
     return block(
         "for (int64_t first = 0, last; first < n; first = last)",
-        *(f"{held[k]} piece{k}[{PIECE}];" for k in streams),
-        f"last = stream && n - first > {PIECE} ? {end} : n;",
+        *(line for k in streams for line in piece(pattern, stage, k, "first")),
+        f"last = {some}n - first > {PIECE} ? {end} : n;",
         *_fetch(pattern, stage, "first", "last - first"),
-        *(f"{held[k]} *out{k} = stream ? piece{k} - first : p{k};" for k in streams),
         "#pragma GCC ivdep",
         *block("for (int64_t j = first; j < last; j++)", *body),
-        "if (!stream) break;",
-        *(
-            f"mg_stream(p{k} + first, piece{k}, (last - first) * sizeof *piece{k});"
-            for k in streams
-        ),
+        *(put_piece(pattern, stage, k, "first", "last - first") for k in streams),
     )
 
 

@@ -6,6 +6,7 @@ import functools
 
 from minigraph.jit.c.columns import column_text
 from minigraph.jit.c.lanes import lane_text
+from minigraph.jit.c.pieces import PUT_BFLOAT16, rounded
 from minigraph.jit.c.rows import folds, row_text
 from minigraph.jit.expression import support
 from minigraph.jit.pattern import KernelPattern
@@ -30,4 +31,6 @@ def functions_of(pattern: KernelPattern) -> tuple[str, ...]:
         if value.op is not None and not value.reduces:
             operands = [pattern.values[a].dtype for a in value.args]
             needs.update(dict.fromkeys(support(value.op, operands, value.dtype)))
+    if any(rounded(pattern, stage) for stage in range(pattern.stages)):
+        needs[PUT_BFLOAT16] = None
     return tuple(needs)

@@ -1,0 +1,101 @@
+"""C statements for outputs that a run over the loops computes piece by piece, into a buffer.
+
+An output that does not fit the caches is streamed past them from there.  Floats are rounded to
+bfloat16 from there, many at a time: in a loop with other ops the rounding takes most of the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from minigraph.graph import BFLOAT16
+from minigraph.jit.expression import c_type, expression
+from minigraph.jit.pattern import ELEMENT, KernelPattern
+
+PIECE = 256  # elements of a piece
+
+# Puts a piece of floats into an array of bfloat16.  The instruction makes 0 of denormals, as floats
+# are computed with while programs run.
+PUT_BFLOAT16 = f"""
+#if defined(__AVX512BF16__)
+static inline void mg_round_bfloat16(uint16_t *to, const float *from, int64_t n) {{
+  float __attribute__((vector_size(64))) x = {{0}};
+  short __attribute__((vector_size(32))) y;
+  memcpy(&x, from, n * sizeof *from);
+  __asm__("vcvtneps2bf16 %1, %0" : "=v"(y) : "v"(x));
+  memcpy(to, &y, n * sizeof *to);
+}}
+#endif
+MG_SHARED void mg_put_bfloat16(uint16_t *to, const float *from, int64_t n, int64_t stream) {{
+  uint16_t piece[{PIECE}], *out = stream ? piece : to;
+#if defined(__AVX512BF16__)
+  int64_t j = 0;
+  for (; j + 16 <= n; j += 16) mg_round_bfloat16(out + j, from + j, 16);
+  if (j < n) mg_round_bfloat16(out + j, from + j, n - j);
+#else
+  for (int64_t j = 0; j < n; j++) out[j] = mg_bfloat16_of_float(from[j]);
+#endif
+  if (stream) mg_stream(to, piece, n * sizeof *to);
+}}"""
+
+
+def streamed(pattern: KernelPattern, stage: int) -> list[int]:
+    """Return the outputs that a run over the loops may stream past the caches."""
+    if pattern.reduced(stage):
+        return []
+    return [k for k in pattern.stored(stage) if pattern.accesses[k] == "unit"]
+
+
+def whether_to_stream(pattern: KernelPattern, stage: int) -> list[str]:
+    """Return the statement that says whether a run streams its outputs, if it may.
+
+    It does not where one overwrites an input, whose lines are in the caches when they are written.
+    """
+    outputs = streamed(pattern, stage)
+    inputs = [k for k in range(pattern.inputs) if pattern.accesses[k] == "unit"]
+    apart = [
+        f"base{k} != base{i}"
+        for k, i in itertools.product(outputs, inputs)
+        if pattern.dtypes[k].itemsize == pattern.dtypes[i].itemsize
+    ]
+    return [f"const int64_t stream = {' && '.join(['a[4]', *apart])};"] if outputs else []
+
+
+def rounded(pattern: KernelPattern, stage: int) -> list[int]:
+    """Return the outputs that a run over the loops rounds to bfloat16, by pieces of floats."""
+    return [k for k in streamed(pattern, stage) if _is_rounded(pattern, stage, k)]
+
+
+def _is_rounded(pattern: KernelPattern, stage: int, k: int) -> bool:
+    v = pattern.source(k)
+    value = pattern.values[v]
+    made = value.op is not None and value.level == ELEMENT and v not in pattern.there(stage)
+    return made and pattern.dtypes[k] == BFLOAT16
+
+
+def piece(pattern: KernelPattern, stage: int, k: int, begin: str) -> list[str]:
+    """Return the declarations of a piece, and of where the element `begin` of the row goes."""
+    if k in rounded(pattern, stage):
+        return [f"float piece{k}[{PIECE}];", f"float *out{k} = piece{k} - {begin};"]
+    held = c_type(pattern.dtypes[k])
+    return [f"{held} piece{k}[{PIECE}];", f"{held} *out{k} = stream ? piece{k} - {begin} : p{k};"]
+
+
+def put_element(pattern: KernelPattern, stage: int, k: int, index: str) -> str:
+    """Return the statement that puts an element into a piece, or where there is none."""
+    v = pattern.source(k)
+    made = f"v{v}"
+    if k in rounded(pattern, stage):
+        value = pattern.values[v]
+        assert value.op is not None
+        operands = [pattern.values[a].dtype for a in value.args]
+        args = [f"v{a}" for a in value.args]
+        made = expression(value.op, operands, value.dtype, args, rounded=False)
+    return f"out{k}[{index}] = {made};"
+
+
+def put_piece(pattern: KernelPattern, stage: int, k: int, begin: str, count: str) -> str:
+    """Return the statement that puts a piece of so many elements where it belongs."""
+    if k in rounded(pattern, stage):
+        return f"mg_put_bfloat16(p{k} + {begin}, piece{k}, {count}, stream);"
+    return f"if (stream) mg_stream(p{k} + {begin}, piece{k}, ({count}) * sizeof *piece{k});"
