@@ -12,10 +12,10 @@ from minigraph.ops.along import PutAlong
 from minigraph.ops.indexing import OneHot, Take, TakeBackward
 from minigraph.ops.layout import LaidOut, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
-from minigraph.ops.normalization import LogSoftmax, Softmax
 from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.pooling import AvgPool2d, MaxPool2d, MaxPool2dBackward, Pooling
 from minigraph.ops.reduction import Argmax
+from minigraph.ops.softmax import LogSoftmax, Softmax
 
 F16, F32, F64 = map(np.dtype, ("float16", "float32", "float64"))
 TOLERANCE = {F64: 1e-13, F32: 2e-6, F16: 1e-3, BFLOAT16: 8e-3}  # relative, and absolute

@@ -104,7 +104,7 @@ def our_losses(net, batches, lr):
     optimizer = optim.Adam(net.parameters(), lr)
     loss = ops.cross_entropy(net(images), labels)
     updates = {**optimizer.minimize(loss), **net.updates()}
-    cg = mg.comp_graph(options={"num_threads": 1})
+    cg = mg.comp_graph(options={"num_threads": 1, "autotune": "off"})
     step = cg.compile([images, labels], loss, updates)
     return [float(step(*batch)) for batch in batches]
 

@@ -93,7 +93,7 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["bound", "counter", "recompiling", "stage", "text_file", "trace", "work"],
+        ["bound", "counter", "inputs", "recompiling", "stage", "text_file", "trace", "work"],
         ["report"],
         [
             "profile",
@@ -107,7 +107,7 @@ LAYERS = {
             "task",
         ],
         ["description"],
-        ["page", "comparison"],
+        ["page", "comparison", "counted"],
         ["agreement", "function"],
         ["any_size", "finite", "programs", "verify", "watching"],
         ["compile", "looking"],

@@ -29,13 +29,13 @@ from minigraph.graph import (
 from minigraph.ops import (
     activation,
     along,
-    arithmetic,
     collective,
     comparison,
     conv,
     elementwise,
     indexing,
     interpolation,
+    joining,
     loss,
     normalization,
     observation,
@@ -44,13 +44,23 @@ from minigraph.ops import (
     random,
     reduction,
     shape,
+    slicing,
     trigonometric,
 )
 from minigraph.ops.activation import Activated
+from minigraph.ops.batch_norm import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BatchNormRelu,
+    BatchNormReluBackward,
+)
 from minigraph.ops.elementwise import Elementwise, kind
+from minigraph.ops.fma import Fma3, Fma4
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.scan import Scan
+from minigraph.ops.softmax import LogSoftmax, Softmax
 
 F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
 
@@ -87,8 +97,8 @@ def signed(cls):
 
 
 WITH_FIELDS = {
-    arithmetic.Fma3: signed(arithmetic.Fma3),
-    arithmetic.Fma4: signed(arithmetic.Fma4),
+    Fma3: signed(Fma3),
+    Fma4: signed(Fma4),
     elementwise.Astype: {
         d: elementwise.Astype(np.dtype(d))
         for d in ("float32", "float64", "int32", "int64", "uint8", "bool")
@@ -270,21 +280,21 @@ def norm_samples():
     for suffix, size, channels in sizes:
         vectors = [real(*channels, low=0.5, seed=seed) for seed in (1, 2, 3)]
         x, dy, var = real(*size), real(*size, seed=4), real(*channels, low=0.5, seed=5)
-        yield f"batch_norm-{suffix}", normalization.BatchNorm(1e-3), [x, *vectors[:2]]
-        back = normalization.BatchNormBackward(1e-3)
+        yield f"batch_norm-{suffix}", BatchNorm(1e-3), [x, *vectors[:2]]
+        back = BatchNormBackward(1e-3)
         yield f"batch_norm_backward-{suffix}", back, [dy, x, *vectors[:2], var]
         for name, more in (("", []), ("-residual", [real(*size, seed=6)])):
-            fused = normalization.BatchNormRelu(1e-3, bool(more))
+            fused = BatchNormRelu(1e-3, bool(more))
             yield f"batch_norm_relu-{suffix}{name}", fused, [x, *vectors[:2], *more]
-            back = normalization.BatchNormReluBackward(1e-3, bool(more))
+            back = BatchNormReluBackward(1e-3, bool(more))
             y = real(*size, seed=7)  # a relu's result has zeros, where it has no derivative
             yield f"batch_norm_relu_backward-{suffix}{name}", back, [dy, y, x, *vectors[:2], var]
-        given = normalization.BatchNormInference(1e-3)
+        given = BatchNormInference(1e-3)
         yield f"batch_norm_inference-{suffix}", given, [x, *vectors, var]
     for size in (1, 2, 3, 9):
         norm = normalization.LocalResponseNorm(size, 0.5, 0.75, 1.5)
         yield f"local_response_norm-{size}", norm, [real(2, 5, 3, 2)]
-    for name, op in (("softmax", normalization.Softmax), ("log_softmax", normalization.LogSoftmax)):
+    for name, op in (("softmax", Softmax), ("log_softmax", LogSoftmax)):
         for axis in (0, 1, 2):
             yield f"{name}-{axis}", op(axis), [real(2, 3, 4)]
 
@@ -312,15 +322,15 @@ def shape_samples():
     yield "permute_dims", shape.PermuteDims((2, 0, 1)), [real(2, 3, 4)]
     yield "broadcast_to", shape.BroadcastTo((5, 3, 4)), [real(3, 1)]
     yield "broadcast_to-scalar", shape.BroadcastTo((2, 3)), [real()]
-    yield "slice", shape.Slice((1, 0), (3, 4), (1, 1)), [real(4, 4)]
-    yield "slice-steps", shape.Slice((0, 1), (5, 6), (2, 3)), [real(5, 7)]
-    yield "slice-empty", shape.Slice((0, 2), (3, 2), (1, 1)), [real(3, 4)]
-    yield "flip", shape.Flip((0, 2)), [real(2, 3, 4)]
-    yield "pad", shape.Pad((1, 0), (2, 3), (0, 0), 0.5), [real(2, 3)]
-    yield "pad-interior", shape.Pad((1, 0), (0, 2), (2, 1)), [real(2, 3)]
-    yield "pad-empty", shape.Pad((1, 1), (1, 1), (2, 0)), [real(0, 3)]
-    yield "concat", shape.Concat(1), [real(2, 3), real(2, 1, seed=1), real(2, 0)]
-    yield "concat-one", shape.Concat(0), [real(2, 3)]
+    yield "slice", slicing.Slice((1, 0), (3, 4), (1, 1)), [real(4, 4)]
+    yield "slice-steps", slicing.Slice((0, 1), (5, 6), (2, 3)), [real(5, 7)]
+    yield "slice-empty", slicing.Slice((0, 2), (3, 2), (1, 1)), [real(3, 4)]
+    yield "flip", slicing.Flip((0, 2)), [real(2, 3, 4)]
+    yield "pad", slicing.Pad((1, 0), (2, 3), (0, 0), 0.5), [real(2, 3)]
+    yield "pad-interior", slicing.Pad((1, 0), (0, 2), (2, 1)), [real(2, 3)]
+    yield "pad-empty", slicing.Pad((1, 1), (1, 1), (2, 0)), [real(0, 3)]
+    yield "concat", joining.Concat(1), [real(2, 3), real(2, 1, seed=1), real(2, 0)]
+    yield "concat-one", joining.Concat(0), [real(2, 3)]
     yield "stop_gradient", shape.StopGradient(), [real(2, 3)]
     yield "copy", Copy(), [real(2, 3)]
 

@@ -128,12 +128,13 @@ def test_no_file_imports_itself_by_way_of_others():
     assert import_cycle() == []
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_import_is_hidden_in_a_function(name):
-    for fn in ast.walk(tree(name)):
-        if isinstance(fn, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            hidden = [n.lineno for n in ast.walk(fn) if isinstance(n, ast.Import | ast.ImportFrom)]
-            assert not hidden, f"{name}: imports in the function at line {fn.lineno}: {hidden}"
+def test_no_import_is_hidden_in_a_function():
+    for name in FILES:
+        for fn in ast.walk(tree(name)):
+            if isinstance(fn, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                inside = ast.walk(fn)
+                hidden = [n.lineno for n in inside if isinstance(n, ast.Import | ast.ImportFrom)]
+                assert not hidden, f"{name}: imports in the function at line {fn.lineno}: {hidden}"
 
 
 def test_libraries_are_imported_by_name_in_one_place_only():
@@ -157,26 +158,26 @@ def test_libraries_are_imported_by_name_in_one_place_only():
 # ---------------------------------------------------------------- size
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_file_is_longer_than_600_lines(name):
-    assert len(FILES[name].read_text().splitlines()) <= 600
+def test_no_file_is_longer_than_600_lines():
+    lines = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
+    assert {name: count for name, count in lines.items() if count > 600} == {}
 
 
 # ---------------------------------------------------------------- names
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_comprehension_hides_a_name_of_its_module(name):
+def test_no_comprehension_hides_a_name_of_its_module():
     """Python 3.12 loses the module's name in the function around it: CPython issue 118513."""
-    names = set()
-    for node in tree(name).body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-    targets = [n.target for n in ast.walk(tree(name)) if isinstance(n, ast.comprehension)]
-    bound = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
-    assert not names & bound
+    for name in FILES:
+        names = set()
+        for node in tree(name).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.add(node.name)
+        targets = [n.target for n in ast.walk(tree(name)) if isinstance(n, ast.comprehension)]
+        bound = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        assert not names & bound, name
 
 
 # ---------------------------------------------------------------- one op, one place
@@ -205,11 +206,9 @@ def ops_named(name):
     return final_ops() & used
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in FILES if part_of(name) not in ("ops", "devices", "passes")]
-)
-def test_only_passes_and_backends_name_an_op_outside_of_ops(name):
-    assert not ops_named(name)
+def test_only_passes_and_backends_name_an_op_outside_of_ops():
+    others = [name for name in FILES if part_of(name) not in ("ops", "devices", "passes")]
+    assert {name: found for name in others if (found := ops_named(name))} == {}
 
 
 def test_ops_are_found_where_they_are_named():

@@ -14,8 +14,10 @@ from minigraph.jit.expression import literal
 from minigraph.jit.fused import Fused, Together
 from minigraph.jit.kernel import SpecialisedKernel, kernel_of
 from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Reduction
-from minigraph.ops.shape import Concat, Pad, Reshape
+from minigraph.ops.shape import Reshape
+from minigraph.ops.slicing import Pad
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from minigraph.ops import (
     arithmetic,
     comparison,
     exponential,
+    extremes,
     reduction,
+    rounding,
     trigonometric,
 )
 from minigraph.ops.activation import (
@@ -27,7 +29,7 @@ from minigraph.ops.activation import (
 )
 from minigraph.ops.advanced_indexing import getitem, index_add, index_put
 from minigraph.ops.along import gather, scatter, scatter_add, take_along_axis
-from minigraph.ops.arithmetic import clip, divide, fma, positive
+from minigraph.ops.arithmetic import divide, positive
 from minigraph.ops.arrangement import (
     flatten,
     matrix_transpose,
@@ -39,6 +41,7 @@ from minigraph.ops.arrangement import (
     unstack,
 )
 from minigraph.ops.attention import scaled_dot_product_attention
+from minigraph.ops.batch_norm import batch_norm, batch_norm_with_statistics
 from minigraph.ops.collective import all_gather, all_reduce, broadcast
 from minigraph.ops.comparison import where
 from minigraph.ops.contraction import einsum, outer, tensordot, vecdot
@@ -57,8 +60,11 @@ from minigraph.ops.creation import (
     zeros_like,
 )
 from minigraph.ops.elementwise import astype
+from minigraph.ops.extremes import clip
+from minigraph.ops.fma import fma
 from minigraph.ops.indexing import one_hot, take
 from minigraph.ops.interpolation import interpolate
+from minigraph.ops.joining import concat, split, stack
 from minigraph.ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -71,16 +77,7 @@ from minigraph.ops.loss import (
     smooth_l1_loss,
 )
 from minigraph.ops.matmul import linear, matmul
-from minigraph.ops.normalization import (
-    batch_norm,
-    batch_norm_with_statistics,
-    group_norm,
-    layer_norm,
-    local_response_norm,
-    log_softmax,
-    rms_norm,
-    softmax,
-)
+from minigraph.ops.normalization import group_norm, layer_norm, local_response_norm, rms_norm
 from minigraph.ops.observation import check, print
 from minigraph.ops.ordering import argsort, searchsorted, sort, topk
 from minigraph.ops.padding import pad
@@ -95,17 +92,14 @@ from minigraph.ops.reduction import argmax, logsumexp, mean, var
 from minigraph.ops.scan import scan
 from minigraph.ops.shape import (
     broadcast_to,
-    concat,
     expand_dims,
-    flip,
     permute_dims,
     reshape,
-    slice,
-    split,
     squeeze,
-    stack,
     stop_gradient,
 )
+from minigraph.ops.slicing import flip, slice
+from minigraph.ops.softmax import log_softmax, softmax
 from minigraph.ops.statistics import (
     all,
     any,
@@ -129,26 +123,20 @@ sigmoid = activation.Sigmoid.of
 
 abs = arithmetic.Abs.of
 add = arithmetic.Add.of
-ceil = arithmetic.Ceil.of
 copysign = arithmetic.Copysign.of
-floor = arithmetic.Floor.of
 floor_divide = arithmetic.FloorDivide.of
 hypot = arithmetic.Hypot.of
-maximum = arithmetic.Maximum.of
-minimum = arithmetic.Minimum.of
 multiply = arithmetic.Multiply.of
 negative = arithmetic.Negative.of
 nextafter = arithmetic.Nextafter.of
 pow = arithmetic.Pow.of
 reciprocal = arithmetic.Reciprocal.of
 remainder = arithmetic.Remainder.of
-round = arithmetic.Round.of
 rsqrt = arithmetic.Rsqrt.of
 sign = arithmetic.Sign.of
 sqrt = arithmetic.Sqrt.of
 square = arithmetic.Square.of
 subtract = arithmetic.Subtract.of
-trunc = arithmetic.Trunc.of
 
 bitwise_and = comparison.BitwiseAnd.of
 bitwise_invert = comparison.BitwiseInvert.of
@@ -180,10 +168,18 @@ log10 = exponential.Log10.of
 log1p = exponential.Log1p.of
 log2 = exponential.Log2.of
 
+maximum = extremes.Maximum.of
+minimum = extremes.Minimum.of
+
 max = reduction.Max.of
 min = reduction.Min.of
 prod = reduction.Prod.of
 sum = reduction.Sum.of
+
+ceil = rounding.Ceil.of
+floor = rounding.Floor.of
+round = rounding.Round.of
+trunc = rounding.Trunc.of
 
 acos = trigonometric.Acos.of
 acosh = trigonometric.Acosh.of

@@ -26,7 +26,7 @@ from minigraph.graph import (
     builder,
     from_sizes,
 )
-from minigraph.ops import shape
+from minigraph.ops import slicing
 from minigraph.ops.along import PutAlong, values_for
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.elementwise import broadcast_shapes, kind
@@ -55,12 +55,12 @@ def getitem(x: Operand, index: Any) -> Node:
     x = as_node(x)
     items = [_item(i) for i in (index if isinstance(index, tuple) else (index,))]
     if not any(isinstance(item, Node) for item in items):
-        return shape.getitem(x, index)
+        return slicing.getitem(x, index)
     # An int beside arrays is one without axes.
     items = [_number(i) if isinstance(i, NUMBERS) else i for i in items]
     at = [i for i, item in enumerate(items) if isinstance(item, Node)]
     indices = [items[i] for i in at]
-    y = shape.getitem(x, tuple(slice(None) if isinstance(i, Node) else i for i in items))
+    y = slicing.getitem(x, tuple(slice(None) if isinstance(i, Node) else i for i in items))
     rest = x.ndim - sum(item is not None and item is not ... for item in items)
     axes = [sum(rest if item is ... else 1 for item in items[:i]) for i in at]
     if any(b - a > 1 for a, b in pairwise(at)):

@@ -18,7 +18,8 @@ from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, widened
 from minigraph.ops.indexing import check_range
 from minigraph.ops.padding import pad
-from minigraph.ops.shape import broadcast_to, getitem, normalize_axis
+from minigraph.ops.shape import broadcast_to, normalize_axis
+from minigraph.ops.slicing import getitem
 
 
 def _check_indices(indices: Spec) -> None:

@@ -1,13 +1,11 @@
-"""Arithmetic: one op a class, whole: meaning, gradient and C expression."""
+"""Arithmetic of two elements and of one: sums, products, quotients, powers, signs."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Array, Constant, DType, Node, Operand, builder, flat
+from minigraph.graph import Array, Constant, DType, Node, Operand, builder, flat
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, MathFunction, kind, promote
 from minigraph.ops.exponential import Log
@@ -73,6 +71,16 @@ class Divide(Elementwise):
         return dx, -dx * z
 
 
+# The library's fmod takes few bits of the quotient at a time.  A quotient that is not large, n, is
+# what a division in double gives, rounded down, or the integer below: rounding may have taken it up
+# to an integer that it does not reach.  Then the rest, which fma gives exactly, has not y's sign.
+_FLOORED = """
+static inline int mg_beyond(double x, double y, double n) {{
+  const double rest = fma(-n, y, x);
+  return rest != 0 && (rest < 0) != (y < 0);
+}}"""
+
+
 class FloorDivide(Elementwise):
     """floor(x / y), as Python and NumPy have it; of integers, x // 0 is 0.
 
@@ -82,8 +90,13 @@ class FloorDivide(Elementwise):
 
     c = "mg_floor_divide{f}({0}, {1})"
     c_int = "mg_floor_divide_{T}({0}, {1})"
-    support = """
+    support = (
+        _FLOORED
+        + """
 static inline {T} mg_floor_divide{f}({T} x, {T} y) {{
+  const double n = floor((double)x / y);
+  const double most = sizeof(x) == 4 ? 0x1p21 : 0x1p50;
+  if (fabs(n) < most && fabs{f}(y) < INFINITY) return n - mg_beyond(x, y, n);
   {T} mod = fmod{f}(x, y);
   if (y == 0) return x / y;
   {T} div = (x - mod) / y;
@@ -92,6 +105,7 @@ static inline {T} mg_floor_divide{f}({T} x, {T} y) {{
   {T} down = floor{f}(div);
   return div - down > ({T})0.5 ? down + 1 : down;
 }}"""
+    )
     support_int = """
 static inline {T} mg_floor_divide_{T}({T} x, {T} y) {{
   if (y == 0) return 0;
@@ -113,13 +127,21 @@ class Remainder(Elementwise):
 
     c = "mg_remainder{f}({0}, {1})"
     c_int = "mg_remainder_{T}({0}, {1})"
-    support = """
+    support = (
+        _FLOORED
+        + """
 static inline {T} mg_remainder{f}({T} x, {T} y) {{
+  const double n = floor((double)x / y);
+  if (fabs(n) < 0x1p52 && fabs{f}(y) < INFINITY) {{
+    const double rest = fma(-n, y, x);
+    return copysign{f}(({T})(mg_beyond(x, y, n) ? rest + y : rest), y);
+  }}
   {T} mod = fmod{f}(x, y);
   if (y == 0) return mod;
   if (mod == 0) return copysign{f}(0, y);
   return (y < 0) != (mod < 0) ? mod + y : mod;
 }}"""
+    )
     support_int = """
 static inline {T} mg_remainder_{T}({T} x, {T} y) {{
   if (y == 0 || (y + 1 == 0 && ({T})-1 < 0)) return 0;
@@ -285,58 +307,6 @@ class Reciprocal(Elementwise):
         return (-dy * (y * y),)
 
 
-class Fma3(Elementwise):
-    """a * b + c, rounded once, where the signs of the product and of c may be "-"."""
-
-    product: Literal["+", "-"] = "+"
-    addend: Literal["+", "-"] = "+"
-
-    c = "fma{f}({op.product}{0}, {1}, {op.addend}{2})"
-    c_int = "{op.product}{0} * {1} {op.addend} {2}"
-
-    def forward(self, a: Array, b: Array, c: Array) -> Array:
-        return _fused(self.product, a, b, self.addend, c)
-
-    def grad(self, dy: Node, y: Node, a: Node, b: Node, c: Node) -> tuple[Node, Node, Node]:
-        dp = _signed(self.product, dy)
-        return dp * b, dp * a, _signed(self.addend, dy)
-
-
-class Fma4(Elementwise):
-    """a * b + c * d, where c * d is rounded and the sum once; either product's sign may be "-"."""
-
-    first: Literal["+", "-"] = "+"
-    second: Literal["+", "-"] = "+"
-
-    c = "fma{f}({op.first}{0}, {1}, {op.second}({2} * {3}))"
-    c_int = "{op.first}{0} * {1} {op.second} {2} * {3}"
-
-    def forward(self, a: Array, b: Array, c: Array, d: Array) -> Array:
-        if kind(c.dtype) == "f" and c.dtype.itemsize == 2:  # computed with in float32
-            c, d = c.astype(np.float32), d.astype(np.float32)
-        return _fused(self.first, a, b, self.second, c * d)
-
-    def grad(
-        self, dy: Node, y: Node, a: Node, b: Node, c: Node, d: Node
-    ) -> tuple[Node, Node, Node, Node]:
-        df, ds = _signed(self.first, dy), _signed(self.second, dy)
-        return df * b, df * a, ds * d, ds * c
-
-
-def _fused(first: str, a: Array, b: Array, second: str, c: Array) -> Array:
-    """±a * b ± c; of floats that NumPy has a wider type than, the product is exact."""
-    dtype = a.dtype
-    if kind(dtype) == "f" and dtype != np.float64:
-        a, b, c = a.astype(np.float64), b.astype(np.float64), c.astype(np.float64)
-    product = a * b if first == "+" else -(a * b)
-    total = product + c if second == "+" else product - c
-    return total.astype(dtype, copy=False)
-
-
-def _signed(sign: str, x: Node) -> Node:
-    return x if sign == "+" else -x
-
-
 class Copysign(Elementwise):
     """|x| with the sign of y; a NaN counts as positive, because arithmetic leaves its sign open.
 
@@ -390,114 +360,6 @@ class Nextafter(Elementwise):
         return dy, None
 
 
-class Rounding(Elementwise):
-    """To an integral value of the same dtype; integers stay as they are."""
-
-    c_int = "{0}"
-    grad = flat
-
-
-class Floor(Rounding):
-    """The largest integer not above x.
-
-    >>> cg.compile([], ops.floor([1.2, -1.2]))()
-    array([ 1., -2.])
-    """
-
-    c = "floor{f}({0})"
-    forward = np.floor
-
-
-class Ceil(Rounding):
-    """The smallest integer not below x.
-
-    >>> cg.compile([], ops.ceil([1.2, -1.2]))()
-    array([ 2., -1.])
-    """
-
-    c = "ceil{f}({0})"
-    forward = np.ceil
-
-
-class Trunc(Rounding):
-    """The integer next to x in the direction of zero.
-
-    >>> cg.compile([], ops.trunc([1.7, -1.7]))()
-    array([ 1., -1.])
-    """
-
-    c = "trunc{f}({0})"
-    forward = np.trunc
-
-
-class Round(Rounding):
-    """The nearest integer, the even one of two.
-
-    >>> cg.compile([], ops.round([0.5, 1.5, 2.4]))()
-    array([0., 2., 2.])
-    """
-
-    c = "rint{f}({0})"
-
-    def forward(self, x: Array) -> Array:
-        return np.rint(x) if kind(x.dtype) == "f" else x
-
-
-class Maximum(Elementwise):
-    """The larger of x and y; NaN if one is.
-
-    >>> cg.compile([], ops.maximum([1, 5], 3))()
-    array([3, 5])
-    """
-
-    c = "({0} > {1} || {0} != {0} ? {0} : {1})"
-    accepts = "fiub"
-    forward = np.maximum
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return _to_the_winner(dy, x, y), _to_the_winner(dy, y, x)
-
-
-class Minimum(Elementwise):
-    """The smaller of x and y; NaN if one is.
-
-    >>> cg.compile([], ops.minimum([1, 5], 3))()
-    array([1, 3])
-    """
-
-    c = "({0} < {1} || {0} != {0} ? {0} : {1})"
-    accepts = "fiub"
-    forward = np.minimum
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return _to_the_winner(dy, y, x), _to_the_winner(dy, x, y)
-
-
-def _to_the_winner(dy: Node, x: Node, y: Node) -> Node:
-    """The gradient of max(x, y) for x; equals share it, as in PyTorch."""
-    return where(x > y, dy, where(x < y, 0, dy * 0.5))
-
-
-class Clip(Elementwise):
-    """min(max(x, low), high); NaN if one is."""
-
-    c = "mg_clip_{T}({0}, {1}, {2})"
-    support = support_int = """
-static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
-  {T} y = x < low || low != low ? low : x;
-  return y > high || high != high ? high : y;
-}}"""
-
-    def forward(self, x: Array, low: Array, high: Array) -> Array:
-        return np.minimum(np.maximum(x, low), high)
-
-    def grad(self, dy: Node, y: Node, x: Node, low: Node, high: Node) -> tuple[Node, Node, Node]:
-        inside = (x >= low) & (x <= high)
-        below = (x < low) & (low <= high)
-        above = (x > high) | (low > high)
-        return where(inside, dy, 0), where(below, dy, 0), where(above, dy, 0)
-
-
 @builder
 def divide(x: Operand, y: Operand) -> Node:
     """Return x / y; integers give float64.
@@ -519,30 +381,3 @@ def positive(x: Operand) -> Node:
     array([-1.,  2.])
     """
     return promote(x)[0]
-
-
-@builder
-def fma(a: Operand, b: Operand, c: Operand) -> Node:
-    """Return a * b + c, rounded once (the op "fma3").
-
-    >>> cg.compile([], ops.fma([1.0, 2.0], 3.0, 1.0))()
-    array([4., 7.])
-    """
-    return Fma3()(*promote(a, b, c))
-
-
-@builder
-def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Node:
-    """Return x limited to the interval from `min` to `max`; None leaves a side open.
-
-    >>> cg.compile([], ops.clip([-1.0, 0.5, 2.0], 0, 1))()
-    array([0. , 0.5, 1. ])
-    """
-    (x,) = promote(x)
-    if x.dtype == BOOL:
-        raise DTypeError("clip takes numbers, not bool")
-    if kind(x.dtype) == "f":
-        low, high = -np.inf, np.inf
-    else:
-        low, high = np.iinfo(x.dtype).min, np.iinfo(x.dtype).max
-    return Clip()(*promote(x, low if min is None else min, high if max is None else max))

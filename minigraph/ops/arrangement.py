@@ -1,4 +1,4 @@
-"""Functions that repeat, move and take apart what an array holds, made of the ops of `shape`."""
+"""Functions that repeat, move and take apart what an array holds, made of other ops."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import math
 from minigraph.arguments import Axis, Integers, Size
 from minigraph.errors import ShapeError
 from minigraph.graph import Node, Operand, SymbolicSize, as_node, builder
+from minigraph.ops.joining import concat, split
 from minigraph.ops.shape import (
     broadcast_to,
-    concat,
     expand_dims,
-    getitem,
     matrices,
     normalize_axis,
     permute_dims,
     reshape,
-    split,
 )
+from minigraph.ops.slicing import getitem
 
 
 @builder

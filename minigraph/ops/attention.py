@@ -12,9 +12,9 @@ from minigraph.ops.comparison import where
 from minigraph.ops.creation import lower_triangle
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.matmul import matmul
-from minigraph.ops.normalization import softmax
 from minigraph.ops.random import dropout
 from minigraph.ops.shape import permute_dims
+from minigraph.ops.softmax import softmax
 
 
 @builder

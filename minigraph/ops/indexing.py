@@ -31,7 +31,9 @@ def check_range(indices: Array, low: int, high: int, what: str) -> None:
     if outside.any():
         at = np.unravel_index(int(outside.argmax()), indices.shape)
         where = f" at {tuple(map(int, at))}" if at else ""
-        raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}")
+        ignored = what == "label" and indices[at] == -100  # as torch does where it is not asked to
+        advice = "; ignore_index=-100 leaves it out" if ignored else ""
+        raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}{advice}")
 
 
 class Take(Op):

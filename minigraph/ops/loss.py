@@ -17,15 +17,16 @@ from minigraph.arguments import NUMBER, Kind
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, as_node, builder
 from minigraph.ops.activation import softplus
-from minigraph.ops.arithmetic import Abs, clip
+from minigraph.ops.arithmetic import Abs
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand, kind, promote, widened
 from minigraph.ops.exponential import Exp, Log
+from minigraph.ops.extremes import clip
 from minigraph.ops.indexing import OneHot, take
-from minigraph.ops.normalization import LogSoftmax, Softmax, log_softmax, softmax
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import broadcast_to, reshape, stop_gradient
+from minigraph.ops.softmax import LogSoftmax, Softmax, log_softmax, softmax
 
 
 class CrossEntropy(Op):

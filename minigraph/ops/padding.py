@@ -11,7 +11,7 @@ from minigraph.errors import ShapeError
 from minigraph.graph import Array, Node, Operand, as_node, builder, from_sizes
 from minigraph.ops.elementwise import as_operand
 from minigraph.ops.indexing import Take
-from minigraph.ops.shape import Pad
+from minigraph.ops.slicing import Pad
 
 NUMPY = {"replicate": "edge", "circular": "wrap"}  # torch's names of modes
 Mode = Literal["constant", "reflect", "edge", "replicate", "wrap", "circular"]

@@ -34,9 +34,10 @@ from minigraph.graph import (
     constant,
     flat,
 )
-from minigraph.ops.arithmetic import Floor, Maximum, Minimum
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, astype, kind
+from minigraph.ops.extremes import Maximum, Minimum
+from minigraph.ops.rounding import Floor
 
 
 class _OfTheCall(Node):

@@ -28,15 +28,14 @@ from minigraph.graph import (
 from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import kind, promote, widened
 from minigraph.ops.exponential import Exp, Log
+from minigraph.ops.joining import concat, split
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import (
     broadcast_to,
-    concat,
     normalize_axes,
     normalize_axis,
     permute_dims,
     reshape,
-    split,
     squeeze,
     stop_gradient,
 )

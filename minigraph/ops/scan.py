@@ -28,17 +28,11 @@ from minigraph.graph import (
 )
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import kind
+from minigraph.ops.joining import stack
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.random import Random
 from minigraph.ops.reduction import Sum
-from minigraph.ops.shape import (
-    PermuteDims,
-    Reshape,
-    broadcast_to,
-    permute_dims,
-    reshape,
-    stack,
-)
+from minigraph.ops.shape import PermuteDims, Reshape, broadcast_to, permute_dims, reshape
 
 
 class Scan(Loop, eq=False):

@@ -10,21 +10,16 @@ import numpy as np
 from minigraph.arguments import Axis, Integers, Scalar, Size
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import BOOL, DTypeLike, Node, Operand, SymbolicSize, as_node, builder
-from minigraph.ops.arithmetic import Abs, Maximum, Sqrt
+from minigraph.ops.arithmetic import Abs, Sqrt
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import full
 from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widened
+from minigraph.ops.extremes import Maximum
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Max, Min, Sum, argmax, var
 from minigraph.ops.scan import scan
-from minigraph.ops.shape import (
-    broadcast_to,
-    normalize_axes,
-    normalize_axis,
-    reshape,
-    squeeze,
-)
+from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis, reshape, squeeze
 
 
 def _root(x: Node) -> Node:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from minigraph.graph import Graph, Op, application
 from minigraph.ops.arithmetic import Multiply, Square
+from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.normalization import BatchNorm, BatchNormBackward, BatchNormInference, LogSoftmax
+from minigraph.ops.softmax import LogSoftmax
 from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels

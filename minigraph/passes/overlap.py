@@ -18,7 +18,9 @@ import numpy as np
 from minigraph.graph import Array, Graph, Node, Op, Shape, Spec, in_place_of
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.elementwise import astype
-from minigraph.ops.shape import concat, reshape, slice
+from minigraph.ops.joining import concat
+from minigraph.ops.shape import reshape
+from minigraph.ops.slicing import slice
 from minigraph.passes.notes import Notes
 
 NAMED = 3  # gradients of a bucket that are named

@@ -14,7 +14,7 @@ from minigraph.graph import (
     constant,
 )
 from minigraph.ops.arithmetic import Add
-from minigraph.ops.normalization import BatchNorm
+from minigraph.ops.batch_norm import BatchNorm
 
 PROGRAM = """\
 graph(x: float32[2,3]):

@@ -117,3 +117,17 @@ def test_more_equals_than_float16_counts_share_the_gradient_of_their_maximum():
     (dx,) = mg.grad(ops.max(x).astype("float32"), [x])
     shares = Graph((x,), (dx,))(np.zeros(70_000, np.float16))[0]
     np.testing.assert_allclose(shares.astype(F64), 1 / 70_000, rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_remainders_are_exact_for_quotients_of_any_size(dtype):
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(20_000).astype(dtype)
+    whole = np.exp2(rng.uniform(0, 60, y.size)).round() * rng.choice([-1, 1], y.size)
+    x = (whole * y).astype(dtype)  # near a multiple, on both sides
+    x = np.nextafter(x, rng.choice([-np.inf, np.inf], x.size).astype(dtype))
+    given = mg.input("x", x.shape, dtype), mg.input("y", y.shape, dtype)
+    function = mg.comp_graph("cpu").compile([*given], [given[0] % given[1], given[0] // given[1]])
+    remainder, quotient = function(x, y)
+    np.testing.assert_array_equal(remainder, np.remainder(x, y))
+    np.testing.assert_array_equal(quotient, np.floor_divide(x, y))

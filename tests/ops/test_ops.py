@@ -68,24 +68,32 @@ def test_infer_agrees_with_forward(op, xs):
     assert as_tuple(op.infer(*specs(xs))) == specs(forward(op, xs))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def refuses(op, dtype):
+    """Whether an elementwise op says that it has no such operands."""
+    try:
+        op.infer(*(Spec((), d) for d in operand_dtypes(op, dtype)))
+    except DTypeError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("name", [n for n, op in ELEMENTWISE.items() if not is_random(op)])
-def test_elementwise_infer_agrees_with_forward_for_every_dtype(name, dtype):
+def test_elementwise_infer_agrees_with_forward_for_every_dtype(name):
     op = ELEMENTWISE[name]
-    if not accepts(op, dtype):
-        with pytest.raises(DTypeError):
-            op.infer(*(Spec((), d) for d in operand_dtypes(op, dtype)))
-        return
-    xs = operands(op, dtype)
-    assert (op.infer(*specs(xs)),) == specs(forward(op, xs))
+    for dtype in DTYPES:
+        if not accepts(op, dtype):
+            assert refuses(op, dtype), dtype
+        else:
+            xs = operands(op, dtype)
+            assert (op.infer(*specs(xs)),) == specs(forward(op, xs))
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("name", STRUCTURAL)
-def test_structural_infer_agrees_with_forward_for_every_float(name, dtype):
-    op, xs = STRUCTURAL[name]
-    xs = [x.astype(dtype) if kind(x.dtype) == "f" else x for x in xs]
-    assert as_tuple(op.infer(*specs(xs))) == specs(forward(op, xs))
+def test_structural_infer_agrees_with_forward_for_every_float(name):
+    op, given = STRUCTURAL[name]
+    for dtype in FLOATS:
+        xs = [x.astype(dtype) if kind(x.dtype) == "f" else x for x in given]
+        assert as_tuple(op.infer(*specs(xs))) == specs(forward(op, xs))
 
 
 @every_sample
@@ -139,14 +147,14 @@ def test_every_public_function_is_a_builder_with_a_docstring():
         assert fn.__doc__, f"{name} has no docstring"
 
 
-@pytest.mark.parametrize("nonsense", [..., "text", None, [[1], [2, 3]], {1}], ids=repr)
 @pytest.mark.parametrize("name", PUBLIC)
-def test_nonsense_is_a_graph_error(name, nonsense):
+def test_nonsense_is_a_graph_error(name):
     fn = PUBLIC[name]
     params = inspect.signature(fn).parameters.values()
     required = [p for p in params if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
     arity = len(required) or len(operand_dtypes(ELEMENTWISE[name], F32))
-    try:
-        fn(*[nonsense] * arity)
-    except GraphError as error:
-        assert str(error).startswith(f"{name}: ")
+    for nonsense in (..., "text", None, [[1], [2, 3]], {1}):
+        try:
+            fn(*[nonsense] * arity)
+        except GraphError as error:
+            assert str(error).startswith(f"{name}: ")

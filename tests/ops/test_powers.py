@@ -13,7 +13,7 @@ import minigraph as mg
 from minigraph.graph import FLOATS
 from minigraph.ops.arithmetic import Pow
 
-EXPONENTS = [*(n / 2 for n in range(-5, 8)), np.inf, -np.inf, np.nan]
+EXPONENTS = [*(n / 2 for n in range(-10, 11)), np.inf, -np.inf, np.nan]
 
 
 def powers_one_by_one(x):
@@ -46,3 +46,20 @@ def test_powers_of_special_values_are_the_same_at_every_level(device, level):
     for got, want in zip(function(x), powers_one_by_one(x), strict=True):
         kept = (np.abs(want) >= np.finfo(F32).tiny) | (want == 0) | ~np.isfinite(want)
         assert_same(got[kept], want[kept])
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_powers_made_of_products_are_within_two_units_in_the_last_place(dtype):
+    rng = np.random.default_rng(0)
+    x = np.exp(rng.uniform(-2, 2, 10_000)) * rng.choice([-1, 1], 10_000)
+    x = x.astype(dtype)
+    given, exponents = mg.input("x", x.shape, dtype), [-2, -1, 2, 3, 4]
+    function = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile(
+        [given], [given**exponent for exponent in exponents]
+    )
+    assert "pow" not in function.report().ops
+    wide, eps = x.astype(np.longdouble), float(ml_dtypes.finfo(dtype).eps)
+    for got, exponent in zip(function(x), exponents, strict=True):
+        want = wide**exponent
+        unit = np.exp2(np.floor(np.log2(np.abs(want)))) * eps
+        assert (np.abs(got.astype(np.longdouble) - want) / unit).max() < 2

@@ -1,7 +1,5 @@
 """Dtypes of results: as in NumPy, bfloat16 included."""
 
-import itertools
-
 import numpy as np
 import pytest
 from samples import (
@@ -59,20 +57,16 @@ COMMON = sorted(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        pytest.param(name, dtype, id=f"{name}-{dtype}")
-        for name, dtype in itertools.product(COMMON, NUMPY_DTYPES)
-        if kind(dtype) not in NOT_NUMPYS.get(name, "")
-    ],
-)
-def test_elementwise_results_have_numpys_dtype(name, dtype):
+@pytest.mark.parametrize("name", COMMON)
+def test_elementwise_results_have_numpys_dtype(name):
     ours, theirs = getattr(ops, name), getattr(np, name)
-    arity = len(operand_dtypes(ELEMENTWISE.get(name), dtype)) if name in ELEMENTWISE else 1
-    try:
-        found = ours(*[mg.input("x", (2,), dtype)] * arity).dtype
-    except DTypeError:
-        return  # NumPy takes more
-    with np.errstate(all="ignore"):
-        assert found == theirs(*[np.ones(2, dtype)] * arity).dtype
+    for dtype in NUMPY_DTYPES:
+        if kind(dtype) in NOT_NUMPYS.get(name, ""):
+            continue
+        arity = len(operand_dtypes(ELEMENTWISE.get(name), dtype)) if name in ELEMENTWISE else 1
+        try:
+            found = ours(*[mg.input("x", (2,), dtype)] * arity).dtype
+        except DTypeError:
+            continue  # NumPy takes more
+        with np.errstate(all="ignore"):
+            assert found == theirs(*[np.ones(2, dtype)] * arity).dtype, dtype

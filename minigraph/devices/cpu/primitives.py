@@ -22,13 +22,14 @@ from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnn
 from minigraph.devices.problem import ROLES, Arrangement, operations
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape, Spec
+from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, unpacked
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.normalization import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 
 THREADED = 4_000_000  # operations from which on a second thread pays
+LARGE = 1 << 18  # elements of an operand from which on it does, as memory bounds the kernel
 POINT = (1, 1)  # a window of one pixel
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
@@ -327,7 +328,8 @@ def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
 
 def threads_for(node: Node, threads: int) -> int:
     """Return how many threads are worth it."""
-    return threads if operations(node) >= THREADED else 1
+    largest = max(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs))
+    return threads if operations(node) >= THREADED or largest >= LARGE else 1
 
 
 def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:

@@ -20,7 +20,7 @@ from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
 from minigraph.ops.elementwise import kind
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
-from minigraph.ops.normalization import LogSoftmax, Softmax
+from minigraph.ops.softmax import LogSoftmax, Softmax
 
 # All threads of a row get the largest of its n elements, NaN if there is one; and the sum of
 # exp(p - peak).

@@ -11,8 +11,9 @@ from itertools import islice
 from typing import Literal
 
 from minigraph.graph import BOOL, Graph, Node, Op, Shape
-from minigraph.ops.arithmetic import Add, Fma3, Fma4, Multiply, Negative, Square, Subtract
+from minigraph.ops.arithmetic import Add, Multiply, Negative, Square, Subtract
 from minigraph.ops.elementwise import broadcast_shapes
+from minigraph.ops.fma import Fma3, Fma4
 from minigraph.passes.kernels.structural_order import StructuralOrder
 from minigraph.passes.notes import Notes
 

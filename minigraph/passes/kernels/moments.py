@@ -16,11 +16,12 @@ from collections.abc import Sequence
 
 from minigraph.graph import Graph, Node, in_place_of
 from minigraph.jit.expression import is_number, takes_index
-from minigraph.ops.arithmetic import Divide, Maximum, Minimum, Square, Subtract
+from minigraph.ops.arithmetic import Divide, Square, Subtract
 from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.extremes import Maximum, Minimum
 from minigraph.ops.reduction import Sum, WideSum
-from minigraph.ops.shape import Slice
+from minigraph.ops.slicing import Slice
 from minigraph.passes.kernels.group import reduces_down
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from minigraph.graph import Graph, Item, Node, dependents, in_place_of
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Add
-from minigraph.ops.comparison import LessEqual, Where
-from minigraph.ops.normalization import (
+from minigraph.ops.batch_norm import (
     BatchNorm,
     BatchNormBackward,
     BatchNormRelu,
     BatchNormReluBackward,
 )
+from minigraph.ops.comparison import LessEqual, Where
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with, read_once

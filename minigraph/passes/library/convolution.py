@@ -12,11 +12,11 @@ from minigraph.graph import Constant, Graph, Node, Shape, constant, in_place_of
 from minigraph.ops import rsqrt
 from minigraph.ops.activation import Activated
 from minigraph.ops.arithmetic import Add
+from minigraph.ops.batch_norm import BatchNormInference
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.normalization import BatchNormInference
 from minigraph.ops.shape import BroadcastTo, Reshape, reshape
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import read_once

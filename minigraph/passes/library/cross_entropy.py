@@ -14,9 +14,9 @@ from minigraph.ops.comparison import Where
 from minigraph.ops.exponential import Exp
 from minigraph.ops.indexing import OneHot
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
-from minigraph.ops.normalization import LogSoftmax
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import BroadcastTo, broadcast_to
+from minigraph.ops.softmax import LogSoftmax
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with
 

@@ -147,11 +147,14 @@ def rewrite(graph: Graph, rules: Sequence[Rule], notes: Notes) -> Graph:
             if new in settled:
                 return new
             tries -= 1
-            # What a rule made may be several nodes deep; below those, all are settled.
-            inputs = (x if x in settled else settle(x, tries) for x in new.inputs)
-            node = new.replace(tuple(inputs))
+            node = above_settled(new, tries)
         settled.add(node)
         return node
+
+    def above_settled(node: Node, tries: int) -> Node:
+        """Settle what is below a node: a rule may have made several nodes, one below another."""
+        below = (x if x in settled else settle(above_settled(x, tries), tries) for x in node.inputs)
+        return node.replace(tuple(below))
 
     def first_fit(node: Node) -> Node | None:
         kind = type(node.op)

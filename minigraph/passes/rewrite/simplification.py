@@ -17,8 +17,9 @@ from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
 from minigraph.ops.activation import Relu
-from minigraph.ops.arithmetic import Abs, Rounding, Sign
-from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind
+from minigraph.ops.arithmetic import Abs, Pow, Sign
+from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind, widened
+from minigraph.ops.rounding import Rounding
 from minigraph.ops.shape import BroadcastTo, PermuteDims, StopGradient, broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import views
@@ -34,6 +35,7 @@ from minigraph.passes.rewrite.facts import (
 from minigraph.passes.rewrite.rule import Sides, rewrite, rule_on, rules, rules_in
 
 FOLDED = 1 << 16  # elements that a folded constant may have, even if its operands have fewer
+POWERS = (-2, -1, 1, 2, 3, 4)  # exponents of products, which are within 2 units in the last place
 
 
 # Both sides of rules that are exact under a condition; `fast_math` applies them without it.
@@ -47,8 +49,13 @@ def zero_product(x: Node) -> Sides:
     return x * 0, 0
 
 
-def half_power(x: Node) -> Sides:
-    return x**0.5, ops.sqrt(x)  # of -0.0 they are 0.0 and -0.0, of -inf they are inf and NaN
+def root_of_any(x: Node) -> Sides:
+    return _power_half(x, x), ops.sqrt(x)  # of -inf they are inf and NaN
+
+
+def _power_half(x: Node, positive: Node) -> Node:
+    """Return the power 0.5, which is inf of -inf; of `positive`, which is x, the root is taken."""
+    return ops.where(ops.equal(x, -math.inf), math.inf, ops.sqrt(positive))
 
 
 def _is_exact(*nodes: Node) -> bool:
@@ -94,12 +101,14 @@ PATTERNS = (
     # Powers and signs.
     *rules(power_zero=lambda x: (x**0, 1)),  # of NaN too
     *rules(
+        never_negative,
         exact=False,
-        power_one=lambda x: (x**1, x),
-        power_two=lambda x: (x**2, ops.square(x)),
-        power_minus_one=lambda x: (x**-1, ops.reciprocal(x)),
+        power_half=lambda x: (x**0.5, ops.sqrt(x)),
+        power_minus_half=lambda x: (x**-0.5, ops.rsqrt(x)),
     ),
-    *rules(never_negative, exact=False, power_half=half_power),
+    *rules(
+        exact=False, power_half_of_any=lambda x: (x**0.5, _power_half(x, x + 0.0))
+    ),  # of -0.0 0.0
     *rules(
         square_of_negation=lambda x: (ops.square(-x), ops.square(x)),
         square_of_absolute=lambda x: (ops.square(abs(x)), ops.square(x)),
@@ -218,6 +227,21 @@ def _unrepeated(x: Node) -> Node:
 
 
 # ---------------------------------------------------------------- attributes
+
+
+@rule_on(Pow)
+def power_of_small_integer(node: Node) -> Node | None:
+    """Make products of a power, rounded to 16 bits at the end only.
+
+    The reciprocal comes first: the powers of x may leave the range where the result does not.
+    """
+    x, exponent = node.inputs[0], filled_with(node.inputs[1])
+    if exponent not in POWERS or (exponent < 0 and not is_float(x)):
+        return None
+    base = widened(x) if exponent > 0 else ops.reciprocal(widened(x))
+    square = ops.square(base)
+    product = (base, square, square * base, ops.square(square))[abs(int(exponent)) - 1]
+    return broadcast_to(ops.astype(product, x.dtype), node.shape)
 
 
 @rule_on(Rounding)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from minigraph.graph import Node
+from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Extremum
 from minigraph.ops.shape import (
     BroadcastTo,
-    Concat,
-    Flip,
-    Pad,
     PermuteDims,
     Reshape,
-    Slice,
     broadcast_to,
     permute_dims,
     reshape,
 )
+from minigraph.ops.slicing import Flip, Pad, Slice
 from minigraph.passes.rewrite.rule import rule_on, rules_in
 
 

@@ -11,8 +11,8 @@ import pytest
 from cuda_written_cases import F32, F64, MADE, SOURCES, TOLERANCE, made_of, meaning, run
 from long_runs import ARCHITECTURES, mostly_long
 
-from minigraph.ops.normalization import LogSoftmax, Softmax
 from minigraph.ops.pooling import MaxPool2d, Pooling
+from minigraph.ops.softmax import LogSoftmax, Softmax
 
 
 @pytest.fixture(scope="module")

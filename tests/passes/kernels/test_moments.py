@@ -9,7 +9,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
 from minigraph.jit.fused import Fused
-from minigraph.ops.normalization import BatchNorm, batch_norm_with_statistics
+from minigraph.ops.batch_norm import BatchNorm, batch_norm_with_statistics
 from minigraph.ops.reduction import Sum
 from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.moments import join_moments

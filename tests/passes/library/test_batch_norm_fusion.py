@@ -15,7 +15,7 @@ from fused_ops import (
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.graph import Graph, Item
-from minigraph.ops.normalization import BatchNorm, BatchNormBackward, BatchNormRelu
+from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormRelu
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.notes import Notes

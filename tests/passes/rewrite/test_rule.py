@@ -10,7 +10,8 @@ from rewriting import INT, ROW, D, X, Y, optimized, run
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
-from minigraph.ops.shape import Flip, PermuteDims, Reshape
+from minigraph.ops.shape import PermuteDims, Reshape
+from minigraph.ops.slicing import Flip
 from minigraph.passes.rewrite import fast_math
 from minigraph.passes.rewrite.rule import Pattern, rewrite, rules
 from minigraph.passes.rewrite.simplification import EXACT, simplify

@@ -9,8 +9,8 @@ from rewriting import X, Y, run
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph, constant
-from minigraph.ops.normalization import BatchNorm
-from minigraph.ops.shape import Pad
+from minigraph.ops.batch_norm import BatchNorm
+from minigraph.ops.slicing import Pad
 from minigraph.passes.rewrite import common_subexpressions
 from minigraph.passes.rewrite.common_subexpressions import share_common
 

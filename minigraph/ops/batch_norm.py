@@ -1,0 +1,311 @@
+"""Batch normalisation, by the statistics of the batch or by given ones.
+
+What has one value per channel is a vector [c] for x [n, c, ...].  In the layouts that the optimizer
+chooses (see `minigraph.ops.layout`) x is [n, c / l, h, w, l], and such values are [c / l, l].
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from minigraph.distributed.world import Processes, World
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder, constant
+from minigraph.ops.activation import Relu
+from minigraph.ops.arithmetic import Rsqrt, Square
+from minigraph.ops.collective import AllGather
+from minigraph.ops.comparison import where
+from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.joining import stack
+from minigraph.ops.reduction import Sum, mean, var
+from minigraph.ops.shape import broadcast_to, reshape
+
+
+def of_channels(v: Any, x: Any) -> Any:
+    """View values of channels, [1, c, 1, ...], so that they broadcast against x."""
+    return v.reshape((1, v.shape[0], *(1,) * (x.ndim - 1 - v.ndim), *v.shape[1:]))
+
+
+def _outer_axes(x: Node | Array, v: Node | Array) -> tuple[int, ...]:
+    """All axes but those of the channels."""
+    return (0, *range(2, x.ndim + 1 - v.ndim))
+
+
+def _check_channels(x: Spec, *vectors: Spec) -> None:
+    if len(x.shape) < 2:
+        raise ShapeError(f"the input is (n, c, ...), not {x.shape}")
+    channels = x.shape[1:2]
+    if len(x.shape) == 5 and len(vectors[0].shape) == 2:
+        channels = (x.shape[1], x.shape[4])
+    for v in vectors:
+        if v.shape != channels:
+            raise ShapeError(
+                f"an input of {math.prod(channels)} channels takes parameters of shape {channels}, "
+                f"not {v.shape}"
+            )
+    if len({v.dtype for v in (x, *vectors)}) > 1 or kind(x.dtype) != "f":
+        raise DTypeError("input and vectors have one float dtype")
+
+
+class BatchNorm(Op):
+    """Normalise x by the batch's statistics: (y, mean, biased variance).
+
+    y = (x - mean) / sqrt(variance + eps) * weight + bias (Ioffe and Szegedy, 2015).
+    """
+
+    eps: float
+
+    composed = True
+
+    def infer(self, x: Spec, weight: Spec, bias: Spec) -> tuple[Spec, Spec, Spec]:
+        _check_channels(x, weight, bias)
+        if x.size <= weight.size:
+            raise ShapeError(
+                f"statistics of {x.shape} need more than one value per channel; drop_last=True of "
+                "a DataLoader leaves out the rest of an epoch, which may be a batch of one"
+            )
+        return x, weight, weight
+
+    def forward(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+        axes = _outer_axes(x, weight)
+        wide = widened(x)
+        mean = wide.mean(axes)
+        var = wide.var(axes)
+        scale = widened(weight) / np.sqrt(var + self.eps)
+        y = (wide - of_channels(mean, x)) * of_channels(scale, x) + of_channels(widened(bias), x)
+        return y.astype(x.dtype), mean.astype(x.dtype), var.astype(x.dtype)
+
+    def expand(self, x: Node, weight: Node, bias: Node) -> tuple[Node, Node, Node]:
+        y, mean, var = _normalized(x, weight, bias, self.eps)
+        return y.astype(x.dtype), mean, var
+
+    def grad(
+        self,
+        dys: tuple[Node | None, Node | None, Node | None],
+        ys: tuple[Node, Node, Node],
+        x: Node,
+        w: Node,
+        b: Node,
+    ) -> tuple[Node | None, ...]:
+        dy, dmean, dvar = dys
+        _, m, v = ys
+        count = x.size // w.size
+        dxs: list[Node] = []
+        dw = db = None
+        if dy is not None:
+            dx, dw, db = BatchNormBackward(self.eps).results(dy, x, w, m, v)
+            dxs.append(dx)
+        if dmean is not None:
+            dxs.append(broadcast_to(of_channels(dmean / count, x), x.shape))
+        if dvar is not None:
+            dxs.append((x - of_channels(m, x)) * of_channels(dvar * (2 / count), x))
+        return functools.reduce(operator.add, dxs), dw, db
+
+
+def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
+    """Return what BatchNorm computes, but y in at least float32, not yet in the dtype of x."""
+    wide, weight, bias = map(widened, (x, weight, bias))
+    axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
+    mean = Sum(axes)(wide) / count
+    distance = wide - mean
+    var = Sum(axes)(Square.of(distance)) / count
+    y = distance * (of_channels(weight, x) * Rsqrt.of(var + eps)) + of_channels(bias, x)
+    return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
+
+
+class BatchNormBackward(Op):
+    """The gradients (dx, dweight, dbias) of the batch norm's y, from dy, x, weight, mean, var."""
+
+    eps: float
+
+    composed = True
+
+    def infer(self, dy: Spec, x: Spec, weight: Spec, mean: Spec, var: Spec) -> tuple[Spec, ...]:
+        return x, weight, weight
+
+    def forward(
+        self, dy: Array, x: Array, weight: Array, mean: Array, var: Array
+    ) -> tuple[Array, Array, Array]:
+        axes = _outer_axes(x, weight)
+        dtype, count = x.dtype, x.size // weight.size
+        dy, x, weight, mean, var = map(widened, (dy, x, weight, mean, var))
+        inverse = 1 / np.sqrt(var + self.eps)
+        normal = (x - of_channels(mean, x)) * of_channels(inverse, x)
+        dweight, dbias = (dy * normal).sum(axes), dy.sum(axes)
+        rest = dy - of_channels(dbias / count, x) - normal * of_channels(dweight / count, x)
+        dx = rest * of_channels(weight * inverse, x)
+        return dx.astype(dtype), dweight.astype(dtype), dbias.astype(dtype)
+
+    def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
+        dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
+        dy, x, weight, mean, var = map(widened, (dy, x, weight, mean, var))
+        inverse = Rsqrt.of(of_channels(var, x) + self.eps)
+        normal = (x - of_channels(mean, x)) * inverse
+        dweight, dbias = Sum(axes)(dy * normal), Sum(axes)(dy)
+        dx = (dy - dbias / count - normal * (dweight / count)) * (of_channels(weight, x) * inverse)
+        vectors = (reshape(v, weight.shape).astype(dtype) for v in (dweight, dbias))
+        return dx.astype(dtype), *vectors
+
+
+class BatchNormRelu(Op):
+    """BatchNorm with a relu after y, which the optimizer makes of the two: (y, mean, variance).
+
+    residual  whether there is a fourth input, like x, that is added before the relu
+    """
+
+    eps: float
+    residual: bool
+
+    composed = True
+
+    def infer(self, x: Spec, weight: Spec, bias: Spec, *residual: Spec) -> tuple[Spec, ...]:
+        if residual != (x,) * self.residual:
+            raise ShapeError(f"x is {x}, but what is added is {' '.join(map(str, residual))}")
+        return BatchNorm(self.eps).infer(x, weight, bias)
+
+    def forward(self, x: Array, weight: Array, bias: Array, *residual: Array) -> tuple[Array, ...]:
+        y, mean, var = BatchNorm(self.eps).forward(x, weight, bias)
+        for r in residual:
+            y = y + r
+        return Relu().forward(y), mean, var
+
+    def expand(self, x: Node, weight: Node, bias: Node, *residual: Node) -> tuple[Node, ...]:
+        y, mean, var = _normalized(x, weight, bias, self.eps)
+        for r in map(widened, residual):
+            y = y + r
+        return Relu.of(y).astype(x.dtype), mean, var
+
+
+class BatchNormReluBackward(Op):
+    """The gradients (dx, dweight, dbias) of BatchNormRelu's y, from dy, y, x, weight, mean, var.
+
+    residual  whether to return the residual's too: dy, but 0 where y <= 0
+    """
+
+    eps: float
+    residual: bool
+
+    composed = True
+
+    def infer(self, dy: Spec, y: Spec, x: Spec, *vectors: Spec) -> tuple[Spec, ...]:
+        if dy != x or y != x:
+            raise ShapeError(f"x is {x}, but dy is {dy} and y is {y}")
+        _check_channels(x, *vectors)
+        return (x, vectors[0], vectors[0], *[x] * self.residual)
+
+    def forward(self, dy: Array, y: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
+        dz = np.where(y <= 0, np.zeros_like(dy, shape=()), dy)
+        return (*BatchNormBackward(self.eps).forward(dz, x, *vectors), *[dz] * self.residual)
+
+    def expand(self, dy: Node, y: Node, x: Node, *vectors: Node) -> tuple[Node, ...]:
+        dz = where(y <= 0, 0, dy)
+        return (*BatchNormBackward(self.eps).expand(dz, x, *vectors), *[dz] * self.residual)
+
+
+class BatchNormInference(Op):
+    """Normalise x [n, c, ...] by given statistics."""
+
+    eps: float
+
+    composed = True
+
+    def infer(self, x: Spec, weight: Spec, bias: Spec, mean: Spec, var: Spec) -> Spec:
+        _check_channels(x, weight, bias, mean, var)
+        return x
+
+    def forward(self, x: Array, weight: Array, bias: Array, mean: Array, var: Array) -> Array:
+        scale = widened(weight) / np.sqrt(widened(var) + self.eps)
+        y = (widened(x) - of_channels(widened(mean), x)) * of_channels(scale, x) + of_channels(
+            widened(bias), x
+        )
+        return y.astype(x.dtype)
+
+    def expand(self, x: Node, weight: Node, bias: Node, mean: Node, var: Node) -> tuple[Node]:
+        dtype = x.dtype
+        x, weight, bias, mean, var = map(widened, (x, weight, bias, mean, var))
+        scale = of_channels(weight, x) * Rsqrt.of(of_channels(var, x) + self.eps)
+        return (((x - of_channels(mean, x)) * scale + of_channels(bias, x)).astype(dtype),)
+
+
+@builder
+def batch_norm_with_statistics(
+    x: Operand,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
+    world: Processes | None = None,
+) -> tuple[Node, Node, Node]:
+    """Return x normalised by its own statistics, its mean and its biased variance per channel.
+
+    world  whose processes' x, together, the statistics are of
+
+    >>> y, mean, variance = ops.batch_norm_with_statistics([[1.0], [3.0]])
+    >>> cg.compile([], [mean, variance])()
+    [array([2.]), array([1.])]
+    """
+    x, weight, bias = _affine(as_node(x), weight, bias)
+    if world is not None and world.size > 1:
+        mean, var = _statistics(x, world)
+        return BatchNormInference(eps)(x, weight, bias, mean, var), mean, var
+    y, mean, var = BatchNorm(eps).results(x, weight, bias)
+    return y, mean, var
+
+
+def _statistics(x: Node, world: World) -> tuple[Node, Node]:
+    """Return mean and biased variance of each channel of the x of all processes.
+
+    Those of each process are merged as in Chan, Golub and LeVeque (1979), Updating formulae and a
+    pairwise algorithm for computing sample variances: sums of squares would lose digits.
+    """
+    axes = tuple(a for a in range(x.ndim) if a != 1)
+    wide = widened(x)
+    of_all = AllGather(world)(stack([mean(wide, axes), var(wide, axes)]))
+    parts = reshape(of_all, (world.size, 2, x.shape[1]))
+    means, variances = parts[:, 0], parts[:, 1]
+    center = mean(means, 0)
+    spread = mean(variances + Square.of(means - center), 0)
+    return center.astype(x.dtype), spread.astype(x.dtype)
+
+
+@builder
+def batch_norm(
+    x: Operand,
+    running_mean: Operand | None,
+    running_var: Operand | None,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Node:
+    """Return x (n, c, ...) normalised per channel.
+
+    Training uses the statistics of the batch, evaluation the running ones, which may be None in
+    training.  An expression cannot change those, so `momentum` has no effect here: see
+    `nn.BatchNorm2d.updates()`.
+
+    >>> x = mg.input("x", (8, 16, 32, 32))
+    >>> ops.batch_norm(x, ops.zeros((16,)), ops.ones((16,))).shape
+    (8, 16, 32, 32)
+    """
+    if training:
+        return batch_norm_with_statistics(x, weight, bias, eps)[0]
+    if running_mean is None or running_var is None:
+        raise GraphError("running_mean and running_var are needed unless `training` is True")
+    x, weight, bias = _affine(as_node(x), weight, bias)
+    return BatchNormInference(eps)(x, weight, bias, as_node(running_mean), as_node(running_var))
+
+
+def _affine(x: Node, weight: Any, bias: Any) -> tuple[Node, Node, Node]:
+    if x.ndim < 2:
+        raise ShapeError(f"the input is (n, c, ...), not {x.shape}")
+    channels = (x.shape[1],)
+    ones = constant(np.ones(channels), x.dtype) if weight is None else as_node(weight)
+    if ones.ndim != 1:
+        raise ShapeError(f"{x.shape[1]} channels take {channels}, not {ones.shape}")
+    return x, ones, constant(np.zeros(channels), x.dtype) if bias is None else as_node(bias)

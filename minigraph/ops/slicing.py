@@ -1,0 +1,213 @@
+"""Slices of arrays, arrays in reverse order, and borders, which put slices back in their places."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from typing import Any
+
+import numpy as np
+
+from minigraph.arguments import Integers
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import (
+    Array,
+    Node,
+    Op,
+    Operand,
+    Shape,
+    Spec,
+    SymbolicSize,
+    as_node,
+    builder,
+)
+from minigraph.ops.shape import Ints, normalize_axes, reshape
+
+KNOWN = (int, np.integer, SymbolicSize, builtins.slice)  # of an index, when the graph is built
+
+
+class Slice(Op):
+    """x[start:stop:step] along every axis, with steps above 0."""
+
+    start: Ints
+    stop: Ints
+    step: Ints
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        windows = [*zip(self.start, self.stop, self.step, x.shape, strict=True)]
+        for start, stop, _, size in windows:
+            if stop > size or start > stop:
+                raise ShapeError(f"there is no slice {start}:{stop} of an axis of length {size}")
+        return Spec(tuple((b - a + t - 1) // t for a, b, t, _ in windows), x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        return x[tuple(map(builtins.slice, self.start, self.stop, self.step))]
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        steps = zip(dy.shape, self.step, strict=True)
+        spans = [n if t == 1 or not n else (n - 1) * t + 1 for n, t in steps]
+        high = tuple(n - a - s for n, a, s in zip(x.shape, self.start, spans, strict=True))
+        return (Pad(self.start, high, tuple(t - 1 for t in self.step))(dy),)
+
+
+class Flip(Op):
+    """x with the elements along `axes` in reverse order."""
+
+    axes: Ints
+
+    is_view = True
+
+    def infer(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x: Array) -> Array:
+        return np.flip(x, self.axes)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (Flip(self.axes)(dy),)
+
+
+class Pad(Op):
+    """x with `value` around it (`low` before, `high` after) and `interior` times between elements.
+
+    The interior makes it the gradient of a slice with steps (XLA's Pad has the same form).
+    """
+
+    low: Ints
+    high: Ints
+    interior: Ints
+    value: float = 0.0
+
+    def infer(self, x: Spec) -> Spec:
+        sizes = zip(x.shape, self.low, self.high, self.interior, strict=True)
+        return Spec(tuple(a + b + n + max(n - 1, 0) * i for n, a, b, i in sizes), x.dtype)
+
+    def forward(self, x: Array) -> Array:
+        y = np.full(self.infer(Spec(x.shape, x.dtype)).shape, self.value, x.dtype)
+        y[self._inside(y.shape)] = x
+        return y
+
+    def _inside(self, shape: Shape) -> tuple[builtins.slice, ...]:
+        return tuple(
+            builtins.slice(a, n - b, i + 1)
+            for n, a, b, i in zip(shape, self.low, self.high, self.interior, strict=True)
+        )
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        inside = self._inside(y.shape)
+        start, stop, step = zip(*((s.start, s.stop, s.step) for s in inside), strict=True)
+        return (Slice(start, stop, step)(dy),)
+
+
+@builder
+def slice(x: Operand, start: Integers, stop: Integers, step: Integers = 1) -> Node:
+    """Return x[start:stop:step] along the leading axes; each an int or one int an axis.
+
+    >>> cg.compile([], ops.slice([1, 2, 3, 4], 1, 4, 2))()
+    array([2, 4])
+    """
+    x = as_node(x)
+    bounds = (start, stop, step)
+    count = max(map(len, bounds))
+    rows = [b * count if len(b) == 1 else b for b in bounds]
+    if any(len(row) != count for row in rows) or count > x.ndim:
+        raise ShapeError(f"start {start}, stop {stop}, step {step} do not fit {x.ndim} axes")
+    return getitem(x, tuple(map(builtins.slice, *rows)))
+
+
+@builder
+def flip(x: Operand, axis: Integers | None = None) -> Node:
+    """Return x with the elements along `axis` (None: all axes) in reverse order.
+
+    >>> cg.compile([], ops.flip([1, 2, 3]))()
+    array([3, 2, 1])
+    """
+    x = as_node(x)
+    return Flip(normalize_axes(axis, x.ndim))(x)
+
+
+@builder
+def getitem(x: Operand, index: Any) -> Node:
+    """Return x[index] for ints, slices, `...` and None, which are known when the graph is built."""
+    x = as_node(x)
+    items = index if isinstance(index, tuple) else (index,)
+    for item in items:
+        if not (item is None or item is ... or isinstance(item, KNOWN)):
+            what = type(item).__name__
+            raise GraphError(
+                f"an index is made of ints, slices, ... and None, not {what}; use take"
+            )
+        if isinstance(item, bool):
+            raise GraphError("a bool is no index; use where")
+    named = sum(1 for item in items if item is not None and item is not ...)
+    dots = sum(1 for item in items if item is ...)
+    if named > x.ndim or dots > 1:
+        several = f", and {dots} ..." if dots else ""
+        raise ShapeError(f"{named} indices{several} for the {x.ndim} axes of shape {x.shape}")
+    at = items.index(...) if dots else len(items)
+    whole = (builtins.slice(None),) * (x.ndim - named)
+    windows: list[tuple[int, int, int]] = []
+    flipped: list[int] = []
+    shape: list[int] = []
+    for item in (*items[:at], *whole, *items[at + 1 :]):
+        if item is None:
+            shape.append(1)
+            continue
+        window, reverse, kept = _window(item, x.shape[len(windows)])
+        if reverse:
+            flipped.append(len(windows))
+        windows.append(window)
+        shape.extend(kept)
+    y = x
+    if any(w != (0, n, 1) for w, n in zip(windows, x.shape, strict=True)):
+        start, stop, step = zip(*windows, strict=True)
+        y = Slice(start, stop, step)(y)
+    if flipped:
+        y = Flip(tuple(flipped))(y)
+    return reshape(y, shape)
+
+
+def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
+    """Return (start, stop, step > 0), whether to reverse, and the sizes that stay, of one axis."""
+    if isinstance(size, SymbolicSize):
+        return _window_of_unknown(item, size)
+    if not isinstance(item, builtins.slice):
+        if not -size <= item < size:
+            raise ShapeError(f"index {item} is out of range for an axis of length {size}")
+        at = int(item) % size
+        return (at, at + 1, 1), False, []
+    try:
+        steps = range(*item.indices(size))
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"index {item}: {error}") from None
+    if not steps:
+        return (0, 0, 1), False, [0]
+    low, high = min(steps[0], steps[-1]), max(steps[0], steps[-1])
+    return (low, high + 1, abs(steps.step)), steps.step < 0, [len(steps)]
+
+
+def _window_of_unknown(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
+    """As `_window`, of an axis whose length the calls give.
+
+    Ends are not cut to the length: a call in which the axis is shorter raises ShapeError.
+    """
+
+    def end(given: int | None, default: int) -> int:
+        if given is None:
+            return default
+        if isinstance(given, SymbolicSize):
+            return given
+        return operator.index(given) + (size if given < 0 else 0)
+
+    if not isinstance(item, builtins.slice):
+        at = end(item, 0)
+        return (at, at + 1, 1), False, []
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == -1 and (item.start, item.stop) == (None, None):
+        return (0, size, 1), True, [size]
+    if step < 1:
+        raise ShapeError(f"index {item} of an axis whose length calls give takes a step above 0")
+    low, high = end(item.start, 0), end(item.stop, size)
+    return (low, high, step), False, [(high - low + step - 1) // step]

@@ -1,0 +1,89 @@
+"""Softmax and its logarithm, along an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigraph.arguments import Axis
+from minigraph.errors import ShapeError
+from minigraph.graph import Array, Node, Op, Operand, Spec, builder
+from minigraph.ops.elementwise import promote, widened
+from minigraph.ops.exponential import Exp, Log
+from minigraph.ops.reduction import Max, Sum
+from minigraph.ops.shape import normalize_axis, stop_gradient
+
+
+class AlongAxis(Op):
+    """A function of the vectors along an axis; the result is like x."""
+
+    axis: int
+
+    composed = True
+
+    def infer(self, x: Spec) -> Spec:
+        return x
+
+
+class Softmax(AlongAxis):
+    """exp(x) over its sum along `axis`."""
+
+    def forward(self, x: Array) -> Array:
+        wide = widened(x)
+        e = np.exp(wide - wide.max(self.axis, keepdims=True))
+        return (e / e.sum(self.axis, keepdims=True)).astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        weighted = dy * y
+        return (weighted - y * Sum((self.axis,))(weighted),)
+
+    def expand(self, x: Node) -> tuple[Node]:
+        wide = widened(x)
+        e = Exp.of(wide - stop_gradient(Max((self.axis,))(wide)))
+        return ((e / Sum((self.axis,))(e)).astype(x.dtype),)
+
+
+class LogSoftmax(AlongAxis):
+    """x - log(sum(exp(x))) along `axis`."""
+
+    def forward(self, x: Array) -> Array:
+        wide = widened(x)
+        shifted = wide - wide.max(self.axis, keepdims=True)
+        y = shifted - np.log(np.exp(shifted).sum(self.axis, keepdims=True))
+        return y.astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy - Exp.of(y) * Sum((self.axis,))(dy),)
+
+    def expand(self, x: Node) -> tuple[Node]:
+        wide = widened(x)
+        shifted = wide - stop_gradient(Max((self.axis,))(wide))
+        return ((shifted - Log.of(Sum((self.axis,))(Exp.of(shifted)))).astype(x.dtype),)
+
+
+@builder
+def softmax(x: Operand, axis: Axis = -1) -> Node:
+    """Return exp(x) over its sum along `axis`.
+
+    >>> cg.compile([], ops.softmax([[0.0, 1.0]]))()
+    array([[0.26894142, 0.73105858]])
+    """
+    (x,) = promote(x, floating=True)
+    return Softmax(_axis_with_elements(x, axis))(x)
+
+
+@builder
+def log_softmax(x: Operand, axis: Axis = -1) -> Node:
+    """Return log(softmax(x)) along `axis`, accurate where the softmax is small.
+
+    >>> cg.compile([], ops.log_softmax([[0.0, 1.0]]))()
+    array([[-1.31326169, -0.31326169]])
+    """
+    (x,) = promote(x, floating=True)
+    return LogSoftmax(_axis_with_elements(x, axis))(x)
+
+
+def _axis_with_elements(x: Node, axis: int) -> int:
+    axis = normalize_axis(axis, x.ndim)
+    if not x.shape[axis]:
+        raise ShapeError(f"axis {axis} of shape {x.shape} has no elements")
+    return axis
