@@ -75,7 +75,6 @@ def together(calls: Sequence[Done]) -> bool:
 class HostBackend(ABC):
     """What devices have in common whose memory is the host's."""
 
-    channels_last = False
     gathering = Gathering()
     products: Products | None = None
     unrolls = False

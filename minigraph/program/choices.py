@@ -41,11 +41,6 @@ class Choices:
         """The lanes of the device's blocked layout."""
         return self.backend.block
 
-    @property
-    def channels_last(self) -> bool:
-        """Whether normalisations are fast with the channels last."""
-        return self.backend.channels_last
-
     def measure(self, nodes: Sequence[Node]) -> None:
         """Find the times of nodes."""
         tunables = [tunable for tunable in map(self._tunable, nodes) if tunable]

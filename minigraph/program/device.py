@@ -109,7 +109,6 @@ class Backend(Protocol):
     versions: Mapping[str, str]  # of the libraries that it uses
     why_no_jit: str  # why kernels cannot be generated; empty if they can
     tuning: str  # the kind of cache entries that measurements of its algorithms are
-    channels_last: bool  # whether normalisations are fast with the channels last
     gathering: Gathering  # which updates are small here
     products: Products | None  # which products generated kernels compute here; None: none
     unrolls: bool  # whether loops have to be unrolled, because it cannot run them

@@ -92,7 +92,6 @@ class CudaBackend:
     """
 
     block = 1
-    channels_last = True
     gathering = GATHERING
     products = None
     unrolls = True

@@ -13,18 +13,19 @@ from dataclasses import dataclass, field
 
 from minigraph.graph import Graph, Item, Node, Op
 from minigraph.jit.expression import takes_index
-from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.elementwise import Elementwise
-from minigraph.ops.normalization import (
+from minigraph.ops.batch_norm import (
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
     BatchNormRelu,
     BatchNormReluBackward,
 )
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.joining import Concat
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
 from minigraph.ops.reduction import Reduction
-from minigraph.ops.shape import Concat, Slice
+from minigraph.ops.slicing import Slice
 
 # Which inputs of an op are images.
 CONVOLUTIONS: dict[type[Op], tuple[int, ...]] = {
@@ -67,25 +68,20 @@ class Region:
     channels    how many channels they have
     arriving    images from outside that its ops read
     leaving     its images that ops outside read
-    normalised  whether it has a normalisation, which may have no fast kernel for channels last
     """
 
     channels: set[int] = field(default_factory=set)
     arriving: dict[Node, None] = field(default_factory=dict)
     leaving: dict[Node, None] = field(default_factory=dict)
-    normalised: bool = False
 
-    def lanes(self, block: int, normalises_last: bool) -> list[int]:
-        """Return the lanes that its images may have, beginning with 1, which is nchw.
-
-        normalises_last  whether normalisations are fast with the channels last
-        """
+    def lanes(self, block: int) -> list[int]:
+        """Return the lanes that its images may have, beginning with 1, which is nchw."""
         lanes = [1]
         if block > 1 and not any(c % block for c in self.channels):
             lanes.append(block)
         most = max(self.channels)
-        if len(self.channels) == 1 and (normalises_last or not self.normalised):
-            lanes += [most] if most not in lanes else []
+        if len(self.channels) == 1 and most not in lanes:
+            lanes.append(most)
         return lanes
 
 
@@ -162,7 +158,6 @@ class Regions:
         tied = self.tied(node)
         if tied:
             region = self.all[self.of(next(x for x in tied if x in self))]
-            region.normalised |= type(node.op) in NORMALISATIONS
             region.channels.update(x.shape[1] for x in tied)
             region.arriving.update((x, None) for x in tied if x not in self)
         for x in self._left(node, tied):

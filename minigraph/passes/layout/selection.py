@@ -19,7 +19,8 @@ from minigraph.graph import Array, Graph, Item, Node, Shape, Spec, input
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, layout_name, packed
 from minigraph.ops.reduction import Reduction
-from minigraph.ops.shape import BroadcastTo, Slice, reshape
+from minigraph.ops.shape import BroadcastTo, reshape
+from minigraph.ops.slicing import Slice
 from minigraph.passes.layout.pbqp import minimise, total_cost
 from minigraph.passes.layout.region import CONVOLUTIONS, NORMALISATIONS, POOLINGS, Regions
 from minigraph.passes.notes import Notes
@@ -36,10 +37,6 @@ class Costs(Protocol):
     @property
     def block(self) -> int:
         """The lanes of the blocked layout; 1 where there is none."""
-
-    @property
-    def channels_last(self) -> bool:
-        """Whether normalisations are fast with the channels last."""
 
     def measure(self, nodes: Sequence[Node]) -> None:
         """Measure the times of convolutions and reorders that are not known yet."""
@@ -82,7 +79,7 @@ class _Choices:
     def __init__(self, regions: Regions, convolutions: Sequence[Node], costs: Costs) -> None:
         self.regions = regions
         self.convolutions = convolutions
-        self.lanes = [r.lanes(costs.block, costs.channels_last) for r in regions.all]
+        self.lanes = [r.lanes(costs.block) for r in regions.all]
         costs.measure(convolutions)
         self.times = {node: costs.seconds(node) for node in convolutions}
         crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]

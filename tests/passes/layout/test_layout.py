@@ -20,7 +20,6 @@ class Times:
     """Times as a test wants them: of a convolution by the pair of lanes of its images."""
 
     block = 8
-    channels_last = False
 
     def __init__(self, times, reorder=0.1):
         self.times = times
