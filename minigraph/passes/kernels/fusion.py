@@ -2,7 +2,9 @@
 
 Nodes are visited from the outputs to the inputs.  Each joins the first kernel, in the order of
 execution, that reads it; if that kernel cannot take it, a new kernel begins with it.  So kernels
-begin in the reverse of an order in which they can run, and no fusion can create a cycle.
+begin in the reverse of an order in which they can run, and no fusion can create a cycle.  A
+reduction may also join a kernel that reduces the same values, though neither reads the other: what
+they read is read once.
 
 If several kernels read a node, the first of them computes and stores it.  Another kernel computes
 the node again where that costs less than reading it.  A node does not join a kernel that runs so
@@ -13,6 +15,7 @@ much later that the node's inputs would raise the peak of memory.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,10 +25,12 @@ from minigraph.jit.domain import Loops, Unfit
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
-from minigraph.passes.kernels.group import Group, is_cheap, is_kernel_op, is_placement
+from minigraph.ops.reduction import Reduction
+from minigraph.passes.kernels.group import Group, is_kernel_op, is_placement
+from minigraph.passes.kernels.sources import Sources
 from minigraph.passes.notes import Notes
 
-NEAR = 6  # cheap ops that a kernel computes again rather than read their result, at most
+SIBLINGS = 4  # kernels that reduce the same value that another reduction may join, at most
 PAGE = 4096  # bytes that may be kept for longer
 
 
@@ -48,12 +53,14 @@ class _Fusion:
         self.users = graph.users()
         self.outputs = set(graph.outputs)
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
+        self.sources = Sources(self.fusable, self.outputs)
         self.order, self.when = self._times()
         self.last = {x: max((self.when[y] for y in ys), default=0) for x, ys in self.users.items()}
         self.begun = 0
         self.alone: dict[Node, int] = {}  # nodes that stay as they are, with `begun` at that time
-        self.groups: list[Group] = []
+        self.groups: dict[Group, None] = {}
         self.kernels: dict[Node, list[Group]] = defaultdict(list)  # those that compute a node
+        self.reducing: dict[Node, list[Group]] = defaultdict(list)  # those that reduce a value
         self.fused: dict[Node, tuple[Node]] = {}  # for a node, the result of the kernel made for it
         for node in reversed(self.order):
             if node.inputs:
@@ -138,53 +145,69 @@ class _Fusion:
             users = reading[home]
             self.notes.stop(node, users[0], "the result is needed before the kernel can run")
             home = None
-        again = self._copies(node, [group for group in reading if group is not home], outside)
+        others = [group for group in reading if group is not home]
+        beside = all(group.when == self.when[node] for group in others)
+        again = self.sources.copies(node, others, outside, beside)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
             self.notes.stop(
                 node, reading[home][0], "the inputs would have to stay in memory for longer"
             )
             home = None
-        if home is None or not self._take(home, node, reading[home], stored):
+        found = self._beside(node, home, reading, first, stored)
+        if found is not None:
+            home = found
+        elif home is None or not self._take(home, node, reading[home], stored):
             home = Group(self._next(), self.when[node])
             home.begin(node)
-            self.groups.append(home)
+            self.groups[home] = None
         self.kernels[node].append(home)
+        if isinstance(node.op, Reduction):
+            for x in self.sources.reduced(node):
+                self.reducing[x].append(home)
         for group in again:
             if group is not home and self._take(group, node, reading[group], stored=False):
                 self.kernels[node].append(group)
             else:
                 home.stored.add(node)
 
-    def _copies(self, node: Node, readers: list[Group], outside: bool) -> list[Group]:
-        """Return the kernels for which computing a node again costs less than reading it."""
-        if not is_cheap(node):
-            return []
-        sources = self._sources(node)
-        costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
-        there = self.fusable.isdisjoint(sources - self.outputs)
-        if there and not outside and max(costs, default=0) <= node.spec.nbytes:
-            return readers  # then the node is not stored, and reading its sources costs no more
-        large = {x for x in node.inputs if self._is_large(x, node)}
-        return [g for g in readers if g.reads.keys() >= large or g.reads.keys() >= sources]
+    def _beside(
+        self,
+        node: Node,
+        home: Group | None,
+        reading: dict[Group, list[Node]],
+        first: int,
+        stored: bool,
+    ) -> Group | None:
+        """Return the kernel that has taken a reduction in because it reduces the same values.
 
-    def _sources(self, node: Node) -> set[Node]:
-        """Return the large values from which a few cheap ops compute a cheap node."""
-        found: set[Node] = set()
-        near = [node]
-        for y in near:
-            for x in y.inputs:
-                if self._is_large(x, node):
-                    cheap = x in self.fusable and is_cheap(x) and x not in self.outputs
-                    if (cheap or is_placement(x)) and len(near) < NEAR:
-                        near.append(x)
-                    else:
-                        found.add(x)
-        return found
+        It also takes in what `home` has begun to compute of the reduction's result.
+        """
+        home = home or Group(0, 0)
+        if not isinstance(node.op, Reduction) or home.reduced is not None:
+            return None
+        others = (group.begun for group in reading if group is not home)
+        first = max([first, *others, *(self._first(x, home) for x in home.members)])
+        found = (g for x in self.sources.reduced(node) for g in self.reducing[x][-SIBLINGS:])
+        for group in dict.fromkeys(found):
+            if group.begun <= first or group.when != self.when[node]:
+                continue
+            with contextlib.suppress(Unfit), group.trial():
+                for x in home.members:
+                    inside = [user for user in self.users[x] if user in group.loops]
+                    group.take(x, inside, x in home.stored)
+                group.take(node, reading.get(home, ()), stored)
+                for x in home.members:
+                    self.kernels[x] = [group if g is home else g for g in self.kernels[x]]
+                self.groups.pop(home, None)
+                return group
+        return None
 
-    def _is_large(self, x: Node, node: Node) -> bool:
-        """Whether the cost of reading `x` matters beside that of reading `node`."""
-        return not is_number(x) and x.spec.nbytes > node.spec.nbytes // 8
+    def _first(self, x: Node, home: Group) -> int:
+        """Return the number of the reader outside of `home` that runs first; 0 if there is none."""
+        users = self.users[x]
+        groups = [g.begun for user in users for g in self.kernels[user] if g is not home]
+        return max([0, *groups, *(self.alone.get(user, 0) for user in users)])
 
     def _lives_longer(self, group: Group, node: Node, stored: bool) -> bool:
         """Whether computing a node in this kernel, later, would raise the use of memory."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 
 from minigraph.graph import Node
 from minigraph.jit.domain import Loops, Unfit, connections
@@ -88,8 +90,21 @@ class Group:
         self._add(node, looped=not isinstance(node.op, Reduction))
         self.stored.add(node)
 
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Let nodes join in the body of `with`; be as before if one raises Unfit."""
+        before = {each.name: copy.copy(getattr(self, each.name)) for each in fields(self)}
+        try:
+            yield
+        except Unfit:
+            for name, value in before.items():
+                setattr(self, name, value)
+            raise
+
     def take(self, node: Node, users: Sequence[Node], stored: bool) -> None:
         """Take in a node that `users`, which are members, read; raise Unfit if it cannot join.
+
+        A reduction may have no such users: it then stands beside those of the kernel.
 
         stored  whether the node is also read outside of the kernel
         """
@@ -98,7 +113,7 @@ class Group:
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
             raise Unfit(f"a kernel reads at most {MAX_READS} arrays at once")
-        found = {self.loops_of(node, user) for user in users}
+        found = {self.loops_of(node, user) for user in users} or {self._loops_beside(node)}
         loops = found.pop()
         axes = {loop for loop in loops if loop is not None}
         if found or len(axes) < sum(n != 1 for n in node.shape):
@@ -134,6 +149,14 @@ class Group:
                 for i, j in pairs:
                     loops[i] = self.loops[user][j]
         return tuple(loops)
+
+    def _loops_beside(self, node: Node) -> Loops:
+        """Return the loops that the axes of a reduction are which no member reads."""
+        kept = sorted(self.kept)
+        if [self.extents[loop] for loop in kept] != [n for n in node.shape if n != 1]:
+            raise Unfit("the kernel keeps other axes")
+        loops = iter(kept)
+        return tuple(None if n == 1 else next(loops) for n in node.shape)
 
     def _check(self, node: Node, loops: Loops, axes: set[int], stored: bool) -> None:
         """Raise Unfit if a node that is no reduction cannot join."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fused_units import CHANNELS, IMAGES, ROW, SQUARE, A, B, fused, reasons, softmax
+from fused_units import CHANNELS, IMAGES, ROW, SQUARE, A, B, C, fused, reasons, softmax
 
 import minigraph as mg
 from minigraph import ops
@@ -91,13 +91,37 @@ def test_columns_are_not_run_over_twice():
 def test_reductions_over_different_axes_are_different_kernels():
     for shared, kernels in (
         (A * 2, ["multiply sum", "multiply sum"]),  # rather than stored
-        (A * B, ["multiply sum -> 2", "[sum]"]),
+        (A * B, ["multiply sum", "multiply sum"]),  # as A * B would be written, and read
+        (A * B * C, ["multiply multiply sum -> 2", "[sum]"]),
         (ops.exp(A), ["exp sum -> 2", "[sum]"]),
     ):
         assert fused(shared.sum(0), shared.sum(1)) == kernels
     assert fused((A * 2).sum(0) + (SQUARE[0] * 2).sum()) == ["multiply sum", "multiply sum add"]
     y = A.sum(0, keepdims=True) + A.sum(1, keepdims=True) * B
     assert ("sum", "add", "the kernel reduces over other axes") in reasons(y)
+
+
+def test_reductions_that_read_the_same_are_one_kernel():
+    """Neither reads the other's result, but what they read is read once."""
+    gradient = [(A * B).sum(0), (A * B * ROW).sum(0)]
+    assert fused(*gradient) == ["multiply sum multiply multiply sum -> 2"]
+    assert fused(A.sum(0) / 16, (A * B).sum(0)) == ["sum divide multiply sum -> 2"]
+    # Where an elementwise op reads them and their input, it runs once both are known.
+    first, second = A.sum(0) / 16, ops.sqrt((A * B).sum(0))
+    kernels = fused((A - first) * second)
+    assert kernels == ["sum divide multiply sum sqrt -> 2", "subtract multiply"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (A.sum(0), A.sum(1)),  # over other axes
+        (A.sum(0), B.sum(0)),  # of other values
+        (A.sum(0), (A * A.sum(0).sum()).sum(0)),  # of what is made of the first
+    ],
+)
+def test_reductions_that_cannot_run_together_are_several_kernels(one, other):
+    assert len(fused(one, other)) >= 2
 
 
 def test_a_reduction_of_a_reduction_is_another_kernel():
