@@ -11,7 +11,7 @@ from functools import partial
 from typing import cast
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import direct, few_rows, onednn, primitives, winograd
+from minigraph.devices.cpu import direct, few_rows, onednn, primitives, vector_product, winograd
 from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.cpu.widened import WidenedKernel, around, wide_node
@@ -53,6 +53,7 @@ def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) ->
 # The first candidate of all is what the heuristic chooses.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     few_rows.candidates,
+    vector_product.candidates,
     primitives.candidates,
     winograd.candidates,
     winograd_in_float32,

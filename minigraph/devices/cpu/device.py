@@ -110,7 +110,11 @@ class CpuBackend(HostBackend):
         else:
             return f"there is no kernel of {node.op.name}"
         if operations(node) >= WORTH_A_WARNING:
-            warn_once(f"{why}: NumPy computes it; report().numpy names every such step")
+            if node.inputs and dtype != onednn.F32:
+                why_so = f"{dtype.name} begins with {_first(node.inputs[0])}; "
+            else:
+                why_so = ""
+            warn_once(f"{why}: NumPy computes it; {why_so}report().numpy names every such step")
         return why
 
     def _library_kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel | None:
@@ -159,3 +163,15 @@ def _parts(node: Node) -> tuple[Node, Node]:
     with in_place_of(node):
         (activated,) = node.op.expand(*node.inputs)
     return activated.inputs[0], activated
+
+
+def _first(x: Node) -> str:
+    """Return in words the earliest node of the dtype of `x` that `x` is made of."""
+    found = {x}
+    waiting = [x]
+    while waiting:
+        new = {y for y in waiting.pop().inputs if not y.is_bundle and y.dtype == x.dtype} - found
+        found |= new
+        waiting += new
+    first = min(found, key=lambda node: node.turn)
+    return f"{first.name}, made {first.source}"

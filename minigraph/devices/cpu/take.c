@@ -1,6 +1,7 @@
 /* y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD) zeros like x
    with dy added there.  Negative indices count from the end; those out of range are refused (1)
-   before anything is written.
+   before anything is written.  Of single elements (columns 1), runs of consecutive indices are copied
+   whole where they are long, as in a padding by reflection.
 
    The argument block: threads, outer, n, columns, count, columns that one thread adds (BACKWARD),
    then the operands: x or dy, the indices, the result.
@@ -10,6 +11,7 @@
 
    T  type of an element
    L  type of an index */
+enum { NAME_RUNS = 32 };
 static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
   return index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
 }
@@ -45,6 +47,22 @@ int NAME(const int64_t *a, char **slots) {
   }
 #else
   if (columns == 1 && outer >= threads) {
+    int64_t first[NAME_RUNS], length[NAME_RUNS], runs = 0;
+    for (int64_t i = 0; i < count && runs <= NAME_RUNS; i++) {
+      const int64_t k = NAME_at(index, i, n);
+      if (runs && k == first[runs - 1] + length[runs - 1]) length[runs - 1]++;
+      else if (runs++ < NAME_RUNS) first[runs - 1] = k, length[runs - 1] = 1;
+    }
+    if (runs <= NAME_RUNS && 8 * runs <= count) {
+      #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+      for (int64_t o = 0; o < outer; o++) {
+        const T *p = x + o * n;
+        T *q = y + o * count;
+        for (int64_t r = 0; r < runs; q += length[r++])
+          for (int64_t j = 0; j < length[r]; j++) q[j] = p[first[r] + j];
+      }
+      return 0;
+    }
     #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t o = 0; o < outer; o++)
       for (int64_t i = 0; i < count; i++) y[o * count + i] = x[o * n + NAME_at(index, i, n)];

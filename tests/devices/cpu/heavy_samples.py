@@ -5,18 +5,13 @@ from heavy_nodes import CONVOLUTIONS, real
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.normalization import (
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    LocalResponseNorm,
-    LogSoftmax,
-    Softmax,
-)
+from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2dBackward, Pooling
+from minigraph.ops.softmax import LogSoftmax, Softmax
 
 
 def compiled(op, *xs):

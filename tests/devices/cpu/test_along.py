@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from native_and_reference import both
 from needs import needs_compiler
 
 import minigraph as mg
@@ -19,18 +20,6 @@ SHAPES = {  # of x, the axis, and how many indices there are along it
     "for several threads": ((40, 30, 40), 1, 50),
     "one long row": ((50_000,), 0, 40_000),
 }
-
-
-def both(build, *arrays, threads=2):
-    """Return what native kernels compute, and what the ops mean."""
-    given = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(arrays)]
-    y = build(*given)
-    found = []
-    for device in ("cpu", "reference"):
-        function = mg.comp_graph(device, {"num_threads": threads}).compile(given, y)
-        assert device != "cpu" or not function.report().numpy
-        found.append(function(*arrays))
-    return found
 
 
 def assert_bits(pair):

@@ -30,6 +30,16 @@ def test_a_large_product_that_numpy_computes_warns_once(dtype):
     assert len(said) == 1
 
 
+def test_the_warning_says_where_the_type_comes_from():
+    x, steps = mg.input("x", (200, 200)), ops.arange(200)
+    waves = ops.sin(steps / 200)
+    y = ops.relu(x + waves) @ x
+    with pytest.warns(mg.MinigraphWarning, match="float64 begins with .*, made at ") as said:
+        mg.comp_graph("cpu").compile([x], y)
+    line = waves.source.line
+    assert f"made at {__file__}:{line}; report().numpy" in str(said[0].message)
+
+
 def test_small_work_and_other_devices_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

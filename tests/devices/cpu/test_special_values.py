@@ -9,16 +9,12 @@ from needs import needs_onednn
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
+from minigraph.ops.batch_norm import BatchNorm, BatchNormInference
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.normalization import (
-    BatchNorm,
-    BatchNormInference,
-    LocalResponseNorm,
-    LogSoftmax,
-    Softmax,
-)
+from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.pooling import AvgPool2d
+from minigraph.ops.softmax import LogSoftmax, Softmax
 
 pytestmark = needs_onednn
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from native_and_reference import both
 from needs import needs_compiler
 
 import minigraph as mg
@@ -19,20 +20,6 @@ SHAPES = {  # of x, the axis, and how many indices
     "for several threads": ((300, 128), 0, (40, 10)),
     "many before the axis": ((700, 60, 1), 1, (30,)),
 }
-
-
-def both(build, *arrays, threads=2):
-    """Return what a native kernel computes, and what the op means."""
-    given = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(arrays)]
-    y = build(*given)
-    found = []
-    for device in ("cpu", "reference"):
-        cg = mg.comp_graph(device, {"num_threads": threads})
-        function = cg.compile(given, y)
-        made = [made for op, made, _ in function.report().steps if op.startswith("take")]
-        assert made == ["c" if device == "cpu" else "numpy"]
-        found.append(function(*arrays))
-    return found
 
 
 def bits(x):
@@ -101,3 +88,21 @@ def test_gradients_of_nan_and_infinity_stay_where_they_belong():
     found, wanted = both(gradient, dy, np.array([3, 1, 1]))
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(found[:, 0], [0, np.nan, 0, np.nan])  # infinity less infinity
+
+
+RUNS = {
+    "a reflection": [2, 1, *range(60), 58, 57],
+    "negative indices": [*range(-60, 0), 0, 1],
+    "repeated ends": [0, 0, *range(60), 59],
+    "two long runs": [*range(30, 60), *range(30)],
+    "many runs": [*range(60)] * 40,
+    "one short run": [5, 6, 7],
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("places", RUNS.values(), ids=RUNS)
+def test_runs_of_indices_along_the_innermost_axis_have_the_bits_of_numpy(places, threads):
+    x, at = values((70, 60), "float32"), np.array(places)
+    found, wanted = both(lambda x, at: ops.take(x, at, 1), x, at, threads=threads)
+    assert bits(found) == bits(wanted)
