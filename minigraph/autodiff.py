@@ -12,7 +12,6 @@ from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import (
     Expression,
     Graph,
-    Input,
     Item,
     Loop,
     Node,
@@ -21,12 +20,14 @@ from minigraph.graph import (
     builder,
     constant,
     dependents,
+    stand_ins,
     toposort,
 )
 from minigraph.graph.location import gradient_of
 from minigraph.ops.elementwise import kind
+from minigraph.ops.joining import join, paddings
 from minigraph.ops.reduction import sum_to
-from minigraph.ops.shape import broadcast_to, join, paddings
+from minigraph.ops.shape import broadcast_to
 
 K = TypeVar("K")
 
@@ -119,11 +120,11 @@ def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]
     The expansion is made for stand-ins, because an input may depend on another or occur twice.
     """
     given = (*node.inputs, *(dy for dy in dys if dy is not None))
-    stand_ins = tuple(Node(Input("x"), (), x.specs) for x in given)
-    xs, known = stand_ins[: len(node.inputs)], stand_ins[len(node.inputs) :]
+    inputs = stand_ins([x.spec for x in given])
+    xs, known = inputs[: len(node.inputs)], inputs[len(node.inputs) :]
     ys = [y for y, dy in zip(node.op.expand(*xs), dys, strict=True) if dy is not None]
-    graph = Graph(stand_ins, tuple(vjp(ys, known, xs)))
-    real = dict(zip(stand_ins, given, strict=True))
+    graph = Graph(inputs, tuple(vjp(ys, known, xs)))
+    real = dict(zip(inputs, given, strict=True))
     return graph.map(lambda old, new: real[old] if old in real else old.replace(new)).outputs
 
 

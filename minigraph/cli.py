@@ -37,8 +37,6 @@ CUDA_PACKAGES = (
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",
 )
-
-
 COLUMNS = 80  # of what stands above entries
 
 
@@ -134,6 +132,7 @@ def _info(asked: argparse.Namespace) -> Answer:
         "threads": settings.num_threads(None),
         "numpy": np.__version__,
         "onednn": found.version if found else None,
+        "amp": "bfloat16" if found and onednn.BFLOAT16 in onednn.dtypes() else None,
         "compiler": cc,
         "compiler_version": compiler.compiler_version() if cc else None,
         "jit": _jit(),

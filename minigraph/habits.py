@@ -13,7 +13,7 @@ MINIMIZE = "minimize(loss) of an optimizer gives updates, which `compile` takes"
 
 OF_EXPRESSIONS = {
     **dict.fromkeys(
-        ("item", "numpy", "tolist"),
+        ("item", "numpy", "tolist", "eval", "value"),
         "an expression has no value before a call; "
         "compile it, mg.comp_graph().compile(inputs, outputs), and call that",
     ),
@@ -84,12 +84,51 @@ OF_OPTIMIZERS = {
     "state": "state_dict() gives copies of the state",
 }
 
+OF_FUNCTIONS = {
+    "explain": "print(step.report()); its section(name) has the details",
+    "summary": "print(step.report()) says what it computes, print(net) has the layers",
+    "run": "step(x) runs it",
+    **dict.fromkeys(
+        ("train", "eval", "requires_grad_"),
+        "a function stays what it was compiled to; write the expression after net.train() or "
+        "net.eval(), and compile another",
+    ),
+    **dict.fromkeys(
+        ("parameters", "state_dict", "load_state_dict"),
+        "parameters belong to modules, net.parameters(); step.calls is the function's own count",
+    ),
+    **dict.fromkeys(("to", "cuda", "cpu"), COMPILED_FOR),
+    **dict.fromkeys(("loss", "outputs", "results"), "a call returns them: loss = step(x, y)"),
+}
+
+OF_COMP_GRAPHS = {
+    **dict.fromkeys(
+        ("function", "build", "trace", "jit", "run"),
+        "compile(inputs, outputs, updates) makes a function, which is called",
+    ),
+    "set_options": "set_option(name, value), one at a time",
+    "get_options": "options has all of them, with their values",
+    **dict.fromkeys(("to", "cuda", "cpu"), COMPILED_FOR),
+}
+
+CTC = "ops.scan over time, of ops.logaddexp, sums over all paths"
+WINDOWS = "ops.stack([x[..., i : i + h, j : j + w] for i in rows for j in columns]) has all windows"
+
 OF_LAYERS = {
     "functional": "functions of expressions are in minigraph.ops: ops.relu(x)",
     "utils": "minimize(loss, clip_norm=1.0) of an optimizer clips gradients",
     "DataParallel": "minimize(loss, reduce=mg.distributed.world()) trains in several processes",
     "SyncBatchNorm": "nn.BatchNorm2d(channels, synchronize=mg.distributed.world())",
     "TransformerEncoder": "nn.Sequential of nn.TransformerEncoderLayer",
+    **dict.fromkeys(
+        ("Transformer", "TransformerDecoder", "TransformerDecoderLayer"),
+        "nn.TransformerEncoderLayer, and nn.MultiheadAttention, which takes query, key and value",
+    ),
+    "ConvTranspose1d": "nn.ConvTranspose2d of images that are one pixel high",
+    "CTCLoss": CTC,
+    "Dropout1d": "nn.Dropout2d(p)(x[..., None])[..., 0]",
+    "EmbeddingBag": "nn.Embedding(n, width)(indices).mean(axis=-2)",
+    "Unfold": WINDOWS,
     **dict.fromkeys(
         ("ParameterList", "ParameterDict"),
         "assign each parameter to an attribute; setattr(module, name, nn.Parameter(value))",
@@ -101,7 +140,7 @@ OF_LAYERS = {
     "Softsign": "x / (1 + abs(x))",
     "Softmax2d": "nn.Softmax(1)",
     **dict.fromkeys(
-        ("Conv3d", "MaxPool3d", "AvgPool3d", "BatchNorm3d", "ConvTranspose3d"),
+        ("Conv3d", "MaxPool3d", "AvgPool3d", "BatchNorm3d", "ConvTranspose3d", "Dropout3d"),
         "images have two axes, and sequences one; there is nothing for volumes",
     ),
     "CosineSimilarity": "ops.cosine_similarity(x1, x2, axis)",
@@ -160,6 +199,12 @@ UNKNOWN_NUMBER = (
     "ops.where(mask, x, 0) keeps the shape"
 )
 
+SEGMENTS = "ops.zeros(shape).index_add(0, segments, x) adds up rows by segment"
+LARGEST = (
+    "ops.where((segments == ops.arange(n)[:, None])[..., None], x, -np.inf).max(axis=1) has the "
+    "maxima of rows by segment"
+)
+
 OF_OPS = {
     "bmm": "ops.matmul multiplies stacks of matrices, too",
     **dict.fromkeys(("tensor", "from_numpy", "as_tensor"), ARRAYS),
@@ -187,12 +232,27 @@ OF_OPS = {
     "amax": "it is ops.max",
     "amin": "it is ops.min",
     "lerp": "x + weight * (y - x)",
-    "median": "ops.sort(x, axis), and of that the element in the middle",
+    **dict.fromkeys(
+        ("median", "quantile"), "ops.sort(x, axis), and of that the element at its place"
+    ),
     **dict.fromkeys(
         ("cdist", "pairwise_distance"), "ops.norm(x[:, None] - y, axis=-1) gives distances"
     ),
     **dict.fromkeys(("masked_fill", "nan_to_num"), "ops.where(mask, value, x) replaces elements"),
-    **dict.fromkeys(("masked_select", "nonzero", "argwhere", "unique", "bincount"), UNKNOWN_NUMBER),
+    **dict.fromkeys(("masked_select", "nonzero", "argwhere", "unique"), UNKNOWN_NUMBER),
+    "bincount": "ops.one_hot(x, n).sum(axis=0) counts n values",
+    **dict.fromkeys(("segment_sum", "scatter_sum"), SEGMENTS),
+    **dict.fromkeys(("scatter_reduce", "segment_max", "scatter_max"), f"{SEGMENTS}; {LARGEST}"),
+    "isin": "(x[..., None] == values).any(axis=-1)",
+    "ctc_loss": CTC,
+    "unfold": WINDOWS,
+    "grid_sample": "x[:, :, rows, columns] takes pixels, for whole numbers rows and columns",
+    "checkpoint": "the option graph_opt.memory_limit has computed again what memory does not hold",
+    **dict.fromkeys(
+        ("linalg", "inverse", "inv", "solve", "svd", "cholesky", "fft"),
+        "ops multiply matrices and do not factor them; np.linalg and np.fft do, before a call",
+    ),
+    **dict.fromkeys(("nan", "inf", "pi", "e"), "np.nan, np.inf, np.pi and np.e are Python numbers"),
     **dict.fromkeys(("index_select", "embedding"), "ops.take(x, indices, axis) takes rows"),
     **dict.fromkeys(("index_fill", "index_copy"), "ops.index_put(x, indices, values) writes rows"),
     "take_along_dim": "it is ops.take_along_axis",
@@ -247,7 +307,36 @@ OF_PACKAGE = {
     "autograd": "mg.grad(loss, [...]) gives gradients as expressions",
     "compile": "cg = mg.comp_graph(); cg.compile(inputs, outputs, updates) compiles a function",
     "cuda": COMPILED_FOR,
-    "manual_seed": 'nn.manual_seed(seed) is for layers, cg.set_option("seed", seed) for functions',
+    "load_state_dict": "net.load_state_dict(mg.load(path)) sets the weights of a file",
+    "set_option": "cg = mg.comp_graph(); cg.set_option(name, value)",
+    **dict.fromkeys(
+        ("manual_seed", "seed"),
+        'nn.manual_seed(seed) is for layers, cg.set_option("seed", seed) for functions',
+    ),
+}
+
+FROM_ARRAYS = "nothing is downloaded; DataLoader takes arrays, such as those of np.load"
+
+OF_DATA = {
+    "TensorDataset": "DataLoader((images, labels)) takes arrays as they are",
+    **dict.fromkeys(
+        ("IterableDataset", "ConcatDataset", "ChainDataset"),
+        "DataLoader takes any iterable, or a function that returns one for each epoch",
+    ),
+    **dict.fromkeys(
+        ("Subset", "random_split"),
+        "DataLoader takes a list, [dataset[i] for i in indices], and arrays, images[indices]",
+    ),
+    **dict.fromkeys(
+        ("Sampler", "RandomSampler", "BatchSampler", "WeightedRandomSampler", "SequentialSampler"),
+        "DataLoader takes shuffle=True, or a function that returns the examples of an epoch",
+    ),
+    "DistributedSampler": "DataLoader(dataset, shard=mg.distributed.world())",
+    "collate": "default_collate stacks examples",
+    **dict.fromkeys(("MNIST", "FashionMNIST", "CIFAR100", "SVHN", "ImageNet"), FROM_ARRAYS),
+    **dict.fromkeys(
+        ("transforms", "Compose"), "transform=f of a DataLoader, for any function f of an example"
+    ),
 }
 
 OF_DEVICES = {

@@ -187,6 +187,12 @@ def host_arrays(what: str, given: Any) -> dict[str, Array]:
     for name, value in given.items():
         if not isinstance(name, str):
             raise GraphError(f"{what}: names are strings, not {name!r}")
+        if isinstance(value, Mapping) or hasattr(value, "state_dict"):
+            state = "v.items()" if isinstance(value, Mapping) else "v.state_dict().items()"
+            raise DTypeError(
+                f"{what}: {name} has names of its own; a file has one list of them, such as "
+                f'{{f"{name}.{{k}}": x for k, x in {state}}}'
+            )
         try:
             arrays[name] = _host_array(value)
         except DTypeError as error:

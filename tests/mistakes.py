@@ -107,6 +107,7 @@ mg.comp_graph().compile(images, loss)
 mg.comp_graph().compile([images, labels], loss, {"0.weight": loss})
 mg.comp_graph().compile([images, labels], loss, {net.get_submodule("0").weight: loss})
 mg.comp_graph().compile([images, labels], loss, net.updates)
+mg.comp_graph().compile([images, labels], optim.Adam(net.parameters()).minimize(loss))
 predict.save_cache("missing/folder.cache")
 """,
     "Calls": """
@@ -131,6 +132,7 @@ optim.SGD(net.parameters(), momentum=0.9, nesterov="yes")
 optim.Adam(net.parameters()).step()
 optim.Adam(net.parameters()).minimize(net(images))
 optim.Adam(net.parameters()).minimize(loss, clip_norm=-1.0)
+optim.Accumulation(net.parameters()).mean
 net.get_submodule("0").weight.assign(np.zeros((784, 128)))
 DataLoader({"image": np.zeros((10, 3)), "label": np.zeros(9)}, batch_size=2)
 DataLoader(np.zeros((10, 3)), batch_size=0)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import NO_BFLOAT16
 from new_process import python
 
 import minigraph as mg
@@ -102,6 +103,12 @@ def test_info_says_what_is_missing(tmp_path):
     assert (found["compiler"], found["jit"]) == (None, "none: there is no C compiler")
     assert said.startswith("minigraph: no C compiler")
     assert said.count("\n") == 1
+
+
+def test_info_says_whether_the_processor_multiplies_in_bfloat16():
+    limited = process("info", "--json", ONEDNN_MAX_CPU_ISA="AVX2")[0]
+    assert json.loads(limited)["amp"] is None
+    assert answer("info")["amp"] == (None if NO_BFLOAT16 else "bfloat16")
 
 
 def test_info_shows_all_and_says_why_there_is_no_such_device():

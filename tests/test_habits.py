@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph import habits, nn, ops, optim
+from minigraph import data, habits, nn, ops, optim
 
 NET = nn.Sequential(nn.Linear(4, 3))
 X = mg.input("x", (2, 4))
 ADAM = optim.Adam(NET.parameters())
 SIZED = mg.input("sized", (None, 4))
+CG = mg.comp_graph("reference")
+STEP, ANY_STEP = CG.compile([X], X * 2), CG.compile([SIZED], SIZED * 2)
 PARTS = {"mg": mg, "nn": nn, "ops": ops, "optim": optim}
 
 HABITS = [
@@ -64,6 +66,37 @@ HABITS = [
     (lambda: mg.Module, AttributeError, "minigraph has no Module: it is nn.Module"),
     (lambda: mg.float32, AttributeError, 'types are named by texts, "float32"'),
     (lambda: nn.TransformerEncoder, AttributeError, "nn.Sequential of nn.TransformerEncoderLayer"),
+    (lambda: nn.TransformerDecoderLayer, AttributeError, "takes query, key and value"),
+    (lambda: nn.CTCLoss, AttributeError, "ops.scan over time, of ops.logaddexp, sums over"),
+    (lambda: nn.Dropout1d, AttributeError, "nn.Dropout2d(p)(x[..., None])[..., 0]"),
+    (lambda: ops.bincount(X), AttributeError, "ops.one_hot(x, n).sum(axis=0) counts n values"),
+    (lambda: X.scatter_reduce, AttributeError, "index_add(0, segments, x) adds up rows by seg"),
+    (lambda: ops.checkpoint, AttributeError, "the option graph_opt.memory_limit"),
+    (lambda: ops.linalg, AttributeError, "np.linalg and np.fft do, before a call"),
+    (lambda: ops.inf, AttributeError, "np.inf, np.pi and np.e are Python numbers"),
+    (lambda: mg.set_option("seed", 1), AttributeError, "cg.set_option(name, value)"),
+    (lambda: mg.load_state_dict, AttributeError, "net.load_state_dict(mg.load(path))"),
+    (lambda: data.TensorDataset, AttributeError, "DataLoader((images, labels)) takes arrays"),
+    (lambda: data.random_split, AttributeError, "[dataset[i] for i in indices], and arrays"),
+    (lambda: data.MNIST, AttributeError, "nothing is downloaded; DataLoader takes arrays"),
+    (lambda: data.DataLoder, AttributeError, "the nearest is DataLoader"),
+    (
+        lambda: mg.save("x", {"net": NET}),
+        mg.DTypeError,
+        '{f"net.{k}": x for k, x in v.state_dict()',
+    ),
+    (lambda: STEP.explain(), AttributeError, "print(step.report()); its section(name) has"),
+    (lambda: STEP.eval(), AttributeError, "write the expression after net.train() or net.eval()"),
+    (lambda: STEP.reprot(), AttributeError, "has no attribute 'reprot'; the nearest is report"),
+    (lambda: ANY_STEP.parameters(), AttributeError, "belong to modules, net.parameters()"),
+    (lambda: CG.function([X], X), AttributeError, "compile(inputs, outputs, updates) makes a"),
+    (lambda: CG.set_options(seed=1), AttributeError, "set_option(name, value), one at a time"),
+    (lambda: NET(X).eval(), AttributeError, "compile it, mg.comp_graph().compile("),
+    (
+        lambda: ADAM.minimize(NET(X).sum(), NET.parameters()),
+        mg.GraphError,
+        "it takes a mapping of parameters to gradients",
+    ),
     (lambda: optim.NAdam, AttributeError, "mg.grad gives gradients, of which updates={p: new"),
     (lambda: optim.schedules.MultiStepLR, AttributeError, "it is optim.schedules.multi_step"),
     (lambda: optim.schedules.LambdaLR, AttributeError, "setting adam.lr between calls makes any"),
@@ -147,6 +180,20 @@ def test_every_answer_names_what_exists():
     assert len(names) > 50
     for name in names:
         operator.attrgetter(name.partition(".")[2])(PARTS[name.partition(".")[0]])
+
+
+def test_what_is_answered_for_sums_and_maxima_by_segment_computes_them():
+    n, shape = 3, (3, 2)
+    segments, x = mg.input("segments", (4,), "int64"), mg.input("x", (4, 2))
+    known = {"ops": ops, "np": np, "n": n, "shape": shape, "segments": segments, "x": x}
+    sums, maxima = habits.OF_OPS["segment_max"].split("; ")
+    formulas = sums.partition(" adds")[0], maxima.partition(" has")[0]
+    made = [eval(formula, known) for formula in (*formulas, "ops.one_hot(segments, n).sum(axis=0)")]
+    ids, rows = np.array([2, 0, 2, 1]), np.arange(8, dtype="float32").reshape(4, 2)
+    total, most, counts = mg.comp_graph("reference").compile([segments, x], made)(ids, rows)
+    np.testing.assert_array_equal(total, [[2, 3], [6, 7], [4, 6]])
+    np.testing.assert_array_equal(most, [[2, 3], [6, 7], [4, 5]])
+    np.testing.assert_array_equal(counts, [1, 1, 2])
 
 
 def test_a_network_called_with_an_array_warns_of_it_once_for_a_line(monkeypatch):

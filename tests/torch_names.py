@@ -20,6 +20,13 @@ ARGUMENTS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis", "weights": "w
 OTHERS = {"equal", "nn.functional.dropout", "linalg.norm"}
 
 NAN_IN_TORCH = {"pow"}  # where the derivatives of 0 ** y exist, PyTorch's second ones are NaN
+# In float64 PyTorch multiplies by 1 / 6 in float32, and adds 1e-12 to denominators.
+COARSE_IN_TORCH = {
+    "nn.functional.hardsigmoid",
+    "nn.functional.binary_cross_entropy",
+    "nn.BCELoss",
+}
+FLAT = {"logaddexp"}  # derivatives that come close to 0 are exact to what 1 is rounded to
 
 
 def binary(name):
@@ -143,6 +150,8 @@ def linspace(start, end, steps, dtype):
         raise Refused("linspace takes no expressions")
     if "float" not in dtype:
         start, end = int(start), int(end)  # as torch does
+        if min(start, end) < 0:
+            raise Refused("linspace rounds integers down, as NumPy")
     return ops.linspace(start, end, steps, dtype)
 
 

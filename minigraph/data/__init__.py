@@ -3,6 +3,9 @@
 scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: `pip install minigraph[data]`.
 """
 
+from typing import TYPE_CHECKING
+
+from minigraph import habits
 from minigraph.data.cifar import CIFAR10
 from minigraph.data.collation import default_collate
 from minigraph.data.dataset import Dataset
@@ -26,3 +29,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # else no wrong name would be found
+    __getattr__ = habits.of_module(__name__, habits.OF_DATA)

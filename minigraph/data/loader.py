@@ -297,7 +297,12 @@ class _Batch:
             for position in range(count * part // self.parts, count * (part + 1) // self.parts):
                 if left.is_set():
                     return
-                self.examples[position] = self._example(self.indexes[position])
+                index = self.indexes[position]
+                try:
+                    self.examples[position] = self._example(index)
+                except Exception as error:
+                    error.add_note(f"This was example {index} of a DataLoader, epoch {self.epoch}.")
+                    raise
         with self.lock:
             self.unfilled -= 1
             done = not self.unfilled

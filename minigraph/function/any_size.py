@@ -11,11 +11,13 @@ from minigraph import forks
 from minigraph.arguments import FilePath, checked
 from minigraph.cache import Entry
 from minigraph.distributed import World
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.function.agreement import call_alike
+from minigraph.function.counted import Counted
 from minigraph.function.counter import CallCounter
 from minigraph.function.description.record import Description
-from minigraph.function.function import PROFILED, Counted, Function, in_order
+from minigraph.function.function import PROFILED, Function
+from minigraph.function.inputs import channels_last, in_order
 from minigraph.function.profile import Profile
 from minigraph.function.report import Report, preformatted
 from minigraph.graph import Array, Node, SymbolicSize, as_array, here
@@ -100,7 +102,11 @@ class AnySizeFunction(Counted):
         values = self._values(args, kwargs)
         kept = self._function(values)
         start = time.perf_counter()
-        results = kept.function(*values)
+        try:
+            results = kept.function(*values)
+        except ShapeError:
+            self._check_shapes(values)
+            raise
         kept.seconds += time.perf_counter() - start
         return results
 
@@ -129,7 +135,10 @@ class AnySizeFunction(Counted):
 
     def _array(self, x: Node, value: Any) -> Array:
         on_device = self._on_device(value)
-        return as_array(value, x.dtype) if on_device is None else on_device
+        try:
+            return as_array(value, x.dtype) if on_device is None else on_device
+        except DTypeError as error:
+            raise DTypeError(f"input {x.name} takes {x.spec}: {error} {here()}") from None
 
     def _sizes(self, values: Sequence[Any]) -> tuple[int, ...]:
         """Return what the calls give of each size."""
@@ -165,11 +174,25 @@ class AnySizeFunction(Counted):
                 )
         return tuple(found[name] for name in self._names)
 
+    def _check_shapes(self, values: Sequence[Any]) -> None:
+        """Raise ShapeError for a value that differs where the size of an axis is a number."""
+        for x, value in zip(self._inputs, values, strict=True):
+            shape = tuple(value.shape)
+            known = zip(x.shape, shape, strict=False)
+            if len(shape) != x.ndim or any(isinstance(n, int) and n != m for n, m in known):
+                advice = channels_last(x.shape, shape)
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, got shape {shape} {here()}"
+                    + (f"; {advice}" if advice else "")
+                )
+
     def _function(self, values: Sequence[Any]) -> Kept:
         """Return the function for the sizes of `values`, compiled if it is not kept."""
         sizes = self._sizes(values)
         with self._choosing:
             kept = self._kept.get(sizes)
+            if kept is None:
+                self._check_shapes(values)
             due = bool(kept and kept.borrows and kept.seconds > self._measuring)
             if self._world:
                 due = call_alike(self._world, self._names, sizes, due, self._timeout)

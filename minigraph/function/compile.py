@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from minigraph import options as settings
 from minigraph.arguments import FilePath, checked
@@ -28,6 +28,7 @@ from minigraph.function.given import (
     OUTPUTS,
     UPDATES,
     as_they_are,
+    check_descents,
     check_inputs,
     expression,
     flattened,
@@ -41,6 +42,7 @@ from minigraph.function.task import CompileTask
 from minigraph.function.verify import VerifiedFunction
 from minigraph.function.watching import told
 from minigraph.graph import Graph, Node, Parameter, is_symbolic
+from minigraph.habits import OF_COMP_GRAPHS, missing
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
 from minigraph.program import NOTHING_AHEAD, Ahead, Backend
@@ -62,6 +64,11 @@ class CompGraph:
         for name, value in (options or {}).items():
             self.set_option(name, value)
         settings.resolve(self._given)  # a bad MINIGRAPH_OPTIONS is an error here, not later
+
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a comp_graph", name, OF_COMP_GRAPHS, self)
 
     def set_option(self, name: str, value: Any) -> Any:
         """Set an option for functions compiled from now on; return its old value."""
@@ -123,6 +130,7 @@ class CompGraph:
         results = list(map(expression, wanted))
         with timed(seconds, "build"):
             check_inputs(inputs)
+            check_descents(updates or {})
             new = {p: new_value(p, value) for p, value in (updates or {}).items()}
             graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
             graph.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -11,7 +11,7 @@ from minigraph.errors import DeviceError, GraphError
 from minigraph.function.function import Compiled, Execute, Function
 from minigraph.function.noise import real
 from minigraph.graph import FLOATS, Array, Node
-from minigraph.program import Done, Inspectable, Memory, Step, View
+from minigraph.program import Buffer, Done, Home, Inspectable, Memory, Step, View
 from minigraph.signals import held
 
 
@@ -20,7 +20,8 @@ class FiniteFunction(Function):
 
     An op makes a NaN if none of its inputs holds one, and an infinity if none of its inputs holds
     one or a NaN.  So what a program writes down itself, such as the infinities of an attention
-    mask, may pass.  A call that raises leaves the parameters unchanged.
+    mask, may pass.  A NaN of an input or a parameter may reach results, but no new value of a
+    parameter.  A call that raises leaves the parameters unchanged.
     """
 
     def __init__(self, compiled: Compiled) -> None:
@@ -32,9 +33,14 @@ class FiniteFunction(Function):
 
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
         before = self._state()
+        odd = self._given_odd(values)
+        changed = {view.buffer: p.name for p, view in self._program.updates} if odd else {}
+
+        def look(step: Step, memory: Memory) -> Done:
+            return _look(step, memory, odd, changed)
 
         def inspected(inputs: Sequence[Array], done: Done) -> list[Array]:
-            return cast(Inspectable, self._executor).inspect(inputs, done, _look)
+            return cast(Inspectable, self._executor).inspect(inputs, done, look)
 
         try:
             return super()._run(values, inspected if execute is self._executor else execute)
@@ -43,9 +49,24 @@ class FiniteFunction(Function):
                 self._restore(before)
             raise
 
+    def _given_odd(self, values: Sequence[Array]) -> str:
+        """Return which input, or else which parameter, holds NaN; "" if none does."""
+        named = [(f"input {x.name}", x) for x in self._inputs]
+        named += [(f"parameter {p.name}", p) for p in self._compiled.reads]
+        arrays = [*values, *(p.numpy() for p in self._compiled.reads)]
+        for (name, node), array in zip(named, arrays, strict=True):
+            count = int(np.isnan(real(array)).sum()) if node.dtype in FLOATS else 0
+            if count:
+                return f"{name} holds NaN in {count} of {array.size} elements"
+        return ""
 
-def _look(step: Step, memory: Memory) -> Done:
-    """Keep what a step will read; return what raises GraphError if it made odd numbers of it."""
+
+def _look(step: Step, memory: Memory, given: str, changed: Mapping[Buffer, str]) -> Done:
+    """Keep what a step will read; return what raises GraphError if it made odd numbers of it.
+
+    given    where NaN comes from, if it is given
+    changed  the parameters that get what is in a buffer after the call
+    """
     outputs = [view.array(memory[view.buffer]) for view in step.outputs]
 
     def kept(view: View) -> Array:
@@ -59,6 +80,14 @@ def _look(step: Step, memory: Memory) -> Done:
         odd = _made(inputs, outputs)
         if odd:
             raise GraphError(_text(step.node, odd, inputs))
+        for view, output in zip(step.outputs, outputs, strict=True):
+            held_by = view.buffer.node if view.buffer.home is Home.PARAMETER else None
+            name = held_by.name if held_by is not None else changed.get(view.buffer)
+            if given and name and output.dtype in FLOATS and np.isnan(real(output)).any():
+                raise GraphError(
+                    f"{given}, of which the new value of parameter {name} would be NaN, made "
+                    f"{step.node.source}"
+                )
 
     return looked
 

@@ -9,22 +9,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from minigraph.arguments import FilePath, Kind, at_least, checked
+from minigraph.arguments import FilePath, at_least, checked
 from minigraph.autotune.online import OnlineTuner, share_of
 from minigraph.autotune.session import Told
 from minigraph.cache import Entry
 from minigraph.distributed import World
-from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
+from minigraph.errors import GraphError, warn_once
 from minigraph.function import cache_file
 from minigraph.function.bound import speeds
+from minigraph.function.counted import FUNCTIONS, Counted
 from minigraph.function.counter import CallCounter
 from minigraph.function.description.describe import Past, describe
 from minigraph.function.description.record import Description
 from minigraph.function.dot import by_layer, every_step
+from minigraph.function.inputs import as_input, in_order
 from minigraph.function.page.document import to_html
 from minigraph.function.profile import Profile, profiled
 from minigraph.function.recompiling import Recompiling
@@ -41,7 +43,7 @@ from minigraph.function.report import (
 )
 from minigraph.function.stage import timed
 from minigraph.function.text_file import write_text
-from minigraph.graph import Array, Claim, Node, Parameter, as_array, can_cast, here
+from minigraph.graph import Array, Claim, Node, Parameter
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
 from minigraph.passes.notes import PassRecord
@@ -98,59 +100,13 @@ class Compiled:
     tuned: Callable[[Function], None] = lambda function: None
 
 
-WORD = at_least(0, most=2**64 - 1)  # what random ops count with
 CALLED = at_least(1)
+
+
 PROFILED = 5  # calls, unless a profile is asked for more or fewer
+
+
 APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the golden ratio
-
-
-class Counted:
-    """What is called, counts its calls, and can neither be copied nor pickled.
-
-    calls  how many calls were done: the step that random ops count by.  Setting it makes the
-           function go on from there, as after loading a checkpoint.
-    seed   of the random ops
-    """
-
-    _counter: CallCounter
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is something to describe: of any size, only once it was called."""
-        return True
-
-    def describe(self) -> Description:
-        """Return one record of all that is known of it, as pages and files keep it."""
-        raise NotImplementedError
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise GraphError("a compiled function cannot be copied or pickled; compile another one")
-
-    @property
-    def calls(self) -> int:
-        return int(self._counter.calls)
-
-    @calls.setter
-    def calls(self, value: int) -> None:
-        self._counter.calls[...] = WORD.check("calls", value)
-
-    @property
-    def seed(self) -> Array:
-        return self._counter.seed
-
-    @seed.setter
-    def seed(self, value: Any) -> None:
-        self._counter.seed = np.array(WORD.check("seed", value), np.uint64)
-
-
-def _functions(value: Any) -> list[Counted]:
-    found = [value] if isinstance(value, Counted) else list(value)
-    if not all(isinstance(function, Counted) for function in found):
-        raise TypeError
-    return found
-
-
-FUNCTIONS = Kind("a compiled function or a sequence of them", _functions)
 
 
 class Function(Counted):
@@ -287,7 +243,7 @@ class Function(Counted):
                 and value.flags.carray
             )
             if not usable:
-                values[i] = _as_input(self._inputs[i], value, self._backend)
+                values[i] = as_input(self._inputs[i], value, self._backend)
         return values
 
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
@@ -509,30 +465,9 @@ class Function(Counted):
 
 
 Execute = Callable[[Sequence[Array], Done], list[Array]]  # as an Executor is called
+
+
 Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
-
-
-def in_order(
-    inputs: Sequence[Node], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Sequence[Any]:
-    """Return the value for each input; GraphError if one is missing, unknown or given twice."""
-    names = [node.name for node in inputs]
-    if len(args) > len(names):
-        raise GraphError(
-            f"the function takes {len(names)} inputs ({', '.join(names)}), got {len(args)} {here()}"
-        )
-    given = dict(zip(names, args, strict=False))
-    for name, value in kwargs.items():
-        if name not in names:
-            known = ", ".join(names) or "none"
-            raise GraphError(f"there is no input {name!r}; the inputs: {known} {here()}")
-        if name in given:
-            raise GraphError(f"input {name!r} is given twice {here()}")
-        given[name] = value
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
-    return [given[name] for name in names]
 
 
 def _ends(calls: Sequence[int]) -> tuple[int, int] | None:
@@ -547,28 +482,3 @@ def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     if node is STEP:
         return lambda function: function._counter.calls.copy()
     return next(i for i, x in enumerate(inputs) if x is node)
-
-
-def _as_input(node: Node, value: Any, backend: Backend) -> Array:
-    """Return `value` as a contiguous array of the input's dtype; errors say what it takes.
-
-    The array is in the memory of the device if the value is.
-    """
-    here_already = backend.array(value)
-    try:
-        if here_already is None:
-            array = as_array(value, node.dtype)
-        elif can_cast(here_already.dtype, node.dtype):
-            array = here_already.astype(node.dtype, copy=False)
-        else:
-            raise DTypeError(f"{here_already.dtype} does not cast by the same_kind rule")
-    except DTypeError as error:
-        raise DTypeError(f"input {node.name} takes {node.spec}: {error} {here()}") from None
-    if array.shape != node.shape:
-        raise ShapeError(
-            f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; "
-            f"a size that differs between calls is None, as in mg.input({node.name!r}, (None, ...))"
-        )
-    if here_already is not None:
-        return array if array.flags.c_contiguous else array.copy(order="C")
-    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])

@@ -52,6 +52,11 @@ def flattened(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]
         return [outputs], operator.itemgetter(0)
     if isinstance(outputs, Mapping):
         names = list(outputs)
+        if any(isinstance(name, Parameter) for name in names):
+            raise GraphError(
+                "compile: outputs has parameters as names, and would change none; new values of "
+                f"parameters are `updates`: compile(inputs, loss, updates) {here()}"
+            )
         return outputs.values(), lambda values: dict(zip(names, values, strict=True))
     return outputs, as_they_are
 
@@ -77,6 +82,20 @@ def expression(value: Any) -> Node:
         return as_node(value)
     except GraphError as error:
         raise type(error)(f"compile: {error} {here()}") from None
+
+
+def check_descents(updates: Mapping[Parameter, Any]) -> None:
+    """Raise GraphError if a part of what an optimizer gave was overwritten by another's."""
+    given = {p: value.descent for p, value in updates.items() if isinstance(value, Node)}
+    for first in dict.fromkeys(filter(None, given.values())):
+        for p in first.parameters:
+            last = given.get(p)  # type: ignore[call-overload]
+            if last and last is not first and p in last.parameters:
+                raise GraphError(
+                    f"compile: {first.name} ({first.source}) and {last.name} ({last.source}) both "
+                    f"give {p.name} a new value, and the dict keeps that of the latter; minimize "
+                    f"the sum of their losses, or compile a function for each {here()}"
+                )
 
 
 def new_value(parameter: Parameter, value: Any) -> Node:

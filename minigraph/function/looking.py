@@ -15,8 +15,8 @@ from typing import Any
 
 from minigraph.errors import GraphError
 from minigraph.function.comparison import differences
+from minigraph.function.counted import Counted
 from minigraph.function.description.record import Description, to_text
-from minigraph.function.function import Counted
 from minigraph.function.page.document import from_file, to_html
 from minigraph.function.text_file import write_text
 from minigraph.function.watching import watched

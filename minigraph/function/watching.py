@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from minigraph.function.function import Counted
+from minigraph.function.counted import Counted
 
 Made = TypeVar("Made", bound=Counted)
 _watching: list[list[Counted]] = []

@@ -45,7 +45,7 @@ from minigraph.graph.loop import (
     nested,
     stand_ins,
 )
-from minigraph.graph.node import Changes, Item, Node, Op, flat, give_functions, in_place_of
+from minigraph.graph.node import Changes, Descent, Item, Node, Op, flat, give_functions, in_place_of
 from minigraph.graph.sizing import with_sizes
 from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
 from minigraph.graph.state import Claim, State

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 from minigraph.arguments import brief
 from minigraph.errors import NoGradient
 from minigraph.graph.dtypes import Array, DType
-from minigraph.graph.location import Within, here, scope
+from minigraph.graph.location import Location, Within, here, scope
 from minigraph.graph.picture import picture
 from minigraph.graph.refusals import Refusals
 from minigraph.graph.spec import Shape, Spec
@@ -176,6 +176,15 @@ class Changes(NamedTuple):
     weights: tuple[Node, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """A call of an optimizer: new values that belong together, and which parameters it changes."""
+
+    name: str
+    parameters: tuple[Node, ...]
+    source: Location
+
+
 class Node(Refusals):
     """An expression: the result of applying `op` to `inputs`.  Compared by identity.
 
@@ -185,15 +194,17 @@ class Node(Refusals):
     turn     orders nodes as they were made, so inputs come before their users; what a pass makes
              takes the turn of the node that it replaces
     changes  what the calls of modules change whose result this is
+    descent  the call of an optimizer that gave this as a new value
     """
 
-    __slots__ = ("__weakref__", "changes", "inputs", "op", "source", "specs", "turn")
+    __slots__ = ("__weakref__", "changes", "descent", "inputs", "op", "source", "specs", "turn")
 
     def __init__(self, op: Op, inputs: tuple[Node, ...], specs: tuple[Spec, ...]) -> None:
         self.op = op
         self.inputs = inputs
         self.specs = specs
         self.changes: tuple[Changes, ...] = ()
+        self.descent: Descent | None = None
         self.source = here()
         count = next(_count)
         self.turn = (count if scope.turn is None else scope.turn, count)
@@ -235,6 +246,7 @@ class Node(Refusals):
         made = object.__new__(Node)
         made.op, made.inputs, made.specs, made.source = self.op, inputs, self.specs, self.source
         made.turn, made.changes = (self.turn[0], next(_count)), self.changes
+        made.descent = self.descent
         return made
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from minigraph.graph.graph import toposort
 from minigraph.graph.location import Location
-from minigraph.graph.node import Changes, Node, Op
+from minigraph.graph.node import Changes, Descent, Node, Op
 from minigraph.graph.spec import Spec
 
 
@@ -51,7 +51,15 @@ def _reduced(node: Node) -> tuple[Any, ...]:
     """Return how to make a node again, for `pickle` and `copy`."""
     is_known = not node.inputs or any(node in earlier.nodes for earlier in _under_way.all)
     earlier = None if is_known else _Earlier(node)
-    return _made, (earlier, node.op, node.inputs, node.specs, node.changes, node.source)
+    return _made, (
+        earlier,
+        node.op,
+        node.inputs,
+        node.specs,
+        node.changes,
+        node.descent,
+        node.source,
+    )
 
 
 def _made(
@@ -60,11 +68,12 @@ def _made(
     inputs: tuple[Node, ...],
     specs: tuple[Spec, ...],
     changes: tuple[Changes, ...],
+    descent: Descent | None,
     source: Location,
 ) -> Node:
     """Return a node with a turn of its own: no two nodes have the same."""
     made = Node(op, inputs, specs)
-    made.changes, made.source = changes, source
+    made.changes, made.descent, made.source = changes, descent, source
     return made
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from minigraph.arguments import checked
-from minigraph.autodiff import grad
+from minigraph.errors import GraphError
 from minigraph.graph import Node, Parameter, constant
 from minigraph.ops import astype, maximum
-from minigraph.optim.optimizer import Parameters, Updates, listed, wide
+from minigraph.optim.optimizer import Parameters, Updates, listed, reached, wide
 
 
 class Accumulation:
@@ -35,24 +35,41 @@ class Accumulation:
             if p.trainable:
                 zeros = np.zeros(p.shape, wide(p.dtype))
                 self._sums[p] = Parameter(zeros, f"sum.{p.name}", trainable=False)
+        self._reached: dict[Parameter, None] = {}  # those that a loss depends on, in order
+        self._given: frozenset[Parameter] | None = None  # those of which `mean` gave gradients
         self._calls = Parameter(np.int64(0), "sum.calls", trainable=False)
 
     def add(self, loss: Node) -> Updates:
-        """Return the updates that add the gradients of a scalar loss."""
-        grads = grad(loss, [*self._sums])
+        """Return the updates that add the gradients of a scalar loss.
+
+        GraphError if the loss depends on no parameter, or on one that `mean` left out before.
+        """
+        found = reached("Accumulation.add", loss, [*self._sums])
+        if self._given is not None and (late := [p for p in found if p not in self._given]):
+            raise GraphError(
+                f"Accumulation.add: the loss (made {loss.source}) depends on {late[0].name}, of "
+                "which `mean` gave no gradient; call `add` with all losses before `mean`"
+            )
+        self._reached.update(dict.fromkeys(found))
         updates: Updates = {
-            total: total + astype(g, total.dtype)
-            for total, g in zip(self._sums.values(), grads, strict=True)
+            self._sums[p]: self._sums[p] + astype(g, self._sums[p].dtype) for p, g in found.items()
         }
         return {**updates, self._calls: self._calls + 1}
 
     @property
     def mean(self) -> dict[Parameter, Node]:
-        """The mean gradient of each parameter over the calls since the sums were cleared."""
+        """The mean gradients over the calls since the sums were cleared.
+
+        They are those of the parameters that have a way from a loss which `add` was given, so an
+        optimizer leaves the others alone.  GraphError if `add` was given none.
+        """
+        if not self._reached:
+            raise GraphError("Accumulation.mean: there are no sums; call add(loss) first")
+        self._given = frozenset(self._reached)
         calls = maximum(self._calls, 1)
         return {
-            p: astype(total / astype(calls, total.dtype), p.dtype)
-            for p, total in self._sums.items()
+            p: astype(self._sums[p] / astype(calls, self._sums[p].dtype), p.dtype)
+            for p in self._reached
         }
 
     def clear(self) -> Updates:

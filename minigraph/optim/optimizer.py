@@ -18,7 +18,18 @@ from minigraph.arguments import NUMBER, Kind, checked
 from minigraph.autodiff import grad
 from minigraph.distributed.world import Processes
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Constant, DType, Expression, Graph, Node, Parameter, as_node
+from minigraph.graph import (
+    Array,
+    Constant,
+    Descent,
+    DType,
+    Expression,
+    Graph,
+    Node,
+    Parameter,
+    as_node,
+    here,
+)
 from minigraph.habits import OF_OPTIMIZERS, missing
 from minigraph.ops import astype, clip, minimum, sqrt, square
 from minigraph.ops.collective import mean_gradient
@@ -40,6 +51,15 @@ Parameters = Annotated[
     Iterable[Parameter] | Iterable[Mapping[str, Any]],
     Kind("a list of parameters, or of dicts with a list of them as `params`", _several),
 ]
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+GRADS = Kind("a mapping of parameters to gradients", _mapping)
 
 
 def _pair(value: Any) -> tuple[float, float]:
@@ -113,6 +133,14 @@ class Optimizer(ABC, Generic[OptionsT]):
         def __getattr__(self, name: str) -> Any:
             raise missing(type(self).__name__, name, OF_OPTIMIZERS, self)
 
+    def __repr__(self) -> str:
+        parts = (
+            f"{(n := len(group.parameters))} parameter{'s' * (n != 1)}: lr={self.lr * group.rate:g}"
+            + "".join(f", {name}={value!r}" for name, value in vars(group.options).items())
+            for group in self.groups
+        )
+        return f"{type(self).__name__}({'; '.join(parts)})"
+
     @property
     def lr(self) -> float:
         return float(self._lr.numpy())
@@ -125,7 +153,7 @@ class Optimizer(ABC, Generic[OptionsT]):
     def minimize(
         self,
         loss: Expression | None = None,
-        grads: Mapping[Parameter, Node] | None = None,
+        grads: Annotated[Mapping[Parameter, Node], GRADS] | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         reduce: Processes | None = None,
@@ -143,6 +171,9 @@ class Optimizer(ABC, Generic[OptionsT]):
         As in torch, a parameter stays as it is if the loss does not depend on it, or only through
         `stop_gradient` and the like.  GraphError if that is so of all, ShapeError for a gradient of
         another shape than its parameter's.
+
+        In a dict of several updates the last of a parameter counts, as in every dict.  To lower two
+        losses at once, minimize their sum.
         """
         found = self._gradients(loss) if grads is None else self._given(grads)
         if reduce is not None:
@@ -158,6 +189,9 @@ class Optimizer(ABC, Generic[OptionsT]):
             if of_group:
                 lr = self._lr if group.rate == 1 else self._lr * group.rate
                 self._descend(lr, group.options, of_group, updates)
+        descent = Descent(f"{type(self).__name__}.minimize", tuple(found), here())
+        for value in updates.values():
+            value.descent = descent
         return updates
 
     def _gradients(self, loss: Any) -> Updates:
@@ -165,17 +199,7 @@ class Optimizer(ABC, Generic[OptionsT]):
         if loss is None:
             raise GraphError(f"{type(self).__name__}.minimize takes a loss, or `grads`")
         trained = [p for p in self.parameters if p.trainable]
-        grads = dict(zip(trained, grad(loss, trained), strict=True))
-        found = {p: g for p, g in grads.items() if not _is_nothing(g)}
-        if not found:
-            what = f"{type(self).__name__}.minimize: the loss (made {loss.source})"
-            if set(Graph((), (loss,)).parameters).isdisjoint(trained):
-                raise GraphError(f"{what} depends on no trainable parameter of this optimizer")
-            raise GraphError(
-                f"{what} has no gradient: it depends on the parameters only through ops that "
-                "change in steps, such as argmax and comparisons, or through stop_gradient"
-            )
-        return found
+        return reached(f"{type(self).__name__}.minimize", loss, trained)
 
     def _given(self, grads: Mapping[Parameter, Any]) -> Updates:
         """Return gradients that the user gave, in the dtypes of their parameters."""
@@ -234,6 +258,24 @@ class Optimizer(ABC, Generic[OptionsT]):
             start = np.full(p.shape, value, p.dtype)
             made[p] = self._make(f"{name}.{p.name}" + f"#{i}" * taken, start)
         return made
+
+
+def reached(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
+    """Return the gradients of a loss, for those of the parameters that have a way from it.
+
+    GraphError that begins with `what` if none has.
+    """
+    grads = dict(zip(parameters, grad(loss, parameters), strict=True))
+    found = {p: g for p, g in grads.items() if not _is_nothing(g)}
+    if found:
+        return found
+    what = f"{what}: the loss (made {loss.source})"
+    if set(Graph((), (loss,)).parameters).isdisjoint(parameters):
+        raise GraphError(f"{what} depends on none of the parameters that are trained here")
+    raise GraphError(
+        f"{what} has no gradient: it depends on the parameters only through ops that change in "
+        "steps, such as argmax and comparisons, or through stop_gradient"
+    )
 
 
 def _is_nothing(gradient: Node) -> bool:

@@ -206,7 +206,8 @@ def one_cycle(
     """Return a schedule that rises to `max_lr` and falls far below where it began (OneCycleLR).
 
     L. Smith and N. Topin (2018), Super-Convergence.  Of `total_steps`, the share `pct_start` rises.
-    It begins at max_lr / div_factor and ends at that / final_div_factor.  It leaves momentum alone.
+    It begins at max_lr / div_factor and ends at that / final_div_factor.  It leaves momentum
+    alone, as torch's does with cycle_momentum=False only: else that changes momentum or betas, too.
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])])
     >>> schedule = optim.schedules.one_cycle(sgd, max_lr=0.1, total_steps=100)

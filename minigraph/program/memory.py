@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minigraph.graph import Graph, Item, Node
-from minigraph.program import Buffer, Home, Program, round_up
+from minigraph.program import Buffer, Home, Program, Step, View, round_up
 
 
 def update_in_place(program: Program) -> None:
@@ -128,12 +128,38 @@ def outputs_in_words(program: Program) -> str:
 
 def largest_results(program: Program) -> list[tuple[str, int]]:
     """Return the largest intermediate results, each in words, with its bytes."""
-    views = [(v, s) for s in program.steps for v in s.outputs if v.buffer.home is Home.ARENA]
-    views.sort(key=lambda made: -made[0].spec.nbytes)
     return [
         (f"{step.node.op.name} {view.spec} {step.node.source}", view.spec.nbytes)
-        for view, step in views[:LARGEST]
+        for view, step in _largest(program)
     ]
+
+
+def fullest_step(program: Program) -> str:
+    """Return in words at which step the most of the arena is in use, and for which results."""
+    usage = in_use(program)
+    now = usage.index(max(usage))
+    node, scratch = program.steps[now].node, program.steps[now].scratch.nbytes
+    held = [
+        f"{step.node.op.name} {view.spec} {step.node.source} ({view.spec.nbytes} bytes)"
+        for view, step in _largest(program, now)
+    ]
+    room = [f"{scratch} bytes of scratch memory"] if scratch else []
+    return (
+        f"the fullest step, {node.op.name} {node.source}, uses {usage[now]} of them, the largest "
+        f"for {'; '.join(held + room)}"
+    )
+
+
+def _largest(program: Program, now: int | None = None) -> list[tuple[View, Step]]:
+    """Return the largest results in the arena, of those that live at step `now` if it is given."""
+    found = {
+        view.buffer: (view, step)
+        for step in program.steps
+        for view in step.outputs
+        if view.buffer.home is Home.ARENA
+        and (now is None or view.buffer.first <= now <= view.buffer.last)
+    }
+    return sorted(found.values(), key=lambda made: -made[0].spec.nbytes)[:LARGEST]
 
 
 def in_use(program: Program) -> list[int]:

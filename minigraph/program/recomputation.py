@@ -24,6 +24,7 @@ from minigraph.graph import Graph, Node
 from minigraph.graph.location import Within
 from minigraph.passes.notes import PassRecord
 from minigraph.passes.overlap import communicates
+from minigraph.program.memory import fullest_step
 from minigraph.program.schedule import turns
 from minigraph.program.steps import Buffer, Home, Program, Step, round_up
 
@@ -51,14 +52,14 @@ def within(
         return program
     start = time.perf_counter()
     seconds = {step: _seconds(step, *work(step)) for step in program.steps}
-    graph, least = program.graph, program.arena_bytes
+    graph, least = program.graph, program
     model = _Model(program, seconds)
     target = model.peak * limit / program.arena_bytes
     for _ in range(ATTEMPTS):
         reached = model.reduce(target)
         rewritten = _Rewrite(program, model, results).graph
         made = lowered(rewritten)
-        least = min(least, made.arena_bytes)
+        least = min(least, made, key=lambda one: one.arena_bytes)
         if made.arena_bytes <= limit:
             fired = Counter(clone.step.node.op.name for clone in model.clones)
             before, after = len(graph.order), len(rewritten.order)
@@ -71,8 +72,8 @@ def within(
         model = _Model(program, seconds)
     raise GraphError(
         f"graph_opt.memory_limit allows {limit} bytes of intermediate results; without it they "
-        f"take {program.arena_bytes}, and recomputation brings them down to {least}: raise the "
-        f"limit or take a smaller batch"
+        f"take {program.arena_bytes}, and recomputation brings them down to "
+        f"{least.arena_bytes}: {fullest_step(least)}. Raise the limit or take a smaller batch"
     )
 
 

@@ -110,3 +110,16 @@ def test_a_collate_function_makes_the_batches(workers):
     assert values(loader) == [[[1, 0], [2, 3]], [[4, 5, 6]]]
     arrays = DataLoader(np.arange(3), 2, collate=sum, workers=workers)
     assert [int(batch) for batch in arrays] == [1, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_says_of_which_example_it_is(workers):
+    def broken(example):
+        if example == 7:
+            raise KeyError("box")
+        return example
+
+    loader = DataLoader(list(range(10)), batch_size=4, workers=workers, transform=broken)
+    with pytest.raises(KeyError, match="box") as error:
+        list(loader)
+    assert error.value.__notes__ == ["This was example 7 of a DataLoader, epoch 0."]

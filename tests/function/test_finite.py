@@ -81,6 +81,23 @@ def test_a_step_that_raises_leaves_the_parameters_as_they_were(level):
     assert function.calls == 1
 
 
+@LEVELS
+@DEVICES
+def test_a_nan_that_is_given_reaches_no_parameter(device, level):
+    w, v = (mg.Parameter(np.ones(3, np.float32), name) for name in "wv")
+    x = mg.input("x", (3,))
+    filled = ops.where(ops.isnan(x), 0, x)
+    function = checked(device, level, [x], x * 2, {w: w - v * x, v: v + filled})
+    with pytest.raises(mg.GraphError, match="input x holds NaN in 1 of 3 elements") as error:
+        function([1, np.nan, 2])
+    assert "new value of parameter w would be NaN, made at " in str(error.value)
+    np.testing.assert_array_equal([w.numpy(), v.numpy()], np.ones((2, 3)))
+    checked(device, level, [x], x * 2, {v: v + filled})([1, np.nan, 2])
+    np.testing.assert_array_equal(v.numpy(), [2, 1, 3])
+    v.assign(np.full(3, np.nan))
+    assert message(function, [1, 2, 3]).startswith("parameter v holds NaN in 3 of 3 elements, of")
+
+
 @pytest.mark.parametrize("level", [0, 3])
 def test_a_gradient_that_goes_wrong_is_found(level):
     x = mg.input("x", (2,))

@@ -58,6 +58,12 @@ def classifier(cg):
     return cg.compile([x, labels], loss, {w: w - dw, count: count + 1}), [w, count]
 
 
+def test_torchs_label_for_what_is_left_out_is_told_how_to_be_left_out(cg):
+    step, _ = classifier(cg)
+    with pytest.raises(mg.GraphError, match=r"label -100 .* \.\.\. 2; ignore_index=-100 leaves it"):
+        step(real(4, 3), [0, 1, -100, 2])
+
+
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, -1, 1, 2], [2**40, 0, 0, 0]])
 def test_a_label_out_of_range_names_op_and_line_and_changes_nothing(cg, labels):
     step, parameters = classifier(cg)

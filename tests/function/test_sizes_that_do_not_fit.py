@@ -38,7 +38,25 @@ def test_a_shape_that_does_not_fit_is_named(mean, shape):
 
 
 def test_the_known_sizes_are_checked(mean):
-    assert "input x takes shape (2, 3), got (2, 4)" in message(mean, np.ones((2, 4)), np.ones(2))
+    for _ in range(2):  # of a size that is new, and of one that is kept
+        text = message(mean, np.ones((2, 4)), np.ones(2))
+        assert "input x takes float32[batch,3], got shape (2, 4)" in text
+        mean(np.ones((2, 3)), np.ones(2))
+    assert len(mean.reports()) == 1
+
+
+@pytest.mark.parametrize("n", [2, None])
+def test_images_whose_channels_come_last_are_told_from_others(n):
+    x = mg.input("x", (n, 3, 4, 5))
+    function = mg.comp_graph("reference").compile([x], x + 1)
+    assert message(function, np.ones((2, 4, 5, 3))).endswith("images.transpose(0, 3, 1, 2)")
+    assert "transpose" not in message(function, np.ones((2, 4, 6, 3)))
+
+
+@pytest.mark.parametrize("value", [None, [[1, "a"]], [[1, 2], [3]]])
+def test_what_is_no_array_is_named_by_its_input(mean, value):
+    with pytest.raises(mg.DTypeError, match=r"^input x takes float32\[batch,3\]: .* at "):
+        mean(value, np.ones(2))
 
 
 def test_a_size_that_an_op_cannot_have_is_named_with_its_line():

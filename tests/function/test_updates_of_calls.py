@@ -159,3 +159,9 @@ def test_compiling_changes_no_parameter(cg):
     old = w.numpy()
     cg.compile([], [], {w: w + 1})
     np.testing.assert_array_equal(w.numpy(), old)
+
+
+def test_updates_in_the_place_of_outputs_are_refused(cg):
+    w = mg.Parameter(np.ones(2), "w")
+    with pytest.raises(mg.GraphError, match=r"are `updates`: compile\(inputs, loss, updates\) at"):
+        cg.compile([], {w: w + 1})

@@ -1,5 +1,7 @@
 """Groups of parameters, clipped, given and accumulated gradients, averages: `minigraph.optim`."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -143,6 +145,46 @@ def test_a_parameter_without_a_way_from_the_loss_stays_as_torch_leaves_it(torch)
         np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=1e-12)
 
 
+# ---------------------------------------------------------------- several updates in a dict
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (optim.Adam, optim.Adam),
+        (functools.partial(optim.SGD, momentum=0.9), optim.SGD),
+        (optim.SGD, lambda parameters: optim.SGD(parameters[:1])),
+    ],
+)
+def test_updates_of_which_others_overwrite_a_part_are_refused(first, second):
+    w, b, x, loss = made()
+    updates = {**first([w, b]).minimize(loss), **second([w, b]).minimize(loss * 2)}
+    text = r"minimize \(at .*:\d+\) and .*\) both give w a new value, .* the sum of their losses"
+    with pytest.raises(GraphError, match=text):
+        mg.comp_graph("reference").compile([x], loss, updates)
+
+
+def test_one_optimizer_takes_losses_of_different_parameters_in_one_dict():
+    w, b, *_ = made()
+    adam, cg = optim.Adam([w, b], lr=0.1), mg.comp_graph("reference")
+    updates = {**adam.minimize(ops.square(w).sum()), **adam.minimize(ops.square(b).sum())}
+    cg.compile([], [], updates)()
+    for p, start in zip((w, b), STARTS, strict=True):
+        np.testing.assert_allclose(p.numpy(), start - 0.1 * np.sign(start), rtol=1e-6)
+
+
+def test_a_new_value_may_be_changed_by_hand():
+    w, b, x, loss = made()
+    updates = optim.Adam([w, b], lr=0.1).minimize(loss)
+    updates[w], updates[b] = ops.clip(updates[w], -0.01, 0.01), b * 1
+    mg.comp_graph("reference").compile([x], loss, updates)(X[0])
+    assert abs(w.numpy()).max() == 0.01
+    np.testing.assert_array_equal(b.numpy(), STARTS[1])
+
+
+# ---------------------------------------------------------------- mistakes
+
+
 @pytest.mark.parametrize(
     "call, error, text",
     [
@@ -157,6 +199,8 @@ def test_a_parameter_without_a_way_from_the_loss_stays_as_torch_leaves_it(torch)
         (lambda w, b, loss: optim.EMA([w], decay=1), GraphError, "decay"),
         (lambda w, b, loss: optim.EMA([3]), GraphError, "EMA: parameters are mg.Parameters"),
         (lambda w, b, loss: optim.Accumulation(["w"]), GraphError, "mg.Parameters, not str"),
+        (lambda w, b, loss: optim.Accumulation([w]).mean, GraphError, r"call add\(loss\) first"),
+        (lambda w, b, loss: optim.Accumulation([w]).add((b * 1).sum()), GraphError, "on none of"),
         (lambda w, b, loss: optim.schedules.step(w, 3), GraphError, "it takes an optimizer"),
     ],
 )
@@ -186,6 +230,20 @@ def test_four_parts_of_a_batch_are_a_step_on_the_whole():
         step(X[:4].reshape(16, 2))
     for p, q in ((w, v), (b, c)):
         np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-12)
+
+
+def test_sums_leave_parameters_alone_that_no_loss_depends_on():
+    w, b, x, loss = made()
+    sums, cg = optim.Accumulation([w, b]), mg.comp_graph("reference")
+    add = cg.compile([x], loss, sums.add(ops.square(ops.tanh(x @ w) * ops.stop_gradient(b)).sum()))
+    adam = optim.AdamW([w, b], lr=0.1)
+    apply = cg.compile([], [], {**adam.minimize(grads=sums.mean), **sums.clear()})
+    add(X[0])
+    apply()
+    assert (w.numpy() != STARTS[0]).all()
+    np.testing.assert_array_equal(b.numpy(), STARTS[1])
+    with pytest.raises(GraphError, match="depends on b, of which `mean` gave no gradient"):
+        sums.add(loss)
 
 
 def test_an_average_is_of_the_new_values():

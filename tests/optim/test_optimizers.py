@@ -309,7 +309,7 @@ P = mg.Parameter(np.ones(2), "p")
         (lambda: optim.SGD([P]).minimize(1.0), r"minimize: loss is 1\.0; it takes an expression"),
         (
             lambda: optim.SGD([P]).minimize(mg.input("x", ())),
-            r"SGD.minimize: the loss \(made .*test_optimizers.py:\d+\) depends on no trainable",
+            r"SGD.minimize: the loss \(made .*test_optimizers.py:\d+\) depends on none of",
         ),
     ],
 )
@@ -317,3 +317,13 @@ def test_mistakes_are_graph_errors_of_one_line(make, text):
     with pytest.raises(GraphError, match=text) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_an_optimizer_prints_its_groups():
+    w, b = mg.Parameter(np.ones(2), "w"), mg.Parameter(np.ones(2), "b")
+    adam = optim.Adam([{"params": [w], "weight_decay": 0.1}, {"params": [b], "lr": 0.5}], lr=0.1)
+    adam.lr = 0.2
+    assert repr(adam) == (
+        "Adam(1 parameter: lr=0.2, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.1, amsgrad=False; "
+        "1 parameter: lr=1, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0, amsgrad=False)"
+    )

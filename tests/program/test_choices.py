@@ -53,7 +53,7 @@ def choices(*candidates, mode="off", **policy):
         1.0,
     )
     tunable = Tunable(problem, ("rows", "rows"))
-    device = SimpleNamespace(block=16, channels_last=True, tunable=lambda node, strides: tunable)
+    device = SimpleNamespace(block=16, tunable=lambda node, strides: tunable)
     return Choices(device, Session(mode, Policy(**policy), 30.0, {}))
 
 
@@ -67,7 +67,7 @@ def chosen(found):
 
 def test_layouts_are_those_of_the_device():
     found = choices()
-    assert (found.block, found.channels_last) == (16, True)
+    assert found.block == 16
 
 
 def test_equal_problems_share_a_choice_and_so_a_kernel():

@@ -1,6 +1,7 @@
 """Recomputation keeps a step within a limit of memory, and keeps its bits."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -113,6 +114,9 @@ def test_a_limit_out_of_reach_is_an_error_that_says_what_is_in_reach():
     assert least < whole.memory.arena_bytes
     report, *_ = trained(least, steps=0)
     assert report.memory.arena_bytes <= least
+    place = r"(in layer .*, )?at .*test_recomputation\.py:\d+"
+    text = rf": the fullest step, \w+ {place}, uses \d+ of them, the largest for (.* bytes\)); (.*)"
+    assert re.search(text, str(caught.value))
 
 
 def test_a_wrong_label_leaves_the_parameters_as_they_were():
