@@ -39,7 +39,14 @@ from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
 from minigraph.bench.tables import milliseconds, runs, tables, targets
 from minigraph.errors import GraphError
-from minigraph.habits import OF_EXPRESSIONS, OF_MODULES, OF_OPTIMIZERS, OF_SCHEDULES
+from minigraph.habits import (
+    OF_COMP_GRAPHS,
+    OF_EXPRESSIONS,
+    OF_FUNCTIONS,
+    OF_MODULES,
+    OF_OPTIMIZERS,
+    OF_SCHEDULES,
+)
 from minigraph.options import OPTIONS
 from minigraph.records import decode
 
@@ -139,6 +146,8 @@ def _habits() -> Iterator[list[str]]:
         "x": OF_EXPRESSIONS,
         "net": OF_MODULES,
         "adam": OF_OPTIMIZERS,
+        "function": OF_FUNCTIONS,
+        "graph": OF_COMP_GRAPHS,
         "lr_scheduler": OF_SCHEDULES,
     }
     for owner, habits in tried.items():
