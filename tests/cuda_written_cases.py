@@ -9,6 +9,7 @@ from minigraph.devices.cuda import template
 from minigraph.devices.cuda.kernel import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.along import PutAlong
+from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
 from minigraph.ops.indexing import OneHot, Take, TakeBackward
 from minigraph.ops.layout import LaidOut, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
@@ -77,6 +78,11 @@ def cases():
             y = y.astype(dtype)
             yield f"argmax-rows-{n}-{dtype}", Argmax((1,)), [y]
             yield f"argmax-columns-{n}-{dtype}", Argmax((0,)), [np.ascontiguousarray(y.T)]
+            if dtype != "bool":
+                for reverse in (False, True):
+                    op = CumulativeSum(1, reverse)
+                    yield f"cumulative_sum-rows-{n}-{reverse}-{dtype}", op, [y]
+                yield f"cumulative_product-rows-{n}-{dtype}", CumulativeProduct(1), [y]
     for name, axis in (("rows", 1), ("columns", 0)):
         bytes_ = RNG.choice(ANY_BYTE, (9, 40)).view(bool)
         yield f"argmax-{name}-any-byte", Argmax((axis,)), [bytes_]

@@ -32,6 +32,7 @@ from minigraph.ops import (
     collective,
     comparison,
     conv,
+    cumulative,
     elementwise,
     indexing,
     interpolation,
@@ -349,6 +350,14 @@ def other_samples():
         yield f"last_along-{name}", along.LastAlong(axis, 3), [rows]
         put = [real(*size), rows, real(*rows.shape, seed=1)]
         yield f"put_along-{name}", along.PutAlong(axis), put
+    for axis in (0, 1, 2):
+        for reverse in (False, True):
+            op = cumulative.CumulativeSum(axis, reverse)
+            yield f"cumulative_sum-{axis}-{reverse}", op, [real(3, 4, 2)]
+        yield f"cumulative_product-{axis}", cumulative.CumulativeProduct(axis), [real(3, 4, 2)]
+    whole = integer(3, 40, low=-9, high=9).astype(np.int8)
+    yield "cumulative_sum-int8", cumulative.CumulativeSum(1), [whole]
+    yield "cumulative_product-int8", cumulative.CumulativeProduct(1), [whole]
     for axis, descending, count in ((0, False, 3), (1, True, 4), (1, False, 2), (2, True, 1)):
         op = ordering.Argsort(axis, descending, count)
         yield f"argsort-{axis}-{count}", op, [distinct(3, 4, 2)]

@@ -59,6 +59,7 @@ from minigraph.ops.creation import (
     zeros,
     zeros_like,
 )
+from minigraph.ops.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum
 from minigraph.ops.elementwise import astype
 from minigraph.ops.extremes import clip
 from minigraph.ops.fma import fma
@@ -106,10 +107,6 @@ from minigraph.ops.statistics import (
     argmin,
     cosine_similarity,
     count_nonzero,
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
     diff,
     norm,
     normalize,

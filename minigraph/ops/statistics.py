@@ -5,21 +5,15 @@ from __future__ import annotations
 import builtins
 import math
 
-import numpy as np
-
 from minigraph.arguments import Axis, Integers, Scalar, Size
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import BOOL, DTypeLike, Node, Operand, SymbolicSize, as_node, builder
+from minigraph.graph import BOOL, Node, Operand, as_node, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
-from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
-from minigraph.ops.creation import full
 from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widened
 from minigraph.ops.extremes import Maximum
-from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Max, Min, Sum, argmax, var
-from minigraph.ops.scan import scan
-from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis, reshape, squeeze
+from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis, squeeze
 
 
 def _root(x: Node) -> Node:
@@ -191,105 +185,3 @@ def _after(x: Node, axis: int, count: int) -> Node:
 def _before(x: Node, axis: int, count: int) -> Node:
     """Return x without the last `count` elements along `axis`."""
     return x[(builtins.slice(None),) * axis + (builtins.slice(-count),)]
-
-
-def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
-    """Return what each element and all before it make, along `axis` (None: of x flattened).
-
-    Each of log2(n) steps doubles how many elements are in each result, so rounding errors do not
-    grow with n as they do in a loop.  Where the calls give n, it is a loop, which sums in float64.
-    """
-    x = as_node(x)
-    if axis is None:
-        x, axis = reshape(x, (x.size,)), 0
-    axis = normalize_axis(axis, x.ndim)
-    result = Sum((axis,)).result(x.dtype) if dtype is None else np.dtype(dtype)
-    y = widened(x.astype(result))
-    if isinstance(x.shape[axis], SymbolicSize):
-        return _one_by_one(x.astype(result), axis, product).astype(result)
-    distance = 1
-    while distance < x.shape[axis]:
-        widths = tuple((distance * (a == axis), 0) for a in range(x.ndim))
-        before = pad(_before(y, axis, distance), widths, int(product))
-        y = y * before if product else y + before
-        distance *= 2
-    return y.astype(result)
-
-
-def _one_by_one(x: Node, axis: int, product: bool) -> Node:
-    rows = moveaxis(x.astype("float64") if kind(x.dtype) == "f" else x, axis, 0)
-
-    def join(before: Node, row: Node) -> tuple[Node, Node]:
-        both = before * row if product else before + row
-        return both, both
-
-    _, stacked = scan(join, full(rows.shape[1:], int(product), rows.dtype), rows)
-    return moveaxis(stacked, 0, axis)
-
-
-@builder
-def cumsum(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
-    """Return the sums of each element and all before it along `axis`; None: of x flattened.
-
-    >>> cg.compile([], ops.cumsum([1, 2, 3]))()
-    array([1, 3, 6])
-    """
-    return _accumulated(x, axis, dtype, product=False)
-
-
-@builder
-def cumprod(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
-    """Return the products of each element and all before it along `axis`; None: of x flattened.
-
-    >>> cg.compile([], ops.cumprod([1, 2, 3]))()
-    array([1, 2, 6])
-    """
-    return _accumulated(x, axis, dtype, product=True)
-
-
-@builder
-def cumulative_sum(
-    x: Operand,
-    axis: Axis | None = None,
-    dtype: DTypeLike | None = None,
-    include_initial: bool = False,
-) -> Node:
-    """Return the sums of each element and all before it along `axis`, which only a vector may omit.
-
-    With `include_initial` a 0 comes first.
-
-    >>> cg.compile([], ops.cumulative_sum([1, 2, 3], include_initial=True))()
-    array([0, 1, 3, 6])
-    """
-    return _with_initial(x, axis, dtype, include_initial, product=False)
-
-
-@builder
-def cumulative_prod(
-    x: Operand,
-    axis: Axis | None = None,
-    dtype: DTypeLike | None = None,
-    include_initial: bool = False,
-) -> Node:
-    """Return the products of each element and all before it along `axis`, as `cumulative_sum`.
-
-    With `include_initial` a 1 comes first.
-
-    >>> cg.compile([], ops.cumulative_prod([1, 2, 3]))()
-    array([1, 2, 6])
-    """
-    return _with_initial(x, axis, dtype, include_initial, product=True)
-
-
-def _with_initial(
-    x: Operand, axis: Axis | None, dtype: DTypeLike | None, include_initial: bool, product: bool
-) -> Node:
-    x = as_node(x)
-    if axis is None and x.ndim != 1:
-        raise ShapeError(f"axis is None; shape {x.shape} needs one")
-    y = _accumulated(x, axis, dtype, product)
-    if not include_initial:
-        return y
-    at = normalize_axis(axis or 0, y.ndim)
-    widths = tuple((int(a == at), 0) for a in range(y.ndim))
-    return pad(y, widths, int(product))

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from minigraph.devices.cuda import (
     along,
     argmax,
+    cumulative,
     launches,
     normalization,
     one_hot,
@@ -26,6 +27,7 @@ from minigraph.program import Kernel
 WRITTEN: Kernels = {
     **along.KERNELS,
     **argmax.KERNELS,
+    **cumulative.KERNELS,
     **normalization.KERNELS,
     **one_hot.KERNELS,
     **ordering.KERNELS,

@@ -1,0 +1,171 @@
+"""Sums and products of each element and all before it, along an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigraph.arguments import Axis
+from minigraph.errors import ShapeError
+from minigraph.graph import (
+    Array,
+    DTypeLike,
+    Node,
+    Op,
+    Operand,
+    Spec,
+    SymbolicSize,
+    as_node,
+    builder,
+)
+from minigraph.ops.arrangement import moveaxis
+from minigraph.ops.creation import full
+from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.padding import pad
+from minigraph.ops.reduction import Sum
+from minigraph.ops.scan import scan
+from minigraph.ops.shape import normalize_axis, reshape
+from minigraph.ops.slicing import getitem
+
+
+class CumulativeSum(Op):
+    """The sum of each element and all before it along `axis`; floats are added up in float64.
+
+    reverse  of each element and all behind it
+    """
+
+    axis: int
+    reverse: bool = False
+
+    def infer(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x: Array) -> Array:
+        wide = x.astype(np.float64) if kind(x.dtype) == "f" else x
+        if not self.reverse:
+            return np.cumsum(wide, self.axis, wide.dtype).astype(x.dtype)
+        backwards = np.cumsum(np.flip(wide, self.axis), self.axis, wide.dtype)
+        return np.flip(backwards, self.axis).astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (CumulativeSum(self.axis, not self.reverse)(dy),)
+
+
+class CumulativeProduct(Op):
+    """The product of each element and all before it along `axis`, computed in float64 of floats."""
+
+    axis: int
+
+    def infer(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x: Array) -> Array:
+        wide = x.astype(np.float64) if kind(x.dtype) == "f" else x
+        return np.cumprod(wide, self.axis, wide.dtype).astype(x.dtype)
+
+    def expand(self, x: Node) -> tuple[Node]:
+        """Each of log2(n) steps doubles how many elements are in each product.
+
+        Where the calls give n, it is a loop.
+        """
+        size = x.shape[self.axis]
+        if isinstance(size, SymbolicSize):
+            return (_one_by_one(x, self.axis),)
+        y, distance = widened(x), 1
+        while distance < size:
+            y = y * _delayed(y, self.axis, distance)
+            distance *= 2
+        return (y.astype(x.dtype),)
+
+
+def _delayed(x: Node, axis: int, distance: int) -> Node:
+    """Return x moved by so many places along an axis, behind ones."""
+    before = getitem(x, (*(slice(None),) * axis, slice(-distance)))
+    return pad(before, tuple((distance * (a == axis), 0) for a in range(x.ndim)), 1)
+
+
+def _one_by_one(x: Node, axis: int) -> Node:
+    rows = moveaxis(x.astype("float64"), axis, 0)
+
+    def join(before: Node, row: Node) -> tuple[Node, Node]:
+        return before * row, before * row
+
+    _, stacked = scan(join, full(rows.shape[1:], 1, rows.dtype), rows)
+    return moveaxis(stacked, 0, axis).astype(x.dtype)
+
+
+def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
+    """Return what each element and all before it make, along `axis` (None: of x flattened)."""
+    x = as_node(x)
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    axis = normalize_axis(axis, x.ndim)
+    x = x.astype(Sum((axis,)).result(x.dtype) if dtype is None else dtype)
+    return CumulativeProduct(axis)(x) if product else CumulativeSum(axis)(x)
+
+
+@builder
+def cumsum(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
+    """Return the sums of each element and all before it along `axis`; None: of x flattened.
+
+    >>> cg.compile([], ops.cumsum([1, 2, 3]))()
+    array([1, 3, 6])
+    """
+    return _accumulated(x, axis, dtype, product=False)
+
+
+@builder
+def cumprod(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
+    """Return the products of each element and all before it along `axis`; None: of x flattened.
+
+    >>> cg.compile([], ops.cumprod([1, 2, 3]))()
+    array([1, 2, 6])
+    """
+    return _accumulated(x, axis, dtype, product=True)
+
+
+@builder
+def cumulative_sum(
+    x: Operand,
+    axis: Axis | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Node:
+    """Return the sums of each element and all before it along `axis`, which only a vector may omit.
+
+    With `include_initial` a 0 comes first.
+
+    >>> cg.compile([], ops.cumulative_sum([1, 2, 3], include_initial=True))()
+    array([0, 1, 3, 6])
+    """
+    return _with_initial(x, axis, dtype, include_initial, product=False)
+
+
+@builder
+def cumulative_prod(
+    x: Operand,
+    axis: Axis | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Node:
+    """Return the products of each element and all before it along `axis`, as `cumulative_sum`.
+
+    With `include_initial` a 1 comes first.
+
+    >>> cg.compile([], ops.cumulative_prod([1, 2, 3]))()
+    array([1, 2, 6])
+    """
+    return _with_initial(x, axis, dtype, include_initial, product=True)
+
+
+def _with_initial(
+    x: Operand, axis: Axis | None, dtype: DTypeLike | None, include_initial: bool, product: bool
+) -> Node:
+    x = as_node(x)
+    if axis is None and x.ndim != 1:
+        raise ShapeError(f"axis is None; shape {x.shape} needs one")
+    y = _accumulated(x, axis, dtype, product)
+    if not include_initial:
+        return y
+    at = normalize_axis(axis or 0, y.ndim)
+    widths = tuple((int(a == at), 0) for a in range(y.ndim))
+    return pad(y, widths, int(product))
