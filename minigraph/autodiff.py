@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from minigraph.arguments import Kind
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
@@ -18,6 +18,7 @@ from minigraph.graph import (
     NoGradient,
     Op,
     builder,
+    checked_gradients,
     constant,
     dependents,
     stand_ins,
@@ -28,8 +29,6 @@ from minigraph.ops.elementwise import kind
 from minigraph.ops.joining import join, paddings
 from minigraph.ops.reduction import sum_to
 from minigraph.ops.shape import broadcast_to
-
-K = TypeVar("K")
 
 
 def _expressions(value: Any) -> list[Node]:
@@ -83,13 +82,14 @@ def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> li
             with gradient_of(node.source):
                 grads[node] = _sum(parts.pop(node))
         if isinstance(node.op, Item):
-            _accumulate(results.setdefault(node.inputs[0], {}), node.op.index, grads[node])
+            read, i = results.setdefault(node.inputs[0], {}), node.op.index
+            read[i] = read[i] + grads[node] if i in read else grads[node]
             continue
         with gradient_of(node.source):
             for x, dx in zip(node.inputs, _backward(node, grads, results), strict=True):
                 if dx is not None and x in wanted:
                     parts.setdefault(x, []).append(sum_to(dx, x.shape))
-    return [grads[x] if x in grads else _zeros(x) for x in wrt]
+    return [grads[x] if x in grads else broadcast_to(constant(0, x.dtype), x.shape) for x in wrt]
 
 
 def _backward(
@@ -108,7 +108,7 @@ def _backward(
         if isinstance(node.op, Loop):
             return node.op.differentiate(vjp, dy if node.is_bundle else (dy,), node.inputs)
         if type(node.op).grad is not Op.grad:
-            return node.op.grad(dy, y, *node.inputs)
+            return checked_gradients(node, node.op.grad(dy, y, *node.inputs))
         return _through_expansion(node, dy if node.is_bundle else (dy,))
     except NoGradient as error:
         raise located(error, node.op.name, node.inputs, node.source) from None
@@ -133,11 +133,3 @@ def _sum(parts: list[Node]) -> Node:
     pieces, others = paddings(parts)
     joined = join(pieces) if len(pieces) > 1 else None
     return functools.reduce(operator.add, parts if joined is None else [joined, *others])
-
-
-def _accumulate(grads: dict[K, Node], x: K, dx: Node) -> None:
-    grads[x] = grads[x] + dx if x in grads else dx
-
-
-def _zeros(x: Node) -> Node:
-    return broadcast_to(constant(0, x.dtype), x.shape)

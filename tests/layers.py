@@ -35,7 +35,7 @@ LAYERS = {
         ["builder", "copy"],
         ["leaves"],
         ["graph"],
-        ["loop", "pickling"],
+        ["contract", "loop", "pickling"],
         ["sizing"],
     ],
     "minigraph.cache": [

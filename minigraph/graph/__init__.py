@@ -7,6 +7,7 @@ Imports nothing else of minigraph but its errors and `arguments`.  It knows no o
 from minigraph.errors import NoGradient
 from minigraph.graph import pickling
 from minigraph.graph.builder import builder, function_of
+from minigraph.graph.contract import both_sides, check_rewrite, checked_gradients
 from minigraph.graph.copy import Copy, copy_of
 from minigraph.graph.dtypes import (
     BFLOAT16,

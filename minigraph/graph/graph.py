@@ -67,9 +67,8 @@ class Graph:
                 scope.source, scope.turn = node.source, node.turn[0]
                 new[node] = fn(node, tuple([new[x] for x in inputs]))
         outputs = tuple(new[y] for y in self.outputs)
-        return (
-            self if all(map(operator.is_, outputs, self.outputs)) else Graph(self.inputs, outputs)
-        )
+        same = all(map(operator.is_, outputs, self.outputs))
+        return self if same else Graph(self.inputs, outputs)
 
     def substitute(self, results: Mapping[Node, Sequence[Node]]) -> Graph:
         """Return the graph with the results of some nodes replaced.
@@ -83,9 +82,14 @@ class Graph:
                 new[node] = tuple(results[node])
             elif isinstance(node.op, Item) and node.inputs[0] in results:
                 new[node] = (results[node.inputs[0]][node.op.index],)
-        return self.map(
-            lambda node, inputs: inputs[0] if node in new else node.replace(inputs), reads=new
-        )
+        try:
+            return self.map(
+                lambda node, inputs: inputs[0] if node in new else node.replace(inputs), reads=new
+            )
+        except KeyError as error:
+            raise GraphError(
+                f"substitute: {error} reads what it replaces; `map` may do so"
+            ) from None
 
     def by_turn(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
         """Return the nodes, inputs before users: those in `last` at the end, the rest by turn."""

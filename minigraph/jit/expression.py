@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from minigraph.errors import GraphError
 from minigraph.graph import BOOL, INTEGERS, Constant, DType, Node, Op
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.ops.elementwise import Elementwise, kind
@@ -91,7 +92,13 @@ def _template(op: Op, dtypes: Sequence[DType]) -> str:
     group = kind(dtypes[-1])
     if group == "b" and op.c_bool:
         return op.c_bool
-    return op.c_int if group in "iub" and op.c_int else op.c
+    template = op.c_int if group in "iub" and op.c_int else op.c
+    if not template:
+        raise GraphError(
+            f"{op.name} has no C: `c` of its class says in C what its `forward` computes; the "
+            'device "reference" runs `forward` itself'
+        )
+    return template
 
 
 def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:

@@ -71,7 +71,7 @@ class Elementwise(Op):
     `of` is the function that users call; `minigraph.ops` exports it under the op's name.
     """
 
-    c: ClassVar[str]
+    c: ClassVar[str] = ""
     c_int: ClassVar[str] = ""
     c_bool: ClassVar[str] = ""
     support: ClassVar[str] = ""

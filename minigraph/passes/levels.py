@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from minigraph.graph import Graph, Op, application
+from minigraph.graph import Graph, Op, application, check_rewrite
 from minigraph.ops.arithmetic import Multiply, Square
 from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.collective import AllReduce, Collective
@@ -138,7 +138,7 @@ def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassReco
         before, notes = len(graph.order), Notes()
         old, graph = graph, rewrite(graph, notes)
         if graph is not old:
-            known |= graph.check(known)
+            known |= check_rewrite(rewrite.__name__, old, graph, known)
         seconds = time.perf_counter() - start
         for _, record in stages if notes.joined else ():
             record.stops[:] = [stop for stop in record.stops if stop.turns[0] not in notes.joined]

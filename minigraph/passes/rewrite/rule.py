@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, as_dtype, constant
+from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, as_dtype, both_sides, constant
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with
@@ -104,7 +104,7 @@ def _rule(
 ) -> Rule:
     spec = Spec((), as_dtype(dtype))
     variables = tuple(Node(Input(x), (), (spec,)) for x in inspect.signature(build).parameters)
-    before = Pattern(build(*variables)[0], variables)
+    before = Pattern(both_sides(name, build(*variables), variables)[0], variables)
 
     def apply(node: Node) -> Node | None:
         for nodes in before.match(node):

@@ -1,0 +1,120 @@
+"""Ops, rules and passes that break their promises: the error names the promise."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import Graph
+from minigraph.ops.elementwise import Elementwise
+from minigraph.passes.levels import optimize
+from minigraph.passes.rewrite.rule import rules
+
+X = mg.input("x", (4,))
+W = mg.Parameter(np.ones(4, "float32"), name="w")
+
+
+class Same(Elementwise):
+    """x, with a gradient that each test gives."""
+
+    c = "{0}"
+    accepts = "f"
+    operands = ("x",)
+
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("grad", "found"),
+    [
+        (lambda self, dy, y, x: dy, "each input, not broadcast_to"),
+        (lambda self, dy, y, x: None, "each input, not NoneType"),
+        (lambda self, dy, y, x: (dy, dy), "each input: 1, not 2"),
+        (lambda self, dy, y, x: (1.0,), "each input; float is neither"),
+    ],
+)
+def test_a_gradient_for_each_input_is_what_grad_returns(grad, found, monkeypatch):
+    monkeypatch.setattr(Same, "grad", grad)
+    with pytest.raises(mg.GraphError) as error:
+        mg.grad(Same.of(W).sum(), [W])
+    assert "same: grad returns a tuple of a gradient, or None, for " + found in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sides", "found"),
+    [
+        (lambda x: x, "a rule is a pair of expressions, (before, after)"),
+        (lambda x: (ops.exp(x), x, x), "a rule is a pair of expressions, (before, after)"),
+        (lambda x: (x, x + 0), "the left side is an op of variables, not input x: float32[]"),
+        (lambda x: (1, x), "the left side is an op of variables, not 1"),
+        (lambda x, y: (ops.exp(x), y), "the left side, exp: float32[], says nothing of y"),
+    ],
+)
+def test_a_rule_has_a_left_side_that_binds_its_variables(sides, found):
+    with pytest.raises(mg.GraphError) as error:
+        rules(mine=sides)
+    assert str(error.value) == f"rule mine: {found}"
+
+
+class WithoutC(Elementwise):
+    """x, which only the device "reference" can compute."""
+
+    accepts = "f"
+
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_an_op_without_c_runs_on_the_reference_and_is_an_error_elsewhere(level):
+    y = WithoutC.of(X) + 1
+    numbers = np.zeros(4, "float32")
+    np.testing.assert_array_equal(mg.comp_graph("reference").compile([X], y)(numbers), np.ones(4))
+    with pytest.raises(mg.GraphError, match=r"^without_c has no C: `c` of its class says in C"):
+        mg.comp_graph("cpu", {"graph_opt_level": level}).compile([X], y)
+
+
+def nothing(graph, notes):
+    return None
+
+
+def summed(graph, notes):
+    return Graph(graph.inputs, (graph.outputs[0].sum(),))
+
+
+def one_more(graph, notes):
+    return Graph(graph.inputs, (*graph.outputs, X))
+
+
+def of_itself(graph, notes):
+    return graph.substitute({y: (y + 1,) for y in graph.outputs})
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "found"),
+    [
+        (nothing, "pass nothing: a pass returns a Graph, not NoneType"),
+        (summed, "results were float32[4] before it and are float32[] after it"),
+        (one_more, "results were float32[4] before it and are float32[4], float32[4] after it"),
+        (of_itself, "substitute: add: float32[4] reads what it replaces; `map` may do so"),
+    ],
+)
+def test_a_pass_returns_a_graph_of_the_same_results(rewrite, found):
+    with pytest.raises(mg.GraphError) as error:
+        optimize(Graph((X,), (ops.exp(X),)), [rewrite])
+    assert found in str(error.value)
+
+
+def test_map_may_put_an_expression_of_a_node_in_its_place():
+    def wrapped(graph, notes):
+        def wrap(node, inputs):
+            new = node.replace(inputs)
+            return new + 1 if node.op.name == "exp" else new
+
+        return graph.map(wrap)
+
+    ((graph, _),) = optimize(Graph((X,), (ops.exp(X),)), [wrapped])
+    (got,) = graph(np.zeros(4, "float32"))
+    np.testing.assert_array_equal(got, np.full(4, 2))
