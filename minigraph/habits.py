@@ -79,6 +79,7 @@ OF_MODULES = {
 OF_OPTIMIZERS = {
     "step": f"{MINIMIZE}: each call of the compiled function is a step",
     "zero_grad": f"gradients are expressions, so there is nothing to clear; {MINIMIZE}",
+    "learning_rate": "optimizer.lr is the learning rate",
     "param_groups": "optimizer.lr is the learning rate, which takes effect at the next call",
     "add_param_group": "an optimizer is made with all its groups; make another",
     "state": "state_dict() gives copies of the state",
@@ -119,7 +120,8 @@ OF_LAYERS = {
     "utils": "minimize(loss, clip_norm=1.0) of an optimizer clips gradients",
     "DataParallel": "minimize(loss, reduce=mg.distributed.world()) trains in several processes",
     "SyncBatchNorm": "nn.BatchNorm2d(channels, synchronize=mg.distributed.world())",
-    "TransformerEncoder": "nn.Sequential of nn.TransformerEncoderLayer",
+    "TransformerEncoder": "nn.Sequential of nn.TransformerEncoderLayer, or with a mask a loop over "
+    "an nn.ModuleList of them",
     **dict.fromkeys(
         ("Transformer", "TransformerDecoder", "TransformerDecoderLayer"),
         "nn.TransformerEncoderLayer, and nn.MultiheadAttention, which takes query, key and value",
@@ -205,6 +207,8 @@ LARGEST = (
     "maxima of rows by segment"
 )
 
+LOOPS = "ops.scan loops over an axis, or `length` times; nn.LSTM, nn.GRU and nn.RNN are layers"
+
 OF_OPS = {
     "bmm": "ops.matmul multiplies stacks of matrices, too",
     **dict.fromkeys(("tensor", "from_numpy", "as_tensor"), ARRAYS),
@@ -284,6 +288,11 @@ OF_OPS = {
     "transpose": "ops.swapaxes(x, 0, 1) exchanges two axes, ops.permute_dims orders all",
     "unsqueeze": "ops.expand_dims adds an axis",
     "view": "ops.reshape gives another shape",
+    "detach": "it is ops.stop_gradient",
+    "grad": "mg.grad(loss, [...]) gives gradients as expressions",
+    "cond": "ops.where(condition, x, y) takes elements of both",
+    **dict.fromkeys(("while_loop", "fori_loop", "lstm", "gru", "rnn"), LOOPS),
+    "vmap": "ops take axes in front of those that they compute along",
 }
 
 OF_PACKAGE = {
@@ -303,7 +312,10 @@ OF_PACKAGE = {
     ),
     "set_num_threads": 'mg.comp_graph(options={"num_threads": 2})',
     "device": COMPILED_FOR,
-    "vmap": "ops take axes in front of those that they compute along",
+    **dict.fromkeys(
+        ("export", "onnx"),
+        "mg.save(path, net) keeps the weights; the program that makes the graph is kept as it is",
+    ),
     "autograd": "mg.grad(loss, [...]) gives gradients as expressions",
     "compile": "cg = mg.comp_graph(); cg.compile(inputs, outputs, updates) compiles a function",
     "cuda": COMPILED_FOR,

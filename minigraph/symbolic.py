@@ -224,7 +224,15 @@ def put(value: Any, sizes: Mapping[str, int]) -> Any:
 def not_broadcast(shapes: Sequence[tuple[int, ...]]) -> ShapeError:
     """Return the error for shapes that have no common one."""
     given = " and ".join(map(str, shapes))
-    return ShapeError(f"shapes {given} do not broadcast: along an axis, sizes are equal or 1")
+    text = f"shapes {given} do not broadcast: along an axis, sizes are equal or 1"
+    return ShapeError(text + of_multiples(shapes))
+
+
+def of_multiples(shapes: Iterable[tuple[int, ...]]) -> str:
+    """Return what to do if shapes hold a size that is divided and may leave a rest, else ""."""
+    sizes = (n for shape in shapes for n in shape if isinstance(n, SymbolicSize))
+    divided = any(isinstance(a, tuple) and a[0] == "//" for n in sizes for t in n.terms for a in t)
+    return "; a size '32*h' of an input leaves no rest when it is halved" if divided else ""
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

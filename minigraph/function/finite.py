@@ -85,7 +85,7 @@ def _look(step: Step, memory: Memory, given: str, changed: Mapping[Buffer, str])
             name = held_by.name if held_by is not None else changed.get(view.buffer)
             if given and name and output.dtype in FLOATS and np.isnan(real(output)).any():
                 raise GraphError(
-                    f"{given}, of which the new value of parameter {name} would be NaN, made "
+                    f"{given}; the new value of parameter {name} would hold NaN from it, made "
                     f"{step.node.source}"
                 )
 

@@ -19,6 +19,12 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
     return value
 
 
+def _updates(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
+        raise GraphError(f"a {type(value).__name__} of mappings; {{**first, **second}} is one")
+    return _mapping(value)
+
+
 def _inputs(value: Any) -> list[Any]:
     return [value] if isinstance(value, Node) else list(value)
 
@@ -31,7 +37,7 @@ DEVICE = Kind("the name of a device", check_device, DeviceError)
 OPTIONS = Kind("a mapping of names to values", _mapping)
 INPUTS = Kind("a sequence of what mg.input made", _inputs)
 OUTPUTS = Kind("an expression, or a sequence or dict of them", _outputs)
-UPDATES = Kind("a mapping of parameters to new values", _mapping)
+UPDATES = Kind("a mapping of parameters to new values (adam.minimize(loss) gives one)", _updates)
 
 
 def check_inputs(inputs: Sequence[Node]) -> None:

@@ -31,8 +31,19 @@ def in_order(
         given[name] = value
     missing = [name for name in names if name not in given]
     if missing:
-        raise GraphError(f"no value is given for input {', '.join(missing)} {here()}")
+        text = f"no value is given for input {', '.join(missing)} {here()}"
+        raise GraphError(text + _in_one(args))
     return [given[name] for name in names]
+
+
+def _in_one(args: Sequence[Any]) -> str:
+    """Return what to do if the values of several inputs are given as one, else ""."""
+    match args:
+        case [Mapping()]:
+            return "; of a dict of values, function(**values)"
+        case [list() | tuple()]:
+            return "; of a list of values, function(*values)"
+    return ""
 
 
 def channels_last(taken: Sequence[Any], given: Sequence[int]) -> str:
@@ -60,7 +71,8 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
         else:
             raise DTypeError(f"{here_already.dtype} does not cast by the same_kind rule")
     except DTypeError as error:
-        raise DTypeError(f"input {node.name} takes {node.spec}: {error} {here()}") from None
+        text = f"input {node.name} takes {node.spec}: {error} {here()}{_in_one([value])}"
+        raise DTypeError(text) from None
     if array.shape != node.shape:
         advice = channels_last(node.shape, array.shape) or (
             f"a size that differs between calls is None, as in mg.input({node.name!r}, (None, ...))"

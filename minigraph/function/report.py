@@ -201,7 +201,7 @@ class OnlineTuning:
             said += f"; compiled anew{_before(self.compiling)}"
         if self.lowered:
             said += f", which runs from call {self.lowered[-1]}"
-        return f"{said}; no call waited longer than {self.longest:.2f} of the one before"
+        return f"{said}; the longest wait was {self.longest:.2f} of the call before it"
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Refusals:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         # Else NumPy would index an expression, down to each of its elements.
-        raise DTypeError(f"an expression ({self!r}) has no value before a call")
+        raise DTypeError(f"{self!r} is no array: {OF_EXPRESSIONS['item']}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Let array + expression be an expression; NumPy's functions are for arrays."""

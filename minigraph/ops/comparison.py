@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.errors import DTypeError
+from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import BOOL, Array, Node, Operand, Spec, as_node, builder, flat
 from minigraph.ops.elementwise import Elementwise, broadcast_shapes, promote
 
@@ -19,6 +19,16 @@ class Comparison(Elementwise):
     grad = flat
 
 
+class Equality(Comparison):
+    """Whether elements are equal, or are not."""
+
+    def infer(self, *xs: Any, **kwargs: Any) -> Spec:
+        try:
+            return super().infer(*xs)
+        except ShapeError as error:
+            raise ShapeError(f"{error}; expressions themselves are compared by `is`") from None
+
+
 class Bitwise(Elementwise):
     """An elementwise op on the bits of integers, or on bools."""
 
@@ -26,7 +36,7 @@ class Bitwise(Elementwise):
     grad = flat
 
 
-class Equal(Comparison):
+class Equal(Equality):
     """x == y.
 
     >>> cg.compile([], ops.equal([1, 2], 2))()
@@ -38,7 +48,7 @@ class Equal(Comparison):
     forward = np.equal
 
 
-class NotEqual(Comparison):
+class NotEqual(Equality):
     """x != y.
 
     >>> cg.compile([], ops.not_equal([1, 2], 2))()

@@ -23,7 +23,7 @@ from minigraph.graph import (
 from minigraph.ops.elementwise import promote
 from minigraph.ops.shape import expand_dims, normalize_axis, reshape
 from minigraph.ops.slicing import Pad, Slice, getitem
-from minigraph.symbolic import UndecidedSize
+from minigraph.symbolic import UndecidedSize, of_multiples
 
 
 class Concat(Op):
@@ -37,7 +37,8 @@ class Concat(Op):
             rest = x.shape[:a] + x.shape[a + 1 :]
             if rest != xs[0].shape[:a] + xs[0].shape[a + 1 :]:
                 shapes = f"{xs[0].shape} and {x.shape}"
-                raise ShapeError(f"the shapes differ in another axis than {a}: {shapes}")
+                advice = of_multiples([xs[0].shape, x.shape])
+                raise ShapeError(f"the shapes differ in another axis than {a}: {shapes}{advice}")
             if x.dtype != xs[0].dtype:
                 raise DTypeError("the dtypes differ")
         size = sum(x.shape[a] for x in xs)

@@ -133,6 +133,17 @@ class Optimizer(ABC, Generic[OptionsT]):
         def __getattr__(self, name: str) -> Any:
             raise missing(type(self).__name__, name, OF_OPTIMIZERS, self)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OF_OPTIMIZERS:
+            raise missing(type(self).__name__, name, OF_OPTIMIZERS, self)
+        if any(hasattr(group.options, name) for group in vars(self).get("groups", ())):
+            raise AttributeError(
+                f"{type(self).__name__}: {name} is part of the updates that minimize has returned; "
+                "make an optimizer with another one, and compile its minimize(loss). lr alone "
+                "changes between calls"
+            )
+        super().__setattr__(name, value)
+
     def __repr__(self) -> str:
         parts = (
             f"{(n := len(group.parameters))} parameter{'s' * (n != 1)}: lr={self.lr * group.rate:g}"

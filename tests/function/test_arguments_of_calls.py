@@ -32,6 +32,27 @@ def test_a_missing_argument_is_an_error_that_names_it(cg):
         function(a=[1, 2], c=[1, 2])
 
 
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ({"a": [1, 2], "b": [1, 2]}, "; of a dict of values, function(**values)"),
+        ([[1, 2], [1, 2], [1, 2]], "; of a list of values, function(*values)"),
+        (([1, 2], [1, 2], [1, 2]), "; of a list of values, function(*values)"),
+        (np.ones(2), ""),
+    ],
+)
+def test_values_in_a_dict_or_list_are_told_how_they_are_given(cg, value, advice):
+    with pytest.raises(mg.GraphError, match="no value is given for input b, c at ") as error:
+        difference(cg)(value)
+    assert str(error.value).partition(";")[2] == advice[1:]
+
+
+def test_a_dict_for_the_only_input_is_told_how_it_is_given(cg):
+    x = mg.input("x", (2,))
+    with pytest.raises(mg.DTypeError, match=r"function\(\*\*values\)$"):
+        cg.compile([x], x)({"x": [1, 2]})
+
+
 def test_an_unknown_name_is_an_error_that_lists_the_inputs(cg):
     function = difference(cg)
     with pytest.raises(mg.GraphError, match=r"no input 'd'; the inputs: a, b, c\b") as error:

@@ -319,6 +319,23 @@ def test_mistakes_are_graph_errors_of_one_line(make, text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("weight_decay", "Adam: weight_decay is part of the updates that minimize has returned"),
+        ("betas", "lr alone changes between calls"),
+        ("learning_rate", "Adam has no learning_rate: optimizer.lr is the learning rate"),
+        ("param_groups", "optimizer.lr is the learning rate, which takes effect at the next call"),
+    ],
+)
+def test_what_would_change_nothing_cannot_be_set(name, text):
+    adam = optim.Adam([mg.Parameter([1.0])])
+    with pytest.raises(AttributeError, match=text):
+        setattr(adam, name, 0.5)
+    adam.name_of_mine = 1
+    assert adam.name_of_mine == 1
+
+
 def test_an_optimizer_prints_its_groups():
     w, b = mg.Parameter(np.ones(2), "w"), mg.Parameter(np.ones(2), "b")
     adam = optim.Adam([{"params": [w], "weight_decay": 0.1}, {"params": [b], "lr": 0.5}], lr=0.1)
