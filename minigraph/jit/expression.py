@@ -105,7 +105,8 @@ def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
     # The last operand: the condition of a `where` comes first.
     last = working(dtypes[-1])
     suffix = "f" if last.name == "float32" else ""
-    return {"T": c_type(last), "f": suffix, "R": c_type(working(result))}
+    bits = f"int{8 * last.itemsize}_t"
+    return {"T": c_type(last), "f": suffix, "R": c_type(working(result)), "B": bits}
 
 
 def _widening(dtype: DType) -> tuple[str, tuple[str, ...]] | None:

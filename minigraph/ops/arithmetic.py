@@ -346,7 +346,25 @@ class Nextafter(Elementwise):
     array(1.)
     """
 
-    c = "nextafter{f}({0}, {1})"
+    # Bits are in the order of the numbers once those of negative numbers are turned round; those of
+    # NaN are passed on.  Comparing numbers would take denormal ones for 0.
+    c = "mg_next_{T}({0}, {1})"
+    support = """
+static inline {T} mg_next_{T}({T} x, {T} y) {{
+  const {B} least = ({B})((uint64_t)1 << (8 * sizeof x - 1));
+  {B} p, q;
+  memcpy(&p, &x, sizeof p);
+  memcpy(&q, &y, sizeof q);
+  const {B} from = p < 0 ? least - p : p, to = q < 0 ? least - q : q;
+  const {B} at = to > from ? from + 1 : from - 1;
+  {B} bits = at < 0 ? least - at : at;
+  bits = (at == 0) & (p < 0) ? least : bits;
+  bits = from == to || y != y ? q : bits;
+  bits = x != x ? p : bits;
+  {T} next;
+  memcpy(&next, &bits, sizeof next);
+  return next;
+}}"""
     accepts = "f"
     costly = True
     forward = np.nextafter

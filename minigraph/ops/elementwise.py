@@ -65,8 +65,8 @@ class Elementwise(Op):
     `c` is the same function as a C expression, for the CPU and for CUDA alike: {0}, {1}, ... are
     the inputs, {T} is their type and {f} the suffix that C's mathematical functions have for it
     ("f" or nothing); {op.x} is the op's field x.  Where integers or bools need another expression
-    it stands in `c_int` or `c_bool`.  `support` and `support_int` are C functions, with {T} and
-    {f}, that the expression calls.
+    it stands in `c_int` or `c_bool`.  `support` and `support_int` are C functions, with {T},
+    {f} and {B}, an integer type of the same size, that the expression calls.
 
     `of` is the function that users call; `minigraph.ops` exports it under the op's name.
     """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from heavy_nodes import assert_agrees, real
 from heavy_samples import compiled, kernel_of, meaning, sprinkled
-from needs import needs_onednn
+from needs import needs_compiler, needs_onednn
 
 import minigraph as mg
 from minigraph import ops
@@ -135,3 +135,21 @@ def test_local_response_norm_is_accurate_beside_large_channels(channels):
     x[:, ::7] *= 1000
     (y,), (expected,) = compiled(op, x)(x), meaning(op, x)
     np.testing.assert_allclose(y, expected, rtol=1e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_next_number_may_be_denormal(dtype):
+    info = np.finfo(dtype)
+    least = info.smallest_subnormal
+    positive = [0, least, 2 * least, info.tiny, 1, info.max, np.inf]
+    numbers = np.array([*positive, *(-v for v in positive), np.nan], dtype)
+    x, y = (mg.input(name, shape, dtype) for name, shape in (("x", (15, 1)), ("y", (1, 15))))
+    found = mg.comp_graph("cpu").compile([x, y], ops.nextafter(x, y))(
+        numbers[:, None], numbers[None]
+    )
+    with np.errstate(all="ignore"):
+        wanted = np.nextafter(numbers[:, None], numbers[None])
+    np.testing.assert_array_equal(found, wanted)
+    known = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known])
