@@ -208,6 +208,11 @@ for op, dtype in itertools.product(
 any_byte = np.random.default_rng(0).choice(np.array([0, 1, 2, 255], np.uint8), (6, 67)).view(bool)
 case("memory", "any byte of bools", Add(), any_byte, any_byte[::-1].copy())
 case("memory", "any byte of bools cast", Astype(F32), any_byte)
+for size in ((6, 67), (40, 256)):
+    turned = array(*size)[:, ::-1]
+    case("memory", f"backwards {size}", Add(), turned, array(*size))
+    for axis in (0, 1):
+        case("memory", f"backwards {size} sum {axis}", Sum((axis,)), turned)
 for op, axis in itertools.product((Sum, Max, Min), (0, 1)):
     case("reduction", f"{op.name} of bools of any byte {axis}", op((axis,)), any_byte)
 LONG = [

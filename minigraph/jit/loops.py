@@ -21,6 +21,7 @@ TILED = 1 << 15  # elements from which on arrays are read in tiles, or stretches
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRIDED = 128  # how many of them if their elements are apart, to stay in the first cache
 FEW = 12  # elements of a column up to which it does not matter
+APART = ("strided", "back")  # accesses along which elements are not loaded in order as one
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
 Ints = tuple[int, ...]
 Axis = tuple[int, Ints]  # its extent, and the stride of each operand along it
@@ -89,6 +90,8 @@ class LoopNest:
             return "fixed"
         lanes, across = self.lanes
         stride, beside = self.innermost[k], lanes * across[k] or self.sizes[k]
+        if stride == -self.sizes[k] and lanes == 1:
+            return "back"
         return "same" if stride == 0 else "unit" if stride == beside else "strided"
 
 

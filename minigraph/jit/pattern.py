@@ -77,9 +77,9 @@ class KeptValue:
 class KernelPattern:
     """What the text of a kernel depends on.
 
-    accesses  of the operands, inputs then outputs: "unit", "same" or "strided" along the innermost
-              axis, "fixed" if they do not change within a unit; where there are lanes, along the
-              innermost axis of pixels
+    accesses  of the operands, inputs then outputs: "unit", "same", "back" (from the last to the
+              first) or "strided" along the innermost axis, "fixed" if they do not change within a
+              unit; where there are lanes, along the innermost axis of pixels
     lanes     how many there are; 1 in other forms
     across    for each operand whether it has a number for each lane, rather than one for all
     columns   how many of them a unit has at most

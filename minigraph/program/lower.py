@@ -44,7 +44,7 @@ def lower(
     """
     lowering = _Lowering(graph, results, backend, choose, {})
     program = lowering.program
-    program.outputs = [lowering.views[y][0] for y in graph.outputs[:results]]
+    program.outputs = [lowering.result(y) for y in graph.outputs[:results]]
     values = [lowering.value(y) for y in graph.outputs[results:]]
     program.updates = list(zip(updates, values, strict=True))
     for view in (*program.outputs, *values):
@@ -169,6 +169,11 @@ class _Lowering:
             return None, self.backend.loop(node, strides, body)
         choice = self.choose(node, strides)
         return choice, self.backend.kernel(node, strides, choice)
+
+    def result(self, node: Node) -> View:
+        """Return where a result of the function is: contiguous, as the caller gets it."""
+        (view,) = self.views[node]
+        return view if view.contiguous else self.contiguous(node, view, Home.OUTPUT)
 
     def value(self, node: Node) -> View:
         """Return where the new value of a parameter is: not in a parameter, which may change."""

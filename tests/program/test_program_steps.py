@@ -29,10 +29,13 @@ from minigraph.program.lower import lower
 )
 def test_a_view_makes_no_step(device, view):
     x = mg.input("x", (4, 6))
-    function = mg.comp_graph(device).compile([x], view(x + 1) + 1)
+    z = mg.input("z", view(x).shape)
+    y = view(x + 1) + z
+    function = mg.comp_graph(device).compile([x, z], y)
     assert [name for name, _, _ in function.report().steps] == ["add", "add"]
     value = np.arange(24, dtype=np.float32).reshape(4, 6)
-    np.testing.assert_array_equal(function(value), Graph((x,), (view(x + 1) + 1,))(value)[0])
+    other = np.arange(z.size, dtype=np.float32).reshape(z.shape)
+    np.testing.assert_array_equal(function(value, other), Graph((x, z), (y,))(value, other)[0])
 
 
 class Picky(ReferenceBackend):
@@ -62,9 +65,23 @@ def test_a_view_is_copied_for_a_kernel_that_cannot_read_from_where_it_begins():
         assert [step.node.op.name for step in steps(x[offset:])] == names
 
 
-def test_a_view_alone_makes_no_step(device):
+def test_a_view_that_is_a_result_is_copied_unless_it_is_contiguous(device):
     x, w = mg.input("x", (4, 6)), mg.Parameter(np.ones((4, 6), "float32"))
-    assert lowered(device, [x.T, w[1:], x[::-1].T], [x]).steps == []
+    program = lowered(device, [x.T, w[1:], x[::-1].T], [x])
+    assert [step.node.op.name for step in program.steps] == ["copy", "copy"]
+    assert all(view.contiguous for view in program.outputs)
+    (step,) = lowered(device, [ops.tanh(x).T], [x]).steps[1:]
+    assert step.node.op.name == "copy"
+
+
+def test_a_parameter_is_returned_as_it_was_before_the_call(device):
+    w = mg.Parameter(np.arange(6, dtype="float32").reshape(2, 3))
+    function = mg.comp_graph(device).compile([], [w.T, w[:, ::-1]], {w: w + 1})
+    for call in range(2):
+        before = np.arange(6).reshape(2, 3) + call
+        transposed, backwards = function()
+        np.testing.assert_array_equal(transposed, before.T)
+        np.testing.assert_array_equal(backwards, before[:, ::-1])
 
 
 def test_an_expression_that_is_used_twice_is_computed_once(device):

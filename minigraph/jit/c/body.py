@@ -165,6 +165,8 @@ def element(pattern: KernelPattern, k: int, index: str) -> str:
     how, across = pattern.accesses[k], pattern.across[k]
     if how == "unit":
         return f"p{k}[{index} * {pattern.lanes} + k]" if across else f"p{k}[{index}]"
+    if how == "back":
+        return f"p{k}[-(int64_t)({index})]"
     if how == "strided":
         const = "const " if k < pattern.inputs else ""
         at = f"({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * step{k})"
@@ -179,6 +181,9 @@ def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
     if how == "strided":
         moved = f" + {column} * step{k}" if column else ""
         return f"{const}char *p{k} = {base}{moved};"
+    if how == "back":
+        moved = f" - {column} * (int64_t)sizeof({held})" if column else ""
+        return f"{const}{held} *p{k} = ({const}{held} *)({base}{moved});"
     many = f"{pattern.lanes} * " if pattern.across[k] else ""
     moved = f" + {column} * {many}(int64_t)sizeof({held})" if column and how == "unit" else ""
     return f"{const}{held} *p{k} = ({const}{held} *)({base}{moved});"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from minigraph.jit.expression import takes_index
 from minigraph.jit.kernel import SpecialisedKernel, with_levels
-from minigraph.jit.loops import LoopNest
+from minigraph.jit.loops import APART, LoopNest
 from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
@@ -84,7 +84,7 @@ class Walk:
         """How many elements a thread loads at once; 1 where those of an operand lie apart."""
         pairs = list(zip(self.pattern.accesses, self.pattern.dtypes, strict=True))
         sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
-        if self.single or not sizes or any(access == "strided" for access, _ in pairs):
+        if self.single or not sizes or any(access in APART for access, _ in pairs):
             return 1
         return min(LONGEST, VECTOR // min(sizes))
 
@@ -198,7 +198,7 @@ def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     *rows, inner = nest.loops
     down = replace(nest, form="column", units=(inner,), loops=tuple(rows))
     vectors = (not down.moves(k) and down.accesses[k] == "unit" for k in range(len(nest.sizes)))
-    return down if any(vectors) and "strided" not in down.accesses else nest
+    return down if any(vectors) and not set(APART).intersection(down.accesses) else nest
 
 
 def _single(nest: LoopNest) -> tuple[int, tuple[int, ...]]:
