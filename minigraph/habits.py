@@ -100,6 +100,15 @@ OF_FUNCTIONS = {
     ),
     **dict.fromkeys(("to", "cuda", "cpu"), COMPILED_FOR),
     **dict.fromkeys(("loss", "outputs", "results"), "a call returns them: loss = step(x, y)"),
+    **dict.fromkeys(
+        ("kernels", "stops", "passes", "algorithms", "memory", "ops"),
+        "step.report() has it, as in step.report().kernels",
+    ),
+    **dict.fromkeys(
+        ("graph", "nodes", "source", "code", "ir"),
+        'step.report().section("steps") lists what runs, and step.report().kernels have their '
+        "source; step.to_html(path) shows the graph after each pass",
+    ),
 }
 
 OF_COMP_GRAPHS = {

@@ -95,6 +95,8 @@ HABITS = [
     (lambda: STEP.explain(), AttributeError, "print(step.report()); its section(name) has"),
     (lambda: STEP.eval(), AttributeError, "write the expression after net.train() or net.eval()"),
     (lambda: STEP.reprot(), AttributeError, "has no attribute 'reprot'; the nearest is report"),
+    (lambda: STEP.kernels, AttributeError, "step.report() has it, as in step.report().kernels"),
+    (lambda: ANY_STEP.graph, AttributeError, "step.to_html(path) shows the graph after each pass"),
     (lambda: ANY_STEP.parameters(), AttributeError, "belong to modules, net.parameters()"),
     (lambda: CG.function([X], X), AttributeError, "compile(inputs, outputs, updates) makes a"),
     (lambda: CG.set_options(seed=1), AttributeError, "set_option(name, value), one at a time"),

@@ -137,6 +137,8 @@ class Graph:
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:
         """Evaluate with NumPy, one op at a time: slow, and the reference for everything else."""
+        if len(args) != len(self.inputs):
+            raise GraphError(f"values for {len(self.inputs)} inputs are needed, not {len(args)}")
         values: dict[Node, Any] = dict(zip(self.inputs, args, strict=True))
         with np.errstate(all="ignore"):
             for node in self:

@@ -154,6 +154,12 @@ def test_check_finds_a_wrong_spec():
         Graph((x,), (Node(Add(), (x, constant(1)), (Spec((2,)),)),)).check()
 
 
+def test_a_graph_takes_a_value_for_each_input():
+    x = mg.input("x", (2,))
+    with pytest.raises(mg.GraphError, match=r"^values for 1 inputs are needed, not 2$"):
+        Graph((x,), (x + 1,))(np.ones(2, "float32"), np.ones(2, "float32"))
+
+
 def test_nodes_and_ops_cannot_be_changed_by_accident():
     with pytest.raises(AttributeError):
         mg.input("x", ()).colour = "red"
