@@ -114,18 +114,14 @@ def _rule(
                 return broadcast_to(new, node.shape) if new.dtype == node.dtype else None
         return None
 
-    root, known = before.expression, set(variables)
-    operands = frozenset(type(x.op) for x in root.inputs if x not in known)
-    return Rule(_title(name), (type(root.op),), apply, operands, build, exact)
+    root = before.expression
+    operands = frozenset({type(x.op) for x in root.inputs} - {Input})
+    return Rule(name.replace("_", " "), (type(root.op),), apply, operands, build, exact)
 
 
 def rule_on(*roots: type[Op]) -> Callable[[Callable[[Node], Node | None]], Rule]:
     """Make a rule of a function that gets the nodes with such ops and may return a new one."""
-    return lambda fn: Rule(_title(fn.__name__), roots, fn)
-
-
-def _title(name: str) -> str:
-    return name.replace("_", " ")
+    return lambda fn: Rule(fn.__name__.replace("_", " "), roots, fn)
 
 
 def rules_in(namespace: Mapping[str, object]) -> tuple[Rule, ...]:
