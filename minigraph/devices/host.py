@@ -127,8 +127,7 @@ class HostExecutor:
         changed = program.changed
         self._changed = [p.state for p in changed]
         self._read = [p.state for p in program.parameters if p not in changed]
-        with pages.populating(self.arena[: program.arena_bytes]):  # while compilers run
-            self._runner = bind(program, self._memory)
+        self._runner = bind(program, self._memory)
 
     @property
     def launches(self) -> int:

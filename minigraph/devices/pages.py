@@ -5,10 +5,9 @@ On a virtual machine, whose own memory grows then, that may take a second a GB.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -17,67 +16,59 @@ from minigraph.graph import Array, Spec, aligned_empty
 from minigraph.program import Ahead
 
 BYTE = np.dtype(np.uint8)
-NONE = np.empty(0, BYTE)
 MOST = 4  # times as large as foreseen: what exceeds that is not touched, so it takes nothing
-POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14: keeps what the memory holds
-PART = 16 << 20  # bytes that are populated without a look at whether to go on
-
-
-@contextmanager
-def populating(memory: Array) -> Iterator[None]:
-    """Have pages given to contiguous memory in another thread, until what is done inside ends."""
-    if memory.nbytes < PART:
-        yield
-        return
-    ended = threading.Event()
-    thread = threading.Thread(target=_populate, args=(memory, ended), name="minigraph populates")
-    with suppress(RuntimeError):  # the system starts no more threads
-        thread.start()
-    del memory  # which may go before this ends
-    try:
-        yield
-    finally:
-        ended.set()
-        if thread.ident is not None:
-            thread.join()
+PART = 16 << 20  # bytes that are touched without a look at whether to go on
 
 
 class HostMemory(Ahead):
-    """Memory of the host, from which one arena may be cut; what is too small goes."""
+    """Memory of the host, from which one arena may be cut; what is too small goes.
+
+    Another thread touches what is foreseen, and once the arena is known, the rest of that.  Nobody
+    else writes there meanwhile.  It does not ask the system to populate the memory, which would
+    hold up all who map some, such as those who load a library.
+    """
 
     def __init__(self, nbytes: int) -> None:
         self.arrays: list[Array] = []
+        self._touched = 0  # bytes from the beginning, or soon
+        self._thread = ThreadPoolExecutor(1, "minigraph touches")
         with suppress(MemoryError):
-            self.arrays.append(aligned_empty(Spec((nbytes,), BYTE)))
+            self.arrays.append(aligned_empty(Spec((MOST * nbytes,), BYTE)))
+            self._touch(nbytes)
 
     def arenas(self, nbytes: int) -> list[Array]:
         self.arrays = [array for array in self.arrays if array.nbytes >= nbytes]
+        self._touch(nbytes)
         return [array[:nbytes] for array in self.arrays]
 
     def drop(self) -> None:
         self.arrays.clear()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def end(self) -> None:
+        """Let the memory go, to whoever has an arena of it: nobody touches it from now on."""
+        self.drop()
+        self._thread.shutdown()
+
+    def _touch(self, nbytes: int) -> None:
+        """Have so many bytes touched, but for a rest that is no whole part."""
+        for array in self.arrays:
+            while self._touched + PART <= nbytes:
+                part = array[self._touched : self._touched + PART]
+                self._touched += PART
+                with suppress(RuntimeError):  # the system starts no more threads
+                    self._thread.submit(_touch, part)
 
 
 @contextmanager
 def ahead(nbytes: int) -> Iterator[HostMemory]:
-    """Give memory of a size that is not known yet: MOST times as many bytes as this at most.
-
-    So many of them are populated in another thread meanwhile.
-    """
-    memory = HostMemory(MOST * nbytes)
+    """Give memory of a size that is not known yet: MOST times as many bytes as this at most."""
+    memory = HostMemory(nbytes)
     try:
-        with populating(memory.arrays[0][:nbytes] if memory.arrays else NONE):
-            yield memory
+        yield memory
     finally:
-        memory.drop()
+        memory.end()
 
 
-def _populate(memory: Array, ended: threading.Event) -> None:
-    advise = ctypes.CDLL(None).madvise
-    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    first = -(-memory.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
-    last = (memory.ctypes.data + memory.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    for at in range(first, last, PART):
-        # Where the system cannot, pages come when they are touched.
-        if ended.is_set() or advise(at, min(PART, last - at), POPULATE_WRITE):
-            return
+def _touch(memory: Array) -> None:
+    memory[:: mmap.PAGESIZE] = 0

@@ -1,7 +1,6 @@
 """Memory that gets its pages while something else is done."""
 
 import mmap
-import platform
 import threading
 import time
 import weakref
@@ -11,10 +10,17 @@ import numpy as np
 import pytest
 
 from minigraph.devices import pages
-from minigraph.devices.pages import MOST, PART, ahead, populating
+from minigraph.devices.pages import MOST, PART, ahead
 
 SIZE = 4 * PART
-KERNEL = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
+
+
+@pytest.fixture
+def new_memory(monkeypatch):
+    """Let memory have no pages yet; that of NumPy may be what other arrays had."""
+    monkeypatch.setattr(
+        pages, "aligned_empty", lambda spec: np.frombuffer(mmap.mmap(-1, spec.nbytes), np.uint8)
+    )
 
 
 def resident():
@@ -22,40 +28,49 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
-def fresh(nbytes):
-    """Return memory that has no pages yet; that of NumPy may be what other arrays had."""
-    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+def touched_since(before, least):
+    """Return the bytes that have come since then, which may take some time."""
+    until = time.monotonic() + 30
+    while resident() - before < least and time.monotonic() < until:
+        time.sleep(0.001)
+    return resident() - before
 
 
-@pytest.mark.skipif(KERNEL < (5, 14), reason="Linux populates memory from 5.14 on")
-def test_new_memory_gets_its_pages():
-    memory = fresh(SIZE)
-    before, until = resident(), time.monotonic() + 30
-    with populating(memory):
-        while resident() - before < SIZE - PART and time.monotonic() < until:
-            time.sleep(0.001)
-    assert resident() - before >= SIZE - PART
+def touching():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("minigraph touch")]
 
 
-def test_memory_keeps_what_it_holds():
-    memory = np.arange(SIZE // 8)
-    with populating(memory):
-        memory[5:] += 1
-    np.testing.assert_array_equal(memory[:5], range(5))
-    np.testing.assert_array_equal(memory[5:], np.arange(6, SIZE // 8 + 1))
+def test_memory_of_an_unknown_size_gets_the_pages_that_are_foreseen(new_memory):
+    before = resident()
+    with ahead(SIZE):
+        assert SIZE - PART <= touched_since(before, SIZE - PART) < SIZE + PART
+
+
+def test_an_arena_gets_the_rest_of_its_pages_once_its_size_is_known(new_memory):
+    before = resident()
+    with ahead(SIZE) as memory:
+        (array,) = memory.arenas(2 * SIZE + 5)
+        assert array.nbytes == 2 * SIZE + 5
+        assert 2 * SIZE - PART <= touched_since(before, 2 * SIZE - PART) < 2 * SIZE + PART
+
+
+def test_an_arena_keeps_what_is_written_once_the_work_has_ended(new_memory):
+    with ahead(SIZE) as memory:
+        (array,) = memory.arenas(SIZE)
+    array[:] = 1
+    assert array.all() and not touching()
 
 
 @pytest.mark.parametrize("size", [0, PART - 1])
 def test_little_memory_needs_no_thread(size):
-    before = threading.active_count()
-    with populating(np.empty(size, np.uint8)):
-        assert threading.active_count() == before
+    with ahead(size):
+        assert not touching()
 
 
 def test_nothing_goes_on_after_an_error():
-    with pytest.raises(KeyError), populating(np.empty(SIZE, np.uint8)):
+    with pytest.raises(KeyError), ahead(SIZE):
         raise KeyError
-    assert not [thread for thread in threading.enumerate() if thread.name == "minigraph populates"]
+    assert not touching()
 
 
 def test_where_no_thread_starts_memory_is_left_alone(monkeypatch):
@@ -63,22 +78,10 @@ def test_where_no_thread_starts_memory_is_left_alone(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    done = []
-    with populating(np.empty(SIZE, np.uint8)):
-        done.append(1)
-    assert done
-
-
-@pytest.mark.skipif(KERNEL < (5, 14), reason="Linux populates memory from 5.14 on")
-def test_memory_of_an_unknown_size_gets_the_pages_that_are_foreseen(monkeypatch):
-    monkeypatch.setattr(pages, "aligned_empty", lambda spec: fresh(spec.nbytes))
-    before, until = resident(), time.monotonic() + 30
     with ahead(SIZE) as memory:
-        while resident() - before < SIZE - PART and time.monotonic() < until:
-            time.sleep(0.001)
-        (array,) = memory.arenas(SIZE + 5)
-    assert array.nbytes == SIZE + 5
-    assert SIZE - PART <= resident() - before < SIZE + PART
+        (array,) = memory.arenas(SIZE)
+    array[:] = 1
+    assert array.all()
 
 
 def test_memory_that_was_foreseen_is_nobodys_if_it_is_too_small_or_the_work_has_ended():
