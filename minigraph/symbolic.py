@@ -214,7 +214,7 @@ def put(value: Any, sizes: Mapping[str, int]) -> Any:
         made = tuple(put(each, sizes) for each in value)
         return value if all(map(operator.is_, made, value)) else made
     if is_dataclass(value) and not isinstance(value, type):
-        given = {f.name: getattr(value, f.name) for f in fields(value)}
+        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
         new = {name: put(each, sizes) for name, each in given.items()}
         changed = {name: each for name, each in new.items() if each is not given[name]}
         return replace(value, **changed) if changed else value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,13 +24,18 @@ MAX_BYTES = 1 << 62
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and dtype of a value; ShapeError for more axes or bytes than an array can have."""
+    """The shape and dtype of a value; ShapeError for more axes or bytes than an array can have.
+
+    size  how many elements it has
+    """
 
     shape: Shape
     dtype: DType = FLOATS[2]
+    size: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         count = math.prod(self.shape)
+        object.__setattr__(self, "size", count)
         if isinstance(count, SymbolicSize):
             _check_axes(len(self.shape))
         elif not 0 < count <= MAX_BYTES >> 4 or len(self.shape) > MAX_AXES:
@@ -41,10 +47,6 @@ class Spec:
         count = math.prod(n for n in self.shape if n and not isinstance(n, SymbolicSize))
         if count * self.dtype.itemsize > MAX_BYTES:
             raise ShapeError(f"{self} has more than {MAX_BYTES} bytes")
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -60,7 +62,12 @@ class Spec:
         return tuple(reversed(strides))
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        return f"{_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+
+@functools.cache  # NumPy puts it together anew each time
+def _name(dtype: DType) -> str:
+    return dtype.name
 
 
 def as_sizes(shape: Any, least: int = 0) -> Shape:
