@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 from minigraph.errors import GraphError, ShapeError
@@ -41,14 +40,10 @@ def both_sides(name: str, sides: Any, variables: Sequence[Node]) -> tuple[Node, 
     return before, after
 
 
-def check_rewrite(
-    name: str, old: Graph, new: Any, known: AbstractSet[Application]
-) -> set[Application]:
+def check_rewrite(name: str, old: Graph, new: Any, known: set[Application]) -> None:
     """Raise GraphError unless the pass `name` has made a graph of the same results as `old`.
 
-    known  applications that need not be inferred again
-
-    Returns all applications in the new graph.
+    known  applications that need not be inferred again; those of the new graph join them
     """
     if not isinstance(new, Graph):
         raise GraphError(f"pass {name}: a pass returns a Graph, not {type(new).__name__}")
@@ -57,7 +52,7 @@ def check_rewrite(
         raise ShapeError(
             f"pass {name}: the results were {_shown(was)} before it and are {_shown(now)} after it"
         )
-    return new.check(known)
+    new.check(known)
 
 
 def _shown(results: Sequence[Sequence[object]]) -> str:

@@ -21,7 +21,7 @@ from minigraph.errors import GraphError, located
 from minigraph.graph.dtypes import Array
 from minigraph.graph.leaves import Input, Parameter
 from minigraph.graph.location import Within, scope
-from minigraph.graph.node import Item, Node
+from minigraph.graph.node import Item, Node, Op
 
 Application = tuple[int, ...]
 
@@ -51,6 +51,11 @@ class Graph:
         """The parameters that are read, in the order of their first use."""
         return tuple(node for node in self if isinstance(node, Parameter))
 
+    @functools.cached_property
+    def kinds(self) -> frozenset[type[Op]]:
+        """The classes of its ops."""
+        return frozenset(type(node.op) for node in self)
+
     def map(
         self,
         fn: Callable[[Node, tuple[Node, ...]], Node],
@@ -65,7 +70,7 @@ class Graph:
             for node in toposort(self.outputs, reads) if reads else self:
                 inputs = reads.get(node, node.inputs) if reads else node.inputs
                 scope.source, scope.turn = node.source, node.turn[0]
-                new[node] = fn(node, tuple([new[x] for x in inputs]))
+                new[node] = fn(node, tuple(map(new.__getitem__, inputs)))
         outputs = tuple(new[y] for y in self.outputs)
         same = all(map(operator.is_, outputs, self.outputs))
         return self if same else Graph(self.inputs, outputs)
@@ -113,16 +118,15 @@ class Graph:
                 table[x].append(node)
         return table
 
-    def check(self, known: AbstractSet[Application] = frozenset()) -> set[Application]:
+    def check(self, known: set[Application] | None = None) -> None:
         """Raise GraphError for a spec that is not inferred or an undeclared input.
 
-        known  applications that need not be inferred again
-
-        Returns all applications in the graph.
+        known  applications that need not be inferred again; those of this graph join them
         """
-        declared, found = set(self.inputs), set()
+        declared = set(self.inputs)
+        known = set() if known is None else known
         for node in self:
-            found.add(this := application(node))
+            this = application(node)
             if isinstance(node.op, Input):
                 if node not in declared:
                     raise GraphError(
@@ -133,7 +137,7 @@ class Graph:
                 specs = node.op.inferred(node.inputs)
                 if (specs if isinstance(specs, tuple) else (specs,)) != node.specs:
                     raise GraphError(f"{node!r} {node.source}: the op infers {specs}")
-        return found
+            known.add(this)
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:
         """Evaluate with NumPy, one op at a time: slow, and the reference for everything else."""

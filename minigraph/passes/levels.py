@@ -138,7 +138,7 @@ def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassReco
         before, notes = len(graph.order), Notes()
         old, graph = graph, rewrite(graph, notes)
         if graph is not old:
-            known |= check_rewrite(rewrite.__name__, old, graph, known)
+            check_rewrite(rewrite.__name__, old, graph, known)
         seconds = time.perf_counter() - start
         for _, record in stages if notes.joined else ():
             record.stops[:] = [stop for stop in record.stops if stop.turns[0] not in notes.joined]

@@ -105,7 +105,7 @@ def _finfo(dtype: DType) -> Any:
 
 def has(graph: Graph, *kinds: type[Op]) -> bool:
     """Whether the graph has an op of one of these classes."""
-    return any(isinstance(node.op, kinds) for node in graph)
+    return any(issubclass(found, kinds) for found in graph.kinds)
 
 
 def read_once(graph: Graph) -> set[Node]:
