@@ -97,7 +97,13 @@ def kernel_of(
     short: int = 0,
 ) -> SpecialisedKernel:
     """Return the kernel of an op of inputs with these specs and strides, as `specialise` does."""
-    return specialise(meaning(op, inputs), strides, None if target is None else (target,), short)
+    domain = _domain_of(op, inputs)
+    return _kernel(domain, _nest(domain, strides, None if target is None else (target,), short))
+
+
+@functools.lru_cache(4096)
+def _domain_of(op: Op, inputs: tuple[Spec, ...]) -> Domain:
+    return analyse(widen_reductions(meaning(op, inputs)))
 
 
 def specialise(
@@ -110,13 +116,26 @@ def specialise(
 
     Raises Unfit where there is none.
     """
-    graph = widen_reductions(graph)
-    domain = analyse(graph)
+    domain = analyse(widen_reductions(graph))
+    return _kernel(domain, _nest(domain, strides, target, short))
+
+
+def _nest(
+    domain: Domain, strides: Sequence[Shape], target: Sequence[Shape] | None, short: int
+) -> LoopNest:
+    graph = domain.graph
     steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
-    operands = [*graph.inputs, *graph.outputs]
-    nest = arrange(domain, operands, steps, short)
+    nest = arrange(domain, [*graph.inputs, *graph.outputs], steps, short)
     if len(nest.units) + len(nest.loops) > MAX_RANK:
         raise Unfit(f"it has more than {MAX_RANK} axes")
+    return nest
+
+
+@functools.lru_cache(4096)  # most nests are the same for rows that may be short
+def _kernel(domain: Domain, nest: LoopNest) -> SpecialisedKernel:
+    """Return the kernel for a subgraph that runs over its domain in these loops."""
+    graph = domain.graph
+    operands = [*graph.inputs, *graph.outputs]
     made = _Values(domain, nest)
     stores = tuple(
         Store(made.place[y], domain.reduces and domain.varies(y) == domain.kept)

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from minigraph.graph import Graph, Item, Node, in_place_of, stand_ins, toposort
-from minigraph.jit.domain import Loops, Unfit
+from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
@@ -274,19 +274,21 @@ class _Fusion:
         around = {x: () for node in members for x in node.inputs if x not in inside}
         # The structure alone decides in which order operands come: equal kernels have one text.
         order = [node for node in toposort(stored, around) if node in inside]
+        loops = {
+            (x, node): group.loops_of(x, node)
+            for node in order
+            for x in node.inputs
+            if x not in inside and not is_number(x)
+        }
         # An input that is read in two orders, such as x in x + x.T, is two operands.
-        reads: dict[tuple[Node, Loops], None] = {}
-        for node in order:
-            for x in node.inputs:
-                if x not in inside and not is_number(x):
-                    reads[x, group.loops_of(x, node)] = None
+        reads = dict.fromkeys((x, axes) for (x, _), axes in loops.items())
         specs = tuple([x.spec for x, _ in reads])
         given = dict(zip(reads, stand_ins(specs), strict=True))
         made: dict[Node, Node] = {}
         for node in order:
             made[node] = node.replace(
                 tuple(
-                    made[x] if x in inside else given.get((x, group.loops_of(x, node)), x)
+                    given[x, loops[x, node]] if (x, node) in loops else made.get(x, x)
                     for x in node.inputs
                 )
             )
