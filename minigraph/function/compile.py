@@ -37,7 +37,7 @@ from minigraph.function.given import (
 )
 from minigraph.function.left_out import warn_of_left_out
 from minigraph.function.programs import Programs
-from minigraph.function.stage import timed
+from minigraph.function.stage import collector_paused, timed
 from minigraph.function.task import CompileTask
 from minigraph.function.verify import VerifiedFunction
 from minigraph.function.watching import told
@@ -178,7 +178,7 @@ class CompGraph:
             limit = values["graph_opt.memory_limit"] or math.inf
             there = shared and shared.arenas()
             nbytes = 0 if there else int(min(foreseen(task.graph), limit))
-            with backend.ahead(nbytes) as ahead:
+            with backend.ahead(nbytes) as ahead, collector_paused():
                 build = functools.partial(self._function, *given, known, shared, tuned, ahead)
                 return tuned_once(task.world, backend, values, build) if task.world else build()
 
@@ -239,7 +239,8 @@ class CompGraph:
 
         def lowered(took: dict[str, float]) -> Lowered:
             # Once an algorithm has failed, or more is measured, other layouts may be best.
-            return programs.lowered(ready.pop() if ready else programs.stages(took), took)
+            with collector_paused():
+                return programs.lowered(ready.pop() if ready else programs.stages(took), took)
 
         compiled = Compiled(
             inputs=task.inputs,

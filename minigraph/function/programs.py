@@ -7,7 +7,7 @@ from typing import Any
 
 from minigraph.function.choosing import jit_level, travel_of
 from minigraph.function.function import Lowered
-from minigraph.function.stage import collector_paused, timed
+from minigraph.function.stage import timed
 from minigraph.function.task import CompileTask
 from minigraph.function.work import work_of
 from minigraph.graph import Graph
@@ -45,13 +45,13 @@ class Programs:
 
     def stages(self, took: dict[str, float]) -> Stages:
         """Run the passes; add the seconds to `took`."""
-        with timed(took, "optimize"), collector_paused():
+        with timed(took, "optimize"):
             return optimize(self._task.graph, self._passes)
 
     def lowered(self, stages: Stages, took: dict[str, float]) -> Lowered:
         """Return the program for what the passes have made; add the seconds to `took`."""
         graph = stages[-1][0] if stages else self._task.graph
-        with timed(took, "lower"), collector_paused():
+        with timed(took, "lower"):
             program = self._lowered(graph)
             if self._limit is not None:
                 program = within(self._limit, program, self._task.results, self._lowered, work_of)

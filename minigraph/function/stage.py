@@ -12,7 +12,10 @@ from minigraph.messages import telling
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector off: a graph is many objects, of which none is garbage yet."""
+    """Keep the garbage collector off: a graph is many objects, of which none is garbage yet.
+
+    What is left of them after the pause the collector looks at, so a pause should outlast them.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
