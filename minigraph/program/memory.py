@@ -227,17 +227,18 @@ def through_time(lives: Sequence[Life]) -> list[int]:
 
 def largest_first(lives: Sequence[Life]) -> list[int]:
     """Return offsets, the largest life first, each the lowest that is free for as long."""
-    placed: list[tuple[int, int, int, int]] = []
+    placed: list[tuple[int, int, int, int]] = []  # sorted
     offsets = [0] * len(lives)
     for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first)):
         size, first, last = lives[i].size, lives[i].first, lives[i].last
         at = 0
-        for offset, end in sorted((o, e) for o, e, f, to in placed if f <= last and first <= to):
-            if offset - at >= size:
-                break
-            at = max(at, end)
+        for offset, end, begins, ends in placed:
+            if begins <= last and first <= ends:
+                if offset - at >= size:
+                    break
+                at = max(at, end)
         offsets[i] = at
-        placed.append((at, at + size, first, last))
+        bisect.insort(placed, (at, at + size, first, last))
     return offsets
 
 
