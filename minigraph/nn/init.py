@@ -290,6 +290,8 @@ def _fill(
 ) -> Parameter:
     working = np.dtype(np.float64 if parameter.dtype == np.float64 else np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # 1e300 is infinity in float32
-        values = draw(parameter.shape, working) * working.type(scale) + working.type(shift)
-        parameter.assign(values.astype(parameter.dtype))
+        values = draw(parameter.shape, working)
+        values *= working.type(scale)
+        values += working.type(shift)
+        parameter.assign(values.astype(parameter.dtype, copy=False))
     return parameter

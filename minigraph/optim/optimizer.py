@@ -266,7 +266,7 @@ class Optimizer(ABC, Generic[OptionsT]):
             if p not in needed:
                 continue
             taken = f"{self._name}.{name}.{p.name}" in self._state
-            start = np.full(p.shape, value, p.dtype)
+            start = np.broadcast_to(np.array(value, p.dtype), p.shape)  # takes no memory
             made[p] = self._make(f"{name}.{p.name}" + f"#{i}" * taken, start)
         return made
 
