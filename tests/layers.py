@@ -78,7 +78,8 @@ LAYERS = {
         ["choices", "lower", "recomputation"],
     ],
     "minigraph.devices": [
-        ["kernel_cache", "pages", "parts", "problem"],
+        ["averages", "kernel_cache", "pages", "problem"],
+        ["parts"],
         ["host"],
         ["reference"],
         ["cpu", "cuda"],

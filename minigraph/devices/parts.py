@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minigraph.devices.averages import averages
 from minigraph.graph import Copy, Node, Op, Shape, Spec
 from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import literal
@@ -15,6 +16,8 @@ from minigraph.jit.fused import Fused, Together
 from minigraph.jit.kernel import SpecialisedKernel, kernel_of
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.joining import Concat
+from minigraph.ops.layout import LaidOut, Reorder, unpacked
+from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import Reshape
 from minigraph.ops.slicing import Pad
@@ -48,7 +51,7 @@ class KernelParts:
 
 def can_be_generated(op: Op) -> bool:
     """Whether kernels of an op are generated, for some shapes."""
-    made = (Elementwise, Copy, Reduction, Fused, Together, Pad, Concat, Reshape)
+    made = (Elementwise, Copy, Reduction, Fused, Together, Pad, Concat, Reorder, Reshape)
     return isinstance(op, made) or op.composed
 
 
@@ -57,6 +60,7 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
 
     short  rows of up to so many elements are computed side by side
     """
+    inputs = tuple(x.spec for x in node.inputs)
     match node.op:
         case Together():
             return _independent(node.op, node, strides, short)
@@ -64,13 +68,19 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
             return _copies(node, strides)
         case Reshape():  # of what is not contiguous
             op: Op = Copy()
+        case Reorder() | AvgPool2d() | AvgPool2dBackward() | LaidOut():
+            in_order = _in_order if isinstance(node.op, Reorder) else averages
+            found = in_order(node, strides[0])
+            if found is None:
+                return None
+            op, inputs, strides = found[0], (found[1],), (found[2],)
         case Elementwise() | Copy() | Reduction() | Fused():
             op = node.op
         case _ if node.op.composed:
             op = node.op
         case _:
             return None
-    kernel = _specialised(op, tuple(x.spec for x in node.inputs), tuple(strides), short=short)
+    kernel = _specialised(op, inputs, tuple(strides), short=short)
     if kernel is None:
         return None
     part = KernelPart(kernel, slice(len(node.inputs)), slice(len(node.specs)))
@@ -111,6 +121,28 @@ def _independent(
 
 
 # ---------------------------------------------------------------- ops made of copies
+
+
+def _in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
+    """Return a reorder to or from nchw as a copy of images in the order in which it writes them.
+
+    Their axes are those of the result, but channels of blocks that nchw takes apart.
+    """
+    (x,) = node.inputs
+    lanes = node.spec.shape[4:] + x.shape[4:]
+    if len(lanes) != 1:
+        return None
+    n, c, h, w = unpacked(x.shape)
+    shape: Shape
+    if x.ndim == 4:
+        image, channel, row, pixel = strides
+        shape = (n, c // lanes[0], h, w, lanes[0])
+        steps: Shape = (image, channel * lanes[0], row, pixel, channel)
+    else:
+        image, block, row, pixel, lane = strides
+        shape = (n, c // lanes[0], lanes[0], h, w)
+        steps = (image, block, lane, row, pixel)
+    return Copy(), Spec(shape, x.dtype), steps
 
 
 def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts | None:

@@ -63,6 +63,7 @@ class Arrangement(NamedTuple):
 
 
 Arrangements = Mapping[Layouts, Callable[[], Arrangement]]
+CandidatesIn = Callable[[Layouts], Iterator[Candidate]]  # those of a problem in some layouts
 
 
 def product_of(node: Node) -> Product | None:
@@ -181,11 +182,12 @@ class ProblemMaker(ABC):
     remake: Callable[[Arrangement, Recipe], Runner] | None = None
 
     def estimate(
-        self, node: Node, xs: Sequence[Shape], y: Shape
+        self, node: Node, xs: Sequence[Shape], y: Shape, candidates: CandidatesIn
     ) -> Callable[[Layouts], float] | None:
         """Return what estimates the seconds of a node in layouts; None: nothing does.
 
-        xs, y  the shapes of its inputs and result, those of images as [n, c, h, w]
+        xs, y       the shapes of its inputs and result, those of images as [n, c, h, w]
+        candidates  (layouts) to what there is to choose from
         """
         return None
 
@@ -229,6 +231,7 @@ class ProblemMaker(ABC):
         arrangements: Arrangements,
     ) -> Problem:
         operands = " ".join(f"{node.dtype}{list(x)}" for x in xs)
+        candidates = partial(self._candidates, arrangements)
         return Problem(
             kind=self.kind,
             subject=f"{about} {operands}{self.note(node)}",
@@ -237,9 +240,9 @@ class ProblemMaker(ABC):
             meaning=meaning,
             arrange=arranged,
             layouts=arrangements.keys(),
-            candidates=partial(self._candidates, arrangements),
+            candidates=candidates,
             work=operations(node),
-            estimate=self.estimate(node, xs, y),
+            estimate=self.estimate(node, xs, y, candidates),
             workbench=self.workbench,
             remake=partial(self._remade, arrangements) if self.remake else None,
         )
@@ -265,7 +268,7 @@ class ProblemMaker(ABC):
         channels = [shape[1] for shape in (*xs[:2], y)]
         tried = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), own])
         return {
-            _layouts(op, lanes, xs, y): partial(_convolution, product, lanes, xs, y, node)
+            _layouts(op, lanes, xs, y): partial(convolution_in, product, lanes, xs, y, node)
             for lanes in tried
         }
 
@@ -295,7 +298,7 @@ def _as_it_lies(node: Node, layouts: Layouts) -> Arrangement:
     return Arrangement(node, [strides_in(layout, x.spec) for x, layout in operands], layouts)
 
 
-def _convolution(
+def convolution_in(
     product: Product, lanes: Lanes, xs: Sequence[Shape], y: Shape, node: Node
 ) -> Arrangement:
     """Return the convolution of `node` with images of these lanes, as a node of its own."""

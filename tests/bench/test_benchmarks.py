@@ -35,6 +35,7 @@ ASKED = {
     "scaling": ("mlp --quick --budget 0.01", "2 processes"),
     "trace_compile": ("--top 3", "compile"),
     "update_products": ("--turns 1", "| 4096 x 4096 | 64 | 64 |"),
+    "without_onednn": ("mlp --quick --turns 1 --budget 0.01", "| MLP"),
 }
 TOGETHER = {"overlap", "scaling"}  # by a launcher of MPI
 

@@ -5,29 +5,49 @@ Whose candidates there are for a node that lies in some layouts says the table C
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import direct, few_rows, onednn, primitives, vector_product, winograd
+from minigraph.devices.cpu import (
+    direct,
+    few_rows,
+    onednn,
+    panel_product,
+    primitives,
+    reordered,
+    vector_product,
+    winograd,
+)
+from minigraph.devices.cpu.converted import ConvertedKernel
 from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.kernels import native_kernel
-from minigraph.devices.cpu.widened import WidenedKernel, around, wide_node
+from minigraph.devices.cpu.widened import around, wide_node
 from minigraph.devices.cpu.workbench import CpuBench
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     ROLES,
     Arrangement,
+    CandidatesIn,
     Lanes,
+    Layouts,
     ProblemMaker,
     Product,
+    operations,
     product_of,
 )
-from minigraph.graph import Node, Spec
+from minigraph.graph import Node, Shape, Spec
 from minigraph.jit.small_float import SMALL_FLOATS
+from minigraph.ops.layout import Reorder
+from minigraph.ops.matmul import Matmul
 from minigraph.program import Kernel
+
+# Roughly, of one thread: what counts is that a kernel of C convolves many times as fast as NumPy.
+BYTES = 5e9  # that are moved a second
+FLOPS = {"c": 2e10, "numpy": 2e9}  # floating-point operations a second
 
 
 def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -44,7 +64,7 @@ def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Cand
         yield replace(candidate, name=f"{candidate.name} in float32", make=make)
 
 
-def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) -> WidenedKernel:
+def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) -> ConvertedKernel:
     node, strides, _ = arrangement
     wide = cast(Kernel, candidate.make())
     return around(node, strides, wide, partial(native_kernel, threads=threads))
@@ -55,9 +75,12 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     few_rows.candidates,
     vector_product.candidates,
     primitives.candidates,
+    panel_product.candidates,
     winograd.candidates,
     winograd_in_float32,
     direct.candidates,
+    reordered.candidates,
+    reordered.generated_reorder,
 )
 
 
@@ -73,10 +96,11 @@ class CpuProblems(ProblemMaker):
     def __init__(self, threads: int, on_disk: bool) -> None:
         self.threads = threads
         self.workbench = CpuBench(on_disk)
+        self.dtypes = onednn.dtypes() | {onednn.F32}
 
     def product(self, node: Node) -> Product | None:
         specs = (*(x.spec for x in node.inputs), *node.specs)
-        alike = len({s.dtype for s in specs}) == 1 and specs[0].dtype in onednn.dtypes()
+        alike = len({s.dtype for s in specs}) == 1 and specs[0].dtype in self.dtypes
         return product_of(node) if alike and all(s.size for s in specs) else None
 
     def note(self, node: Node) -> str:
@@ -105,9 +129,37 @@ class CpuProblems(ProblemMaker):
 
     def reorder_lanes(self, spec: Spec) -> list[int]:
         block, channels = onednn.block(), spec.shape[1]
-        if spec.dtype not in onednn.dtypes():
+        if spec.dtype not in self.dtypes:
             return []
-        return [1, block, channels] if channels % block == 0 else [1, channels]
+        blocked = [block] if channels % block == 0 else []
+        return [1, *blocked, channels] if onednn.library() else [1, *blocked]
+
+    def estimate(
+        self, node: Node, xs: Sequence[Shape], y: Shape, candidates: CandidatesIn
+    ) -> Callable[[Layouts], float] | None:
+        """Return what estimates the seconds of a convolution or reorder where oneDNN is missing.
+
+        Minigraph's own kernels convolve blocks of channels, so they reorder images in nchw.  NumPy
+        convolves what they do not.  Of oneDNN nothing can be said before it is measured.
+        """
+        if onednn.library() or isinstance(node.op, Matmul):
+            return None
+        sizes = [math.prod(shape) * node.dtype.itemsize for shape in (*xs, y)]
+        if isinstance(node.op, Reorder):
+            return lambda layouts: 2 * sizes[0] / BYTES
+        work = operations(node)
+
+        def seconds(layouts: Layouts) -> float:
+            if not any(candidates(layouts)):
+                return work / FLOPS["numpy"]
+            moved = (
+                size
+                for size, layout, shape in zip(sizes, layouts, (*xs, y), strict=True)
+                if layout == "nchw" and shape[1] > FEW_CHANNELS
+            )
+            return work / FLOPS["c"] + 2 * sum(moved) / BYTES
+
+        return seconds
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         threads = primitives.threads_for(arrangement.node, self.threads)

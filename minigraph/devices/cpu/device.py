@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from minigraph.cache import Entry
 from minigraph.cache.machine import model, processor
-from minigraph.devices.cpu import compiler, kernels, onednn, openmp, primitives, walker
+from minigraph.devices.cpu import (
+    compiler,
+    kernels,
+    onednn,
+    openmp,
+    panel_product,
+    primitives,
+    walker,
+)
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.kernel import Linker, SequenceKernel
@@ -58,14 +66,19 @@ class CpuBackend(HostBackend):
         self.why_no_jit = compiler.why_no_jit()
 
     @property
+    def _convolves(self) -> bool:
+        """Whether anything but NumPy computes convolutions and products."""
+        return self.library is not None or compiler.compiler() is not None
+
+    @property
     def block(self) -> int:
-        return onednn.block() if self.library else 1
+        return onednn.block() if self._convolves else 1
 
     def why_no_amp(self, amp: str) -> str:
         if amp != "bfloat16":
             return 'on the CPU amp is "bfloat16" or "off"'
         if not self.library:
-            return "oneDNN is missing: pip install onednn-cpu-gomp"
+            return "oneDNN is missing: pip install onednn-cpu-gomp (x86-64)"
         if onednn.BFLOAT16 in onednn.dtypes():
             return ""
         return (
@@ -74,7 +87,7 @@ class CpuBackend(HostBackend):
         )
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
-        if not self.library:
+        if not self._convolves:
             return None
         first = _parts(node)[0] if isinstance(node.op, Activated) else node
         return self._problems.tunable(first, strides)
@@ -99,12 +112,14 @@ class CpuBackend(HostBackend):
 
         Kernels of the op, that is, for other shapes or types.
         """
-        if not self.library or not compiler.compiler():
-            return "oneDNN or the C compiler is missing"
+        if not compiler.compiler():
+            return "the C compiler is missing"
         dtype = node.inputs[0].dtype if node.inputs else node.specs[0].dtype
-        if _plain_op(node) in primitives.OPS:
-            of = "these shapes" if dtype == onednn.F32 else dtype.name
+        of = "these shapes" if dtype == onednn.F32 else dtype.name
+        if _plain_op(node) in primitives.OPS and self.library:
             why = f"oneDNN has no {node.op.name} of {of}"
+        elif _plain_op(node) in primitives.OPS:
+            why = f"oneDNN is missing, and no other kernel is a {node.op.name} of {of}"
         elif kernels.has_kernels(node.op):
             why = f"no kernel of {node.op.name} fits its shapes and types"
         else:
@@ -118,7 +133,12 @@ class CpuBackend(HostBackend):
         return why
 
     def _library_kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel | None:
-        return primitives.onednn_kernel(node, strides, self.threads) if self.library else None
+        if self.library:
+            return primitives.onednn_kernel(node, strides, self.threads)
+        if panel_product.computes(node, strides):
+            threads = primitives.threads_for(node, self.threads)
+            return panel_product.panel_product(node, strides, threads)
+        return None
 
     def _activated(self, node: Node, strides: Sequence[Shape], choice: Choice | None) -> Kernel:
         """Return the kernel for the first op followed by the activation's; NumPy's for both else.
@@ -142,7 +162,7 @@ class CpuBackend(HostBackend):
         return walker.NativeProgram(program, memory, walk, linker, self.threads, self.bulk)
 
     def environment(self, kind: str) -> Mapping[str, str]:
-        if kind == "onednn" and self.library:
+        if kind == "onednn" and self._convolves:
             return {"minigraph": __version__, **self.versions, "processor": processor()}
         return compiler.environment() if kind == "jit" and compiler.compiler() else {}
 

@@ -265,7 +265,7 @@ def form_of(node: Node) -> Form | None:
     high, wide = weights[2:]
     fits = (
         all(spec.dtype == F32 and spec.size for spec in (node.spec, *(x.spec for x in node.inputs)))
-        and (high, wide) != (1, 1)
+        and ((high, wide) != (1, 1) or onednn.library() is None)  # these are products
         and conv.groups == 1
         and other == lanes
         and (read == lanes or few)

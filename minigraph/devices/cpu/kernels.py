@@ -80,7 +80,9 @@ def _kernel(
     """Return the kernel that runs on at most so many threads."""
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
     if type(node.op) in WRITTEN and (not small or isinstance(node.op, OF_SMALL_FLOATS)):
-        return WRITTEN[type(node.op)](node.op, node, most)
+        written = WRITTEN[type(node.op)](node.op, node, most)
+        if written:
+            return written
     if isinstance(node.op, FusedProduct):
         return fused_product(node, strides, most)
     made = kernel_parts(node, strides, SHORT)

@@ -1,8 +1,9 @@
 """oneDNN through its C interface (version 3): memory layouts, primitives, and running them.
 
-Knows the library and nothing of minigraph's ops; `heavy.py` says which primitive computes what.
-The library comes with the package `onednn-cpu-gomp`.  It is loaded when a CPU function is first
-compiled; where it is missing, `library()` returns None and the ops run in NumPy.
+Knows the library and nothing of minigraph's ops; `primitives.py` says which one computes what.
+The library comes with the package `onednn-cpu-gomp`, for x86-64.  It is loaded when a CPU function
+is first compiled.  Where it is missing, `library()` returns None, minigraph's own kernels compute
+most convolutions, and NumPy computes products.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes
 import functools
 import itertools
 import os
+import platform
 import site
 import sys
 import weakref
@@ -83,6 +85,10 @@ class Library:
         """The instruction sets that it uses, as bits; ONEDNN_MAX_CPU_ISA may take some away."""
         return int(self.dnnl.dnnl_get_effective_cpu_isa())
 
+    def has(self, instructions: int) -> bool:
+        """Whether it uses a set of instructions."""
+        return self.instructions & instructions == instructions
+
     def call(self, name: str, *args: Any) -> None:
         """Call a function; Unimplemented if it says so, GraphError for any other failure."""
         status = getattr(self.dnnl, name)(*args)
@@ -102,10 +108,11 @@ def library() -> Library | None:
         gomp = openmp.library()
         dnnl = ctypes.CDLL(there[0] if there else "libdnnl.so.3")
     except OSError as error:
-        warn_once(
-            f"oneDNN is missing ({error}); convolutions and products run in NumPy, many times "
-            "slower: pip install onednn-cpu-gomp (Linux on x86-64), and libgomp1 from the system"
-        )
+        if platform.machine() == "x86_64":
+            warn_once(
+                f"oneDNN is missing ({error}); training takes two to three times as long: "
+                "pip install onednn-cpu-gomp, and libgomp1 from the system"
+            )
         return None
     found = Library(dnnl, gomp, c_void_p(), c_void_p())
     found.call("dnnl_engine_create", byref(found.engine), 1, c_size_t(0))
@@ -120,17 +127,18 @@ def loaded() -> Library:
     return found
 
 
-@functools.cache
 def block() -> int:
     """Return how many channels lie side by side in the blocked layouts of this processor."""
-    return 16 if loaded().instructions & AVX512 == AVX512 else 8
+    found = library()
+    return 16 if found and found.has(AVX512) else 8
 
 
-@functools.cache
 def dtypes() -> frozenset[DType]:
-    """Return the types that it computes in with instructions of this processor."""
-    small = loaded().instructions & AVX512_BF16 == AVX512_BF16
-    return frozenset((F32, BFLOAT16) if small else (F32,))
+    """Return the types that it computes in with instructions of this processor, if it is there."""
+    found = library()
+    if found is None:
+        return frozenset()
+    return frozenset((F32, BFLOAT16) if found.has(AVX512_BF16) else (F32,))
 
 
 def dims(values: Iterable[int]) -> Any:

@@ -351,6 +351,8 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     "jit:avx2") the library's first is the one with the widest, and the only one worth the time.
     """
     families = set()
+    if onednn.library() is None:
+        return
     with onednn.omp_threads(threads):
         for implementation in implementations(arrangement.node, arrangement.strides):
             if implementation.family not in families:

@@ -20,6 +20,7 @@ from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     Arrangement,
+    CandidatesIn,
     Lanes,
     Layouts,
     ProblemMaker,
@@ -86,7 +87,7 @@ class CudaProblems(ProblemMaker):
         return [1, spec.shape[1]]
 
     def estimate(
-        self, node: Node, xs: Sequence[Shape], y: Shape
+        self, node: Node, xs: Sequence[Shape], y: Shape, candidates: CandidatesIn
     ) -> Callable[[Layouts], float] | None:
         """Return what estimates the seconds of a convolution or reorder in layouts.
 

@@ -20,8 +20,7 @@ from minigraph.devices.cuda import (
 from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.cuda.template import Kernels, Range
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Copy, Node, Shape, input
-from minigraph.ops.layout import Reorder, unpacked
+from minigraph.graph import Array, Node, Shape
 from minigraph.program import Kernel
 
 WRITTEN: Kernels = {
@@ -100,30 +99,8 @@ def cuda_kernel(
         made = WRITTEN[type(node.op)](node.op, node)
         if made is not None:
             return CudaKernel(node, [made.launch], inplace=made.inplace, range=made.range)
-    if isinstance(node.op, Reorder):
-        found = _reorder(node, strides[0])
-    else:
-        found = launches.launches(node, strides, processors)
+    found = launches.launches(node, strides, processors)
     if found is None:
         return None
     readable = (True,) * len(strides)
     return CudaKernel(node, found.launches, found.scratch, readable, found.inplace)
-
-
-def _reorder(node: Node, strides: Shape) -> launches.Launches | None:
-    """Launches for a reorder to or from nchw: a copy of the images in the order of the result."""
-    (x,) = node.inputs
-    lanes = node.spec.shape[4:] + x.shape[4:]
-    if len(lanes) != 1:
-        return None
-    n, c, h, w = unpacked(x.shape)
-    shape: Shape
-    if x.ndim == 4:
-        image, channel, row, pixel = strides
-        shape = (n, c // lanes[0], h, w, lanes[0])
-        steps = (image, channel * lanes[0], row, pixel, channel)
-    else:
-        image, block, row, pixel, lane = strides
-        shape = (n, c // lanes[0], lanes[0], h, w)
-        steps = (image, block, lane, row, pixel)
-    return launches.launches(Copy()(input("x", shape, x.dtype)), [steps])

@@ -1,0 +1,84 @@
+"""Minigraph's own convolutions of images in nchw, between reorders to blocks of channels and back.
+
+oneDNN does the same where it is there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from minigraph.autotune.candidate import Candidate
+from minigraph.devices.cpu import compiler, direct, onednn, winograd
+from minigraph.devices.cpu.converted import Conversion, ConvertedKernel
+from minigraph.devices.cpu.kernels import native_kernel
+from minigraph.devices.problem import (
+    ROLES,
+    Arrangement,
+    Lanes,
+    convolution_in,
+    plain_shapes,
+    product_of,
+)
+from minigraph.graph import Node, Spec, stand_ins
+from minigraph.ops.layout import Reorder, packed
+from minigraph.program import Kernel
+
+
+def generated_reorder(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the generated kernel of a reorder, where oneDNN is missing."""
+    node, _, layouts = arrangement
+    if isinstance(node.op, Reorder) and not onednn.library() and compiler.compiler():
+        make = functools.partial(_moved, node.inputs[0].spec, node.op.lanes, threads)
+        yield Candidate("generated", layouts, make)
+
+
+def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the algorithms for blocks of channels, with reorders, where oneDNN is missing."""
+    node, _, layouts = arrangement
+    product = product_of(node)
+    if onednn.library() or not product or type(product.op) not in ROLES or max(product.lanes) > 1:
+        return
+    xs, y = plain_shapes(node, product.lanes)
+    images = [role != "w" for role in ROLES[type(product.op)]]
+    channels, block = [shape[1] for shape in (*xs[:2], y)], onednn.block()
+    first, second, result = (
+        block if image and c % block == 0 else 1 for image, c in zip(images, channels, strict=True)
+    )
+    lanes = first, second, result
+    inside = convolution_in(product, lanes, xs, y, node)
+    for offered in (winograd.candidates, direct.candidates):
+        for candidate in offered(inside, threads):
+            make = functools.partial(_between, node, candidate, lanes, threads)
+            name = f"{candidate.name} with reorders"
+            yield replace(candidate, name=name, layouts=layouts, make=make)
+
+
+def _between(node: Node, candidate: Candidate, lanes: Lanes, threads: int) -> ConvertedKernel:
+    """Return a kernel for blocks between the reorders of its images."""
+    *ins, result = lanes
+    before = [
+        _reorder(x.spec, n, threads) if n > 1 else None
+        for x, n in zip(node.inputs, [*ins, *(1 for _ in node.inputs[2:])], strict=True)
+    ]
+    after = [_back(node.spec, result, threads) if result > 1 else None]
+    return ConvertedKernel(before, cast(Kernel, candidate.make()), after, "with reorders")
+
+
+def _reorder(x: Spec, lanes: int, threads: int) -> Conversion:
+    return Conversion(_moved(x, lanes, threads), Spec(packed(x.shape, lanes), x.dtype))
+
+
+def _back(y: Spec, lanes: int, threads: int) -> Conversion:
+    blocked = Spec(packed(y.shape, lanes), y.dtype)
+    return Conversion(_moved(blocked, 1, threads), blocked)
+
+
+def _moved(x: Spec, lanes: int, threads: int) -> Kernel:
+    """Return the kernel that brings contiguous images to these lanes, from or to nchw."""
+    node = Reorder(lanes)(*stand_ins([x]))
+    kernel = native_kernel(node, [x.strides], threads)
+    assert kernel is not None, "every reorder to or from nchw has a kernel"
+    return kernel

@@ -1,0 +1,193 @@
+"""Without oneDNN, as on processors other than x86-64: minigraph's own kernels compute networks."""
+
+import ctypes
+import platform
+import warnings
+
+import numpy as np
+import pytest
+from needs import needs_compiler
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.devices.cpu import onednn, panel_product
+
+pytestmark = needs_compiler
+
+BLOCK = 8  # channels, where no library says more
+SIZES = (4, 3, 21, 21)
+levels = pytest.mark.parametrize("level", [0, 2, 3])
+
+
+@pytest.fixture(autouse=True)
+def no_library(monkeypatch):
+    monkeypatch.setattr(onednn, "library", lambda: None)
+
+
+def real(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def function(device, xs, ys, **options):
+    return mg.comp_graph(device, {"autotune": "off", **options}).compile(xs, ys)
+
+
+def network():
+    """Return layers of every kind of kernel that there is."""
+    nn.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Conv2d(16, 24, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(24, 16, 5, padding=2),
+        nn.Conv2d(16, 32, 1),
+        nn.AvgPool2d(2),
+        nn.Conv2d(32, 16, 3, stride=2, padding=1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+def training(device, options, **given):
+    """Return a training step."""
+    net, x, y = network(), mg.input("x", (4, 3, 32, 32)), mg.input("y", (4,), "int64")
+    loss = ops.cross_entropy(net(x), y)
+    updates = {**optim.Adam(net.parameters(), lr=3e-3).minimize(loss), **net.updates()}
+    return mg.comp_graph(device, options).compile([x, y], loss, updates, **given)
+
+
+@pytest.mark.parametrize("options", [{"autotune": "off"}, {"autotune.budget": 3.0}])
+@levels
+def test_a_network_trains_as_the_reference_does_and_nothing_runs_in_numpy(level, options):
+    data = real(4, 3, 32, 32), np.arange(4)
+    step = training("cpu", {"graph_opt_level": level, **options})
+    reference = training("reference", {})
+    losses = [[float(each(*data)) for _ in range(4)] for each in (step, reference)]
+    np.testing.assert_allclose(*losses, rtol=2e-3)
+    assert losses[0][-1] < losses[0][0]
+    assert step.report().numpy == []
+    assert {maker.partition(" ")[0] for _, maker, _ in step.report().steps} == {"c"}
+
+
+def test_before_anything_is_measured_images_stay_in_blocks_of_channels(tmp_path):
+    options = {"graph_opt_level": 3, "autotune": "cached"}
+    report = training("cpu", options, cache_dir=tmp_path).report()
+    assert {a.origin for a in report.algorithms} == {"heuristic"}
+    reorders = [name for name, _, _ in report.steps if name == "reorder"]
+    assert any("in nChw8c" in str(record.fired) for record in report.passes)
+    assert len(reorders) < 6  # each of 15 convolutions and gradients would have two or three
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 5, 3), (1, 8, 1, 1), (3, 40, 4, 7)])
+def test_reorders_move_every_element(shape):
+    x, weights = mg.input("x", shape), real(shape[1], shape[1], 1, 1)
+    got, want = (
+        function(device, [x], ops.conv2d(x, weights), graph_opt_level=0)
+        for device in ("cpu", "reference")
+    )
+    assert [maker for _, maker, _ in got.report().steps] == ["c direct with reorders"]
+    np.testing.assert_allclose(got(real(*shape)), want(real(*shape)), rtol=0, atol=2e-5)
+
+
+@levels
+@pytest.mark.parametrize(
+    ("size", "window", "native"),
+    [(6, 2, True), (7, 7, True), (8, (2, 4), True), (7, 2, False), (6, (3, 6), True)],
+)
+def test_averages_of_windows_side_by_side_are_generated(size, window, native, level):
+    x = mg.input("x", (2, BLOCK, size, size))
+    w = mg.Parameter(real(BLOCK, BLOCK, 3, 3, seed=1))
+    y = ops.avg_pool2d(ops.conv2d(x, w, padding=1), window)
+    results = [y, *mg.grad(ops.square(y).sum(), [w])]
+    given = real(*x.shape)
+    step = function("cpu", [x], results, graph_opt_level=level)
+    for got, want in zip(step(given), function("reference", [x], results)(given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert (step.report().numpy == []) == native
+
+
+# ---------------------------------------------------------------- products
+
+PRODUCTS = [
+    ((7, 3), (3, 5)),
+    ((13, 300), (300, 17)),
+    ((100, 33), (33, 40)),
+    ((2, 6, 9), (2, 9, 8)),
+    ((2, 3, 6, 9), (9, 21)),
+    ((2, 3, 6, 9), (2, 3, 9, 4)),
+    ((5, 2), (2, 3)),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("swapped", [(), (0,), (1,), (0, 1)])
+@pytest.mark.parametrize("shapes", PRODUCTS)
+def test_products_are_right_however_the_operands_lie(shapes, swapped, threads):
+    bias = mg.input("bias", (shapes[1][-1],))
+    lie = [(*s[:-2], *s[:-3:-1]) if i in swapped else s for i, s in enumerate(shapes)]
+    xs = [mg.input(f"x{i}", s) for i, s in enumerate(lie)]
+    a, b = (ops.swapaxes(x, -1, -2) if i in swapped else x for i, x in enumerate(xs))
+    step = function("cpu", [*xs, bias], a @ b + bias, graph_opt_level=2, num_threads=threads)
+    given = [real(*s, seed=i) for i, s in enumerate((*lie, bias.shape))]
+    wide = [v.astype("float64") for v in given]
+    left, right = (v.swapaxes(-1, -2) if i in swapped else v for i, v in enumerate(wide[:2]))
+    np.testing.assert_allclose(step(*given), left @ right + wide[2], rtol=0, atol=1e-4)
+    assert [a.name for a in step.report().algorithms] == [panel_product.NAME]
+
+
+def test_rows_are_divided_among_threads_where_columns_are_few():
+    x, w = mg.input("x", (1000, 20)), mg.input("w", (20, 3))
+    node = x @ w
+    steps = [v.spec.strides for v in (x, w)]
+    (part,) = panel_product.panel_product(node, steps, 2).parts
+    block = part.block([(0, 0)] * 2, [(0, 0)], (0, 0))
+    assert block[6] == panel_product.TASKS * 2  # parts of the rows
+    given = real(1000, 20), real(20, 3)
+    step = function("cpu", [x, w], node, num_threads=2)
+    np.testing.assert_allclose(step(*given), given[0] @ given[1], rtol=0, atol=1e-4)
+
+
+def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
+    x, w = real(9, 40), real(40, 19)
+    x[1, 33], w[7, 18], w[0, 2] = np.nan, np.inf, -np.inf
+    given = mg.input("x", x.shape), mg.input("w", w.shape)
+    got = function("cpu", given, given[0] @ given[1])(x, w)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(x @ w))
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def test_a_convolution_of_groups_runs_in_numpy_and_warns():
+    x, w = mg.input("x", (16, 16, 64, 64)), mg.input("w", (16, 1, 3, 3))
+    with pytest.warns(mg.MinigraphWarning, match="oneDNN is missing, and no other kernel is a co"):
+        report = function("cpu", [x, w], ops.conv2d(x, w, groups=16)).report()
+    assert len(report.numpy) == 1
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_only_where_it_can_be_installed_a_warning_says_how(machine, monkeypatch):
+    monkeypatch.undo()
+
+    def missing(name):
+        raise OSError(f"{name} is not there")
+
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setattr("minigraph.errors._warned", set())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert onednn.library.__wrapped__() is None
+    assert ["pip install onednn-cpu-gomp" in str(w.message) for w in said] == [True] * (
+        machine == "x86_64"
+    )
+
+
+def test_amp_says_what_it_needs():
+    x = mg.input("x", (2, 8))
+    with pytest.raises(mg.DeviceError, match="oneDNN is missing"):
+        function("cpu", [x], x @ real(8, 8), amp="bfloat16")
