@@ -51,12 +51,12 @@ def network():
     )
 
 
-def training(device, options, **given):
+def training(device, options):
     """Return a training step."""
     net, x, y = network(), mg.input("x", (4, 3, 32, 32)), mg.input("y", (4,), "int64")
     loss = ops.cross_entropy(net(x), y)
     updates = {**optim.Adam(net.parameters(), lr=3e-3).minimize(loss), **net.updates()}
-    return mg.comp_graph(device, options).compile([x, y], loss, updates, **given)
+    return mg.comp_graph(device, options).compile([x, y], loss, updates)
 
 
 @pytest.mark.parametrize("options", [{"autotune": "off"}, {"autotune.budget": 3.0}])
@@ -72,9 +72,9 @@ def test_a_network_trains_as_the_reference_does_and_nothing_runs_in_numpy(level,
     assert {maker.partition(" ")[0] for _, maker, _ in step.report().steps} == {"c"}
 
 
-def test_before_anything_is_measured_images_stay_in_blocks_of_channels(tmp_path):
-    options = {"graph_opt_level": 3, "autotune": "cached"}
-    report = training("cpu", options, cache_dir=tmp_path).report()
+def test_before_anything_is_measured_images_stay_in_blocks_of_channels(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path))
+    report = training("cpu", {"graph_opt_level": 3, "autotune": "cached"}).report()
     assert {a.origin for a in report.algorithms} == {"heuristic"}
     reorders = [name for name, _, _ in report.steps if name == "reorder"]
     assert any("in nChw8c" in str(record.fired) for record in report.passes)
