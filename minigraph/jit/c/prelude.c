@@ -7,6 +7,9 @@
 /* A function that is compiled once for all kernels of a unit: a copy in each place that calls it
    would cost more of the compiler's time than the loops of a kernel. */
 #define MG_SHARED static __attribute__((noinline, unused))
+/* A function of elements: a loop that calls one, as compilers would have it that call a long one
+   twice, is not computed in vectors. */
+#define MG_INLINE static inline __attribute__((always_inline))
 /* Compilers do not know what x is.  Arrays of a number that they know are set in parts of another
    length than they are read in, which waits until all are in the cache. */
 #define MG_HIDE(x) __asm__("" : "+r"(x))
@@ -101,7 +104,7 @@ static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t
 #else
 #define MG_FMA(x, y, z) ((x) * (y) + (z))
 #endif
-static inline float mg_expf(float x) {
+MG_INLINE float mg_expf(float x) {
   const float to_integer = 0x1.8p23f; /* adding it rounds, and leaves n in the last bits */
   const float shifted = MG_FMA(x, 0x1.715476p0f, to_integer), n = shifted - to_integer;
   const float r = MG_FMA(n, -0x1.7f7d1cp-20f, MG_FMA(n, -0x1.62e4p-1f, x));
@@ -123,7 +126,7 @@ static inline float mg_expf(float x) {
 #define expf mg_expf
 /* The hyperbolic tangent, for small x by a polynomial, else by the exponential (S. L. Moshier, Cephes
    Mathematical Library, 1989); within 1.4 units in the last place. */
-static inline float mg_tanhf(float x) {
+MG_INLINE float mg_tanhf(float x) {
   const float a = fabsf(x), s = a * a;
   float y = -0x1.75e196p-8f;
   y = MG_FMA(y, s, 0x1.52268ep-6f);

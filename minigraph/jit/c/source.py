@@ -25,12 +25,16 @@ def c_source(pattern: KernelPattern) -> KernelSource:
 
 
 def functions_of(pattern: KernelPattern) -> tuple[str, ...]:
-    """Return the functions that a kernel's expressions call."""
+    """Return the functions that a kernel's expressions call, which are inlined wherever they are.
+
+    Else compilers would call those that are long, and the loop would not be computed in vectors.
+    """
     needs: dict[str, None] = {}
     for value in pattern.values:
         if value.op is not None and not value.reduces:
             operands = [pattern.values[a].dtype for a in value.args]
-            needs.update(dict.fromkeys(support(value.op, operands, value.dtype)))
+            for text in support(value.op, operands, value.dtype):
+                needs[text.replace("static inline ", "MG_INLINE ")] = None
     if any(rounded(pattern, stage) for stage in range(pattern.stages)):
         needs[PUT_BFLOAT16] = None
     return tuple(needs)
