@@ -133,7 +133,7 @@ class Remainder(Elementwise):
 static inline {T} mg_remainder{f}({T} x, {T} y) {{
   const double n = floor((double)x / y);
   if (fabs(n) < 0x1p52 && fabs{f}(y) < INFINITY) {{
-    const double rest = fma(-n, y, x);
+    const double rest = fma(-n, (double)y, (double)x);
     return copysign{f}(({T})(mg_beyond(x, y, n) ? rest + y : rest), y);
   }}
   {T} mod = fmod{f}(x, y);
