@@ -2,8 +2,8 @@
 
 Knows the library and nothing of minigraph's ops; `primitives.py` says which one computes what.
 The library comes with the package `onednn-cpu-gomp`, for x86-64.  It is loaded when a CPU function
-is first compiled.  Where it is missing, `library()` returns None, minigraph's own kernels compute
-most convolutions, and NumPy computes products.
+is first compiled.  Where it is missing, `library()` returns None, and minigraph's own kernels compute
+products of float32 and most convolutions.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def library() -> Library | None:
     except OSError as error:
         if platform.machine() == "x86_64":
             warn_once(
-                f"oneDNN is missing ({error}); training takes two to three times as long: "
-                "pip install onednn-cpu-gomp, and libgomp1 from the system"
+                f"oneDNN is missing ({error}), which is faster than the kernels in its place, of "
+                "which some are NumPy's: pip install onednn-cpu-gomp, and libgomp1 from the system"
             )
         return None
     found = Library(dnnl, gomp, c_void_p(), c_void_p())
