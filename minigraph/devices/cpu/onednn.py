@@ -2,8 +2,8 @@
 
 Knows the library and nothing of minigraph's ops; `primitives.py` says which one computes what.
 The library comes with the package `onednn-cpu-gomp`, for x86-64.  It is loaded when a CPU function
-is first compiled.  Where it is missing, `library()` returns None, and minigraph's own kernels compute
-products of float32 and most convolutions.
+is first compiled.  Where it is missing, `library()` returns None, and minigraph's own kernels
+compute products of float32 and most convolutions.
 """
 
 from __future__ import annotations
