@@ -180,6 +180,13 @@ def _path(value: Any) -> str:
     return path
 
 
+def mapping(value: Any) -> Mapping[Any, Any]:
+    """Parse a mapping; TypeError if the value is none."""
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
 def at_least(least: int, error: type[GraphError] = GraphError, most: int | None = None) -> Kind:
     """Return the kind of integers that are not below `least`, nor above `most`."""
 

@@ -6,23 +6,17 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from minigraph.arguments import Kind
+from minigraph.arguments import Kind, mapping
 from minigraph.devices.factory import check_device
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Graph, Input, Node, Parameter, as_node, can_cast, constant, here
 from minigraph.ops.elementwise import astype
 
 
-def _mapping(value: Any) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError
-    return value
-
-
 def _updates(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
         raise GraphError(f"a {type(value).__name__} of mappings; {{**first, **second}} is one")
-    return _mapping(value)
+    return mapping(value)
 
 
 def _inputs(value: Any) -> list[Any]:
@@ -34,7 +28,7 @@ def _outputs(value: Any) -> Any:
 
 
 DEVICE = Kind("the name of a device", check_device, DeviceError)
-OPTIONS = Kind("a mapping of names to values", _mapping)
+OPTIONS = Kind("a mapping of names to values", mapping)
 INPUTS = Kind("a sequence of what mg.input made", _inputs)
 OUTPUTS = Kind("an expression, or a sequence or dict of them", _outputs)
 UPDATES = Kind("a mapping of parameters to new values (adam.minimize(loss) gives one)", _updates)

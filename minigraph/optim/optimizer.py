@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple,
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind, checked
+from minigraph.arguments import NUMBER, Kind, checked, mapping
 from minigraph.autodiff import grad
 from minigraph.distributed.world import Processes
 from minigraph.errors import DTypeError, GraphError, ShapeError
@@ -53,13 +53,7 @@ Parameters = Annotated[
 ]
 
 
-def _mapping(value: Any) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError
-    return value
-
-
-GRADS = Kind("a mapping of parameters to gradients", _mapping)
+GRADS = Kind("a mapping of parameters to gradients", mapping)
 
 
 def _pair(value: Any) -> tuple[float, float]:
