@@ -21,12 +21,11 @@ def averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     strides  of the input, in bytes
     """
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
-    (x, *others), backward = node.inputs, isinstance(op, AvgPool2dBackward)
-    if not isinstance(op, AvgPool2d | AvgPool2dBackward) or others or x.ndim != node.ndim:
+    if not isinstance(op, AvgPool2d | AvgPool2dBackward) or node.inputs[0].ndim != node.ndim:
         return None
+    (x,), backward = node.inputs, isinstance(op, AvgPool2dBackward)
     pool = op.pool if isinstance(op, AvgPool2dBackward) else op
-    (high, wide), shape = pool.pooling.window, node.shape if backward else x.shape
-    n, c, h, w, *lanes = shape
+    (high, wide), (n, c, h, w, *lanes) = pool.pooling.window, (node if backward else x).shape
     if (
         pool.pooling.stride != (high, wide)
         or any(map(any, pool.pooling.padding))

@@ -63,8 +63,8 @@ def panel_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
 
     # It reads operands that lie as `strides` says; others are copied before.
     strided = [i < 2 for i, _ in enumerate(node.inputs)]
-    parts_of = [KernelCall(_text(lanes), words)]
-    kernel = NativeKernel(node, parts_of, strided=strided, algorithm=NAME)
+    call = KernelCall(_text(lanes), words)
+    kernel = NativeKernel(node, [call], strided=strided, algorithm=NAME)
     kernel.threads = threads
     return kernel
 
