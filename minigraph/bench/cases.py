@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from minigraph.bench import networks
-from minigraph.bench.networks import Arithmetic, Network, Shape
+from minigraph.bench import networks, own_network
+from minigraph.bench.arithmetic import Arithmetic, arithmetic
+from minigraph.bench.networks import Described, Network, Published, Shape
 from minigraph.data import Synthetic
 
 Array = npt.NDArray[Any]
@@ -21,8 +22,6 @@ LEARNING_RATE = 1e-4
 LOSSES = 20  # steps whose losses are compared
 PRODUCT = "product"  # the probe's step that multiplies matrices
 CUBLAS = f"{PRODUCT} by cuBLAS"
-# The speeds that MegBrain's documentation gives for its levels, relative to its level 0.
-Published = dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -216,24 +215,6 @@ EXPRESSIONS = expressions(SCALES["cpu"])
 # ---------------------------------------------------------------- networks
 
 
-class Described(NamedTuple):
-    """A network, and the examples that it is trained on.
-
-    shape    of an example
-    quick    the same in a quick run
-    classes  of labels: of an example, of each of its pixels, or of each of its tokens
-    labels   what has one
-    """
-
-    title: str
-    network: Network
-    published: Published
-    shape: Shape = (3, 224, 224)
-    quick: Shape = (3, 64, 64)
-    classes: int = 1000
-    labels: Literal["examples", "pixels", "tokens"] = "examples"
-
-
 RESNET18 = partial(networks.resnet, depths=(2, 2, 2, 2), bottleneck=False)
 RESNET50 = partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
 DIGIT, CIFAR, ROW, TEXT = (1, 28, 28), (3, 32, 32), (networks.CONTEXT,), (100,)
@@ -284,9 +265,10 @@ class NetworkCase:
     published: Published
     width: int
 
-    @cached_property
+    @property
     def arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.network, self.shape)
+        dtype = np.dtype("int64" if self.labels == "tokens" else "float32")
+        return arithmetic(self.network, self.shape, dtype)
 
     def data(self) -> list[tuple[Array, Array]]:
         """Return batches of images, each with the pattern of its class, or texts, and of labels."""
@@ -375,6 +357,7 @@ def case(
 ) -> Case:
     """Return the case called `name`; a quick one has fewer and smaller images.
 
+    name        or the file of a network of one's own
     batch_size  of a training step; a prediction's is part of its name
     """
     sizes = scale(device)
@@ -389,13 +372,18 @@ def case(
         return Prediction(
             title, found.network, shape, images, found.classes, found.labels, {}, width
         )
-    found = NETWORKS[name]
-    batch = batch_size or (sizes.quick if quick else sizes.batches)[name]
+    found = own_network.read(name) if own_network.is_file(name) else NETWORKS[name]
+    batch = batch_size or (sizes.quick if quick else sizes.batches).get(name, found.batch)
     shape = found.quick if quick else found.shape
     title = f"{found.title}, batch {batch}" + _size(shape) * (name != "mlp")
     return TrainingStep(
         title, found.network, shape, batch, found.classes, found.labels, found.published, width
     )
+
+
+def is_network(name: str) -> bool:
+    """Whether a case is a step of training a network."""
+    return name in NETWORKS or own_network.is_file(name)
 
 
 def _size(shape: Shape) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -19,6 +20,7 @@ from tqdm import tqdm
 import minigraph as mg
 from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIONS, USUAL
 from minigraph.bench.measure import measure_cases
+from minigraph.bench.own_network import is_file, name_of
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.plan import PEERS, Plan
 from minigraph.bench.results import FILE, LEVELS, Results
@@ -59,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         type=_models,
         metavar="A,B",
-        help=f"of {', '.join([*GROUPS, *NAMES])}; default: all but inference",
+        help=f"of {', '.join([*GROUPS, *NAMES])}, or files of networks of your own; "
+        "default: all but inference",
     )
     add("--levels", type=_levels, default=LEVELS, metavar="0,3", help="default: 0,1,2,3")
     add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
@@ -110,9 +113,17 @@ def _names(known: Sequence[str] | dict[str, Any]) -> Callable[[str], tuple[str, 
 
 
 def _models(text: str) -> tuple[str, ...]:
-    """Return names of cases, those of a group for the group's name."""
-    named = _names((*GROUPS, *NAMES))(text)
-    return tuple(dict.fromkeys(case for name in named for case in GROUPS.get(name, [name])))
+    """Return names of cases, those of a group for the group's name, and files."""
+    files = [name for name in map(str.strip, text.split(",")) if is_file(name)]
+    for name in files:
+        if not Path(name).is_file():
+            raise argparse.ArgumentTypeError(f"{name!r} is no file")
+    named = _names((*GROUPS, *NAMES, *files))(text)
+    models = dict.fromkeys(case for name in named for case in GROUPS.get(name, [name]))
+    for called, count in Counter(map(name_of, models)).items():
+        if count > 1:
+            raise argparse.ArgumentTypeError(f"{count} models are called {called!r}")
+    return tuple(models)
 
 
 def _levels(text: str) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ import numpy as np
 
 from minigraph.bench.cases import PRECISIONS, PREDICTIONS, scale
 from minigraph.bench.limit import variables
+from minigraph.bench.own_network import name_of
 from minigraph.bench.plan import MACHINE, WARMUP, Plan, by_worth
 from minigraph.bench.results import EAGER, CaseResult, ProbeResult, Results, SideResult
 from minigraph.bench.schedule import Clock, Progress, Schedule
@@ -61,8 +62,8 @@ def measure_cases(
                     if results.cases and not schedule.fits(run.least(commands)):
                         results.left_out[run.result.title] = []
                         continue
-                    results.cases[model] = run.result
-                    run.measure(commands, Path(folder, model))
+                    results.cases[name_of(model)] = run.result
+                    run.measure(commands, Path(folder, name_of(model)))
                 if run.left_out:
                     results.left_out[run.result.title] = run.left_out
                 keep(results)

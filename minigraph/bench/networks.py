@@ -1,4 +1,4 @@
-"""The networks, written once for every library, and what a training step of them costs.
+"""The networks, written once for every library.
 
 A network is a function of a library: of anything that has layers under torch.nn's names, and those
 of `with_blocks`.  AlexNet, the ResNets and the GPT are those of the examples, layer by layer.
@@ -6,14 +6,36 @@ of `with_blocks`.  AlexNet, the ResNets and the GPT are those of the examples, l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 Shape = tuple[int, ...]  # of one example, without the batch
 Network = Callable[[Any], Any]
+Labels = Literal["examples", "pixels", "tokens"]
+# The speeds that MegBrain's documentation gives for its levels, relative to its level 0.
+Published = dict[int, float]
 DROPOUT = 0.5
+
+
+class Described(NamedTuple):
+    """A network, and the examples that it is trained on.
+
+    shape    of an example
+    quick    the same in a quick run
+    classes  of labels: of an example, of each of its pixels, or of each of its tokens
+    labels   what has one
+    batch    examples in a step, where devices have no number of their own
+    """
+
+    title: str
+    network: Network
+    published: Published
+    shape: Shape = (3, 224, 224)
+    quick: Shape = (3, 64, 64)
+    classes: int = 1000
+    labels: Labels = "examples"
+    batch: int = 32
 
 
 def mlp(nn: Any) -> Any:
@@ -229,173 +251,6 @@ def with_blocks(nn: Any, functions: Any) -> Any:
 
 def without_dropout(nn: Any) -> Any:
     """Return a library whose dropout drops nothing."""
-    return SimpleNamespace(**{**vars(nn), "Dropout": lambda p: nn.Dropout(0.0)})
-
-
-# ---------------------------------------------------------------- what a network costs
-
-
-class Arithmetic:
-    """A library that computes nothing: its layers map the shape of an example, and are counted.
-
-    parameters  numbers that are trained
-    products    multiplications for an example, of each convolution and matrix product in turn
-    results     numbers that the convolutions and matrix products give
-    """
-
-    def __init__(self, network: Network, shape: Shape) -> None:
-        self.parameters = 0
-        self.products: list[int] = []
-        self.results = 0
-        network(self)(shape)
-
-    def forward_flops(self, batch: int) -> int:
-        """Return the operations of the convolutions and matrix products of a prediction."""
-        return 2 * batch * sum(self.products)
-
-    def forward_bytes(self, batch: int, width: int) -> int:
-        """Return the bytes that a prediction moves at least: parameters, and results twice."""
-        return 2 * width * batch * self.results + 4 * self.parameters
-
-    def flops(self, batch: int) -> int:
-        """Return the operations of the convolutions and matrix products of a training step.
-
-        Each runs forward and for two gradients, but the gradient of the images is not needed.
-        """
-        return 2 * batch * (3 * sum(self.products) - self.products[0])
-
-    def bytes(self, batch: int, width: int) -> int:
-        """Return the bytes that a training step with Adam moves at least.
-
-        The result of each convolution and matrix product, `width` bytes a number, is written once
-        and read once.  A parameter and its two moments are read and written, in float32.
-        """
-        return 2 * width * batch * self.results + 4 * 6 * self.parameters
-
-    def _product(self, terms: int, bias: bool, result: Shape, windows: int = 1) -> Shape:
-        """Count a convolution of so many terms, with other weights in each of `windows`."""
-        self.parameters += (terms * windows + bias) * result[0]
-        self._count(terms, result)
-        return result
-
-    def _count(self, terms: int, result: Shape) -> None:
-        self.products.append(terms * math.prod(result))
-        self.results += math.prod(result)
-
-    def Sequential(self, *layers: Any) -> Any:
-        def result(shape: Shape) -> Shape:
-            for layer in layers:
-                shape = layer(shape)
-            return shape
-
-        return result
-
-    def Residual(self, body: Any, shortcut: Any) -> Any:
-        def result(shape: Shape) -> Shape:
-            shortcut(shape)  # to count it
-            return body(shape)
-
-        return result
-
-    def Added(self, body: Any) -> Any:
-        return body
-
-    def Beside(self, body: Any) -> Any:
-        return lambda shape: (shape[0] + body(shape)[0], *shape[1:])
-
-    def Tokens(self, count: int, length: int, width: int) -> Any:
-        def vectors(shape: Shape) -> Shape:
-            self.parameters += (count + length) * width
-            self.products.append(0)
-            return (*shape, width)
-
-        return vectors
-
-    def Embedding(self, count: int, width: int) -> Any:
-        def vectors(shape: Shape) -> Shape:
-            self.parameters += count * width
-            self.products.append(0)
-            return (*shape, width)
-
-        return vectors
-
-    def States(self, layer: Any) -> Any:
-        return layer
-
-    def LSTM(self, inputs: int, width: int, layers: int, batch_first: bool) -> Any:
-        def states(shape: Shape) -> Shape:
-            tokens, _ = shape
-            for layer in range(layers):
-                for terms in (width if layer else inputs, width):
-                    self.parameters += (terms + 1) * 4 * width
-                    self._count(terms, (tokens, 4 * width))
-            return tokens, width
-
-        return states
-
-    def CausalAttention(self, width: int, heads: int) -> Any:
-        into, out = self.Linear(width, 3 * width), self.Linear(width, width)
-
-        def attention(shape: Shape) -> Shape:
-            tokens, _ = shape
-            into(shape)
-            # Two products: of each token with itself and the earlier ones.
-            self.products += 2 * [tokens * (tokens + 1) // 2 * width]
-            self.results += tokens * (tokens + 1) // 2 * heads + tokens * width
-            return out(shape)
-
-        return attention
-
-    def Conv2d(
-        self,
-        inputs: int,
-        outputs: int,
-        k: int,
-        s: int = 1,
-        p: int = 0,
-        groups: int = 1,
-        bias: bool = True,
-    ) -> Any:
-        pooled = self.MaxPool2d(k, s, p)
-        terms = inputs // groups * k * k
-        return lambda shape: self._product(terms, bias, (outputs, *pooled(shape)[1:]))
-
-    def ConvTranspose2d(self, inputs: int, outputs: int, k: int, s: int) -> Any:
-        if k != s:
-            raise NotImplementedError(f"windows of {k} at distance {s} overlap, or do not touch")
-        return lambda shape: self._product(
-            inputs, True, (outputs, *(s * n for n in shape[1:])), k * k
-        )
-
-    def Linear(self, inputs: int, outputs: int, bias: bool = True) -> Any:
-        def product(shape: Shape) -> Shape:
-            self.parameters += (inputs + bias) * outputs
-            self._count(inputs, (*shape[:-1], outputs))
-            return (*shape[:-1], outputs)
-
-        return product
-
-    def MaxPool2d(self, k: int, s: int, p: int = 0) -> Any:
-        return lambda shape: (shape[0], *((n + 2 * p - k) // s + 1 for n in shape[1:]))
-
-    def AdaptiveAvgPool2d(self, size: int) -> Any:
-        return lambda shape: (shape[0], size, size)
-
-    def BatchNorm2d(self, channels: int) -> Any:
-        self.parameters += 2 * channels
-        return lambda shape: shape
-
-    def LayerNorm(self, width: int) -> Any:
-        self.parameters += 2 * width
-        return lambda shape: shape
-
-    def Flatten(self, start: int = 1, end: int = -1) -> Any:
-        return lambda shape: (math.prod(shape),) if start else shape  # 0: the batch's axis too
-
-    def ReLU(self) -> Any:
-        return lambda shape: shape
-
-    ReLU6 = GELU = ReLU
-
-    def Dropout(self, p: float) -> Any:
-        return lambda shape: shape
+    kinds = (name for name in vars(nn) if name.startswith("Dropout"))
+    none = dict.fromkeys(kinds, lambda *args, **kwargs: nn.Dropout(0.0))
+    return SimpleNamespace(**{**vars(nn), **none})

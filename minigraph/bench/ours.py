@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 import minigraph as mg
-from minigraph import nn, ops, optim
+from minigraph import ops, optim
+from minigraph.bench.arithmetic import LIBRARY
 from minigraph.bench.cases import (
     LEARNING_RATE,
     LOSSES,
@@ -21,7 +22,7 @@ from minigraph.bench.cases import (
     TrainingStep,
     first_value,
 )
-from minigraph.bench.networks import with_blocks, without_dropout
+from minigraph.bench.networks import without_dropout
 from minigraph.bench.results import UNFROZEN, UNTUNED
 from minigraph.bench.worker import Side, Task, hidden, serve
 from minigraph.distributed import World, world
@@ -29,7 +30,6 @@ from minigraph.function.profile import Profile
 from minigraph.graph import Shape
 
 PROFILES = 5  # the time of a kernel is its median in so many
-LIBRARY = with_blocks(nn, ops)
 
 
 def minigraph_side(task: Task) -> Side:

@@ -18,9 +18,11 @@ from minigraph.bench.cases import (
     PREDICTIONS,
     USUAL,
     Case,
+    is_network,
     scale,
 )
 from minigraph.bench.limit import limit
+from minigraph.bench.own_network import is_file
 from minigraph.bench.results import (
     CHANNELS_LAST,
     EAGER,
@@ -54,6 +56,7 @@ class Peer:
     lacks       cases that its program does not have
     devices     those on which it is measured
     unlimited   whether it uses all instructions of the processor, whatever it is told
+    layers      whether it has all layers of torch.nn, and so runs networks that users bring
     """
 
     libraries: Sequence[str]
@@ -64,10 +67,13 @@ class Peer:
     lacks: Collection[str] = ()
     devices: Collection[str] = ("cpu", "cuda")
     unlimited: bool = False
+    layers: bool = False
 
     def sides(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case."""
         if model in self.lacks or device.partition(":")[0] not in self.devices:
+            return ()
+        if is_file(model) and not self.layers:
             return ()
         if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
@@ -77,8 +83,10 @@ class Peer:
 BEST = f"compiled, {CHANNELS_LAST}"
 ONNX = "onnxruntime"
 PEERS = {
-    "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST)),
-    "torch.compile": Peer(("torch",), "torch_peer", ("compiled", BEST), on_cuda=(BEST,)),
+    "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST), layers=True),
+    "torch.compile": Peer(
+        ("torch",), "torch_peer", ("compiled", BEST), on_cuda=(BEST,), layers=True
+    ),
     "jax": Peer(
         ("jax",),
         "jax_peer",
@@ -178,7 +186,7 @@ class Plan:
 
     def _launched(self, model: str) -> dict[str, list[str]]:
         """Return the commands of the sides in several processes: the highest level, PyTorch."""
-        if self.processes == 1 or model not in NETWORKS or not self._launcher:
+        if self.processes == 1 or not is_network(model) or not self._launcher:
             return {}
 
         def launch(program: str, setting: str) -> list[str]:
@@ -202,7 +210,7 @@ class Plan:
     def compared(self, model: str, names: Collection[str]) -> list[str]:
         """Return the sides whose losses are compared: the highest level, and PyTorch's."""
         levels = [name for level in LEVELS if (name := f"level {level}") in names]
-        if self.quick or model not in NETWORKS or not levels or EAGER not in names:
+        if self.quick or not is_network(model) or not levels or EAGER not in names:
             return []
         return [levels[-1], EAGER, *([EAGER_LAST] if EAGER_LAST in names else [])]
 

@@ -1,0 +1,103 @@
+"""Networks that users bring to the benchmark, as files."""
+
+import importlib.util
+import json
+
+import pytest
+from bench_plans import planned
+
+import minigraph as mg
+from minigraph import cli
+from minigraph.bench.cases import case
+
+NETWORK = """
+from width import WIDTH
+
+shape, classes = (3, 8, 8), 5
+
+def network(nn):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
+
+        def forward(self, x):
+            return x + self.conv(self.conv(x))
+
+    return nn.Sequential(
+        nn.Conv2d(3, WIDTH, 3, padding=1), Twice(), nn.Dropout(), nn.Flatten(),
+        nn.Linear(64 * WIDTH, classes),
+    )
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of a network, which imports the module beside it."""
+    (tmp_path / "width.py").write_text("WIDTH = 4")
+    path = tmp_path / "thin.py"
+    path.write_text(NETWORK)
+    return path
+
+
+def test_all_that_is_trained_and_multiplied_is_counted(file):
+    subject = case(str(file), quick=True)
+    assert (subject.title, subject.images) == ("thin, batch 32, 8 x 8", 32)
+    assert case(str(file), batch_size=7).images == 7
+    first, twice, last = 64 * 4 * 27, 2 * 64 * 4 * 36, 256 * 5
+    parameters = (27 + 1) * 4 + (36 + 1) * 4 + (256 + 1) * 5
+    assert subject.flops == 2 * 32 * (2 * first + 3 * twice + 3 * last)
+    assert subject.bytes == 8 * 32 * (3 * 64 * 4 + 5) + 24 * parameters
+
+
+def test_it_is_measured_beside_pytorch_and_not_beside_libraries_with_fewer_layers(file, installed):
+    sides = planned("--device", "cpu", "--models", str(file)).sides(str(file))
+    assert {name.partition(",")[0] for name in sides if not name.startswith("level")} == {
+        *("machine", "torch", "torch.compile")
+    }
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_a_run_has_the_name_of_the_file_and_the_losses_of_pytorch(file, tmp_path, capsys):
+    levels = ["--levels", "3", "--peers", "torch", "--once", "--repeats", "1", "--minutes", "2"]
+    asked = ["bench", "--device", "cpu", "--models", str(file), *levels, "--json"]
+    assert cli.main(asked) == 0
+    sides = json.loads(capsys.readouterr().out)["cases"]["thin"]["sides"]
+    assert set(sides) == {"level 3", "torch", "torch, channels last"}
+    for side in sides.values():
+        assert not side["error"] and side["seconds"]
+    assert sides["level 3"]["losses"] == pytest.approx(sides["torch"]["losses"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("classes = 3", "defines no `shape`: a tuple of integers: channels, height, width"),
+        ("shape = (3, 8)", "`shape` is a tuple of integers: channels, height, width, not (3, 8)"),
+        ("shape = (3, 8, 8)\nclasses = 2.5", "`classes` is the number of classes, an integer, not"),
+        ("shape = (3, 8, 8)\nclasses = 2", "defines no `network`: a function of a library"),
+        ("labels = 'words'", "`labels` is one of examples, pixels, tokens, not 'words'"),
+        ("labels = 'tokens'\nshape = (3, 8, 8)", "`shape` is a tuple of integers: tokens, not"),
+    ],
+)
+def test_a_file_that_lacks_something_is_one_line(tmp_path, lines, words):
+    (tmp_path / "lacking.py").write_text(lines)
+    with pytest.raises(mg.GraphError) as told:
+        case(str(tmp_path / "lacking.py"))
+    assert words in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [("nowhere.py", "'nowhere.py' is no file"), ("{0},sub/{0}", "2 models are called 'thin'")],
+)
+def test_files_that_are_missing_or_have_one_name_are_one_line(
+    file, monkeypatch, models, words, capsys
+):
+    monkeypatch.chdir(file.parent)
+    (file.parent / "sub").mkdir()
+    (file.parent / "sub" / file.name).write_text(NETWORK)
+    with pytest.raises(SystemExit):
+        planned("--models", models.format(file.name))
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
