@@ -16,7 +16,7 @@ LIBRARY = with_blocks(nn, ops)
 
 
 class Arithmetic(NamedTuple):
-    """What a network computes for an example.
+    """What a network computes for an example.  Attention counts in full, also what a mask hides.
 
     parameters  numbers that are trained
     forward     multiplications of the convolutions and matrix products
