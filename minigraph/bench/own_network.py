@@ -27,7 +27,7 @@ from minigraph.bench.networks import Described, Labels
 from minigraph.errors import GraphError
 
 SUFFIX = ".py"
-OPTIONAL = {"batch": 32, "labels": "examples"}
+OPTIONAL = {name: Described._field_defaults[name] for name in ("batch", "labels")}
 
 
 def is_file(model: str) -> bool:
