@@ -1,4 +1,4 @@
-"""Signals that wait, for work that must not be interrupted, and the memory of their handlers."""
+"""Signals that wait, for work that must not be interrupted; where their handlers run."""
 
 from __future__ import annotations
 
@@ -32,25 +32,65 @@ class _Stack(ctypes.Structure):
     )
 
 
-_rooms: list[ctypes.Array[ctypes.c_char]] = []  # kept as long as the process
+# What a fault in the thread itself raises: its handler must run at once.
+OF_FAULTS = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+}
+
+
+class _Room:
+    """Memory on which the handlers of signals run in the current thread, while this exists."""
+
+    def __init__(self, libc: ctypes.CDLL) -> None:
+        self._libc = libc
+        self._memory = ctypes.create_string_buffer(ROOM)
+        self._set(_Stack(ctypes.addressof(self._memory), 0, ROOM))
+
+    def __del__(self) -> None:
+        self._set(_Stack(None, DISABLED, 0))
+
+    def _set(self, stack: _Stack) -> None:
+        self._libc.sigaltstack(ctypes.byref(stack), None)
+
+
+_here = threading.local()
 
 
 def give_handlers_room() -> None:
-    """Let handlers of signals run on memory of their own, if the current thread is the main one.
+    """Let handlers of signals run on memory of their own in the current thread, until it ends.
 
     Without it the system saves registers at the stack pointer, and for a while that is no place for
     them: oneDNN's product for AVX2 sets it to a buffer on the heap, and what lies before that was
-    overwritten.  Python's handlers run on such memory where there is some (SA_ONSTACK).  Signals
-    to a process reach its main thread unless that blocks them.
+    overwritten.  Python's handlers run on such memory where there is some (SA_ONSTACK).
     """
-    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+    if sys.platform != "linux":
         return
     libc, found = ctypes.CDLL(None), _Stack()
     libc.sigaltstack(None, ctypes.byref(found))
     if found.flags & DISABLED:  # faulthandler, for one, has set up its own
-        _rooms.append(ctypes.create_string_buffer(ROOM))
-        made = _Stack(ctypes.addressof(_rooms[-1]), 0, ROOM)
-        libc.sigaltstack(ctypes.byref(made), None)
+        _here.room = _Room(libc)
+
+
+@contextmanager
+def kept_from_threads() -> Iterator[None]:
+    """Let no handler run in the threads that the current thread starts in the block.
+
+    They inherit which signals it blocks, and have no room for handlers.  The system may send a
+    signal to any thread of a process that does not block it: that of a timer of processor time
+    (SIGPROF), with which programs are profiled, goes to the thread whose time is counted.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - OF_FAULTS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

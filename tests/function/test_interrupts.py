@@ -270,30 +270,50 @@ def test_each_held_signal_is_handled_though_the_handler_of_the_first_raises():
 
 PRODUCTS = """
 import signal
+import sys
+import threading
 import numpy as np
 import minigraph as mg
 
+kind, timer = (getattr(signal, name) for name in sys.argv[1:3])
+count, wanted = 0, int(sys.argv[3])
 x, w = mg.input("x", (256, 512)), mg.input("w", (512, 128))
-options = {"num_threads": 1, "autotune": "off", "graph_opt_level": 0}
+options = {"num_threads": int(sys.argv[4]), "autotune": "off", "graph_opt_level": 0}
 function = mg.comp_graph("cpu", options).compile([x, w], [x @ w, w @ w.T])
 rng = np.random.default_rng(0)
 arrays = [rng.normal(size=node.shape).astype("float32") for node in (x, w)]
-want, count = function(*arrays), 0
 
 def note(number, frame):
     global count
     count += 1
 
-signal.signal(signal.SIGALRM, note)
-signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
-while count < 2000:
-    for found, y in zip(function(*arrays), want, strict=True):
-        np.testing.assert_array_equal(found, y)
-signal.setitimer(signal.ITIMER_REAL, 0)
+def call():
+    want = function(*arrays)
+    while count < wanted:
+        for found, y in zip(function(*arrays), want, strict=True):
+            np.testing.assert_array_equal(found, y)
+
+signal.signal(kind, note)
+signal.setitimer(timer, 1e-4, 1e-4)
+if sys.argv[5:] == ["elsewhere"]:
+    thread = threading.Thread(target=call)
+    thread.start()
+    while thread.is_alive():  # the handlers run here
+        thread.join(1e-3)
+else:
+    call()
+signal.setitimer(timer, 0)
 """
+BUFFERED = {"ONEDNN_MAX_CPU_ISA": "AVX2"}  # oneDNN lets the stack pointer lead to the heap
 
 
 @needs_onednn
 def test_a_signal_that_is_handled_while_a_product_runs_overwrites_nothing():
-    """For AVX2 oneDNN lets the stack pointer lead to the heap, where the system would write."""
-    python("-c", PRODUCTS, ONEDNN_MAX_CPU_ISA="AVX2")
+    python("-c", PRODUCTS, *("SIGALRM", "ITIMER_REAL", "2000", "1"), **BUFFERED)
+
+
+@needs_onednn
+@pytest.mark.parametrize("where", [("1", "elsewhere"), ("2",)], ids=["a thread", "a team"])
+def test_a_timer_of_processor_time_overwrites_nothing_in_other_threads(where):
+    """The system sends its signal, with which programs are profiled, to any thread that runs."""
+    python("-c", PRODUCTS, *("SIGPROF", "ITIMER_PROF", "200"), *where, **BUFFERED)

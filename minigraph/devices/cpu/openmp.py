@@ -15,7 +15,7 @@ import threading
 
 from minigraph import options
 from minigraph.errors import DeviceError, warn_once
-from minigraph.signals import give_handlers_room
+from minigraph.signals import give_handlers_room, kept_from_threads
 
 NAME = "libgomp.so.1"
 SETTING = "GOMP_SPINCOUNT"
@@ -100,7 +100,8 @@ def _attempt(threads: int) -> tuple[int, str]:
             "may be the reason)"
         )
     gomp.omp_set_dynamic(0)  # OMP_DYNAMIC would give fewer while the machine is busy
-    given = _team_size(gomp, threads)
+    with kept_from_threads():
+        given = _team_size(gomp, threads)
     if given < threads:
         return given, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
     here.threads = threads
