@@ -188,10 +188,8 @@ class Session:
 
     def _look_up(self, problems: Sequence[Problem]) -> None:
         found = []
-        for problem in problems:
-            if problem.subject in self._missing:
-                continue
-            known = self._find(problem)
+        new = [problem for problem in problems if problem.subject not in self._missing]
+        for problem, known in zip(new, self._find(new), strict=True):
             if known is None:
                 tuning_counters.count("misses")
                 self._missing.add(problem.subject)
@@ -202,20 +200,27 @@ class Session:
         if self.store:
             self.store.touch(found)
 
-    def _find(self, problem: Problem) -> tuple[ProblemTable, str] | None:
-        """Return what is known about a problem, if anything is, and where it comes from."""
+    def _find(self, problems: Sequence[Problem]) -> list[tuple[ProblemTable, str] | None]:
+        """Return what is known about each problem, if anything is, and where it comes from."""
         fields = environment_of(self.environment)
-        key = Entry(problem.kind, problem.subject, fields, "").key
-        stored, origin = self._read(problem, _unkept.get(key)), MEASURED
-        if self.store and not stored:
-            damaged = self.store.rejected
-            entry, origin = self.store.find(problem.kind, problem.subject, fields), STORED
-            tuning_counters.count("rejected", self.store.rejected - damaged)
-            stored = self._read(problem, entry)
-        loaded = self._read(problem, self.loaded.get(key))
+        wanted = [Entry(problem.kind, problem.subject, fields, "") for problem in problems]
+        if not self.store:
+            return [self._known_of(p, e, None) for p, e in zip(problems, wanted, strict=True)]
+        damaged = self.store.rejected
+        stored = self.store.find(wanted)
+        tuning_counters.count("rejected", self.store.rejected - damaged)
+        return [self._known_of(*each) for each in zip(problems, wanted, stored, strict=True)]
+
+    def _known_of(
+        self, problem: Problem, wanted: Entry, stored: Entry | None
+    ) -> tuple[ProblemTable, str] | None:
+        found, origin = self._read(problem, _unkept.get(wanted.key)), MEASURED
+        if not found:
+            found, origin = self._read(problem, stored), STORED
+        loaded = self._read(problem, self.loaded.get(wanted.key))
         if loaded:  # what is stored may be in quarantine
-            return loaded.merged(stored) if stored else loaded, LOADED
-        return (stored, origin) if stored else None
+            return loaded.merged(found) if found else loaded, LOADED
+        return (found, origin) if found else None
 
     def _read(self, problem: Problem, entry: Entry | None) -> ProblemTable | None:
         """Return the table in an entry; None if there is none, or an odd one, which is counted."""
@@ -247,7 +252,7 @@ class Session:
 
     def known_by_now(self, problem: Problem) -> bool:
         """Return whether another process has measured a problem meanwhile; then it is known."""
-        known = self._find(problem)
+        (known,) = self._find([problem])
         if known:
             tuning_counters.count("hits")
             self._remember(problem, *known)

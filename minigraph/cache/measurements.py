@@ -7,6 +7,7 @@ checksum is a miss and is removed; a file that is no database of this schema is 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import time
@@ -92,15 +93,29 @@ class Measurements:
                 alone = True
             yield alone
 
-    def find(self, kind: str, subject: str, environment: Environment) -> Entry | None:
-        """Return the entry of a subject in an environment, or None."""
-        wanted = Entry(kind, subject, environment, "")
-        row = self._run(lambda db: db.execute(SELECT + KEY, _key(wanted)).fetchone(), None)
-        entry = row and _good(row, wanted)
-        if row and not entry:
-            self.rejected += 1
-            self._run(lambda db: _drop(db, wanted), None)
-        return entry
+    def find(self, wanted: Sequence[Entry]) -> list[Entry | None]:
+        """Return for each entry the stored one with its key, or None."""
+
+        def read(db: sqlite3.Connection) -> list[Any]:
+            return [self._row(db, entry) for entry in wanted]
+
+        rows = self._run(read, [None] * len(wanted)) if wanted else []
+        found = [_good(row, entry) for row, entry in zip(rows, wanted, strict=True)]
+        for row, entry, kept in zip(rows, wanted, found, strict=True):
+            if row is not None and not kept:
+                self.rejected += 1
+                self._run(functools.partial(_drop, wanted=entry), None)
+        return found
+
+    def _row(self, db: sqlite3.Connection, wanted: Entry) -> Any:
+        """Return the row with the key of an entry; None if there is none, or it is too large."""
+        try:
+            return _row(db, wanted)
+        except sqlite3.Error as error:
+            if _code(error) != sqlite3.SQLITE_TOOBIG:
+                raise
+            self.folder.tell(_reason(error))
+            return None
 
     def keep(self, entries: Sequence[Entry], merge: Callable[[Entry, Entry], Entry]) -> bool:
         """Write all entries or none, and return whether that was possible.
@@ -112,8 +127,7 @@ class Measurements:
             now = _now()
             db.execute("BEGIN IMMEDIATE")
             for new in entries:
-                row = db.execute(SELECT + KEY, _key(new)).fetchone()
-                old = row and _good(row, new)
+                old = _good(_row(db, new), new)
                 entry = merge(old, new) if old else new
                 db.execute(INSERT, (*_key(entry), entry.body, entry.blob, entry.checksum, now))
             self._evict(db, now)
@@ -354,8 +368,8 @@ def _now() -> int:
 def _drop(db: sqlite3.Connection, wanted: Entry) -> None:
     """Remove a damaged row, unless another process has written it again."""
     db.execute("BEGIN IMMEDIATE")
-    row = db.execute(SELECT + KEY, _key(wanted)).fetchone()
-    if row and not _good(row, wanted):
+    row = _row(db, wanted)
+    if row is not None and not _good(row, wanted):
         db.execute(f"DELETE FROM entries{KEY}", _key(wanted))
     db.execute("COMMIT")
 
@@ -364,7 +378,12 @@ def _key(entry: Entry) -> tuple[str, str, str]:
     return entry.kind, entry.subject, encode(dict(entry.environment))
 
 
-def _good(row: tuple[Any, ...], wanted: Entry | None = None) -> Entry | None:
+def _row(db: sqlite3.Connection, wanted: Entry) -> Any:
+    """Return the row with the key of an entry; None if there is none."""
+    return db.execute(SELECT + KEY, _key(wanted)).fetchone()
+
+
+def _good(row: Any, wanted: Entry | None = None) -> Entry | None:
     """Return the entry in a row if its checksum is right and its key is the wanted one."""
     try:
         kind, subject, environment, body, blob, checksum = msgspec.convert(row, ROW)

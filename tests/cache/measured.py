@@ -25,7 +25,7 @@ def both(old, new):
 
 
 def found(store, wanted):
-    return store.find(wanted.kind, wanted.subject, wanted.environment)
+    return store.find([wanted])[0]
 
 
 def again(store):

@@ -216,8 +216,7 @@ def test_a_row_that_is_too_large_harms_no_other(store, monkeypatch):
     store.keep([entry("a"), entry("b", json.dumps("x" * 100_000))], newer)
     monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
     with pytest.warns(mg.MinigraphWarning, match="too big"):
-        assert found(store, entry("b")) is None
-    assert found(store, entry("a")) == entry("a")
+        assert store.find([entry("b"), entry("a")]) == [None, entry("a")]
 
 
 @pytest.mark.parametrize(
