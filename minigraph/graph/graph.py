@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import heapq
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -118,14 +118,18 @@ class Graph:
                 table[x].append(node)
         return table
 
-    def check(self, known: set[Application] | None = None) -> None:
+    def check(self, known: set[Application] | None = None, sound: Iterable[Node] = ()) -> None:
         """Raise GraphError for a spec that is not inferred or an undeclared input.
 
         known  applications that need not be inferred again; those of this graph join them
+        sound  nodes of a graph that has been checked, with the same inputs
         """
         declared = set(self.inputs)
         known = set() if known is None else known
+        sound = set(sound)
         for node in self:
+            if node in sound:
+                continue
             this = application(node)
             if isinstance(node.op, Input):
                 if node not in declared:
@@ -193,5 +197,6 @@ def toposort(
             order.setdefault(stack.pop())
         else:
             entered.add(node)
-            stack.extend(reversed(reads.get(node, node.inputs)))
+            inputs = reads.get(node, node.inputs) if reads else node.inputs
+            stack.extend(inputs[::-1])
     return [*order]

@@ -283,18 +283,18 @@ class _Fusion:
         # An input that is read in two orders, such as x in x + x.T, is two operands.
         reads = dict.fromkeys((x, axes) for (x, _), axes in loops.items())
         specs = tuple([x.spec for x, _ in reads])
-        given = dict(zip(reads, stand_ins(specs), strict=True))
-        made: dict[Node, Node] = {}
-        for node in order:
-            made[node] = node.replace(
-                tuple(
-                    given[x, loops[x, node]] if (x, node) in loops else made.get(x, x)
-                    for x in node.inputs
-                )
-            )
-        op = Fused(Graph(tuple(given.values()), tuple(made[y] for y in stored)))
-        check_speed(kernel_of(op, specs, tuple([spec.strides for spec in specs])))
         with in_place_of(members[0]):
+            given = dict(zip(reads, stand_ins(specs), strict=True))
+            made: dict[Node, Node] = {}
+            for node in order:
+                made[node] = node.replace(
+                    tuple(
+                        given[x, loops[x, node]] if (x, node) in loops else made.get(x, x)
+                        for x in node.inputs
+                    )
+                )
+            op = Fused(Graph(tuple(given.values()), tuple(made[y] for y in stored)))
+            check_speed(kernel_of(op, specs, tuple([spec.strides for spec in specs])))
             results = op.results(*(x for x, _ in reads))
         for y, result in zip(stored, results, strict=True):
             self.fused.setdefault(y, (result,))
