@@ -362,8 +362,8 @@ def _neighbours() -> int:
 
 
 def c_compiler() -> str:
-    """Return `CC`, or "cc": the name or path of the C compiler."""
-    return os.environ.get("CC") or "cc"
+    """Return `CC`: the name or path of the C compiler that the user wants, or ""."""
+    return os.environ.get("CC", "")
 
 
 def openmp_stack() -> int | None:

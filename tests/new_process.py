@@ -14,6 +14,7 @@ from minigraph.function.choosing import measurements
 CACHED = (
     compiler.compiler,
     compiler.compiler_version,
+    compiler.compiler_name,
     compiler.environment,
     kernel_cache._binaries,
     library.possible,

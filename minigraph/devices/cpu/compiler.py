@@ -67,7 +67,8 @@ WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of 
 @functools.cache
 def compiler() -> str | None:
     """Return the C compiler's absolute path, or None, with one warning, where there is none."""
-    path = shutil.which(settings.c_compiler()) or shutil.which("gcc")
+    names = (settings.c_compiler(), "gcc", "cc")
+    path = next(filter(None, map(shutil.which, filter(None, names))), None)
     if path is None:
         warn_once(
             "no C compiler was found; elementwise ops and reductions run in NumPy, several times "
@@ -134,7 +135,12 @@ def flags() -> list[str]:
 
 @functools.cache
 def environment() -> Mapping[str, str]:
-    """Return what machine code depends on besides the text of its kernel."""
+    """Return what machine code depends on besides the text of its kernel; warn of clang."""
+    if onednn.library() and compiler_name().startswith("clang"):
+        warn_once(
+            f"{compiler_name()} gives kernels threads of their own, which are in the way of "
+            "oneDNN's, and a step may take 1.6 times as long: install gcc, and unset CC"
+        )
     return {
         "compiler": compiler() or "none",
         "version": compiler_version(),

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from needs import needs_compiler
+from needs import needs_compiler, needs_onednn
 from numbered_kernels import GCC, counts, kernel, results
 
 import minigraph as mg
@@ -85,6 +85,31 @@ def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_comp
     bad = KernelSource(kernel(3).text + "/* CRASH */")
     with pytest.warns(mg.MinigraphWarning, match="killed by signal 11"):
         assert results(kernel(1), bad) == [1, None]
+
+
+@needs_compiler
+@needs_onednn
+def test_clang_is_warned_of_whose_threads_are_not_those_of_onednn(cache, use_compiler):
+    use_compiler('[ "$1" = --version ] && echo clang version 14.0.6 && exit')
+    with pytest.warns(mg.MinigraphWarning, match=r"^clang 14\.0\.6 .* install gcc, and unset CC"):
+        assert results(kernel(1)) == [1]
+
+
+@needs_compiler
+def test_gcc_comes_before_what_is_called_cc(tmp_path, monkeypatch, new_process):
+    for name in ("cc", "gcc", "mine"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    chosen = {}
+    for wanted in ("", "mine", "missing"):
+        monkeypatch.setenv("CC", wanted)
+        new_process()
+        chosen[wanted] = compiler.compiler()
+    assert chosen == {
+        wanted: str(tmp_path / name)
+        for wanted, name in (("", "gcc"), ("mine", "mine"), ("missing", "gcc"))
+    }
 
 
 @needs_compiler
