@@ -81,6 +81,7 @@ class Peer:
 
 
 BEST = f"compiled, {CHANNELS_LAST}"
+OF_ALL = "resnet18"  # a network that each peer has which trains any
 ONNX = "onnxruntime"
 PEERS = {
     "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST), layers=True),
@@ -148,6 +149,8 @@ class Plan:
             library = peer.libraries[0]
             absent = [name for name in peer.libraries if find_spec(name) is None]
             if not any(peer.sides(model, self.device) for model in self.models):
+                if any(map(is_file, self.models)) and peer.sides(OF_ALL, self.device):
+                    reasons[library] = "runs the networks of the benchmark only, none of a file"
                 continue
             if library in absent:
                 reasons[library] = "is not installed"
