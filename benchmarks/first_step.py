@@ -1,9 +1,10 @@
 """Print what the time until the first training step is made of, in seconds.
 
-    python benchmarks/first_step.py [NETWORK ...] [--processes 3]
+    python benchmarks/first_step.py [NETWORK ...] [--processes 3] [--tune]
 
 Each network trains untuned (autotune="off") at level 3 in processes of its own: the first with
-nothing on disk, the others, of which it shows the medians, with the kernels that it left.  All is
+nothing on disk, the others, of which it shows the medians, with the kernels that it left.  With
+--tune the first measures algorithms, which counts as a pass, and the others choose by that.  All is
 wall time, but for the processor time of compiling, which has that of the C compilers.  The second
 step is what the first would be if all memory had been touched before.
 """
@@ -29,7 +30,7 @@ def spent():
     return time.perf_counter(), sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def main_of_process(network):
+def main_of_process(network, autotune):
     """Train two steps, and print as JSON what each part took."""
     parts, since = {}, spent()
 
@@ -58,7 +59,7 @@ def main_of_process(network):
     loss = mg.ops.cross_entropy(net(x), labels)
     updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
     done("graph")
-    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
+    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": autotune})
     step = cg.compile([x, labels], loss, updates)
     done("compile")
     step(*batch)
@@ -70,12 +71,13 @@ def main_of_process(network):
     print(json.dumps({"parts": parts, "compile": whole}))
 
 
-def run(network, folder):
+def run(network, folder, autotune):
     """Return what a process has printed."""
+    tune = ["--tune"] if autotune == "tune" else []
     environment = {**os.environ, "MINIGRAPH_CACHE_DIR": folder}
     # An installed package has its bytecode.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, __file__, "--as", network]
+    command = [sys.executable, __file__, "--as", network, *tune]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
@@ -87,15 +89,18 @@ def main():
     parser.add_argument("networks", nargs="*", default=[*NETWORKS], metavar="NETWORK")
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--as", dest="network", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--tune", dest="autotune", action="store_const", const="tune", default="off"
+    )
     asked = parser.parse_args()
     if asked.network:
-        main_of_process(asked.network)
+        main_of_process(asked.network, asked.autotune)
         return
     print("| network | disk |", " | ".join(COLUMNS), "| compile, processors | to step 1 |")
     print("| --- | --- |" + " ---: |" * (len(COLUMNS) + 2))
     for network in asked.networks:
         with tempfile.TemporaryDirectory() as folder:
-            runs = [run(network, folder) for _ in range(asked.processes)]
+            runs = [run(network, folder, asked.autotune) for _ in range(asked.processes)]
         for disk, found in (("empty", runs[:1]), ("filled", runs[1:])):
             show(network, disk, found)
 
