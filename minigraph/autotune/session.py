@@ -214,6 +214,7 @@ class Session:
     def _known_of(
         self, problem: Problem, wanted: Entry, stored: Entry | None
     ) -> tuple[ProblemTable, str] | None:
+        """Return what is known about a problem with this key, given what the store has of it."""
         found, origin = self._read(problem, _unkept.get(wanted.key)), MEASURED
         if not found:
             found, origin = self._read(problem, stored), STORED

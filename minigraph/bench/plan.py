@@ -81,7 +81,7 @@ class Peer:
 
 
 BEST = f"compiled, {CHANNELS_LAST}"
-OF_ALL = "resnet18"  # a network that each peer has which trains any
+OF_ALL = "resnet18"  # the network of every peer that trains networks
 ONNX = "onnxruntime"
 PEERS = {
     "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST), layers=True),

@@ -97,7 +97,7 @@ class Measurements:
         """Return for each entry the stored one with its key, or None."""
 
         def read(db: sqlite3.Connection) -> list[Any]:
-            return [self._row(db, entry) for entry in wanted]
+            return [self._row_in_bounds(db, entry) for entry in wanted]
 
         rows = self._run(read, [None] * len(wanted)) if wanted else []
         found = [_good(row, entry) for row, entry in zip(rows, wanted, strict=True)]
@@ -107,7 +107,7 @@ class Measurements:
                 self._run(functools.partial(_drop, wanted=entry), None)
         return found
 
-    def _row(self, db: sqlite3.Connection, wanted: Entry) -> Any:
+    def _row_in_bounds(self, db: sqlite3.Connection, wanted: Entry) -> Any:
         """Return the row with the key of an entry; None if there is none, or it is too large."""
         try:
             return _row(db, wanted)

@@ -43,7 +43,7 @@ def both_sides(name: str, sides: Any, variables: Sequence[Node]) -> tuple[Node, 
 def check_rewrite(name: str, old: Graph, new: Any, known: set[Application]) -> None:
     """Raise GraphError unless the pass `name` has made a graph of the same results as `old`.
 
-    known  applications of `old` and others that need not be inferred again; those of `new` join
+    known  applications, of `old` too, that need not be inferred again; those of `new` join them
     """
     if not isinstance(new, Graph):
         raise GraphError(f"pass {name}: a pass returns a Graph, not {type(new).__name__}")
