@@ -48,15 +48,14 @@ class _Room:
     """Memory on which the handlers of signals run in the current thread, while this exists."""
 
     def __init__(self, libc: ctypes.CDLL) -> None:
-        self._libc = libc
         self._memory = ctypes.create_string_buffer(ROOM)
-        self._set(_Stack(ctypes.addressof(self._memory), 0, ROOM))
+        room, none = _Stack(ctypes.addressof(self._memory), 0, ROOM), _Stack(None, DISABLED, 0)
+        libc.sigaltstack(ctypes.byref(room), None)
+        # At the end of the program this module's names may be gone before the room is.
+        self._leave = functools.partial(libc.sigaltstack, ctypes.byref(none), None)
 
     def __del__(self) -> None:
-        self._set(_Stack(None, DISABLED, 0))
-
-    def _set(self, stack: _Stack) -> None:
-        self._libc.sigaltstack(ctypes.byref(stack), None)
+        self._leave()
 
 
 _here = threading.local()
