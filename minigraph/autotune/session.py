@@ -204,11 +204,11 @@ class Session:
         """Return what is known about each problem, if anything is, and where it comes from."""
         fields = environment_of(self.environment)
         wanted = [Entry(problem.kind, problem.subject, fields, "") for problem in problems]
-        if not self.store:
-            return [self._known_of(p, e, None) for p, e in zip(problems, wanted, strict=True)]
-        damaged = self.store.rejected
-        stored = self.store.find(wanted)
-        tuning_counters.count("rejected", self.store.rejected - damaged)
+        stored: list[Entry | None] = [None] * len(wanted)
+        if self.store:
+            damaged = self.store.rejected
+            stored = self.store.find(wanted)
+            tuning_counters.count("rejected", self.store.rejected - damaged)
         return [self._known_of(*each) for each in zip(problems, wanted, stored, strict=True)]
 
     def _known_of(

@@ -100,9 +100,10 @@ class Measurements:
             return [self._row_in_bounds(db, entry) for entry in wanted]
 
         rows = self._run(read, [None] * len(wanted)) if wanted else []
-        found = [_good(row, entry) for row, entry in zip(rows, wanted, strict=True)]
-        for row, entry, kept in zip(rows, wanted, found, strict=True):
-            if row is not None and not kept:
+        found: list[Entry | None] = []
+        for row, entry in zip(rows, wanted, strict=True):
+            found.append(_good(row, entry) if row else None)
+            if row and not found[-1]:
                 self.rejected += 1
                 self._run(functools.partial(_drop, wanted=entry), None)
         return found
@@ -127,7 +128,8 @@ class Measurements:
             now = _now()
             db.execute("BEGIN IMMEDIATE")
             for new in entries:
-                old = _good(_row(db, new), new)
+                row = _row(db, new)
+                old = row and _good(row, new)
                 entry = merge(old, new) if old else new
                 db.execute(INSERT, (*_key(entry), entry.body, entry.blob, entry.checksum, now))
             self._evict(db, now)
@@ -369,7 +371,7 @@ def _drop(db: sqlite3.Connection, wanted: Entry) -> None:
     """Remove a damaged row, unless another process has written it again."""
     db.execute("BEGIN IMMEDIATE")
     row = _row(db, wanted)
-    if row is not None and not _good(row, wanted):
+    if row and not _good(row, wanted):
         db.execute(f"DELETE FROM entries{KEY}", _key(wanted))
     db.execute("COMMIT")
 
@@ -383,7 +385,7 @@ def _row(db: sqlite3.Connection, wanted: Entry) -> Any:
     return db.execute(SELECT + KEY, _key(wanted)).fetchone()
 
 
-def _good(row: Any, wanted: Entry | None = None) -> Entry | None:
+def _good(row: tuple[Any, ...], wanted: Entry | None = None) -> Entry | None:
     """Return the entry in a row if its checksum is right and its key is the wanted one."""
     try:
         kind, subject, environment, body, blob, checksum = msgspec.convert(row, ROW)
