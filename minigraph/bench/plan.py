@@ -81,7 +81,6 @@ class Peer:
 
 
 BEST = f"compiled, {CHANNELS_LAST}"
-OF_ALL = "resnet18"  # the network of every peer that trains networks
 ONNX = "onnxruntime"
 PEERS = {
     "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST), layers=True),
@@ -149,7 +148,8 @@ class Plan:
             library = peer.libraries[0]
             absent = [name for name in peer.libraries if find_spec(name) is None]
             if not any(peer.sides(model, self.device) for model in self.models):
-                if any(map(is_file, self.models)) and peer.sides(OF_ALL, self.device):
+                trains = any(peer.sides(network, self.device) for network in NETWORKS)
+                if trains and any(map(is_file, self.models)):
                     reasons[library] = "runs the networks of the benchmark only, none of a file"
                 continue
             if library in absent:

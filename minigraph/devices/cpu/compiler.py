@@ -68,7 +68,7 @@ WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of 
 def compiler() -> str | None:
     """Return the C compiler's absolute path, or None, with one warning, where there is none."""
     names = (settings.c_compiler(), "gcc", "cc")
-    path = next(filter(None, map(shutil.which, filter(None, names))), None)
+    path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
         warn_once(
             "no C compiler was found; elementwise ops and reductions run in NumPy, several times "
