@@ -1,12 +1,12 @@
 """Print what the time until the first training step is made of, in seconds.
 
-    python benchmarks/first_step.py [NETWORK ...] [--processes 3] [--tune]
+    python benchmarks/first_step.py [NETWORK ...] [--processes 3] [--autotune tune]
 
 Each network trains untuned (autotune="off") at level 3 in processes of its own: the first with
 nothing on disk, the others, of which it shows the medians, with the kernels that it left.  With
---tune the first measures algorithms, which counts as a pass, and the others choose by that.  All is
-wall time, but for the processor time of compiling, which has that of the C compilers.  The second
-step is what the first would be if all memory had been touched before.
+--autotune tune the first measures algorithms, which counts as a pass, and the others choose by
+that.  All is wall time, but for the processor time of compiling, which has that of the C compilers.
+The second step is what the first would be if all memory had been touched before.
 """
 
 import argparse
@@ -73,11 +73,10 @@ def main_of_process(network, autotune):
 
 def run(network, folder, autotune):
     """Return what a process has printed."""
-    tune = ["--tune"] if autotune == "tune" else []
     environment = {**os.environ, "MINIGRAPH_CACHE_DIR": folder}
     # An installed package has its bytecode.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, __file__, "--as", network, *tune]
+    command = [sys.executable, __file__, "--as", network, "--autotune", autotune]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
@@ -89,9 +88,7 @@ def main():
     parser.add_argument("networks", nargs="*", default=[*NETWORKS], metavar="NETWORK")
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--as", dest="network", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--tune", dest="autotune", action="store_const", const="tune", default="off"
-    )
+    parser.add_argument("--autotune", choices=("off", "tune"), default="off")
     asked = parser.parse_args()
     if asked.network:
         main_of_process(asked.network, asked.autotune)
