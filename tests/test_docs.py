@@ -34,6 +34,7 @@ NOTEBOOKS = [*ROOT.glob("docs/notebooks/*.ipynb")]
 TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 OPTIONAL = (
     "devices.cuda.",
+    "bench.cuda_probe",
     "bench.jax_peer",
     "bench.onnx_",
     "bench.torch_peer",
