@@ -8,9 +8,7 @@ from launched import start
 from needs import NO_BFLOAT16
 from new_process import python, wait
 
-import minigraph as mg
-
-FOLDER = Path(mg.__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 IMPORTED = {"kernel_runs", "sass", "slow_link", "turns"}  # by the programs
 GPU = {"nccl_bucket"}
 # What each is asked for, and what it then prints beside other things.

@@ -14,6 +14,8 @@ from new_process import python, wait
 
 import minigraph as mg
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_processes_train_together_and_process_0_alone_prints_and_writes(tmp_path):
     printed, _ = wait(started(2, tmp_path, "--epochs", 1))
@@ -35,7 +37,7 @@ def test_an_error_of_all_processes_is_printed_once(tmp_path):
 @pytest.mark.long
 def test_the_program_of_the_document_prints_the_same_in_one_process_and_in_two():
     pytest.importorskip("sklearn")
-    text = Path(mg.__file__).parents[1].joinpath("docs", "distributed.md").read_text()
+    text = ROOT.joinpath("docs", "distributed.md").read_text()
     program = re.search(r"```python\n(.*?)```", text, re.S)[1]
     (two, _), (one, _) = wait(start(2, "-c", program)), python("-c", program)
     assert two == one and re.fullmatch(r"loss 0\.\d+, 9\d% right\n", one)
@@ -43,7 +45,7 @@ def test_the_program_of_the_document_prints_the_same_in_one_process_and_in_two()
 
 @pytest.mark.long
 def test_a_slow_network_is_hidden_behind_the_backward_pass():
-    program = Path(mg.__file__).parents[1] / "benchmarks" / "overlap.py"
+    program = ROOT / "benchmarks" / "overlap.py"
     slow = "--link", 1, 0.2  # 1 Gbit/s, 0.2 ms
     asked = "resnet50", "--quick", "--batch-size", 8, "--budget", 0.01, *slow
     printed, _ = wait(start(2, program, *asked))
