@@ -317,3 +317,25 @@ def test_a_signal_that_is_handled_while_a_product_runs_overwrites_nothing():
 def test_a_timer_of_processor_time_overwrites_nothing_in_other_threads(where):
     """The system sends its signal, with which programs are profiled, to any thread that runs."""
     python("-c", PRODUCTS, *("SIGPROF", "ITIMER_PROF", "200"), *where, **BUFFERED)
+
+
+AT_THE_END = """
+import atexit
+import sys
+atexit.register(lambda: print(function(x).shape, function(x)[0, 0, 0, 0]))  # runs as the last
+import numpy as np
+import minigraph as mg
+from minigraph import ops
+
+images = mg.input("images", (2, 16, 8, 8))
+cg = mg.comp_graph("cpu", {"autotune": "off", "graph_opt_level": int(sys.argv[1])})
+function = cg.compile([images], ops.conv2d(images, np.ones((32, 16, 3, 3), "float32")))
+x = np.ones(images.shape, "float32")
+function(x)
+"""
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_functions_can_be_called_until_the_program_has_ended(level):
+    """As a daemon thread does while the handlers of atexit run."""
+    assert python("-c", AT_THE_END, level) == ("(2, 32, 6, 6) 144.0\n", "")

@@ -151,7 +151,7 @@ class MemoryDescriptor:
 
     def __init__(self, handle: c_void_p) -> None:
         self.handle = handle
-        self.destroy = weakref.finalize(self, loaded().dnnl.dnnl_memory_desc_destroy, handle)
+        weakref.finalize(self, loaded().dnnl.dnnl_memory_desc_destroy, handle).atexit = False
 
     @property
     def nbytes(self) -> int:
@@ -231,7 +231,8 @@ class Descriptor:
             lib.call(create, byref(self.handle), *engine, *values, attributes)
         finally:
             lib.dnnl.dnnl_primitive_attr_destroy(attributes)
-        self.destroy = weakref.finalize(self, lib.dnnl.dnnl_primitive_desc_destroy, self.handle)
+        destroy = lib.dnnl.dnnl_primitive_desc_destroy
+        weakref.finalize(self, destroy, self.handle).atexit = False
 
     @property
     def name(self) -> str:

@@ -114,7 +114,9 @@ class PrimitiveCall:
             lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
             self.memories.append(memory)
             self.arguments[i] = ExecArg(arg, memory)
-        weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
+        # At the end of the program a daemon thread may still run it: the system frees it.
+        destroyed = weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
+        destroyed.atexit = False
 
     def block(self, operands: Operands, threads: int) -> list[int]:
         """Return the argument block for EXECUTE."""
