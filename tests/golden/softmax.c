@@ -152,10 +152,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         col = 0;
         mg_next(a, 2, loops - 1, at, step, index);
       }
-      if (stream) mg_fence();
     }
     (void)inner; (void)index; (void)at; (void)to;
   }
+  if (a[4]) mg_fence();
 }
 
 int NAME(const int64_t *a, char **slots) {

@@ -154,6 +154,19 @@ def test_an_output_beyond_the_cache_is_streamed(monkeypatch):
             np.testing.assert_array_equal(on_cpu(ops.maximum, x, x[:1]), np.maximum(x, x[:1]))
 
 
+@pytest.mark.parametrize("rows", [(4096, 64), (64, 32, 8)], ids=["row", "lane"])
+def test_streamed_outputs_are_waited_for_once_and_not_in_each_unit(rows):
+    x = mg.input("x", rows)
+    graph = mg.comp_graph("cpu", {"graph_opt_level": 3})
+    (kernel,) = (
+        graph.compile([x], x / ops.sum(x, -1 if len(rows) == 2 else 1, keepdims=True))
+        .report()
+        .kernels
+    )
+    assert kernel.source.count("mg_fence()") == 1
+    assert "\n  if (a[4]) mg_fence();\n}" in kernel.source
+
+
 def test_beside_a_streamed_output_another_overwrites_an_input(
     monkeypatch,
 ):

@@ -51,18 +51,23 @@ int NAME(const int64_t *a, char **slots) {
 """
 
 
-def unit_function(pattern: KernelPattern, place: Sequence[str], body: Sequence[str]) -> str:
+def unit_function(
+    pattern: KernelPattern, place: Sequence[str], body: Sequence[str], after: Sequence[str] = ()
+) -> str:
     """Return the function that computes units, or of a split one what `run` says.
 
     Of a unit that is split, `run` is one of the runs over the loops, of which a split has its share
     of the elements, or the number of runs: then what is made once a unit is written.
 
     place  statements that say where the operands of a unit begin
+    body   statements that compute a unit
+    after  statements that follow the last of the units
     """
     arguments = "const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split,"
     head = f"static void NAME_units({arguments} int64_t run)"
     opening = HEAD.format(count=len(pattern.dtypes), share=SHARE, most=SHARE - 1)
-    return "\n" + function(head, [opening, *block("for (; unit < end; unit++)", *place, *body)])
+    units = block("for (; unit < end; unit++)", *place, *body)
+    return "\n" + function(head, [opening, *units, *after])
 
 
 def entry(pattern: KernelPattern, count: str) -> str:

@@ -42,6 +42,7 @@ from minigraph.jit.c.pieces import (
     put_piece,
     rounded,
     streamed,
+    until_streamed,
     whether_to_stream,
 )
 from minigraph.jit.emitter import block, indented
@@ -65,7 +66,7 @@ def lane_text(pattern: KernelPattern) -> str:
     for stage in range(pattern.stages):
         body += _run_over_pixels(lanes, stage)
         body += lanes.splits(stage) + lanes.once(stage + 1)
-    unit = unit_function(pattern, place, body)
+    unit = unit_function(pattern, place, body, until_streamed(pattern))
     return unit + "\n" + entry(pattern, "units")
 
 
@@ -112,7 +113,6 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
             ),
             *after,
         ),
-        *(["if (stream) mg_fence();"] if streams else []),
     ]
     return in_run(pattern, stage, body)
 

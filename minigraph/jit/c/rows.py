@@ -50,6 +50,7 @@ from minigraph.jit.c.pieces import (
     put_piece,
     rounded,
     streamed,
+    until_streamed,
     whether_to_stream,
 )
 from minigraph.jit.emitter import block, function
@@ -138,7 +139,7 @@ def unit_text(pattern: KernelPattern) -> str:
     for stage in range(pattern.stages):
         body += _stage(pattern, stage) + _splits(pattern, stage) + _once(pattern, stage + 1)
     body.append("(void)inner; (void)index; (void)at; (void)to;")
-    return unit_function(pattern, place, body)
+    return unit_function(pattern, place, body, until_streamed(pattern))
 
 
 def _once(pattern: KernelPattern, stage: int) -> list[str]:
@@ -228,7 +229,6 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
             f"mg_next(a, {len(pattern.dtypes)}, loops - 1, at, step, index);",
         ),
         *combined,
-        *(["if (stream) mg_fence();"] if streams else []),
     ]
     return in_run(pattern, stage, body)
 
