@@ -79,7 +79,8 @@ def test_a_product_with_bias_and_activation_is_one_kernel(case, compiled):
     step = compiled(graph)
     steps = [kernel for name, kernel, _ in step.report().steps if name == "matmul"]
     assert len(steps) == 1
-    assert steps[0].startswith("onednn")
+    with_vector = case in ("one row", "one column")  # a generated kernel may be faster there
+    assert steps[0].startswith(("onednn", "c sum of products") if with_vector else "onednn")
     assert not step.report().ops["relu"] + step.report().ops["add"]
     for xs in samples(graph):
         assert_same_values(graph, step, xs)
