@@ -129,11 +129,9 @@ OF_LAYERS = {
     "utils": "minimize(loss, clip_norm=1.0) of an optimizer clips gradients",
     "DataParallel": "minimize(loss, reduce=mg.distributed.world()) trains in several processes",
     "SyncBatchNorm": "nn.BatchNorm2d(channels, synchronize=mg.distributed.world())",
-    "TransformerEncoder": "nn.Sequential of nn.TransformerEncoderLayer, or with a mask a loop over "
-    "an nn.ModuleList of them",
     **dict.fromkeys(
         ("Transformer", "TransformerDecoder", "TransformerDecoderLayer"),
-        "nn.TransformerEncoderLayer, and nn.MultiheadAttention, which takes query, key and value",
+        "nn.TransformerEncoder, and nn.MultiheadAttention, which takes query, key and value",
     ),
     "ConvTranspose1d": "nn.ConvTranspose2d of images that are one pixel high",
     "CTCLoss": CTC,

@@ -65,7 +65,6 @@ HABITS = [
     (lambda: mg.relu(X), AttributeError, "minigraph has no relu: it is ops.relu"),
     (lambda: mg.Module, AttributeError, "minigraph has no Module: it is nn.Module"),
     (lambda: mg.float32, AttributeError, 'types are named by texts, "float32"'),
-    (lambda: nn.TransformerEncoder, AttributeError, "nn.Sequential of nn.TransformerEncoderLayer"),
     (lambda: ops.while_loop, AttributeError, "ops.scan loops over an axis, or `length` times"),
     (lambda: ops.cond, AttributeError, "ops.where(condition, x, y) takes elements of both"),
     (lambda: ops.grad, AttributeError, "mg.grad(loss, [...]) gives gradients as expressions"),

@@ -398,6 +398,10 @@ LAYERS = {
         {"d_model": 8, "nhead": 2, "dim_feedforward": 4, "dropout": 0.1, "activation": "gelu"},
         mg.input("sequence", (2, 3, 8)),
     ),
+    nn.TransformerEncoder: (
+        {"encoder_layer": nn.TransformerEncoderLayer(8, 2, 4), "num_layers": 2},
+        mg.input("sequence", (2, 3, 8)),
+    ),
     nn.InstanceNorm2d: ({"num_features": 4, "eps": 1e-5, "affine": True}, IMAGES),
     nn.PixelShuffle: ({"upscale_factor": 2}, IMAGES),
     nn.UpsamplingNearest2d: ({"scale_factor": 2}, IMAGES),

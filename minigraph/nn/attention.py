@@ -1,7 +1,8 @@
-"""Attention with weights, and the layer of a transformer's encoder, as in `torch.nn`."""
+"""Attention with weights, and the encoder of a transformer, as in `torch.nn`."""
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from minigraph.arguments import Count, checked
 from minigraph.errors import ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
+from minigraph.nn.container import ModuleList
 from minigraph.nn.conv import Linear
 from minigraph.nn.init import Weights
 from minigraph.nn.module import Module
@@ -192,3 +194,36 @@ class TransformerEncoderLayer(Module):
             return x + fed_forward(self.norm2(x))
         x = self.norm1(x + attended(x))
         return self.norm2(x + fed_forward(x))
+
+
+class TransformerEncoder(Module):
+    """Copies of an encoder's layer, one after the other; they begin with the same weights.
+
+    norm  what the result of the last layer goes through, such as a `LayerNorm`
+
+    >>> layer = nn.TransformerEncoderLayer(32, nhead=4, batch_first=True)
+    >>> encoder = nn.TransformerEncoder(layer, num_layers=2)
+    >>> encoder(mg.input("x", (8, 20, 32)), is_causal=True).shape
+    (8, 20, 32)
+    """
+
+    @checked
+    def __init__(
+        self, encoder_layer: Module, num_layers: Count, norm: Module | None = None
+    ) -> None:
+        super().__init__()
+        self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
+        self.norm = norm
+
+    def forward(
+        self,
+        src: Any,
+        mask: Any = None,
+        src_key_padding_mask: Any = None,
+        is_causal: bool = False,
+    ) -> Node:
+        """Return an expression like src; masks are those of `MultiheadAttention`."""
+        x = as_node(src)
+        for layer in self.layers:
+            x = layer(x, mask, src_key_padding_mask, is_causal)
+        return x if self.norm is None else self.norm(x)

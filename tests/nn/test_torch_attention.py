@@ -83,6 +83,37 @@ def test_an_encoder_layer_is_torchs(kwargs, training):
     assert_torchs("TransformerEncoderLayer", {**sizes, **kwargs}, [SEQUENCE], training, rtol=1e-7)
 
 
+@pytest.mark.parametrize("masks", [{}, {"mask": ~np.tri(5, dtype=bool), "is_causal": True}])
+@pytest.mark.parametrize("has_norm", [True, False])
+def test_an_encoder_is_torchs(has_norm, masks):
+    def encoder(nn, **dtype):
+        layer = nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True, **dtype)
+        norm = nn.LayerNorm(8, **dtype) if has_norm else None
+        return nn.TransformerEncoder(layer, num_layers=3, norm=norm)
+
+    theirs_module = encoder(torch.nn, dtype=torch.float64)
+    for i, parameter in enumerate(theirs_module.parameters()):
+        torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(i))
+    module = encoder(nn, dtype="float64")
+    assert list(module.state_dict()) == list(theirs_module.state_dict())
+    module.load_state_dict(theirs_module.state_dict())
+    tensors = {k: torch.from_numpy(v) if hasattr(v, "shape") else v for k, v in masks.items()}
+    x = mg.input("x", SEQUENCE.shape, "float64")
+    got = Graph((x,), (module(x, **masks),))(SEQUENCE)[0]
+    want = theirs_module(torch.tensor(SEQUENCE), **tensors).detach().numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-12)
+
+
+def test_the_layers_of_an_encoder_begin_alike_and_train_apart():
+    layer = nn.TransformerEncoderLayer(8, 2, 12)
+    encoder = nn.TransformerEncoder(layer, 2)
+    first, second = (each.linear1.weight for each in encoder.layers)
+    np.testing.assert_array_equal(first.numpy(), second.numpy())
+    first.assign(first.numpy() + 1)
+    assert (first.numpy() != second.numpy()).all()
+    assert (layer.linear1.weight.numpy() == second.numpy()).all()
+
+
 def test_a_causal_encoder_layer_sees_no_later_places():
     module = nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True, dtype="float64")
     x = mg.input("x", SEQUENCE.shape, "float64")
