@@ -53,7 +53,8 @@ def test_product_of_views_agrees_with_numpy(view):
     function = mg.comp_graph("cpu").compile([x, y], z)
     expected = Graph((x, y), (z,))(*(a.astype(np.float64) for a in args))
     assert_agrees([function(*args)], expected)
-    assert kernel_of(function, "matmul").startswith("onednn")
+    native = "onednn", "c sum of products"  # of one row, the latter may be measured to be faster
+    assert kernel_of(function, "matmul").startswith(native)
 
 
 @pytest.mark.parametrize("view", IN_PLACE)
