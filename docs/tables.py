@@ -17,6 +17,8 @@ plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
 scaling  what `benchmarks/scaling.py --json docs/scaling.json` measured in each run, and its model
 many     what that model says of more processes
 growth   what `benchmarks/growth.py --json docs/growth.json` measured
+networks, expressions
+         the targets beside what the processors in PROCESSORS reached
 
 What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
 results in DIR/RUN.  Only the tables `runs` and `targets` take several runs.
@@ -37,7 +39,8 @@ from typing import Any
 
 from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
-from minigraph.bench.tables import milliseconds, runs, tables, targets
+from minigraph.bench.runs import processors, runs, targets
+from minigraph.bench.tables import milliseconds, tables
 from minigraph.errors import GraphError
 from minigraph.habits import (
     OF_COMP_GRAPHS,
@@ -56,12 +59,19 @@ FILES = (
     "docs/architecture.md",
     "docs/distributed.md",
     "docs/errors.md",
-    "docs/performance.md",
+    *(f"docs/performance/{page}.md" for page in ("index", "processors", "inference", "start")),
     "docs/pytorch.md",
     "docs/reference/options.md",
     "docs/reliability.md",
     "docs/tour.md",
 )
+# Which runs are of which processor, below benchmarks/results/cpu/networks and expressions.
+PROCESSORS = {
+    "Zen 5": ("zen5-1", "zen5-2"),
+    "Zen 4": ("zen4-1", "zen4-2"),
+    "Xeon": ("xeon",),
+    "Zen 2": ("zen2-1", "zen2-2"),
+}
 MARKED = re.compile(
     r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
 )
@@ -131,8 +141,10 @@ def _of_code(name: str, document: str) -> list[str]:
         return _scaling(name)
     if name == "growth":
         return _growth()
+    if name in ("networks", "expressions"):
+        return _processors(name)
     known = "parts, options, habits, errors, tour, attacks, samples, refused, sweep, plans, "
-    known += "scaling, many, growth"
+    known += "scaling, many, growth, networks, expressions"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
@@ -320,6 +332,16 @@ def _growth() -> list[str]:
     ]
     about = f"{run['date']}, {run['processor']}, {run['cpus']} processors. Tuning took, of "
     return [f"{about}{', of '.join(tuning)}.", "", *_markdown(header, rows)]
+
+
+def _processors(subject: str) -> list[str]:
+    """Return the targets of networks or expressions beside what each processor reached."""
+    folder = ROOT / "benchmarks" / "results" / "cpu" / subject
+    measured = {
+        name: [Results.read(folder / run) for run in several]
+        for name, several in PROCESSORS.items()
+    }
+    return processors(measured).markdown()
 
 
 def main(arguments: list[str] | None = None) -> int:

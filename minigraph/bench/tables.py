@@ -1,18 +1,17 @@
-"""The tables of one run, and the one over several runs, as text and as Markdown.
+"""The tables of one run, as text and as Markdown.
 
 Where two times differ by less than their samples scatter, a table names no winner.
 """
 
 from __future__ import annotations
 
-import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.bench.cases import LOSSES, PREDICTIONS, USUAL
+from minigraph.bench.cases import LOSSES, USUAL
 from minigraph.bench.results import (
     EAGER,
     EAGER_LAST,
@@ -28,7 +27,6 @@ from minigraph.bench.results import (
 NOTHING = "-"
 SAME = "no difference"
 UNCLEAR = f'"{SAME}": two times differ by less than the distance between their quartiles.'
-WITHIN = "~"  # stands before a ratio of times that do not differ
 COMPILED = "torch.compile"
 WIDTH = 100  # of a sentence in a terminal
 INDENT = "  "
@@ -388,138 +386,3 @@ def _side(case: CaseResult, side: SideResult) -> list[str]:
     images = f"{case.images / side.median:,.0f}" if case.images else NOTHING
     spread = f"{side.spread:.0%}" if side.spread < 10 else "over 1000%"
     return [step, spread, str(len(side.seconds)), images, *first, _memory(side)]
-
-
-# ---------------------------------------------------------------- several runs
-
-
-@dataclass(frozen=True)
-class Figure:
-    """What one run says about a case; `mark` stands before it."""
-
-    value: float
-    mark: str = ""
-
-
-@dataclass(frozen=True)
-class Column:
-    """What is shown of the highest level of a case.
-
-    figure    returns it for one run; None if that run does not know
-    form      of the figure, as `format` takes it
-    networks  whether it is shown for networks only
-    """
-
-    title: str
-    figure: Callable[[CaseResult, SideResult], Figure | None]
-    form: str
-    networks: bool = True
-
-
-def runs(results: Sequence[Results]) -> Table:
-    """Return the median of several runs for each case, followed by each run in brackets."""
-    titles = {name: case.title for run in results for name, case in run.cases.items()}
-    trained = any(case.images for run in results for case in run.cases.values())
-    columns = [column for column in COLUMNS if trained or not column.networks]
-    rows = [
-        [title, *(_cell([run.cases.get(name) for run in results], column) for column in columns)]
-        for name, title in titles.items()
-    ]
-    about = (
-        "Medians of the runs, in brackets each run, of the highest level. Times as fast: as the "
-        f"fastest other library; {WITHIN} marks a run without a clear difference. Share of the "
-        "bound: the least possible time divided by the measured one. For networks also the first "
-        f"call with empty caches relative to the fastest {COMPILED}, the first call of a second "
-        "process, and the peak memory relative to PyTorch without compiling."
-    )
-    return Table("Runs", about, ["", *(column.title for column in columns)], rows)
-
-
-# How many times as fast as the fastest other library the highest level is to be, and which share of
-# the bound of an expression it is to reach, by case.
-FAST_ENOUGH = {"mlp": 5.0, "alexnet": 1.7, "resnet18": 2.2, "resnet50": 2.0}
-FAST_ENOUGH |= {"abc": 3.0, "abplusc": 3.0, "chain": 3.0, **dict.fromkeys(PREDICTIONS, 1.2)}
-NEAR_ENOUGH = {"abc": 0.95, "abplusc": 0.95, "softmax": 0.75, "layernorm": 0.75}
-
-
-def targets(results: Sequence[Results]) -> Table:
-    """Return what was aimed at, with the medians of several runs and what bounds each case."""
-    rows = []
-    for name in dict.fromkeys(name for run in results for name in run.cases):
-        cases = [run.cases.get(name) for run in results]
-        shown = next(case for case in cases if case)
-        bound = shown.bound
-        limit = f"{'memory' if bound.of_memory else 'arithmetic'}: {bound}" if bound else NOTHING
-        for aims, column in ((FAST_ENOUGH, TIMES), (NEAR_ENOUGH, SHARE)):
-            figures = [figure.value for case in cases if (figure := _figure(case, column))]
-            if name not in aims or not figures:
-                continue
-            reached = "yes" if statistics.median(figures) >= aims[name] else "no"
-            aim = f"{column.title} ≥ {aims[name]:{column.form}}"
-            rows.append([shown.title, aim, _cell(cases, column), reached, limit])
-    about = (
-        "Each target with the median of the runs, in brackets each run. The bound, of the first "
-        "run, is what moving the least bytes at the speed of a copy, or computing convolutions and "
-        "products at that of a large product, allows."
-    )
-    return Table("Targets", about, ["", "target", "measured", "reached", "bounded by"], rows)
-
-
-def _cell(cases: Sequence[CaseResult | None], column: Column) -> str:
-    figures = [_figure(case, column) for case in cases]
-    values = [figure.value for figure in figures if figure]
-    if not values:
-        return NOTHING
-    each = [f"{f.mark}{f.value:{column.form}}" if f else NOTHING for f in figures]
-    median = f"{statistics.median(values):{column.form}}"
-    return f"{median} ({', '.join(each)})" if len(each) > 1 else each[0]
-
-
-def _figure(case: CaseResult | None, column: Column) -> Figure | None:
-    if case is None or not case.highest or (column.networks and not case.images):
-        return None
-    return column.figure(case, case.highest[1])
-
-
-def _times(case: CaseResult, ours: SideResult) -> Figure | None:
-    if not case.best_peer:
-        return None
-    _, peer = case.best_peer
-    return Figure(peer.median / ours.median, "" if ours.differs(peer) else WITHIN)
-
-
-def _share(case: CaseResult, ours: SideResult) -> Figure | None:
-    return Figure(case.bound.seconds / ours.median) if case.bound else None
-
-
-def _cold(case: CaseResult, ours: SideResult) -> Figure | None:
-    return _relative(ours.cold, (side.cold for side in _peer_sides(case, COMPILED)))
-
-
-def _warm(case: CaseResult, ours: SideResult) -> Figure | None:
-    return Figure(ours.warm) if ours.warm else None
-
-
-def _peak(case: CaseResult, ours: SideResult) -> Figure | None:
-    return _relative(ours.peak, (side.peak for side in _peer_sides(case, EAGER)))
-
-
-def _peer_sides(case: CaseResult, peer: str) -> list[SideResult]:
-    return [side for name, side in case.measured.items() if name.partition(", ")[0] == peer]
-
-
-def _relative(ours: float | None, theirs: Iterable[float | None]) -> Figure | None:
-    """Return ours divided by the least of theirs; None if one of the two is not known."""
-    least = min((value for value in theirs if value), default=None)
-    return Figure(ours / least) if ours and least else None
-
-
-TIMES = Column("times as fast", _times, ".2f", networks=False)
-SHARE = Column("share of the bound", _share, ".0%", networks=False)
-COLUMNS = (
-    TIMES,
-    SHARE,
-    Column(f"cold start / {COMPILED}'s", _cold, ".2f"),
-    Column("warm start, s", _warm, ".2f"),
-    Column("peak memory / PyTorch's", _peak, ".2f"),
-)

@@ -7,7 +7,8 @@ import pytest
 
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
-from minigraph.bench.tables import SAME, conclusion, runs, tables, targets
+from minigraph.bench.runs import processors, runs, targets
+from minigraph.bench.tables import SAME, conclusion, tables
 from minigraph.errors import GraphError
 
 # ---------------------------------------------------------------- the tables
@@ -370,3 +371,16 @@ def test_predictions_are_shown_frozen_and_not_beside_the_fastest_peer():
     assert frozen[1:5] == ["frozen", "1000.0 ms", "2000.0 ms", "-"] and frozen[-1] == "3e-06"
     assert unfrozen[1:5] == ["unfrozen", "1500.0 ms", "2000.0 ms", "1.50"]
     assert peer[1:5] == ["onnxruntime", "2000.0 ms", "2000.0 ms", "2.00"]
+
+
+def test_processors_stand_beside_the_target_each_with_its_median():
+    def ran(times, peer=QUIET):
+        return results({"level 3": QUIET, "torch": scaled(peer, times)})
+
+    found = {"one": [ran(2.5), ran(3.5)], "other": [ran(1.05, LOUD)], "third": []}
+    table = processors(found)
+    assert table.header == ["", "target", "one", "other", "third"]
+    assert table.rows == [
+        ["a * b * c", "times as fast ≥ 3.00", "3.00", "~1.05", "-"],
+        ["a * b * c", "share of the bound ≥ 95%", "-", "-", "-"],
+    ]
