@@ -237,6 +237,8 @@ FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
 Seed = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1, ShapeError)]
+# More would take all memory, and minutes, before an error says so.
+Layers = Annotated[int, at_least(1, ShapeError, most=1000)]
 CountOrSize = Annotated[int, Kind("an integer >= 1", lambda value: size(value, 1), ShapeError)]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Count, checked
+from minigraph.arguments import Count, Layers, checked
 from minigraph.errors import ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
@@ -209,7 +209,7 @@ class TransformerEncoder(Module):
 
     @checked
     def __init__(
-        self, encoder_layer: Module, num_layers: Count, norm: Module | None = None
+        self, encoder_layer: Module, num_layers: Layers, norm: Module | None = None
     ) -> None:
         super().__init__()
         self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))

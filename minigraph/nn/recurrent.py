@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from minigraph import ops
-from minigraph.arguments import Count, at_least, checked
+from minigraph.arguments import Count, Layers, at_least, checked
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import DType, Node, Parameter, as_node
 from minigraph.nn import init
@@ -21,8 +21,6 @@ from minigraph.nn.module import Module
 State = tuple[Node, ...]  # h, and for an LSTM c
 
 Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
-# More would take all memory, and minutes, before an error says so.
-Layers = Annotated[int, at_least(1, ShapeError, most=1000)]
 
 
 USUAL = {  # which is not printed
