@@ -223,7 +223,11 @@ class TransformerEncoder(Module):
         is_causal: bool = False,
     ) -> Node:
         """Return an expression like src; masks are those of `MultiheadAttention`."""
+        masks = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask}
+        given: dict[str, Any] = {name: m for name, m in masks.items() if m is not None}
+        if is_causal:
+            given["is_causal"] = True
         x = as_node(src)
         for layer in self.layers:
-            x = layer(x, mask, src_key_padding_mask, is_causal)
+            x = layer(x, **given)
         return x if self.norm is None else self.norm(x)
