@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from minigraph.bench.cases import PREDICTIONS
@@ -62,6 +62,13 @@ FAST_ENOUGH |= {"abc": 3.0, "abplusc": 3.0, "chain": 3.0, **dict.fromkeys(PREDIC
 NEAR_ENOUGH = {"abc": 0.95, "abplusc": 0.95, "softmax": 0.75, "layernorm": 0.75}
 
 
+def _aims(name: str) -> Iterator[tuple[str, float, Column]]:
+    """Yield what is aimed at in a case: in words, the least figure, and the figure's column."""
+    for aims, column in ((FAST_ENOUGH, TIMES), (NEAR_ENOUGH, SHARE)):
+        if name in aims:
+            yield f"{column.title} ≥ {aims[name]:{column.form}}", aims[name], column
+
+
 def targets(results: Sequence[Results]) -> Table:
     """Return what was aimed at, with the medians of several runs and what bounds each case."""
     rows = []
@@ -70,13 +77,11 @@ def targets(results: Sequence[Results]) -> Table:
         shown = next(case for case in cases if case)
         bound = shown.bound
         limit = f"{'memory' if bound.of_memory else 'arithmetic'}: {bound}" if bound else NOTHING
-        for aims, column in ((FAST_ENOUGH, TIMES), (NEAR_ENOUGH, SHARE)):
+        for aim, least, column in _aims(name):
             figures = [figure.value for case in cases if (figure := _figure(case, column))]
-            if name not in aims or not figures:
-                continue
-            reached = "yes" if statistics.median(figures) >= aims[name] else "no"
-            aim = f"{column.title} ≥ {aims[name]:{column.form}}"
-            rows.append([shown.title, aim, _cell(cases, column), reached, limit])
+            if figures:
+                reached = "yes" if statistics.median(figures) >= least else "no"
+                rows.append([shown.title, aim, _cell(cases, column), reached, limit])
     about = (
         "Each target with the median of the runs, in brackets each run. The bound, of the first "
         "run, is what moving the least bytes at the speed of a copy, or computing convolutions and "
@@ -95,11 +100,9 @@ def processors(by_name: Mapping[str, Sequence[Results]]) -> Table:
     }
     rows = []
     for name, title in titles.items():
-        for aims, column in ((FAST_ENOUGH, TIMES), (NEAR_ENOUGH, SHARE)):
-            if name in aims:
-                each = ([run.cases.get(name) for run in several] for several in by_name.values())
-                cells = [_median(cases, column) for cases in each]
-                rows.append([title, f"{column.title} ≥ {aims[name]:{column.form}}", *cells])
+        each = [[run.cases.get(name) for run in several] for several in by_name.values()]
+        for aim, _, column in _aims(name):
+            rows.append([title, aim, *(_median(cases, column) for cases in each)])
     about = (
         "Each target beside the median of the runs on each processor. "
         f"{WITHIN} marks a median of runs none of which shows a clear difference."
