@@ -77,12 +77,21 @@ def test_special_values_pass_as_at_level_0(name):
     check(FUNCTIONS[name], x, signs=name == "elementwise")
 
 
-def test_exp_is_within_1_2_units_in_the_last_place():
-    """Of every 4001st float; it is 0 where it would be denormal, as programs flush denormals."""
+def some_floats(*edges):
+    """Return every 4001st float, all before infinity and NaN, these, and special ones."""
     bits = np.concatenate([np.arange(0, 0x7F800002, 4001), np.arange(0x7F7FFF00, 0x7F800002)])
     x = np.concatenate([bits, bits | 0x80000000]).astype(np.uint32).view(np.float32)
-    edges = np.float32([-87.33655, -87.33654, 88.72283, 88.72284, *SPECIAL])
-    x = np.concatenate([x, edges])
+    return np.concatenate([x, np.float32([*edges, *SPECIAL])])
+
+
+def largest_error(found, exact):
+    """Return the largest error in units in the last place; none of `exact` is denormal."""
+    return (np.abs(found - exact) / np.exp2(np.floor(np.log2(np.abs(exact))) - 23)).max()
+
+
+def test_exp_is_within_1_2_units_in_the_last_place():
+    """It is 0 where it would be denormal, as programs flush denormals."""
+    x = some_floats(-87.33655, -87.33654, 88.72283, 88.72284)
     a = mg.input("a", x.shape)
     (found,) = compiled([ops.exp(a)], [a])(x)
     with np.errstate(all="ignore"):  # signalling NaN, too
@@ -93,8 +102,24 @@ def test_exp_is_within_1_2_units_in_the_last_place():
     assert (found[exact < tiny] == 0).all()
     assert np.isinf(found[np.isinf(rounded)]).all()
     usual = (exact >= tiny) & np.isfinite(rounded)
-    unit = np.exp2(np.floor(np.log2(exact[usual])) - 23)
-    assert (np.abs(found[usual] - exact[usual]) / unit).max() < 1.2
+    assert largest_error(found[usual], exact[usual]) < 1.2
+
+
+def test_tanh_is_odd_never_above_one_and_within_2_7_units_in_the_last_place():
+    near = np.linspace(0, 10, 100_000, dtype=np.float32)
+    x = np.concatenate([some_floats(9.0, 9.01, 9.02, 9.03), near])
+    a = mg.input("a", x.shape)
+    found, of_opposite = compiled([ops.tanh(a), ops.tanh(-a)], [a])(x)
+    with np.errstate(all="ignore"):
+        exact = np.tanh(x.astype(np.float64))
+    number, tiny = ~np.isnan(x), np.finfo(np.float32).tiny
+    assert np.isnan(found[~number]).all()
+    np.testing.assert_array_equal(of_opposite[number], -found[number])
+    assert (np.signbit(found) == np.signbit(x))[number].all()
+    assert (np.abs(found[number]) <= 1).all()
+    assert (np.abs(found[np.abs(x) >= 9.02]) == 1).all()
+    usual = number & (np.abs(exact) >= tiny)
+    assert largest_error(found[usual], exact[usual]) < 2.7
 
 
 def test_the_sign_of_zero_and_nan_pass_through_a_kernel():
