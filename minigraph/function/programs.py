@@ -36,7 +36,7 @@ class Programs:
             values["graph_opt.fast_math"],
             jit_level(values, backend),
             values["amp"],
-            None if values["autotune"] == "off" else choices,
+            choices,
             backend.gathering,
             travel_of(values),
             backend.products,

@@ -32,6 +32,7 @@ class Choices:
         self.backend = backend
         self.session = session
         self._by_lanes: dict[str, dict[tuple[int, int], float]] = {}  # by subject
+        self._estimates: dict[str, dict[tuple[int, int], float]] = {}  # likewise
         self._made: dict[tuple[str, tuple[str, ...]], Choice] = {}  # by subject and layouts
 
     # ------------------------------------------------------------ layouts: `Costs` of the passes
@@ -55,7 +56,10 @@ class Choices:
         tunable = self._tunable(node)
         if tunable is None:
             return {}
-        return self._by_lanes.get(tunable.problem.subject) or _estimated(tunable.problem)
+        problem = tunable.problem
+        if problem.subject not in self._estimates:
+            self._estimates[problem.subject] = _estimated(problem)
+        return self._by_lanes.get(problem.subject) or self._estimates[problem.subject]
 
     def _seconds(self, tunable: Tunable, table: ProblemTable) -> dict[tuple[int, int], float]:
         """Return the time of the best candidate for each pair of lanes of the two images."""

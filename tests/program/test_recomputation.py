@@ -97,7 +97,8 @@ def test_random_networks_keep_their_bits_within_any_limit(seed):
 def test_what_costs_least_is_repeated_first():
     whole, *_ = trained()
     report, *_ = trained(int(0.9 * whole.memory.arena_bytes))
-    assert set(repeated(report)) == {"fused"}
+    assert "fused" in repeated(report)
+    assert set(repeated(report)) <= {"fused", "reorder"}
 
 
 def test_a_limit_that_is_kept_already_changes_nothing():

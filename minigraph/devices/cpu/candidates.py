@@ -41,13 +41,15 @@ from minigraph.devices.problem import (
 )
 from minigraph.graph import Node, Shape, Spec
 from minigraph.jit.small_float import SMALL_FLOATS
-from minigraph.ops.layout import Reorder
+from minigraph.ops.layout import Reorder, is_image_layout, lanes_of
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Kernel
 
-# Roughly, of one thread: what counts is that a kernel of C convolves many times as fast as NumPy.
+# Roughly, of one thread.  What counts is that kernels convolve many times as fast as NumPy, and
+# Winograd's algorithm twice as fast as others.
 BYTES = 5e9  # that are moved a second
-FLOPS = {"c": 2e10, "numpy": 2e9}  # floating-point operations a second
+# The operations a second of a convolution, as many as it has by definition.
+FLOPS = {"winograd": 1.6e11, "direct": 8e10, "numpy": 2e9}
 
 
 def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -74,9 +76,10 @@ def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) ->
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     few_rows.candidates,
     vector_product.candidates,
+    winograd.favourites,
     primitives.candidates,
     panel_product.candidates,
-    winograd.candidates,
+    winograd.others,
     winograd_in_float32,
     direct.candidates,
     reordered.candidates,
@@ -137,27 +140,33 @@ class CpuProblems(ProblemMaker):
     def estimate(
         self, node: Node, xs: Sequence[Shape], y: Shape, candidates: CandidatesIn
     ) -> Callable[[Layouts], float] | None:
-        """Return what estimates the seconds of a convolution or reorder where oneDNN is missing.
+        """Return what estimates the seconds of a convolution of float32, or of a reorder.
 
-        Minigraph's own kernels convolve blocks of channels, so they reorder images in nchw.  NumPy
-        convolves what they do not.  Of oneDNN nothing can be said before it is measured.
+        In blocks of channels nothing is reordered, and Winograd's algorithm is to be had.  That
+        oneDNN needs no reorders for some images in nchw, and is at times fastest with the channels
+        last, counts for nothing before it is measured.
         """
-        if onednn.library() or isinstance(node.op, Matmul):
-            return None
         sizes = [math.prod(shape) * node.dtype.itemsize for shape in (*xs, y)]
+        moved = BYTES * self.threads
         if isinstance(node.op, Reorder):
-            return lambda layouts: 2 * sizes[0] / BYTES
-        work = operations(node)
+            return lambda layouts: 2 * sizes[0] / moved
+        if isinstance(node.op, Matmul) or node.dtype != onednn.F32:
+            return None
+        work, block = operations(node) / self.threads, onednn.block()
 
         def seconds(layouts: Layouts) -> float:
-            if not any(candidates(layouts)):
-                return work / FLOPS["numpy"]
-            moved = (
+            first = next((c for c in candidates(layouts) if not c.reference), None)
+            if first is None:
+                return work * self.threads / FLOPS["numpy"]
+            reordered = (
                 size
                 for size, layout, shape in zip(sizes, layouts, (*xs, y), strict=True)
-                if layout == "nchw" and shape[1] > FEW_CHANNELS
+                if is_image_layout(layout)
+                and shape[1] > FEW_CHANNELS
+                and lanes_of(layout, shape[1]) != block
             )
-            return work / FLOPS["c"] + 2 * sum(moved) / BYTES
+            kind = "winograd" if first.name in winograd.NAMES else "direct"
+            return work / FLOPS[kind] + 2 * sum(reordered) / moved
 
         return seconds
 

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -70,6 +71,8 @@ PANEL_INS, PANEL_OUTS, PANEL_BYTES, SHARED = 2, 8, 20 << 20, 96
 # How many times as large the sum of squares of a tile's pixels may be as that of the pixels of one
 # of its results, by window: the error grows with its root, and with the number of points.
 RANGES = {3: 256, 5: 64}
+# With at least so many tiles of 4 x 4 they are expected to take the least time of all algorithms.
+MANY = 8
 
 # ---------------------------------------------------------------- the texts
 
@@ -221,13 +224,39 @@ def algorithms(node: Node) -> list[str]:
     return list(NAMES) if fits else []
 
 
+def favourite(node: Node) -> str:
+    """Return the algorithm that is expected to be faster than all others for `node`, or ""."""
+    if not algorithms(node):
+        return ""
+    n, _, h, w, _ = node.shape if node.ndim == 5 else node.inputs[0].shape  # y, dx or dy
+    name, side = max(NAMES.items(), key=operator.itemgetter(1))
+    tiles = n * math.ceil(h / side) * math.ceil(w / side)
+    return name if tiles >= MANY else ""
+
+
+def favourites(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the algorithm that is expected to be the fastest of all for a node, if one is."""
+    return _offered(arrangement, threads, [favourite(arrangement.node)])
+
+
+def others(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the algorithms that compute a node but are no favourites."""
+    return _offered(arrangement, threads, NAMES.keys() - {favourite(arrangement.node)})
+
+
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithms that compute a node, if there is a compiler."""
+    """Yield all algorithms that compute a node, a favourite first."""
+    yield from favourites(arrangement, threads)
+    yield from others(arrangement, threads)
+
+
+def _offered(arrangement: Arrangement, threads: int, names: Collection[str]) -> Iterator[Candidate]:
+    """Yield the algorithms with these names that compute a node, if there is a compiler."""
     node, _, layouts = arrangement
     for algorithm in algorithms(node) if compiler.compiler() else ():
-        yield Candidate(
-            algorithm, layouts, functools.partial(winograd_kernel, node, algorithm, threads)
-        )
+        if algorithm in names:
+            make = functools.partial(winograd_kernel, node, algorithm, threads)
+            yield Candidate(algorithm, layouts, make)
 
 
 def winograd_kernel(node: Node, algorithm: str, threads: int) -> NativeKernel:

@@ -108,7 +108,7 @@ def test_the_autotuner_measures_it_in_blocks_alone(way):
     layouts = {c.layouts for c in found.problem.candidates(None) if c.name in NAMES}
     assert layouts == {found.layouts}
     measured = [m for m in measure(found.problem, None).measurements if m.name in NAMES]
-    assert [m.name for m in measured] == NAMES
+    assert {m.name for m in measured} == {*NAMES} and len(measured) == len(NAMES)
     for m in measured:
         assert not m.error and m.seconds > 0
         assert m.workspace == winograd.winograd_kernel(node, m.name, 1).scratch
@@ -121,7 +121,34 @@ def test_the_kernel_has_the_name_of_the_algorithm(way, name):
     problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
     made = {c.name: c.make() for c in problem.candidates(layouts)}
     assert made[name].name == f"c {name}"
-    assert "winograd" not in next(iter(made)), "the heuristic takes oneDNN's"
+
+
+# ---------------------------------------------------------------- heuristics
+
+
+@every_way
+@every_window
+@pytest.mark.parametrize(("images", "many"), [(1, False), (2, True)])
+def test_the_heuristic_takes_the_largest_tiles_where_there_are_many(window, way, images, many):
+    case = Case(images, 2, 2, (8, 8)).of_window(window)  # of 4 tiles of 4 x 4 each
+    node = in_blocks(way, case)
+    problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
+    names = [c.name for c in problem.candidates(layouts)]
+    assert (names[0] == "winograd 4x4") is many
+    assert (names[0] in NAMES) is many
+    assert sorted(n for n in names if n in NAMES) == sorted(NAMES)
+
+
+def test_before_anything_is_measured_convolutions_stay_in_blocks_and_take_it(tmp_path, monkeypatch):
+    begin(monkeypatch, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "MANY", 1)
+        function = compiled(network(), level=3, autotune="off")
+    of_blocks = [a for a in convolutions(function) if f"nChw{onednn.block()}c" in a.layout]
+    assert of_blocks and {a.name for a in of_blocks} == {"winograd 4x4"}
+    assert {a.origin for a in convolutions(function)} == {"heuristic"}
+    assert not any("reorders" in maker for _, maker, _ in function.report().steps)
+    np.testing.assert_allclose(losses(function), losses(compiled(level=0)), rtol=1e-3)
 
 
 @every_algorithm
