@@ -14,7 +14,9 @@ from minigraph.autotune.data import Data
 from minigraph.autotune.measurement import Measurement
 
 HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
-CHEAP = 1e-3  # if it took more seconds than this: the first of short runs says little
+# if it took more seconds than this.  A shorter one may have waited for a processor until the
+# scheduler's next tick, of which many kernels have 250 a second.
+CHEAP = 6e-3
 SHORT = 0.5e-3  # seconds: shorter runs are timed in groups as long as this
 LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts too
 ENOUGH = 0.03  # seconds of timing after which 3 rounds do
@@ -23,6 +25,8 @@ TICK = 1e-7  # seconds: no run is shorter
 # Who is slower than the fastest in the same layouts by this share after one timed run, or an nth of
 # it after n, has lost.  More runs would only tell by how much.
 SLACK = 0.5
+# So has who is so many times as slow as the fastest of all: other layouts rarely gain that much.
+BEHIND = 1.5
 
 
 class Trial:
@@ -99,10 +103,10 @@ class Trial:
         self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
         self.calls = math.ceil(SHORT / max(self.first, TICK))
 
-    def has_lost(self, best: float) -> bool:
-        """Return whether it is too far behind the shortest run of its layouts to go on."""
+    def has_lost(self, best: float, best_of_all: float) -> bool:
+        """Return whether it is too far behind the shortest run, of its layouts or all, to go on."""
         n = len(self.samples)
-        return n > 0 and self.shortest > (1 + SLACK / n) * best
+        return n > 0 and self.shortest > min((1 + SLACK / n) * best, BEHIND * best_of_all)
 
     @property
     def shortest(self) -> float:

@@ -74,8 +74,9 @@ def measuring(
             if not trial.error:
                 layouts = trial.candidate.layouts
                 best[layouts] = min(trial.shortest, best.get(layouts, math.inf))
+        least = min(best.values(), default=0.0)
         for trial in trials:
-            if turn < trial.turns and not trial.has_lost(best[trial.candidate.layouts]):
+            if turn < trial.turns and not trial.has_lost(best[trial.candidate.layouts], least):
                 yield trial.group
                 for data in used:
                     if data.lost:
