@@ -57,9 +57,12 @@ class Choices:
         if tunable is None:
             return {}
         problem = tunable.problem
+        measured = self._by_lanes.get(problem.subject)
+        if measured:
+            return measured
         if problem.subject not in self._estimates:
             self._estimates[problem.subject] = _estimated(problem)
-        return self._by_lanes.get(problem.subject) or self._estimates[problem.subject]
+        return self._estimates[problem.subject]
 
     def _seconds(self, tunable: Tunable, table: ProblemTable) -> dict[tuple[int, int], float]:
         """Return the time of the best candidate for each pair of lanes of the two images."""

@@ -147,17 +147,16 @@ class CpuProblems(ProblemMaker):
         last, counts for nothing before it is measured.
         """
         sizes = [math.prod(shape) * node.dtype.itemsize for shape in (*xs, y)]
-        moved = BYTES * self.threads
         if isinstance(node.op, Reorder):
-            return lambda layouts: 2 * sizes[0] / moved
+            return lambda layouts: 2 * sizes[0] / BYTES / self.threads
         if isinstance(node.op, Matmul) or node.dtype != onednn.F32:
             return None
-        work, block = operations(node) / self.threads, onednn.block()
+        work, block = operations(node), onednn.block()
 
         def seconds(layouts: Layouts) -> float:
             first = next((c for c in candidates(layouts) if not c.reference), None)
             if first is None:
-                return work * self.threads / FLOPS["numpy"]
+                return work / FLOPS["numpy"]
             reordered = (
                 size
                 for size, layout, shape in zip(sizes, layouts, (*xs, y), strict=True)
@@ -166,7 +165,7 @@ class CpuProblems(ProblemMaker):
                 and lanes_of(layout, shape[1]) != block
             )
             kind = "winograd" if first.name in winograd.NAMES else "direct"
-            return work / FLOPS[kind] + 2 * sum(reordered) / moved
+            return (work / FLOPS[kind] + 2 * sum(reordered) / BYTES) / self.threads
 
         return seconds
 
