@@ -108,7 +108,7 @@ def pipeline(
     """Return the passes for these settings, in order.
 
     amp       the small type of `compute_small`, or "off"
-    costs     measured times, without which no layouts are chosen
+    costs     measured or estimated times, without which no layouts are chosen
     limits    the sizes of updates that run together; without them each has a launch of its own
     travel    how gradients travel between processes; without it nothing runs beside a collective
     products  which products their readers compute; without it libraries compute all of them

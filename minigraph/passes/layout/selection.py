@@ -32,7 +32,7 @@ F32 = np.dtype(np.float32)
 
 
 class Costs(Protocol):
-    """Measured times in seconds."""
+    """Measured or estimated times in seconds."""
 
     @property
     def block(self) -> int:

@@ -108,7 +108,7 @@ def test_the_autotuner_measures_it_in_blocks_alone(way):
     layouts = {c.layouts for c in found.problem.candidates(None) if c.name in NAMES}
     assert layouts == {found.layouts}
     measured = [m for m in measure(found.problem, None).measurements if m.name in NAMES]
-    assert {m.name for m in measured} == {*NAMES} and len(measured) == len(NAMES)
+    assert sorted(m.name for m in measured) == sorted(NAMES)
     for m in measured:
         assert not m.error and m.seconds > 0
         assert m.workspace == winograd.winograd_kernel(node, m.name, 1).scratch
@@ -141,9 +141,8 @@ def test_the_heuristic_takes_the_largest_tiles_where_there_are_many(window, way,
 
 def test_before_anything_is_measured_convolutions_stay_in_blocks_and_take_it(tmp_path, monkeypatch):
     begin(monkeypatch, tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "MANY", 1)
-        function = compiled(network(), level=3, autotune="off")
+    monkeypatch.setattr(winograd, "MANY", 1)
+    function = compiled(network(), level=3, autotune="off")
     of_blocks = [a for a in convolutions(function) if f"nChw{onednn.block()}c" in a.layout]
     assert of_blocks and {a.name for a in of_blocks} == {"winograd 4x4"}
     assert {a.origin for a in convolutions(function)} == {"heuristic"}
