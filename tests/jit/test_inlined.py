@@ -40,7 +40,8 @@ def test_a_function_that_is_called_several_times_has_no_code_of_its_own(name, tm
         y = FUNCTIONS[name](y * 0.5)
     op = Fused(Graph((x,), (y,)))
     kernel = native_kernel(Node(op, (x,), (y.spec,)), [x.spec.strides], 1)
-    unit = CompilationUnit(tuple(kernel.texts)).text(f"{PRELUDE}\n{vector_math()}")
+    text = CompilationUnit(tuple(kernel.texts)).text("")
+    unit = f"{PRELUDE}\n{vector_math(text)}{text}"
     library = tmp_path / "kernel.so"
     command = [compiler.compiler(), *compiler.flags(), "-x", "c", "-", "-o", str(library), "-lm"]
     subprocess.run(command, input=unit, text=True, check=True, capture_output=True)
@@ -48,5 +49,6 @@ def test_a_function_that_is_called_several_times_has_no_code_of_its_own(name, tm
     (kernel_text,) = kernel.texts
     own = {line.split()[-1].partition(".")[0] for line in listed.splitlines() if " t mg_" in line}
     own -= {kernel_text.name, f"{kernel_text.name}_units"}
+    own -= {"mg_log1pf", "mg_powf"}  # which call the C library
     # What reads argument blocks is compiled once for all kernels.
     assert own <= {"mg_find", "mg_begin", "mg_wrap", "mg_stream"}

@@ -173,7 +173,8 @@ class GccKernels(KernelCache):
             begin = [path, *flags()]
             names: list[str] = []
             for unit in units:
-                text = unit.text(f"{PRELUDE}\n{vector_math()}")
+                kernels = unit.text("")
+                text = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
                 name = f"mg_unit_{digest(text)[:16]}"
                 Path(folder, f"{name}.c").write_text(text)
                 # Relative names, so that messages and objects are the same in every folder.

@@ -114,7 +114,7 @@ def test_a_kernel_of_another_toolchain_is_not_used(
     elif what == "prelude":
         monkeypatch.setattr(compiler, "PRELUDE", compiler.PRELUDE + "\n#define MG_OTHER\n")
     else:
-        monkeypatch.setattr(compiler, "vector_math", lambda: "double cbrt(double);\n")
+        monkeypatch.setattr(compiler, "vector_math", lambda *_: "double cbrt(double);\n")
     new_process()
     assert results(kernel(1)) == [1]
     assert mg.jit.stats() == counts(compilations=1, loads=1)
