@@ -154,11 +154,13 @@ def real(x: Array) -> Array:
     return x.astype(np.float64) if x.dtype in FLOATS else x
 
 
+def flushed(value: Array, dtype: DType) -> Array:
+    """Return numbers of a float dtype, denormals as a zero of their sign, as native calls do."""
+    return np.where(np.abs(value) < float(_info(dtype).tiny), np.copysign(0, value), value)
+
+
 def _flushed(value: Array, place: Place) -> Array:
-    """Flush denormals to a zero of their sign, as the CPU's native calls do."""
-    if place.dtype not in FLOATS:
-        return value
-    return np.where(np.abs(value) < _info(place.dtype).tiny, value * 0, value)
+    return flushed(value, place.dtype) if place.dtype in FLOATS else value
 
 
 def _flushed_if_computed(value: Array, place: Place) -> Array:

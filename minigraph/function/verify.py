@@ -1,15 +1,16 @@
 """Functions that run beside level 0 at every call, as a negative `graph_opt_level` asks for.
 
-Where the results differ by more than rounding, the call raises an error that names the pass or the
-kernel that made the difference, and the user's line.
+Results of elementwise ops alone are compared bit for bit.  Where others differ by more than
+rounding, or these at all, the call raises an error that names the pass or the kernel that made the
+difference, and the user's line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from minigraph.function.noise import (
     evaluate,
     explained,
     explained_as_a_whole,
+    flushed,
     noisy,
     real,
     shaken,
@@ -41,6 +43,7 @@ from minigraph.graph import (
     input,
 )
 from minigraph.jit.fused import Fused, Together
+from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.random import SEED, STEP
 from minigraph.program import Backend, Buffer, Program, Step
 from minigraph.signals import held
@@ -53,6 +56,7 @@ TOLERANCES = {
     np.dtype(np.float64): 1e-10,
 }
 
+T = TypeVar("T")
 Values = Mapping[int, Array]  # of some outputs, by their position
 
 
@@ -84,7 +88,13 @@ class VerifiedFunction(Function):
         self._world = compiled.world
         # Fast math may replace level 0's NaN and infinity by any number.
         self._strict = not self._options["graph_opt.fast_math"]
+        rounds = self._options["amp"] != "off" or self._rounds_activations
+        self._bitwise = _elementwise(stages[0][1]) if self._strict and not rounds else frozenset()
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
+
+    @property
+    def _rounds_activations(self) -> bool:
+        return self._options["graph_opt.saved_activations"] != "float32"
 
     def cache_entries(self) -> list[Entry]:
         return [*super().cache_entries(), *self._written.cache_entries()]
@@ -111,7 +121,10 @@ class VerifiedFunction(Function):
             raise CompileError(f"{self._title}, which raises no error: {error}") from None
         after = self._state()
         actual = dict(enumerate([*map(_on_host, results), *after]))
-        doubts = _differences(expected, actual, self._strict)
+        doubts = {
+            **_differences(_without(expected, self._bitwise), actual, self._strict),
+            **_different_bits({at: expected[at] for at in self._bitwise}, actual),
+        }
         # What one process looks at more closely all do: it takes more calls, with collectives.
         if self._world.any(bool(doubts)) if self._world else doubts:
             self._restore(before)
@@ -130,12 +143,16 @@ class VerifiedFunction(Function):
 
     def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
         """Raise CompileError that says what made the differences, unless rounding explains them."""
-        doubts = _unexplained(doubts, self._shaken(values, doubts))
-        rounds = self._options["graph_opt.saved_activations"] != "float32"
+        certain = {at: doubt for at, doubt in doubts.items() if at in self._bitwise}
+        doubts = _without(doubts, self._bitwise)
+        if doubts or self._world:  # what one process looks at more closely all do
+            doubts = _unexplained(doubts, self._shaken(values, doubts))
+        rounds = self._rounds_activations
         if self._world:
-            self._judge_together(self._world, _large(doubts, self._strict) if rounds else doubts)
+            doubts = _large(doubts, self._strict) if rounds else doubts
+            self._judge_together(self._world, {**certain, **doubts})
             return
-        if not doubts:
+        if not (certain or doubts):
             return
         given = {
             **dict(zip(self._inputs, values, strict=True)),
@@ -143,6 +160,13 @@ class VerifiedFunction(Function):
             STEP: np.array(self.calls, np.uint64),
         }
         args = [*given.values()]
+        if certain:
+            message = (
+                _wrong_bits(self._stages, certain, args)
+                or self._wrong_kernel(given)
+                or self._first(certain, ROUNDED)
+            )
+            raise CompileError(f"{self._title}: {message}\n  the parameters are unchanged")
         graph, last = self._stages[0][1], self._stages[-1][1]
         stored = {s.size for node in last for s in node.specs if s.dtype == BFLOAT16}
         found = noisy(_part(graph, doubts), args, stored)
@@ -227,6 +251,11 @@ TOGETHER = (
     "runs them together"
 )
 
+ROUNDED = (
+    "; no pass changed a bit, and every kernel agrees with NumPy to rounding, so the fault is "
+    "in how kernels round or in how the device runs them together"
+)
+
 
 # ---------------------------------------------------------------- comparing
 
@@ -276,6 +305,34 @@ def _differences(expected: Values, actual: Values, strict: bool = True) -> dict[
     pairs = {at: (x, actual[at]) for at, x in expected.items()}
     apart = {at: Difference(x, y, _apart(x, y, strict)) for at, (x, y) in pairs.items()}
     return {at: difference for at, difference in apart.items() if difference.wrong.any()}
+
+
+def _different_bits(expected: Values, actual: Values) -> dict[int, Difference]:
+    """Return the values that differ in a bit; denormals are zero, and all NaN are equal."""
+    found: dict[int, Difference] = {}
+    for at, x in expected.items():
+        y = actual[at]
+        wrong = np.asarray(x != y)
+        if x.dtype in FLOATS:
+            wide, other = flushed(real(x), x.dtype), flushed(real(y), x.dtype)
+            alike = (wide == other) & (np.signbit(wide) == np.signbit(other))
+            wrong = ~(alike | (np.isnan(wide) & np.isnan(other)))
+        if wrong.any():
+            found[at] = Difference(x, y, wrong)
+    return found
+
+
+def _without(values: Mapping[int, T], positions: Collection[int]) -> dict[int, T]:
+    return {at: value for at, value in values.items() if at not in positions}
+
+
+def _elementwise(graph: Graph) -> frozenset[int]:
+    """Return the positions of outputs that elementwise ops, and moves of elements, alone make."""
+    apart: dict[Node, bool] = {}
+    for node in graph:
+        own = not node.inputs or isinstance(node.op, Elementwise) or node.op.is_view
+        apart[node] = own and all(apart[x] for x in node.inputs)
+    return frozenset(at for at, y in enumerate(graph.outputs) if apart[y])
 
 
 def _large(differences: Mapping[int, Difference], strict: bool) -> dict[int, Difference]:
@@ -344,6 +401,33 @@ def _wrong_pass(
                 + difference.statistics("before", "after")
             )
     return ""
+
+
+def _wrong_bits(
+    stages: Sequence[tuple[str, Graph]], outputs: Mapping[int, Difference], args: Sequence[Array]
+) -> str:
+    """Describe the first pass that changed a bit of these outputs; "" if none did."""
+    for (_, before), (name, after) in itertools.pairwise(stages):
+        if found := _changed_node(_part(before, outputs), _part(after, outputs), args):
+            old, new, difference = found
+            return (
+                f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}, in other bits\n"
+                + difference.statistics("before", "after")
+            )
+    return ""
+
+
+def _changed_node(
+    before: Graph, after: Graph, args: Sequence[Array]
+) -> tuple[Node, Node, Difference] | None:
+    """Return the first node that a pass replaced by one of other bits, and its replacement."""
+    pairs = [*_pairs(before, after)]
+    if not pairs:
+        return None
+    old, new = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
+    expected, actual = (dict(enumerate(evaluate(graph, args))) for graph in (old, new))
+    differences = _different_bits(expected, actual)
+    return next(((*pairs[at], difference) for at, difference in differences.items()), None)
 
 
 def _part(graph: Graph, outputs: Mapping[int, Any] | Sequence[int]) -> Graph:

@@ -125,7 +125,7 @@ def test_training_goes_as_at_the_level_itself(device, level, model):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_sum_that_cancels_may_be_grouped_otherwise(run_pass, device):
-    """(x + 1e8) - 1e8 rounds to multiples of 8."""
+    """(x + 1e8) - 1e8 rounds to multiples of 8: elementwise ops keep that, sums need not."""
 
     def regroup(op, inputs):
         if isinstance(op, Subtract):
@@ -136,8 +136,12 @@ def test_a_sum_that_cancels_may_be_grouped_otherwise(run_pass, device):
     run_pass(regroup)
     x = mg.input("x", (64,))
     value = real(64) * 10
-    y = compiled(device, -2, x, (x + 1e8) - 1e8)(value)
-    np.testing.assert_array_equal(y, value)
+    y = compiled(device, -2, x, ((x + 1e8) - 1e8).reshape((32, 2)).sum(1))(value)
+    np.testing.assert_allclose(y, value.reshape(32, 2).sum(1), rtol=1e-6)
+    wrong = (x + 1e8) - 1e8
+    text = message(compiled(device, -2, x, [wrong, x * 2]), value)
+    assert "pass swap made add of subtract" in text
+    assert user_line(text) == "wrong = (x + 1e8) - 1e8"
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -145,7 +149,9 @@ def test_the_sign_of_a_rounding_error_may_differ(run_pass, device):
     """As of a gradient that is 0 but for rounding, which Adam divides by its own size."""
     run_pass(lambda op, inputs: inputs[0] * (1 / 3) if op.name == "divide" else None)
     x = mg.input("x", (64,))
-    compiled(device, -2, x, [ops.sign(x / 3 - x * (1 / 3)), ops.floor(x / 3 * 3)])(real(64) * 10)
+    ones = np.ones((64, 1), "float32")
+    ys = [ops.sign(x / 3 - x * (1 / 3)), ops.floor(x / 3 * 3)]
+    compiled(device, -2, x, [ops.reshape(y, (64, 1)) @ ones.T for y in ys])(real(64) * 10)
 
 
 def test_it_is_the_function_of_the_level(tmp_path):
