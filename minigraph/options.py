@@ -111,8 +111,9 @@ OPTIONS: dict[str, Option] = {
         Option(
             "graph_opt.fast_math",
             False,
-            "Allow rewrites that may change NaN, infinity or the sign of zero: `x/x` becomes 1, "
-            "`x*0` becomes 0.",
+            "Allow rewrites that may change NaN, infinity or the sign of zero (`x/x` becomes 1, "
+            "`x*0` becomes 0), regroup constants, and round a product once with the sum that adds "
+            "it.",
             kind=bool,
         ),
         Option(

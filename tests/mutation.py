@@ -41,11 +41,10 @@ SECONDS = 120.0  # that the tests of one mutant may take
 TESTS = {
     "passes": "golden fusion library_fusion layout",
     "passes/kernels": "fusion golden batch_norm_fusion cross_entropy_fusion",
-    "passes/kernels/fma": "fma structural_order",
+    "passes/kernels/fma": "fma",
     "passes/kernels/retyping": "saved_activations small_storage",
     "passes/kernels/saved_activations": "saved_activations",
     "passes/kernels/small_storage": "small_storage",
-    "passes/kernels/structural_order": "structural_order fma",
     "passes/layout": "pbqp layout",
     "passes/levels": "golden levels",
     "passes/library": "golden library_fusion library_kernels batch_norm_fusion",

@@ -15,6 +15,7 @@ from samples import ELEMENTWISE
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.ops.arithmetic import ConstantPow
 from minigraph.ops.elementwise import kind
 
 LARGEST = 700  # elements of a value
@@ -207,7 +208,8 @@ def elementwise():
     """A line for every elementwise op of the registry that has a function."""
     lines = []
     for op in ELEMENTWISE.values():
-        if hasattr(ops, op.name) and op.name not in ("where", "clip", "astype"):
+        special = ("where", "clip", "astype")
+        if hasattr(ops, op.name) and not (op.name in special or isinstance(op, ConstantPow)):
             names = (f"{{{c}}}" for c in ("pq" if op.accepts == "iub" else "abcd"))
             lines.append(f"ops.{op.name}({', '.join(itertools.islice(names, len(op.operands)))})")
     return lines

@@ -29,6 +29,7 @@ from minigraph.graph import (
 from minigraph.ops import (
     activation,
     along,
+    arithmetic,
     collective,
     comparison,
     conv,
@@ -57,7 +58,7 @@ from minigraph.ops.batch_norm import (
     BatchNormReluBackward,
 )
 from minigraph.ops.elementwise import Elementwise, kind
-from minigraph.ops.fma import Fma3, Fma4
+from minigraph.ops.fma import Fma, Fma3, Fma4
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.scan import Scan
@@ -100,6 +101,10 @@ def signed(cls):
 WITH_FIELDS = {
     Fma3: signed(Fma3),
     Fma4: signed(Fma4),
+    Fma: signed(Fma),
+    arithmetic.ConstantPow: {
+        f"{e:g}".replace(".", "_"): arithmetic.ConstantPow(e) for e in arithmetic.PRODUCTS
+    },
     elementwise.Astype: {
         d: elementwise.Astype(np.dtype(d))
         for d in ("float32", "float64", "int32", "int64", "uint8", "bool")
@@ -491,7 +496,7 @@ def defined(op, *xs):
     everywhere = np.ones(xs[0].shape, bool)
     if isinstance(op, elementwise.Astype) and kind(xs[0].dtype) == "f" and kind(op.dtype) in "iu":
         return between(xs[0], op.dtype)  # C leaves open what a float out of range becomes
-    if op.name in ("fma3", "fma4") and xs[0].dtype == F64:
+    if op.name == "fma" and xs[0].dtype == F64:
         return is_float32(xs[0]) & is_float32(xs[1])  # NumPy rounds the product unless it is exact
     if op.name == "logaddexp":  # where the larger operand and the rest cancel, roundings are left
         with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ import numpy as np
 
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, INTEGERS, Constant, DType, Node, Op
-from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
+from minigraph.jit.small_float import SMALL_FLOATS, conversion, rounding, working
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES: dict[DType, str] = {
@@ -26,6 +26,8 @@ C_TYPES: dict[DType, str] = {
     **{dtype: f"{dtype.name}_t" for dtype in INTEGERS},
 }
 
+_ROUND = {dtype: rounding(dtype)[0] for dtype in SMALL_FLOATS}
+
 
 def c_type(dtype: DType) -> str:
     """Return the C type that holds an element."""
@@ -33,18 +35,25 @@ def c_type(dtype: DType) -> str:
 
 
 def expression(
-    op: Op, dtypes: Sequence[DType], result: DType, args: Sequence[str], rounded: bool = True
+    op: Op,
+    dtypes: Sequence[DType],
+    result: DType,
+    args: Sequence[str],
+    rounded: bool = True,
+    element: DType | None = None,
 ) -> str:
     """Return the C expression of `op` for operands `args` of `dtypes`.
 
     rounded  whether a float of 16 bits is made the bits that hold it
+    element  to what the parts of the expression that are values of the graph are rounded; `result`
+             unless given
 
     >>> import numpy as np
     >>> from minigraph.ops.exponential import Exp
     >>> expression(Exp(), [np.dtype("float32")], np.dtype("float32"), ["x"])
     'expf(x)'
     """
-    names = _names(dtypes, result)
+    names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
     wide = [_called(_widening(d), x) for d, x in zip(dtypes, args, strict=True)]
     text = _template(op, dtypes).format(*wide, **names, op=op, i="(uint64_t)i")
     return _called(_rounding(dtypes, result), text) if rounded else text
@@ -56,6 +65,8 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     whole = text.format(**_names(dtypes, result)).strip()
     conversions = [*map(_widening, dtypes), _rounding(dtypes, result)]
+    if "{round}" in op.c and result in SMALL_FLOATS:
+        conversions.append(rounding(result))
     converting = (part for found in conversions if found for part in found[1])
     own = (part for part in re.split(r"\n(?=static)", whole) if part)
     return list(dict.fromkeys([*converting, *own]))
@@ -89,10 +100,7 @@ def stored(dtype: DType, value: str) -> str:
 
 def _template(op: Op, dtypes: Sequence[DType]) -> str:
     assert isinstance(op, Elementwise)
-    group = kind(dtypes[-1])
-    if group == "b" and op.c_bool:
-        return op.c_bool
-    template = op.c_int if group in "iub" and op.c_int else op.c
+    template = op.template(dtypes[-1])
     if not template:
         raise GraphError(
             f"{op.name} has no C: `c` of its class says in C what its `forward` computes; the "

@@ -90,6 +90,14 @@ def conversion(source: DType, target: DType) -> tuple[str, tuple[str, ...]]:
     return name, tuple(part.strip() for part in text)
 
 
+def rounding(dtype: DType) -> tuple[str, tuple[str, ...]]:
+    """Return the C function that rounds a float32 to a small float, and the text it takes."""
+    (to, narrowing), (back, widening) = conversion(FLOAT32, dtype), conversion(dtype, FLOAT32)
+    name = f"mg_round_{dtype.name}"
+    text = f"static inline float {name}(float x) {{ return {back}({to}(x)); }}"
+    return name, tuple(dict.fromkeys((*narrowing, *widening, text)))
+
+
 def widen_reductions(graph: Graph) -> Graph:
     """Return the graph with reductions of small floats done in float32, and rounded then."""
 

@@ -29,7 +29,7 @@ from minigraph.ops.activation import (
 )
 from minigraph.ops.advanced_indexing import getitem, index_add, index_put
 from minigraph.ops.along import gather, scatter, scatter_add, take_along_axis
-from minigraph.ops.arithmetic import divide, positive
+from minigraph.ops.arithmetic import divide, positive, pow
 from minigraph.ops.arrangement import (
     flatten,
     matrix_transpose,
@@ -126,7 +126,6 @@ hypot = arithmetic.Hypot.of
 multiply = arithmetic.Multiply.of
 negative = arithmetic.Negative.of
 nextafter = arithmetic.Nextafter.of
-pow = arithmetic.Pow.of
 reciprocal = arithmetic.Reciprocal.of
 remainder = arithmetic.Remainder.of
 rsqrt = arithmetic.Rsqrt.of

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, builder
+from minigraph.graph import Array, DType, Node, Op, Operand, Spec, builder
 from minigraph.ops.comparison import Isinf, where
 from minigraph.ops.elementwise import Elementwise, promote, widened
 from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
@@ -82,6 +82,9 @@ class Sigmoid(Elementwise):
         y: Array = 1 / (1 + np.exp(-widened(x)))
         return y.astype(x.dtype)
 
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        return False
+
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy * (y * (1 - y)),)
 
@@ -103,6 +106,9 @@ static inline {T} mg_logaddexp{f}({T} x, {T} y) {{
     costly = True
     commutative = True
     forward = np.logaddexp
+
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        return False
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         apart = where((x == y) & Isinf.of(x), 0, x - y)

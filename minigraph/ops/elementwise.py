@@ -64,9 +64,10 @@ class Elementwise(Op):
 
     `c` is the same function as a C expression, for the CPU and for CUDA alike: {0}, {1}, ... are
     the inputs, {T} is their type and {f} the suffix that C's mathematical functions have for it
-    ("f" or nothing); {op.x} is the op's field x.  Where integers or bools need another expression
-    it stands in `c_int` or `c_bool`.  `support` and `support_int` are C functions, with {T},
-    {f} and {B}, an integer type of the same size, that the expression calls.
+    ("f" or nothing); {op.x} is the op's field x; {round} is the function that rounds a number to
+    the element type, where C computes in a wider one.  Where integers or bools need another
+    expression it stands in `c_int` or `c_bool`.  `support` and `support_int` are C functions, with
+    {T}, {f} and {B}, an integer type of the same size, that the expression calls.
 
     `of` is the function that users call; `minigraph.ops` exports it under the op's name.
     """
@@ -99,6 +100,17 @@ class Elementwise(Op):
             raise DTypeError(f"{self.name} takes operands of one dtype")
         self.check_kind(xs[0].dtype)
         return Spec(broadcast_shapes(*(x.shape for x in xs)), self.result or xs[0].dtype)
+
+    def template(self, dtype: DType) -> str:
+        """Return the C expression for operands of `dtype`, with places for them; "" if none."""
+        group = kind(dtype)
+        if group == "b" and self.c_bool:
+            return self.c_bool
+        return self.c_int if group in "iub" and self.c_int else self.c
+
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        """Whether `forward` gives the bits of the C for operands of `dtype`, denormals apart."""
+        return True
 
     def check_kind(self, dtype: DType) -> None:
         if kind(dtype) not in self.accepts:
@@ -191,6 +203,9 @@ class MathFunction(Elementwise):
         super().__init_subclass__(eq)
         cls.c = f"{cls.name}{{f}}({', '.join(f'{{{i}}}' for i in range(len(cls.operands)))})"
 
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        return False
+
 
 class Astype(Elementwise):
     """x with another dtype; floats to integers truncate."""
@@ -203,6 +218,25 @@ class Astype(Elementwise):
 
     def infer(self, x: Spec) -> Spec:
         return Spec(x.shape, self.dtype)
+
+    def template(self, dtype: DType) -> str:
+        """Return C that converts numbers out of range alike in vectors and one by one."""
+        if kind(dtype) != "f" or kind(self.dtype) not in "iu":
+            return super().template(dtype)
+        bits = 8 * self.dtype.itemsize
+        if bits < 32:
+            return "({R})(int32_t){0}"
+        if kind(self.dtype) == "i":
+            return "({R}){0}"
+        half, signed, top = (
+            f"0x1p{bits - 1}{{f}}",
+            f"({{R}})(int{bits}_t)",
+            f"({{R}})1 << {bits - 1}",
+        )
+        return f"({{0}} < {half} ? {signed}{{0}} : {signed}({{0}} - {half}) ^ {top})"
+
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        return kind(dtype) != "f" or kind(self.dtype) not in "iu"
 
     def forward(self, x: Array) -> Array:
         return x.astype(self.dtype)

@@ -12,10 +12,11 @@ from minigraph.ops.arithmetic import Multiply, Square
 from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.conv import Conv2d
+from minigraph.ops.fma import Fma3, Fma4
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.softmax import LogSoftmax
 from minigraph.passes.kernels.decomposition import take_apart
-from minigraph.passes.kernels.fma import fuse_fma
+from minigraph.passes.kernels.fma import contract_fma, fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
 from minigraph.passes.kernels.moments import join_moments
@@ -83,6 +84,7 @@ TABLE = (
     Row(take_apart, jit=(2,)),
     Row(join_moments, among=(Square,), jit=(2,)),
     Row(fuse_fma, 2, (Multiply, Square)),
+    Row(contract_fma, among=(Fma3, Fma4), jit=(2,), fast_math=True),
     Row(fuse_elementwise, jit=(1,)),
     Row(fuse_kernels, jit=(2,)),
     Row(store_small, jit=(1, 2), needs="amp"),

@@ -26,30 +26,30 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
     mg_place(a, 4, unit, place);
     char *const base0 = slots[operand[0 * pitch]] + place[0];
-    const float *p0 = (const float *)(base0);
     char *const base1 = slots[operand[1 * pitch]] + place[1];
+    const float *p1 = (const float *)(base1);
     char *const base2 = slots[operand[2 * pitch]] + place[2];
     const float *p2 = (const float *)(base2);
     char *const base3 = slots[operand[3 * pitch]] + place[3];
     const int fetch = splits == 1 && 4 * length <= 131072;
-    const char *next1 = base1 + operand[1 * pitch + 1 + units];
-    double total2 = 0;
+    const char *next0 = base0 + operand[0 * pitch + 1 + units];
+    double total1 = 0;
     double total7 = 0;
-    const float v0 = *p0;
-    const float v3 = *(const float *)(constants + 0);
+    const float v2 = *(const float *)(constants + 0);
+    const float v5 = *p1;
     const float v8 = *(const float *)(constants + 1);
     const float v10 = *(const float *)(constants + 2);
     const float v14 = *p2;
     if (splits == 1 || run == 0) {
-      float lane2[64], none2 = 0;
-      MG_HIDE(none2);
-      for (int64_t k = 0; k < 64; k++) lane2[k] = none2;
+      float lane1[64], none1 = 0;
+      MG_HIDE(none1);
+      for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
       int64_t filled = 0;
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
         const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
           int64_t j = first;
@@ -57,38 +57,38 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
             #pragma GCC unroll 16
             #pragma GCC ivdep
             for (int64_t k = 0; k < 64; k++) {
-              const float v1 = p1[j + k];
-              lane2[k] = v1 + lane2[k];
+              const float v0 = p0[j + k];
+              lane1[k] = v0 + lane1[k];
             }
           }
           #pragma GCC ivdep
           for (int64_t k = 0; k < last - j; k++) {
-            const float v1 = p1[j + k];
-            lane2[k] = v1 + lane2[k];
+            const float v0 = p0[j + k];
+            lane1[k] = v0 + lane1[k];
           }
           if ((filled += last - first) >= 4096) {
             filled = 0;
-            total2 = mg_fold_sum_float32_float32(lane2, total2);
-            for (int64_t k = 0; k < 64; k++) lane2[k] = none2;
+            total1 = mg_fold_sum_float32_float32(lane1, total1);
+            for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
           }
         }
         begin += n;
         col = 0;
         mg_next(a, 4, loops - 1, at, step, index);
       }
-      total2 = mg_fold_sum_float32_float32(lane2, total2);
+      total1 = mg_fold_sum_float32_float32(lane1, total1);
     }
     if (splits > 1) {
       if (run == 0) {
-        *(double *)(partial + 8 * ((unit * splits + split) * 2 + 0)) = total2;
+        *(double *)(partial + 8 * ((unit * splits + split) * 2 + 0)) = total1;
         return;
       }
       for (int64_t s = 0; s < splits; s++) {
-        total2 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 0)) + total2;
+        total1 = *(double *)(partial + 8 * ((unit * splits + s) * 2 + 0)) + total1;
       }
     }
-    const float v2 = total2;
-    const float v4 = v2 / v3;
+    const float v1 = total1;
+    const float v3 = v1 / v2;
     if (splits == 1 || run == 1) {
       float lane7[64], none7 = 0;
       MG_HIDE(none7);
@@ -98,26 +98,26 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
         const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
           int64_t j = first;
           for (; j + 64 <= last; j += 64) {
-            if (fetch) mg_fetch(next1 + at[1] + (col + j) * 4, (64) * 4);
+            if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (64) * 4);
             #pragma GCC unroll 16
             #pragma GCC ivdep
             for (int64_t k = 0; k < 64; k++) {
-              const float v1 = p1[j + k];
-              const float v5 = v1 - v4;
-              const float v6 = v5 * v5;
+              const float v0 = p0[j + k];
+              const float v4 = v0 - v3;
+              const float v6 = v4 * v4;
               lane7[k] = v6 + lane7[k];
             }
           }
           #pragma GCC ivdep
           for (int64_t k = 0; k < last - j; k++) {
-            const float v1 = p1[j + k];
-            const float v5 = v1 - v4;
-            const float v6 = v5 * v5;
+            const float v0 = p0[j + k];
+            const float v4 = v0 - v3;
+            const float v6 = v4 * v4;
             lane7[k] = v6 + lane7[k];
           }
           if ((filled += last - first) >= 4096) {
@@ -145,14 +145,14 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const float v9 = v7 / v8;
     const float v11 = v9 + v10;
     const float v12 = 1 / sqrtf(v11);
-    const float v13 = v0 * v12;
+    const float v13 = v5 * v12;
     if (splits == 1 || run == 2) {
-      const int64_t stream = a[4] && base3 != base1;
+      const int64_t stream = a[4] && base3 != base0;
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
         const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
         for (int64_t first = 0, last; first < n; first = last) {
           float piece3[256];
@@ -160,9 +160,9 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           last = stream && n - first > 256 ? first + 256 - MG_PAST(p3 + first) : n;
           #pragma GCC ivdep
           for (int64_t j = first; j < last; j++) {
-            const float v1 = p1[j];
-            const float v5 = v1 - v4;
-            const float v15 = fmaf(+v13, v5, +v14);
+            const float v0 = p0[j];
+            const float v4 = v0 - v3;
+            const float v15 = +(v4 * v13) + v14;
             const float v16 = (v15 < 0 ? 0 : v15);
             out3[j] = v16;
           }

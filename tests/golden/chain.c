@@ -16,7 +16,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     mg_place(a, 2, unit, place);
     char *const base0 = slots[operand[0 * pitch]] + place[0];
     char *const base1 = slots[operand[1 * pitch]] + place[1];
-    const float v0 = *(const float *)(constants + 0);
+    const float v1 = *(const float *)(constants + 0);
     const float v2 = 0x1.0000000000000p+0;
     {
       const int64_t stream = a[4] && base1 != base0;
@@ -32,10 +32,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           last = stream && n - first > 256 ? first + 256 - MG_PAST(p1 + first) : n;
           #pragma GCC ivdep
           for (int64_t j = first; j < last; j++) {
-            const float v1 = p0[j];
-            const float v3 = fmaf(+v0, v1, +v2);
+            const float v0 = p0[j];
+            const float v3 = +(v0 * v1) + v2;
             const float v4 = tanhf(v3);
-            const float v5 = v4 * v1;
+            const float v5 = v4 * v0;
             out1[j] = v5;
           }
           if (stream) mg_stream(p1 + first, piece1, (last - first) * sizeof *piece1);

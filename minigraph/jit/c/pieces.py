@@ -18,7 +18,7 @@ PIECE = 256  # elements of a piece
 # are computed with while programs run.
 PUT_BFLOAT16 = f"""
 #if defined(__AVX512BF16__)
-static inline void mg_round_bfloat16(uint16_t *to, const float *from, int64_t n) {{
+static inline void mg_narrow_bfloat16(uint16_t *to, const float *from, int64_t n) {{
   float __attribute__((vector_size(64))) x = {{0}};
   short __attribute__((vector_size(32))) y;
   memcpy(&x, from, n * sizeof *from);
@@ -30,8 +30,8 @@ MG_SHARED void mg_put_bfloat16(uint16_t *to, const float *from, int64_t n, int64
   uint16_t piece[{PIECE}], *out = stream ? piece : to;
 #if defined(__AVX512BF16__)
   int64_t j = 0;
-  for (; j + 16 <= n; j += 16) mg_round_bfloat16(out + j, from + j, 16);
-  if (j < n) mg_round_bfloat16(out + j, from + j, n - j);
+  for (; j + 16 <= n; j += 16) mg_narrow_bfloat16(out + j, from + j, 16);
+  if (j < n) mg_narrow_bfloat16(out + j, from + j, n - j);
 #else
   for (int64_t j = 0; j < n; j++) out[j] = mg_bfloat16_of_float(from[j]);
 #endif

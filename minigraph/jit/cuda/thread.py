@@ -158,7 +158,9 @@ def declare(walk: Walk, v: int, index: str) -> str:
     else:
         given = [f"v{a}" for a in value.args]
         wide = [working(dtype) for dtype in operands]
-        right = stored(value.dtype, expression(value.op, wide, working(value.dtype), given))
+        result = working(value.dtype)
+        right = expression(value.op, wide, result, given, element=value.dtype)
+        right = stored(value.dtype, right)
         if takes_index(value.op):
             right = right.replace("(uint64_t)i", f"(uint64_t)(begin + {index})")
         if small:

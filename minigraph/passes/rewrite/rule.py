@@ -69,7 +69,6 @@ class Rule:
     apply     return the node to put in place of the given one, None where the rule does not fit
     operands  ops that must be among those of the inputs: a quick test that most nodes fail
     sides     for a rule of a table: the function that gives both sides
-    exact     whether no bit changes; otherwise results agree to rounding
     """
 
     name: str
@@ -77,14 +76,12 @@ class Rule:
     apply: Callable[[Node], Node | None]
     operands: frozenset[type[Op]] = frozenset()
     sides: Callable[..., Sides] | None = None
-    exact: bool = True
 
 
 def rules(
     when: Callable[..., bool] = lambda *nodes: True,
     /,
     *,
-    exact: bool = True,
     dtype: str = "float32",
     **sides: Callable[..., Sides],
 ) -> tuple[Rule, ...]:
@@ -96,12 +93,10 @@ def rules(
     dtype  of the variables that `before` is made with, for ops that refuse float32; a variable
            stands for a node of any dtype all the same
     """
-    return tuple(_rule(name, build, when, exact, dtype) for name, build in sides.items())
+    return tuple(_rule(name, build, when, dtype) for name, build in sides.items())
 
 
-def _rule(
-    name: str, build: Callable[..., Sides], when: Callable[..., bool], exact: bool, dtype: str
-) -> Rule:
+def _rule(name: str, build: Callable[..., Sides], when: Callable[..., bool], dtype: str) -> Rule:
     spec = Spec((), as_dtype(dtype))
     variables = tuple(Node(Input(x), (), (spec,)) for x in inspect.signature(build).parameters)
     before = Pattern(both_sides(name, build(*variables), variables)[0], variables)
@@ -116,7 +111,7 @@ def _rule(
 
     root = before.expression
     operands = frozenset({type(x.op) for x in root.inputs} - {Input})
-    return Rule(name.replace("_", " "), (type(root.op),), apply, operands, build, exact)
+    return Rule(name.replace("_", " "), (type(root.op),), apply, operands, build)
 
 
 def rule_on(*roots: type[Op]) -> Callable[[Callable[[Node], Node | None]], Rule]:

@@ -1,8 +1,7 @@
 """Level 1: cheaper expressions of the same values, bit for bit.
 
 Every rule holds for NaN, infinities, both zeros, and integers that wrap around.  So x + 0 stays,
-because it is 0.0 where x is -0.0, while x + -0.0 becomes x.  Only the rules for powers change
-results, by rounding, because the library's `pow` is not exact.  Rules that do not hold for NaN,
+because it is 0.0 where x is -0.0, while x + -0.0 becomes x.  Rules that do not hold for NaN,
 infinities or zeros are in `fast_math`.
 """
 
@@ -17,7 +16,7 @@ from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
 from minigraph.ops.activation import Relu
-from minigraph.ops.arithmetic import Abs, Pow, Sign
+from minigraph.ops.arithmetic import Abs, ConstantPow, Pow, Sign
 from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind, widened
 from minigraph.ops.rounding import Rounding
 from minigraph.ops.shape import BroadcastTo, PermuteDims, StopGradient, broadcast_to
@@ -35,7 +34,6 @@ from minigraph.passes.rewrite.facts import (
 from minigraph.passes.rewrite.rule import Sides, rewrite, rule_on, rules, rules_in
 
 FOLDED = 1 << 16  # elements that a folded constant may have, even if its operands have fewer
-POWERS = (-2, -1, 1, 2, 3, 4)  # exponents of products, which are within 2 units in the last place
 
 
 # Both sides of rules that are exact under a condition; `fast_math` applies them without it.
@@ -49,13 +47,8 @@ def zero_product(x: Node) -> Sides:
     return x * 0, 0
 
 
-def root_of_any(x: Node) -> Sides:
-    return _power_half(x, x), ops.sqrt(x)  # of -inf they are inf and NaN
-
-
-def _power_half(x: Node, positive: Node) -> Node:
-    """Return the power 0.5, which is inf of -inf; of `positive`, which is x, the root is taken."""
-    return ops.where(ops.equal(x, -math.inf), math.inf, ops.sqrt(positive))
+def power_half(x: Node) -> Sides:
+    return x**0.5, ops.sqrt(x)  # of -inf they are inf and NaN, of -0.0 0.0 and -0.0
 
 
 def _is_exact(*nodes: Node) -> bool:
@@ -102,13 +95,9 @@ PATTERNS = (
     *rules(power_zero=lambda x: (x**0, 1)),  # of NaN too
     *rules(
         never_negative,
-        exact=False,
-        power_half=lambda x: (x**0.5, ops.sqrt(x)),
+        power_half=power_half,
         power_minus_half=lambda x: (x**-0.5, ops.rsqrt(x)),
     ),
-    *rules(
-        exact=False, power_half_of_any=lambda x: (x**0.5, _power_half(x, x + 0.0))
-    ),  # of -0.0 0.0
     *rules(
         square_of_negation=lambda x: (ops.square(-x), ops.square(x)),
         square_of_absolute=lambda x: (ops.square(abs(x)), ops.square(x)),
@@ -172,15 +161,18 @@ PATTERNS = (
 def constant_folded(node: Node) -> Node | None:
     """Compute what depends on constants only; of a bundle, the result that is read.
 
-    A result much larger than its operands costs more to keep than to compute, and a view costs
-    nothing to compute; a large matrix that is transposed is not kept a second time.  An op that
-    refuses its operands is left to do so at the call.
+    NumPy computes it, so functions that round otherwise in C are left to C.  A result much larger
+    than its operands costs more to keep than to compute, and a view costs nothing to compute; a
+    large matrix that is transposed is not kept a second time.  An op that refuses its operands is
+    left to do so at the call.
     """
     source = node.inputs[0] if isinstance(node.op, Item) else node
     operands = [value for value in map(_known_value, source.inputs) if value is not None]
     if not operands or len(operands) < len(source.inputs) or node.is_bundle:
         return None
     if isinstance(node.op, PermuteDims) and node.size > FOLDED:
+        return None
+    if isinstance(node.op, Elementwise) and not node.op.has_bits_of_numpy(node.inputs[-1].dtype):
         return None
     given = sum(x.size for x in operands)
     limit = given if node.op.is_view else max(given, FOLDED)
@@ -229,19 +221,30 @@ def _unrepeated(x: Node) -> Node:
 # ---------------------------------------------------------------- attributes
 
 
-@rule_on(Pow)
+@rule_on(ConstantPow)
 def power_of_small_integer(node: Node) -> Node | None:
-    """Make products of a power, rounded to 16 bits at the end only.
-
-    The reciprocal comes first: the powers of x may leave the range where the result does not.
-    """
-    x, exponent = node.inputs[0], filled_with(node.inputs[1])
-    if exponent not in POWERS or (exponent < 0 and not is_float(x)):
+    """Make the products of a power that `PRODUCTS` says, rounded to 16 bits at the end only."""
+    assert isinstance(node.op, ConstantPow)
+    (x,), exponent = node.inputs, node.op.exponent
+    if exponent != int(exponent):
         return None
     base = widened(x) if exponent > 0 else ops.reciprocal(widened(x))
-    square = ops.square(base)
-    product = (base, square, square * base, ops.square(square))[abs(int(exponent)) - 1]
-    return broadcast_to(ops.astype(product, x.dtype), node.shape)
+    return ops.astype(_products(base)[abs(int(exponent)) - 1], x.dtype)
+
+
+@rule_on(Pow)
+def power_of_integers(node: Node) -> Node | None:
+    """Make products of a small power of integers, which wrap around alike."""
+    x, exponent = node.inputs[0], filled_with(node.inputs[1])
+    if is_float(x) or exponent not in (1, 2, 3, 4):
+        return None
+    return broadcast_to(_products(x)[int(exponent) - 1], node.shape)
+
+
+def _products(x: Node) -> tuple[Node, ...]:
+    """Return the powers 1 to 4."""
+    square = ops.square(x)
+    return x, square, square * x, ops.square(square)
 
 
 @rule_on(Rounding)

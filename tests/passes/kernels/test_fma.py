@@ -1,17 +1,12 @@
 """FMA fusion: which products it takes, and that the numbers stay."""
 
-import itertools
-from collections import Counter
-
 import numpy as np
 import pytest
 from multiply_adds import count, fused, graph_of, text
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.graph import Graph, constant
-from minigraph.ops.fma import Fma4
-from minigraph.passes import levels
+from minigraph.graph import FLOATS, Graph, constant
 from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.notes import Notes
 
@@ -54,30 +49,19 @@ FUSED = [
     ((a * b + c) * d + e, "(+(+a*b +c)*d +e)"),
     (ops.exp(a * b + c) + d, "add(d, exp((+a*b +c)))"),
     (a * b + c - d, "subtract((+a*b +c), d)"),
-    (a * b - c + d, "subtract((+a*b +d), c)"),
+    (a * b - c + d, "add((+a*b -c), d)"),
+    ((a - b) + c * d, "(+c*d +subtract(a, b))"),
+    (c * d + (a - b), "(+c*d +subtract(a, b))"),
+    (a * b + c * d + e * f, "(+e*f +(+a*b +c*d))"),
+    (a * b + (c * d + e * f), "(+a*b +(+c*d +e*f))"),
+    (a + b * c + d * e, "(+d*e +(+b*c +a))"),
+    (a + b + c * d - e * f, "(-e*f +(+c*d +add(a, b)))"),
 ]
 
 
 @pytest.mark.parametrize(("y", "expected"), FUSED, ids=[text(y) for y, _ in FUSED])
 def test_a_product_in_a_sum_is_fused_with_its_sign(y, expected):
     assert [text(y) for y in fused(y).outputs] == [expected]
-
-
-SIZES = [(k, m) for k in range(1, 5) for m in range(4) if k + m > 1]
-
-
-@pytest.mark.parametrize(("products", "addends"), SIZES)
-def test_each_product_costs_one_op(products, addends):
-    for signs in itertools.product((1, -1), repeat=products + addends):
-        xs = iter(mg.input(f"x{i}", (2,)) for i in range(2 * products + addends))
-        terms = [next(xs) * next(xs) for _ in range(products)] + list(xs)
-        first, *others = (t if s > 0 else -t for s, t in zip(signs, terms, strict=True))
-        notes = Notes()
-        graph = fuse_fma(graph_of(sum(others, first)), notes)
-        used = count(graph)
-        assert used.pop("add", 0) + used.pop("subtract", 0) == max(addends - 1, 0)
-        expected = {"fma3": products} if addends else {"fma3": products - 2, "fma4": 1}
-        assert used == notes.fired == Counter(expected)
 
 
 def test_broadcast_operands_are_fused():
@@ -101,12 +85,10 @@ def test_broadcast_operands_are_fused():
 
 
 def test_what_is_made_stands_where_the_sum_was():
-    y = a * b + c * d + e * f
-    z = ops.exp(y)
-    made = [n for n in fused(z) if n.op.name in ("fma3", "fma4")]
-    assert len(made) == 2
-    assert {n.source for n in made} == {y.source}
-    assert {n.turn[0] for n in made} == {y.turn[0]}
+    first = a * b + c * d
+    y = first + e * f
+    made = [n for n in fused(ops.exp(y)) if n.op.name in ("fma3", "fma4")]
+    assert [(n.source, n.turn[0]) for n in made] == [(s.source, s.turn[0]) for s in (first, y)]
 
 
 # ---------------------------------------------------------------- what is left alone
@@ -154,7 +136,7 @@ def test_a_sum_with_two_readers_is_a_term():
     assert text(y) == "(+d*e +(+a*b +c))"
     assert y.inputs[2] is z.inputs[0]
     s = a + b
-    assert text(fused(s + d * e + s).outputs[0]) == "(+d*e +add(add(a, b), add(a, b)))"
+    assert text(fused(s + d * e + s).outputs[0]) == "add((+d*e +add(a, b)), add(a, b))"
 
 
 def test_a_sum_that_is_an_output_is_a_term():
@@ -179,6 +161,7 @@ def test_outputs_may_be_inputs_constants_and_parameters():
 
 # ---------------------------------------------------------------- the numbers
 
+
 SUMS = [
     lambda a, b, c, d: a * b + c,
     lambda a, b, c, d: a * b - c,
@@ -195,71 +178,46 @@ SUMS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("dtype", [*FLOATS, *map(np.dtype, ("int8", "uint8", "uint64"))], ids=str)
 @pytest.mark.parametrize("make", SUMS)
-def test_special_values_come_out_as_without_the_pass(make, dtype):
-    """Where nothing is rounded and no product overflows: every bit, the signs of zeros included."""
+def test_every_bit_comes_out_as_without_the_pass(make, dtype):
+    rng = np.random.default_rng(0)
     values = [0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, np.nan]
-    xs = [x.ravel().astype(a.dtype) for x in np.meshgrid(*[np.array(values)] * 4)]
+    if dtype not in FLOATS:
+        values = [0, 1, 2, np.iinfo(dtype).max, np.iinfo(dtype).min]
+    xs = [x.ravel().astype(dtype) for x in np.meshgrid(*[np.array(values, dtype)] * 4)]
+    wide = (rng.normal(size=(4, 4000)) * 10.0 ** rng.uniform(-4, 4, 4000)).astype(dtype)
+    xs = [np.concatenate([x, y]) for x, y in zip(xs, wide, strict=True)]
     nodes = tuple(mg.input(name, xs[0].shape, dtype) for name in "abcd")
-    xs = [x.astype(node.dtype) for x, node in zip(xs, nodes, strict=True)]
-    graph = Graph(nodes, (make(*nodes),))
-    (got,), (want,) = fuse_fma(graph, Notes())(*xs), graph(*xs)
-    assert same_bits(got, want)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64"])
-@pytest.mark.parametrize("make", SUMS)
-def test_integers_come_out_as_without_the_pass(make, dtype):
-    info, rng = np.iinfo(dtype), np.random.default_rng(0)
-    xs = [rng.integers(info.min, info.max, 500, dtype, endpoint=True) for _ in range(4)]
-    nodes = tuple(mg.input(name, (500,), dtype) for name in "abcd")
     graph = Graph(nodes, (make(*nodes),))
     after = fuse_fma(graph, Notes())
     assert {"fma3", "fma4"}.intersection(count(after))
-    np.testing.assert_array_equal(after(*xs)[0], graph(*xs)[0])
+    with np.errstate(all="ignore"):
+        (got,), (want,) = after(*xs), graph(*xs)
+    got, want = (np.where(np.isnan(x), np.nan, x) for x in (got, want))
+    assert got.tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])
-def test_fma4_rounds_its_second_product_and_the_sum(device):
-    x = mg.input("x", ())
-    step = mg.comp_graph(device).compile([x], Fma4(second="-")(x, x, x, x))
-    assert step(1 + 2**-12) == 2**-24
+def test_equal_products_cancel(device):
+    x, y = mg.input("x", (1000,)), mg.input("y", (1000,))
+    graph = mg.comp_graph(device, {"graph_opt_level": 2})
+    step = graph.compile([x, y], [x * x - y * y, ops.sqrt(x * x - y * y)])
+    assert set(step.report().ops) == {"fma4", "sqrt"}
+    values = np.random.default_rng(0).normal(size=1000).astype("float32")
+    for result in step(values, values):
+        np.testing.assert_array_equal(result, 0)
 
 
-class Magnitude(np.ndarray):
-    """Numbers that are only added: a sum of them bounds what rounding can do."""
-
-    __sub__ = np.ndarray.__add__
-
-    def __neg__(self):
-        return self
-
-
-@pytest.mark.parametrize("make", SUMS)
-def test_numbers_of_any_size_agree_with_float64(make):
-    rng = np.random.default_rng(0)
-    xs = [(rng.normal(size=4000) * 10.0 ** rng.uniform(-9, 9, 4000)).astype("f4") for _ in "abcd"]
-    nodes = tuple(mg.input(name, (4000,)) for name in "abcd")
-    (got,) = fuse_fma(Graph(nodes, (make(*nodes),)), Notes())(*xs)
-    wide = [x.astype(np.float64) for x in xs]
-    bound = make(*(np.abs(x).view(Magnitude) for x in wide))
-    assert (np.abs(got - make(*wide)) <= 2e-7 * np.asarray(bound)).all()
-
-
-def test_compiled_sums_agree_with_their_meaning(monkeypatch):
-    monkeypatch.setattr(levels, "TABLE", (levels.Row(fuse_fma, 2),))
-    rng = np.random.default_rng(0)
-    nodes, ys, xs = [], [], []
-    for dtype in ("float32", "int32"):
-        for name, shape in zip("abcd", [(4, 5), (5,), (4, 1), (4, 5)], strict=True):
-            xs.append((rng.normal(size=shape) * 9).astype(dtype))
-            nodes.append(mg.input(f"{name}_{dtype}", shape, dtype))
-        ys += [make(*nodes[-4:]) for make in SUMS[::4]]
-    step = mg.comp_graph("cpu", {"graph_opt_level": 2}).compile(nodes, ys)
-    assert set(step.report().ops) == {"fma3", "fma4", "add"}
-    for got, want in zip(step(*xs), Graph(tuple(nodes), tuple(ys))(*xs), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_fast_math_rounds_the_first_product_with_the_sum(device):
+    x, y = mg.input("x", (2,)), mg.input("y", (2,))
+    near, rounded = np.full(2, 1 + 2**-12, "float32"), np.full(2, 1 + 2**-11, "float32")
+    for fast_math, rest in ((False, 0), (True, 2**-24)):
+        options = {"graph_opt_level": 3, "graph_opt.fast_math": fast_math}
+        for z, value in ((x * x - y, rounded), (x * x - y * y, near)):
+            step = mg.comp_graph(device, options).compile([x, y], z)
+            np.testing.assert_array_equal(step(near, value), rest)
 
 
 # ---------------------------------------------------------------- size

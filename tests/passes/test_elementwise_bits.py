@@ -1,0 +1,114 @@
+"""Elementwise ops have the same bits at every level, and NumPy's where NumPy computes alike.
+
+Denormals, which programs flush to zero, and the sign and payload of NaN are left out.  The random
+expressions take in every elementwise op and dtype; their shapes make rows, columns, tails of
+vectors and reductions beside them.
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from long_runs import mostly_long
+from needs import needs_compiler
+from samples import ELEMENTWISE, accepts, is_random, operand_dtypes
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.graph import BOOL, DTYPES, FLOATS, Graph
+
+OPS = [op for op in ELEMENTWISE.values() if not is_random(op)]
+SHAPES = ((6, 37), (6, 37), (37,), (6, 1), ())
+NODES = 40
+LEVELS = (
+    *({"graph_opt_level": level} for level in range(4)),
+    {"graph_opt_level": 2, "graph_opt.jit": 1},
+    {"graph_opt_level": 0, "graph_opt.jit": 2},
+)
+
+
+def is_denormal(x):
+    if x.dtype not in FLOATS:
+        return np.zeros(x.shape, bool)
+    return (x != 0) & (np.abs(x.astype(np.float64)) < float(ml_dtypes.finfo(x.dtype).tiny))
+
+
+def differs(x, y):
+    """Where bits differ: all NaN are one, denormals are zero."""
+    assert (x.dtype, x.shape) == (y.dtype, y.shape)
+    if x.dtype not in FLOATS:
+        return x != y
+    x, y = (np.where(is_denormal(v), np.copysign(v.dtype.type(0), v), v) for v in (x, y))
+    nan = np.isnan(x) & np.isnan(y)
+    return ~nan & ((x != y) | (np.signbit(x) != np.signbit(y)))
+
+
+def numbers(rng, shape, dtype):
+    """Numbers of one size, of all sizes, equal ones, and special ones."""
+    if dtype == BOOL:
+        return rng.random(shape) < 0.5
+    if dtype not in FLOATS:
+        info = np.iinfo(dtype)
+        wide = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+        return np.where(rng.random(shape) < 0.5, wide, rng.integers(0, 9, shape)).astype(dtype)
+    special = rng.choice([0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, 7.7], shape)
+    size = 10.0 ** rng.choice([0, 0, 1, 4, -3], shape)
+    kinds = rng.integers(0, 12, shape)
+    return np.where(kinds, rng.normal(size=shape) * size, special).astype(dtype)
+
+
+class Expressions:
+    """A random graph of elementwise ops of `dtype`, with values for its inputs."""
+
+    def __init__(self, seed, dtype):
+        rng = np.random.default_rng((seed, DTYPES.index(dtype)))
+        self.inputs = [mg.input(f"x{i}", shape, dtype) for i, shape in enumerate(SHAPES)]
+        self.inputs += [mg.input("across", (37, 6), dtype), mg.input("p", (6, 37), "bool")]
+        self.arrays = [numbers(rng, x.shape, x.dtype) for x in self.inputs]
+        self.arrays[1] = self.arrays[0].copy()  # differences of equal numbers
+        *first, across, p = self.inputs
+        known = [*first, p, across.T, ops.where(p, numbers(rng, (37,), dtype), first[0])]
+        usable = [op for op in OPS if accepts(op, dtype)]
+        for _ in range(NODES):
+            op = usable[rng.integers(len(usable))]
+            fitting = [[x for x in known if x.dtype == d][-9:] for d in operand_dtypes(op, dtype)]
+            known.append(op(*(xs[rng.integers(len(xs))] for xs in fitting)))
+        self.outputs = known[-NODES // 2 :]
+        floats = [y for y in self.outputs if y.dtype in FLOATS and y.ndim == 2]
+        self.sums = [y.sum(axis) for y in floats[:4] for axis in (0, 1)]
+
+    def compiled(self, device, options):
+        graph = mg.comp_graph(device, {"autotune": "off", **options})
+        return graph.compile(self.inputs, [*self.outputs, *self.sums])
+
+    def check(self, found, expected, what):
+        for i, (x, y, node) in enumerate(zip(found, expected, self.outputs, strict=False)):
+            wrong = differs(x, y)
+            assert not wrong.any(), f"{what}: output {i}, {node}: {x[wrong][:3]}, {y[wrong][:3]}"
+
+    def by_numpy(self):
+        """Return outputs computed by NumPy, where it has the bits of all that they depend on."""
+        graph = Graph(tuple(self.inputs), tuple(self.outputs))
+        alike = {}
+        for node in graph:
+            dtypes = [x.dtype for x in node.inputs]
+            own = not dtypes or node.op.is_view or node.op.has_bits_of_numpy(dtypes[-1])
+            alike[node] = own and all(alike[x] for x in node.inputs)
+        with np.errstate(all="ignore"):
+            values = Graph(graph.inputs, graph.order)(*self.arrays)
+        denormal = any(is_denormal(v).any() for v in values)
+        found = dict(zip(graph.order, values, strict=True))
+        return {i: found[y] for i, y in enumerate(self.outputs) if alike[y] and not denormal}
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("seed", mostly_long(range(40), 1))
+def test_every_level_has_the_same_bits(seed, dtype):
+    expressions = Expressions(seed, dtype)
+    expected = None
+    for options in LEVELS:
+        found = expressions.compiled("cpu", options)(*expressions.arrays)
+        expected = expected or found
+        expressions.check(found, expected, options)
+    for i, value in expressions.by_numpy().items():
+        assert not differs(expected[i], value).any(), expressions.outputs[i]
