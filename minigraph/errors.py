@@ -6,6 +6,7 @@ A message is one line: what was asked, what was found, where, and what would wor
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import sys
 import warnings
@@ -78,17 +79,45 @@ def warn_once(message: str) -> None:
 
 
 def users_frame() -> FrameType:
-    """Return the frame of the user's code that is being executed."""
-    frame = sys._getframe(1)
-    while is_ours(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
+    """Return the frame of the user's line: the innermost of code that is no library's.
+
+    Of code without a file (`exec`, a prompt) that counts whose source Python knows, as it does a
+    notebook's; other code is named by who runs it, and by its own lines only if nobody has a file.
+    Where all are libraries' (`python -m`), it is the innermost that is not the package's.
+    """
+    nearest = typed = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        made = file.startswith("<")
+        whose = _owner(frame.f_globals.get("__file__") or file if made else file)
+        if whose == USER:
+            if not made or linecache.getline(file, frame.f_lineno):
+                return frame
+            typed = typed or frame
+        elif whose == LIBRARY:
+            nearest = nearest or frame
+        last, frame = frame, frame.f_back
+    return typed or nearest or last
 
 
+OURS, LIBRARY, USER = range(3)
 _PACKAGE = os.path.join(os.path.dirname(__file__), "")
+_PYTHON = os.path.join(os.path.dirname(os.__file__), "")
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Return whether the code of a frame is the package's, or was made for it (a dataclass's)."""
+    file = frame.f_code.co_filename
+    home = frame.f_globals.get("__file__") if file.startswith("<") else ""
+    return _owner(home or file) == OURS
 
 
 @functools.cache
-def is_ours(file: str) -> bool:
-    """Return whether code of a file is not the user's: the package's, or what Python has made."""
-    return file.startswith((_PACKAGE, "<"))
+def _owner(file: str) -> int:
+    """Return whose code is in a file."""
+    if file.startswith(_PACKAGE):
+        return OURS
+    folders = file.split(os.sep)
+    installed = "site-packages" in folders or "dist-packages" in folders
+    return LIBRARY if installed or file.startswith((_PYTHON, "<frozen ")) else USER

@@ -79,10 +79,14 @@ def silent() -> Iterator[None]:
         _here.silent = before
 
 
+def shell() -> Any:
+    """Return the shell of IPython that this process is, None if it is none."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
 def in_notebook() -> bool:
     """Return whether this process is a notebook's."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return "IPKernelApp" in getattr(shell, "config", ())
+    return "IPKernelApp" in getattr(shell(), "config", ())
 
 
 def _tell(what: str, done: threading.Event) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minigraph.errors import is_ours, users_frame
+from minigraph.messages import shell
 
 
 class Location(NamedTuple):
@@ -47,7 +48,16 @@ def here() -> Location:
     if scope.source is not None:
         return scope.source
     frame = users_frame()
-    return Location(_text(frame.f_code.co_filename), frame.f_lineno, ".".join(scope.layers))
+    file = frame.f_code.co_filename
+    name = _cell(file) if "IPython" in sys.modules else _text(file)
+    return Location(name, frame.f_lineno, ".".join(scope.layers))
+
+
+def _cell(file: str) -> str:
+    """Return what IPython calls the cell in a file, "In [3]"; of another file, its path."""
+    names = getattr(getattr(shell(), "compile", None), "format_code_name", None)
+    name = names and names(file)
+    return name[1].replace("[", " [") if name else _text(file)
 
 
 @functools.cache
@@ -60,7 +70,7 @@ def is_within_itself() -> bool:
     """Return whether the caller runs inside a call of its own code, with only ours in between."""
     caller = sys._getframe(1)
     frame = caller.f_back
-    while frame is not None and is_ours(frame.f_code.co_filename):
+    while frame is not None and is_ours(frame):
         if frame.f_code is caller.f_code:
             return True
         frame = frame.f_back

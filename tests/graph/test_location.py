@@ -1,11 +1,16 @@
 """Where nodes come from: the user's line, layer and function, also in errors."""
 
+import functools
+import importlib
+import linecache
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from lines import line
+from new_process import python
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
@@ -45,6 +50,55 @@ def test_a_program_whose_name_no_encoding_gives_can_be_shown(tmp_path):
     function = mg.comp_graph("reference").compile([x], x + 1)
     function.to_html(tmp_path / "page.html")
     str(function.report()).encode()
+
+
+def test_a_call_through_a_library_is_at_the_line_of_its_user(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "layers_on_top"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("def made(build):\n    return build()\n")
+    monkeypatch.syspath_prepend(package.parent)
+    made = importlib.import_module("layers_on_top").made
+    x, at = made(functools.partial(mg.input, "x", (2,))), line()
+    assert x.source == Location(__file__, at)
+    assert made(lambda: x + 1).source == Location(__file__, at + 2)
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(lambda: x + 1).result().source.line == at + 4
+        # Nobody else has called it.
+        inside = threads.submit(made, x.exp).result().source
+    assert inside == Location(str(package / "__init__.py"), 2)
+
+
+def test_code_of_a_text_is_named_by_who_runs_it_unless_its_source_is_known():
+    names = {"x": mg.input("x", (2,))}
+    exec("y = x + 1", names)
+    assert names["y"].source == Location(__file__, line() - 1)
+    linecache.cache["<cell>"] = 9, None, ["\n", "z = x + 2\n"], "<cell>"
+    exec(compile("\nz = x + 2\n", "<cell>", "exec"), names)
+    assert names["z"].source == Location("<cell>", 2)
+    program = "import minigraph as mg\nprint(mg.input('x', (2,)).source)"
+    assert python("-c", program)[0] == "at <string>:2\n"
+
+
+CELLS = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for cell in (
+    "import minigraph as mg",
+    "def made():\\n    return mg.input('x', (2,))",
+    "x = made()\\ny = [\\n x + 1]",
+    "%time z = x + 1",
+    "exec('w = x - 1')\\nx @ mg.input('y', (3, 3))",
+):
+    shell.run_cell(cell, store_history=True)
+print([str(each.source) for each in shell.ev("[x, y[0], z, w]")])
+"""
+
+
+def test_ipython_calls_a_cell_by_its_number(tmp_path):
+    pytest.importorskip("IPython")
+    printed, _ = python("-c", CELLS, IPYTHONDIR=str(tmp_path), PYTHONWARNINGS="ignore")
+    assert "['at In [2]:2', 'at In [3]:3', 'at In [4]:1', 'at In [5]:1']" in printed
+    assert " at In [5]:2\n" in printed
 
 
 def test_a_warning_points_at_the_line_of_the_user(tmp_path):
