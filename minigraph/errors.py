@@ -68,10 +68,13 @@ def reason(error: BaseException) -> str:
 _warned: set[str] = set()
 
 
-def warn_once(message: str) -> None:
-    """Warn with `MinigraphWarning` at the user's line, once a process for each message."""
-    if message not in _warned:
-        _warned.add(message)
+def warn_once(message: str, cause: str = "") -> None:
+    """Warn with `MinigraphWarning` at the user's line, once a process for each cause.
+
+    cause  tells it from others; by default the message does
+    """
+    if (cause or message) not in _warned:
+        _warned.add(cause or message)
         frame = users_frame()
         module = frame.f_globals.get("__name__")
         place = frame.f_code.co_filename, frame.f_lineno, module

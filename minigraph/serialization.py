@@ -66,7 +66,8 @@ def save(path: FilePath, state: Any) -> None:
     if reader := FOREIGN.get(os.path.splitext(path)[1].lower()):
         warn_once(
             f"save: {path} will be a safetensors file, which mg.load reads and {reader} does not; "
-            "call it .safetensors"
+            "call it .safetensors",
+            cause=f"save: a file of {reader}",
         )
     named = state.state_dict() if hasattr(state, "state_dict") else state
     given = host_arrays("save", named)

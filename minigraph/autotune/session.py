@@ -348,7 +348,8 @@ def warn_of_memory(problem: Problem, error: MemoryError) -> None:
     """Say that there is not enough memory to measure a problem."""
     warn_once(
         f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic chooses "
-        "its algorithm"
+        "its algorithm",
+        cause="memory for measurements",
     )
 
 

@@ -114,7 +114,8 @@ class Folder:
             self._told = True
             warn_once(
                 f"{self.path} cannot keep results ({why}), so each run makes them again; "
-                "set MINIGRAPH_CACHE_DIR to a folder of your own"
+                "set MINIGRAPH_CACHE_DIR to a folder of your own",
+                cause=f"{self.path.parent} cannot keep results: {why}",
             )
 
     @contextlib.contextmanager

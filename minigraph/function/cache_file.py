@@ -155,4 +155,5 @@ def save_to_folder(
     try:
         save_entries(path, "all", environment, entries, merge)
     except CacheError as error:
-        warn_once(f"{error}; what was found is not kept there")
+        text = f"{error}; what was found is not kept there"
+        warn_once(text, cause=f"{path.parent} is not written to")

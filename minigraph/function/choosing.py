@@ -106,6 +106,6 @@ def jit_level(values: Mapping[str, Any], backend: Backend) -> int:
     if jit == "auto":
         jit = 2 if abs(values["graph_opt_level"]) == 3 else 0
     if jit and backend.why_no_jit:
-        warn_once(f"no kernels are fused: {backend.why_no_jit}")
+        warn_once(f"no kernels are fused: {backend.why_no_jit}", cause=backend.why_no_jit)
         return 0
     return int(jit)

@@ -159,7 +159,8 @@ class Module:
             warn_once(
                 f"{type(self).__name__} was called with arrays only, so its result is an "
                 'expression without inputs, not an array: x = mg.input("x", shape), and '
-                f"mg.comp_graph().compile([x], module(x)) gives a function of arrays {here()}"
+                f"mg.comp_graph().compile([x], module(x)) gives a function of arrays {here()}",
+                cause=f"arrays {here()._replace(layer='')}",  # a layer's layers are given them, too
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -120,7 +120,8 @@ class Choices:
         least = min(allowed, key=lambda m: m.workspace)
         warn_once(
             f"no algorithm for {node.op.name} keeps the limit on its workspace; {least.name} is "
-            f"used, which needs the least, {least.workspace} bytes"
+            f"used, which needs the least, {least.workspace} bytes",
+            cause="limit on workspaces",
         )
         return least
 

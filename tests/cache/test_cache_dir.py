@@ -47,6 +47,16 @@ def test_the_file_of_a_function_serves_where_the_cache_folder_takes_nothing(besi
     assert {a.origin for a in function.report().algorithms} == {"loaded file"}
 
 
+def test_a_folder_that_takes_no_files_is_told_of_once(beside, start, tmp_path):
+    start()
+    (tmp_path / "file").touch()
+    with pytest.warns(mg.MinigraphWarning, match="Not a directory; what was found is not") as all_:
+        for n in (64, 65):
+            x = mg.input("x", (n, 64))
+            mg.comp_graph().compile([x], x @ x.T, optimize=True, cache_dir=tmp_path / "file")
+    assert len(all_) == 1
+
+
 def test_a_file_to_which_nothing_is_added_is_not_written(beside, start, tuned):
     os.utime(beside, ns=(7, 7))
     compiled(optimize=True, cache_dir=beside.parent)

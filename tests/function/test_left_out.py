@@ -33,7 +33,9 @@ def trained(net, *others):
 def test_a_step_without_the_running_statistics_is_warned_of_with_layers_lines_and_remedy(affine):
     net = nn.Sequential(*(network(affine=affine) for _ in range(1)))
     with pytest.warns(mg.MinigraphWarning, match="evaluation will use wrong statistics") as caught:
-        compiled(*trained(net))
+        loss, updates = trained(net)
+        compiled(loss, updates)
+        compiled([loss, loss], updates)
     (warning,) = caught
     text = str(warning.message)
     assert f"(in layer 0.1, at {__file__}:" in text

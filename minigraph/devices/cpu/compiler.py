@@ -61,6 +61,7 @@ NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
     "halide": "MINIGRAPH_JIT_BACKEND is halide, which this version does not have",
     "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
 }
+NO_COMPILER = "there is no C compiler"
 WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of a unit
 
 
@@ -72,7 +73,8 @@ def compiler() -> str | None:
     if path is None:
         warn_once(
             "no C compiler was found; elementwise ops and reductions run in NumPy, several times "
-            "slower: install gcc (Debian: apt-get install gcc libc6-dev)"
+            "slower: install gcc (Debian: apt-get install gcc libc6-dev)",
+            cause=NO_COMPILER,
         )
         return None
     return os.path.abspath(path)
@@ -113,7 +115,7 @@ def why_no_jit() -> str:
     """Return why no kernels are generated for the CPU; "" if they are."""
     if settings.jit_backend() not in ("", "c"):
         return NOT_OURS[settings.jit_backend()]
-    return "there is no C compiler" if compiler() is None else ""
+    return NO_COMPILER if compiler() is None else ""
 
 
 def _libraries() -> list[str]:
@@ -204,7 +206,10 @@ class GccKernels(KernelCache):
     def refuse(self, error: str) -> None:
         lines = error.splitlines()
         first = next((line for line in lines if "error" in line), error[:200])
-        warn_once(f"{compiler()} could not compile kernels ({first}); NumPy runs them instead")
+        warn_once(
+            f"{compiler()} could not compile kernels ({first}); NumPy runs them instead",
+            cause=f"not compiled: {first.rpartition('error:')[2]}",  # whichever the unit and line
+        )
 
 
 KERNELS = GccKernels()

@@ -105,7 +105,7 @@ class CpuBackend(HostBackend):
     def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
         if compiler.compiler():
             return loop_kernel(node, strides, body)
-        return NumpyKernel(node, "the C compiler is missing")
+        return NumpyKernel(node, compiler.NO_COMPILER)
 
     def _why_numpy(self, node: Node) -> str:
         """Return why NumPy computes a node, and warn if that takes long and there are kernels.
@@ -113,7 +113,7 @@ class CpuBackend(HostBackend):
         Kernels of the op, that is, for other shapes or types.
         """
         if not compiler.compiler():
-            return "the C compiler is missing"
+            return compiler.NO_COMPILER
         dtype = node.inputs[0].dtype if node.inputs else node.specs[0].dtype
         of = "these shapes" if dtype == onednn.F32 else dtype.name
         if _plain_op(node) in primitives.OPS and self.library:
@@ -125,11 +125,13 @@ class CpuBackend(HostBackend):
         else:
             return f"there is no kernel of {node.op.name}"
         if operations(node) >= WORTH_A_WARNING:
+            why_so, cause = "", f"{node.source.file}:{node.source.line}"
             if node.inputs and dtype != onednn.F32:
-                why_so = f"{dtype.name} begins with {_first(node.inputs[0])}; "
-            else:
-                why_so = ""
-            warn_once(f"{why}: NumPy computes it; {why_so}report().numpy names every such step")
+                why_so, cause = f"{dtype.name} begins with {_first(node.inputs[0])}; ", dtype.name
+            warn_once(
+                f"{why}: NumPy computes it; {why_so}report().numpy names every such step",
+                cause=f"NumPy computes {cause}",
+            )
         return why
 
     def _library_kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel | None:

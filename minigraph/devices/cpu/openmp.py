@@ -64,7 +64,7 @@ def available(threads: int) -> int:
     while (attempt := _attempt(count))[0] < count:
         count, why = attempt
     if why:
-        warn_once(f"{count} of {threads} threads are used: {why}")
+        warn_once(f"{count} of {threads} threads are used: {why}", cause=why)
     return count
 
 

@@ -115,7 +115,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for _ in range(2):
         updates = optim.SGD(net.parameters(), lr=0.0).minimize(loss)
-        step = mg.comp_graph().compile([x, y], loss, updates)
+        step = mg.comp_graph(options={"graph_opt.jit": 1}).compile([x, y], loss, updates)
         value = step(np.arange(72).reshape(2, 1, 6, 6) / 72, [0, 2])
 print(f"{value:.5f}", *{kernel.split()[0] for _, kernel, _ in step.report().steps})
 for w in caught:

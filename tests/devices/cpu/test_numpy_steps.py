@@ -26,6 +26,8 @@ def test_a_large_product_that_numpy_computes_warns_once(dtype):
     with pytest.warns(mg.MinigraphWarning, match=f"no matmul of {dtype}: NumPy computes") as said:
         product(200, dtype)
         product(201, dtype)
+        y = mg.input("y", (4, 200, 200), dtype)
+        mg.comp_graph("cpu").compile([y], y @ y)
     assert len(said) == 1
 
 
