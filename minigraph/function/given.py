@@ -36,14 +36,19 @@ UPDATES = Kind("a mapping of parameters to new values (adam.minimize(loss) gives
 
 def check_inputs(inputs: Sequence[Node]) -> None:
     """Raise GraphError if one is no input or two have the same name."""
-    names: set[str] = set()
+    names: dict[str, Node] = {}
     for x in inputs:
         if not isinstance(x, Node) or not isinstance(x.op, Input):
             what = repr(x) if isinstance(x, Node) else type(x).__name__
             raise GraphError(f"compile: {what} is no input; inputs are made by mg.input {here()}")
         if x.name in names:
-            raise GraphError(f"compile: two inputs are called {x.name!r} {here()}; names differ")
-        names.add(x.name)
+            if names[x.name] is x:
+                raise GraphError(f"compile: input {x.name!r} is listed twice {here()}")
+            raise GraphError(
+                f"compile: two inputs are called {x.name!r}, made {names[x.name].source} and "
+                f"{x.source}, {here()}; names differ, and of a cell that was run twice one is meant"
+            )
+        names[x.name] = x
 
 
 def flattened(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:

@@ -36,6 +36,7 @@ from minigraph.graph.leaves import (
     from_size,
     from_sizes,
     input,
+    namesake,
 )
 from minigraph.graph.location import Location, here, scope
 from minigraph.graph.loop import (

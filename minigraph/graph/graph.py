@@ -19,7 +19,7 @@ import numpy as np
 
 from minigraph.errors import GraphError, located
 from minigraph.graph.dtypes import Array
-from minigraph.graph.leaves import Input, Parameter
+from minigraph.graph.leaves import Input, Parameter, namesake
 from minigraph.graph.location import Within, scope
 from minigraph.graph.node import Item, Node, Op
 
@@ -135,7 +135,8 @@ class Graph:
                 if node not in declared:
                     raise GraphError(
                         f"an output depends on input {node.name} ({node.spec}, made "
-                        f"{node.source}), which is not among the inputs; add it to `inputs`"
+                        f"{node.source}), which is not among the inputs; "
+                        + (namesake(node, self.inputs) or "add it to `inputs`")
                     )
             elif this not in known and not isinstance(node, Parameter):
                 specs = node.op.inferred(node.inputs)

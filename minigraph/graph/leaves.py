@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import numpy as np
@@ -130,6 +130,17 @@ class Parameter(Node):
             self.state.write()[...] = array
 
         self.state.alone(write, changes=True)
+
+
+def namesake(node: Node, others: Iterable[Node]) -> str:
+    """Return, for an error, that one of `others` is not `node` but has its name; "" if none is."""
+    for x in others:
+        if x.name == node.name and x is not node:
+            return (
+                f"another {x.op} was made {x.source}: each call makes a new one; where a cell of a "
+                "notebook was run again, run those that use it again, too"
+            )
+    return ""
 
 
 def _restored(

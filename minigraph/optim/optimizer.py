@@ -29,6 +29,7 @@ from minigraph.graph import (
     Parameter,
     as_node,
     here,
+    namesake,
 )
 from minigraph.habits import OF_OPTIMIZERS, missing
 from minigraph.ops import astype, clip, minimum, sqrt, square
@@ -213,7 +214,8 @@ class Optimizer(ABC, Generic[OptionsT]):
         for p, g in grads.items():
             what = f"{type(self).__name__}.minimize: the gradient of {getattr(p, 'name', p)!s:.40}"
             if p not in trained:
-                raise GraphError(f"{what} is of no parameter that this optimizer trains")
+                other = f"; {n}" if isinstance(p, Node) and (n := namesake(p, trained)) else ""
+                raise GraphError(f"{what} is of no parameter that this optimizer trains{other}")
             node = as_node(g)
             if node.shape != p.shape:
                 raise ShapeError(f"{what} has shape {node.shape}, not {p.shape}")
@@ -275,8 +277,11 @@ def reached(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
     if found:
         return found
     what = f"{what}: the loss (made {loss.source})"
-    if set(Graph((), (loss,)).parameters).isdisjoint(parameters):
-        raise GraphError(f"{what} depends on none of the parameters that are trained here")
+    read = Graph((), (loss,)).parameters
+    if set(read).isdisjoint(parameters):
+        other = next(filter(None, (namesake(p, read) for p in parameters)), "")
+        what = f"{what} depends on none of the parameters that are trained here"
+        raise GraphError(f"{what}; {other}" if other else what)
     raise GraphError(
         f"{what} has no gradient: it depends on the parameters only through ops that change in "
         "steps, such as argmax and comparisons, or through stop_gradient"

@@ -311,6 +311,14 @@ P = mg.Parameter(np.ones(2), "p")
             lambda: optim.SGD([P]).minimize(mg.input("x", ())),
             r"SGD.minimize: the loss \(made .*test_optimizers.py:\d+\) depends on none of",
         ),
+        (
+            lambda: optim.SGD([P]).minimize(mg.Parameter(1.0, P.name) * 2),
+            f"depends on none of .*; another parameter {P.name} was made .* run those that use it",
+        ),
+        (
+            lambda: optim.SGD([P]).minimize(grads={mg.Parameter(1.0, P.name): P}),
+            f"is of no parameter .*; another parameter {P.name} was made {P.source}: each call",
+        ),
     ],
 )
 def test_mistakes_are_graph_errors_of_one_line(make, text):
