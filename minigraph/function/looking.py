@@ -72,7 +72,7 @@ def diff(asked: argparse.Namespace) -> Said:
     a, b = first[0], second[0]
     found = differences(a, b)
     data = {"a": a.title, "b": b.title, "differences": [each._asdict() for each in found]}
-    lines = [f"{a.title} -> {b.title}"]
+    lines = [f"{_cut(a.title)} -> {_cut(b.title)}"]
     subject = ""
     for each in found:
         if each.subject != subject:

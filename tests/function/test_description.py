@@ -1,5 +1,9 @@
 """The record of a function: what its passes did, node by node, and what runs."""
 
+import json
+import random
+import re
+
 import numpy as np
 import pytest
 from described import Small, training_step
@@ -170,6 +174,69 @@ def test_what_is_no_page_is_refused_in_one_line(text, why, tmp_path):
     (tmp_path / "odd.html").write_text(text)
     with pytest.raises(mg.GraphError, match=f"odd.html {why}"):
         from_file(tmp_path / "odd.html")
+
+
+def _circle(stages):
+    first, second = stages[0]["added"][:2]
+    first["reads"], second["reads"] = [second["id"]], [first["id"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            lambda d: d["stages"][0]["added"].append(d["stages"][0]["added"][0]),
+            "node 1 is there tw",
+        ),
+        (lambda d: d["stages"][-1]["removed"].append({"id": 999_999}), "no removed node 999999"),
+        (
+            lambda d: d["stages"][0]["added"][0].update(box=1),
+            "nodes go in a circle after as writte",
+        ),
+        (lambda d: _circle(d["stages"]), "nodes go in a circle after as written"),
+        (lambda d: d["buffers"].append(d["buffers"][2]), "buffer 3 is there twice"),
+        (lambda d: d["runs"][0].update(step=10**6), "there is no step 1000000"),
+        (lambda d: d["steps"][3]["texts"].append(10**6), "there is no text 1000000"),
+    ],
+)
+def test_a_description_whose_parts_do_not_fit_is_refused(description, change, why):
+    damaged = json.loads(to_text((description,)))
+    change(damaged["functions"][0])
+    with pytest.raises(ValueError, match=f"^is damaged: .*{why}"):
+        from_text(json.dumps(damaged))
+
+
+def test_a_description_is_compared_or_refused_in_a_line_whatever_was_changed():
+    """Hundreds of files: a field that is missing or odd, an id that is another, parts twice."""
+    odd = (None, -1, 0, 1, 10**6, 10**400, 1e308, "", "x" * 9999, "\ud800", [], {}, [[0]])
+    x = mg.input("x", (4, 8))
+    small = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], ops.softmax(x) @ x.T)
+    small.profile(np.ones((4, 8)), calls=1)
+    description = small.describe()
+    text, refused = to_text((description,)), 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        whole = json.loads(text)
+        within, key = whole["functions"], 0
+        while isinstance(within[key], dict | list) and within[key] and rng.random() < 0.9:
+            within = within[key]
+            key = rng.choice(sorted(within) if isinstance(within, dict) else range(len(within)))
+        match rng.randrange(4):
+            case 0:
+                within[key] = rng.choice(odd)
+            case 1:
+                del within[key]
+            case 2 if isinstance(within, list):
+                within.append(within[key])
+            case _ if isinstance(within[key], int):
+                within[key] += rng.choice((-7, -1, 1, 7))
+        try:
+            for function in from_text(json.dumps(whole)):
+                differences(function, description)
+        except ValueError as error:
+            refused += 1
+            assert re.fullmatch(r"is .{,200}", str(error)), seed
+    assert 50 < refused < 250
 
 
 def test_two_levels_differ_in_their_passes_kernels_and_times(description):

@@ -5,15 +5,22 @@ Ids name nodes through all stages: a pass keeps the id of a node that computes t
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import itertools
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated
 
 from msgspec import Meta, field
 from msgspec.json import Decoder
 
+from minigraph.arguments import shown
 from minigraph.autotune.measurement import Measurement
 from minigraph.records import Record, decode, encode
 
-Count = Annotated[int, Meta(ge=0)]
+LARGEST = 1 << 62
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Id = Annotated[int, Meta(ge=1, le=LARGEST)]
 Seconds = Annotated[float, Meta(ge=0)]
 FORMAT = 1
 
@@ -33,39 +40,39 @@ class NodeRecord(Record, frozen=True, omit_defaults=True):
     box      the id of the box that it is in, else 0
     """
 
-    id: int
+    id: Id
     name: str
     kind: str
     results: tuple[str, ...]
-    reads: tuple[int, ...] = ()
+    reads: tuple[Id, ...] = ()
     text: str = ""
     line: str = ""
     layer: str = ""
     role: str = "forward"
     turn: int = -1
-    box: int = 0
+    box: Count = 0
 
 
 class Removed(Record, frozen=True, omit_defaults=True):
     """A node that is gone after a pass, and the ids of what computes its value there, if any."""
 
-    id: int
-    became: tuple[int, ...] = ()
+    id: Id
+    became: tuple[Id, ...] = ()
 
 
 class Rewired(Record, frozen=True):
     """A node that is the same after a pass, but reads other nodes, or is in another box."""
 
-    id: int
-    reads: tuple[int, ...]
-    box: int
+    id: Id
+    reads: tuple[Id, ...]
+    box: Count
 
 
 class StopRecord(Record, frozen=True):
     """Two neighbours that a pass did not fuse: their ids, 0 where they are gone, and why."""
 
-    producer: int
-    consumer: int
+    producer: Count
+    consumer: Count
     names: tuple[str, str]
     reason: str
 
@@ -129,18 +136,18 @@ class StepRecord(Record, frozen=True, omit_defaults=True):
     loop       the number of the step whose loop it is in
     """
 
-    node: int
+    node: Count
     name: str
     kernel: str
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    reads: tuple[Id, ...]
+    writes: tuple[Id, ...]
     bytes: Count
     flops: Count
     bound: Seconds
-    texts: tuple[int, ...] = ()
-    algorithm: int | None = None
+    texts: tuple[Count, ...] = ()
+    algorithm: Count | None = None
     numpy: str = ""
-    loop: int | None = None
+    loop: Count | None = None
 
 
 class BufferRecord(Record, frozen=True, omit_defaults=True):
@@ -154,20 +161,20 @@ class BufferRecord(Record, frozen=True, omit_defaults=True):
     heir    the id of the buffer that takes its memory over, else 0
     """
 
-    id: int
+    id: Id
     home: str
     bytes: Count
-    node: int = 0
+    node: Count = 0
     offset: Count = 0
     first: Count = 0
     last: Count = 0
-    heir: int = 0
+    heir: Count = 0
 
 
 class Run(Record, frozen=True):
     """When a step, or a part of it, ran in a profiled call: seconds since the first began."""
 
-    step: int
+    step: Count
     start: float
     seconds: Seconds
 
@@ -189,7 +196,7 @@ class Description(Record, frozen=True):
     version: str
     device: str
     fingerprint: str
-    options: dict[str, Any]
+    options: dict[str, str | float | int | bool | None]
     seconds: dict[str, Seconds]
     bandwidth: float
     peak: float
@@ -222,5 +229,64 @@ def from_text(text: str | bytes) -> tuple[Description, ...]:
     """Return the descriptions in a JSON text; ValueError, which says why, if it holds none."""
     found = decode(FILE, text)
     if found.format != FORMAT:
-        raise ValueError(f"is of format {found.format}; this version reads {FORMAT}")
+        raise ValueError(f"is of format {shown(found.format)}; this version reads {FORMAT}")
+    for function in found.functions:
+        nodes = _check_stages(function.stages)
+        _check_program(function, nodes)
     return found.functions
+
+
+def _check_stages(stages: Sequence[Stage]) -> Container[int]:
+    """Return the ids of the last stage's nodes; ValueError where stages do not fit together."""
+    reads: dict[int, tuple[int, ...]] = {}
+    boxes: dict[int, tuple[int, ...]] = {}
+    for stage in stages:
+        if not (stage.added or stage.removed or stage.rewired):
+            continue
+        _find("removed node", [gone.id for gone in stage.removed], reads)
+        _tell_apart("removed node", [gone.id for gone in stage.removed])
+        for gone in stage.removed:
+            del reads[gone.id], boxes[gone.id]
+        _find("rewired node", [node.id for node in stage.rewired], reads)
+        _tell_apart("node", [*reads, *(node.id for node in stage.added)])
+        changed: tuple[NodeRecord | Rewired, ...] = (*stage.added, *stage.rewired)
+        for node in changed:
+            reads[node.id] = node.reads
+            boxes[node.id] = (node.box,) if node.box else ()
+        named = (*reads.values(), *boxes.values(), *(gone.became for gone in stage.removed))
+        _find("node", itertools.chain(*named), reads)
+        try:
+            TopologicalSorter(reads).prepare()
+            TopologicalSorter(boxes).prepare()
+        except CycleError:
+            raise ValueError(f"is damaged: nodes go in a circle after {stage.name:.40}") from None
+    return reads
+
+
+def _check_program(d: Description, nodes: Container[int]) -> None:
+    """Raise ValueError where a step, a buffer or a run names what there is not."""
+    steps = range(len(d.steps))
+    _tell_apart("buffer", [buffer.id for buffer in d.buffers])
+    used = (x for step in d.steps for x in (*step.reads, *step.writes))
+    heirs = {buffer.id: (buffer.heir,) if buffer.heir else () for buffer in d.buffers}
+    _find("buffer", itertools.chain(used, *heirs.values()), heirs)
+    computed = (*(step.node for step in d.steps), *(buffer.node for buffer in d.buffers))
+    _find("node", filter(None, computed), nodes)
+    _find("step", (run.step for run in d.runs), steps)
+    _find("step", (step.loop for step in d.steps if step.loop is not None), steps)
+    _find("text", (x for step in d.steps for x in step.texts), range(len(d.texts)))
+    chosen = (step.algorithm for step in d.steps if step.algorithm is not None)
+    _find("algorithm", chosen, range(len(d.algorithms)))
+
+
+def _find(what: str, ids: Iterable[int], known: Container[int]) -> None:
+    """Raise ValueError if one of the ids is not known."""
+    for x in ids:
+        if x not in known:
+            raise ValueError(f"is damaged: there is no {what} {x}")
+
+
+def _tell_apart(what: str, ids: Sequence[int]) -> None:
+    if len(set(ids)) < len(ids):
+        twice = next(x for x, times in Counter(ids).items() if times > 1)
+        raise ValueError(f"is damaged: {what} {twice} is there twice")
