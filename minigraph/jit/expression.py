@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from minigraph.arguments import shown
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, INTEGERS, Constant, DType, Node, Op
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, rounding, working
@@ -55,7 +57,7 @@ def expression(
     """
     names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
     wide = [_called(_widening(d), x) for d, x in zip(dtypes, args, strict=True)]
-    text = _template(op, dtypes).format(*wide, **names, op=op, i="(uint64_t)i")
+    text = filled(op, _template(op, dtypes), *wide, **names, i="(uint64_t)i")
     return _called(_rounding(dtypes, result), text) if rounded else text
 
 
@@ -63,13 +65,26 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     """Return the C functions that `expression` calls."""
     assert isinstance(op, Elementwise)
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
-    whole = text.format(**_names(dtypes, result)).strip()
+    whole = filled(op, text, **_names(dtypes, result)).strip()
     conversions = [*map(_widening, dtypes), _rounding(dtypes, result)]
     if "{round}" in op.c and result in SMALL_FLOATS:
         conversions.append(rounding(result))
     converting = (part for found in conversions if found for part in found[1])
     own = (part for part in re.split(r"\n(?=static)", whole) if part)
     return list(dict.fromkeys([*converting, *own]))
+
+
+def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
+    """Return C of an op's class with its places filled; GraphError for one that there is not."""
+    try:
+        return template.format(*operands, **names, op=op)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        own = [f"op.{field.name}" for field in fields(op)]  # type: ignore[arg-type]
+        places = ", ".join(f"{{{place}}}" for place in (*range(len(operands)), *names, *own))
+        raise GraphError(
+            f"{op.name}: no C comes of {shown(template)} ({error}); it may hold {places}, and "
+            "braces of C itself are written twice"
+        ) from None
 
 
 def takes_index(op: Op) -> bool:

@@ -67,6 +67,17 @@ class WithoutC(Elementwise):
         return x
 
 
+class Scaled(Elementwise):
+    """x times a number."""
+
+    by: float
+
+    accepts = "f"
+
+    def forward(self, x):
+        return x * self.by
+
+
 @pytest.mark.parametrize("level", [0, 3])
 def test_an_op_without_c_runs_on_the_reference_and_is_an_error_elsewhere(level):
     y = WithoutC.of(X) + 1
@@ -74,6 +85,30 @@ def test_an_op_without_c_runs_on_the_reference_and_is_an_error_elsewhere(level):
     np.testing.assert_array_equal(mg.comp_graph("reference").compile([X], y)(numbers), np.ones(4))
     with pytest.raises(mg.GraphError, match=r"^without_c has no C: `c` of its class says in C"):
         mg.comp_graph("cpu", {"graph_opt_level": level}).compile([X], y)
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{0} + {3}", "Replacement index 3 out of range"),
+        ("({{0})", "Single '}' encountered"),
+        ("{0", "expected '}' before end of string"),
+        ("{0} * {op.by_much}", "has no attribute 'by_much'"),
+        ("{x} * {op.by}", "'x'"),
+        ("({ float y = {0}; y; })", "unexpected '{' in field name"),
+        ("{0:d}", "Unknown format code 'd'"),
+    ],
+)
+def test_c_with_places_that_there_are_not_is_an_error_that_names_those_that_there_are(
+    template, why, monkeypatch
+):
+    monkeypatch.setattr(Scaled, "c", template)
+    for level in (0, 3):
+        with pytest.raises(mg.GraphError) as caught:
+            mg.comp_graph("cpu", {"graph_opt_level": level}).compile([X], Scaled(2.0)(X) + 1)
+        text = str(caught.value)
+        assert text.startswith(f"scaled: no C comes of {template!r} (") and why in text
+        assert "it may hold {0}, {T}, {f}, {R}, {B}, {round}, {i}, {op.by}, and braces" in text
 
 
 def nothing(graph, notes):

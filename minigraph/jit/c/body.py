@@ -8,7 +8,7 @@ import numpy as np
 
 from minigraph.graph import BOOL, DType
 from minigraph.jit.emitter import block, function
-from minigraph.jit.expression import c_type, expression, stored, takes_index
+from minigraph.jit.expression import c_type, expression, filled, stored, takes_index
 from minigraph.jit.kernel import SHARE
 from minigraph.jit.pattern import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
@@ -216,13 +216,13 @@ def widened(pattern: KernelPattern, value: Value) -> str:
 def identity(pattern: KernelPattern, value: Value) -> str:
     """Return what leaves the other operand of a reduction as it is."""
     assert isinstance(value.op, Reduction)
-    return value.op.identity.format(**limits(pattern.values[value.args[0]].dtype))
+    return filled(value.op, value.op.identity, **limits(pattern.values[value.args[0]].dtype))
 
 
 def combine(value: Value, new: str, so_far: str) -> str:
     """Return the C expression that takes one more element in."""
     assert isinstance(value.op, Reduction)
-    return value.op.combine.format(new, so_far)
+    return filled(value.op, value.op.combine, new, so_far)
 
 
 def limits(dtype: DType) -> dict[str, str]:
