@@ -26,6 +26,7 @@ from minigraph.symbolic import SymbolicSize, is_symbolic
 
 F = TypeVar("F", bound=Callable[..., Any])
 LONGEST = 80  # characters of a value in a message
+BITS = 128  # of an integer: enough to say of a size what memory it asks for
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +98,10 @@ def _number(value: Any) -> float:
 
 
 def _integer(value: Any) -> int:
-    if type(value) is int:
-        return value
-    return operator.index(_plain(value))
+    number = value if type(value) is int else operator.index(_plain(value))
+    if number.bit_length() > BITS:
+        raise OverflowError
+    return number
 
 
 def _sections(value: Any) -> int | tuple[int, ...]:
@@ -319,7 +321,7 @@ class Signature:
         if instead not in self.kinds:
             nearest = difflib.get_close_matches(name, self.kinds, n=1)
             instead = nearest[0] if nearest else ""
-        text = f"{self._what}() got an unexpected keyword argument {name!r}"
+        text = f"{self._what}() got an unexpected keyword argument {name!r:.99}"
         if name == "maximize":
             instead = "minimize(-loss)"
         return TypeError(f"{text}; use {instead}" if instead else text)

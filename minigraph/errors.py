@@ -13,9 +13,14 @@ import warnings
 from collections.abc import Sequence
 from types import FrameType
 
+WORD, MESSAGE = 200, 2000  # characters: of a word and of a message, which may hold users' values
+
 
 class GraphError(ValueError):
     """A graph, a call or a file that cannot be what was asked for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(bounded(message))
 
 
 class ShapeError(GraphError):
@@ -60,6 +65,17 @@ def located(error: GraphError, name: str, operands: Sequence[object], place: obj
     return new
 
 
+def bounded(message: str) -> str:
+    """Return a message without the middle of its long words, and of itself, if it is long."""
+    if len(message) > WORD:
+        message = " ".join(_cut(word, WORD) for word in message.split(" "))
+    return _cut(message, MESSAGE)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most * 2 // 3 - 1]}…{text[-most // 3 :]}"
+
+
 def reason(error: BaseException) -> str:
     """Return why something failed: what the system says, without path and number, if it was it."""
     return getattr(error, "strerror", None) or str(error)
@@ -78,7 +94,7 @@ def warn_once(message: str, cause: str = "") -> None:
         frame = users_frame()
         module = frame.f_globals.get("__name__")
         place = frame.f_code.co_filename, frame.f_lineno, module
-        warnings.warn_explicit(message, MinigraphWarning, *place)
+        warnings.warn_explicit(bounded(message), MinigraphWarning, *place)
 
 
 def users_frame() -> FrameType:

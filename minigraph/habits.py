@@ -405,7 +405,9 @@ def of_expression(name: str, expression: object, functions: Iterable[str]) -> At
 def missing(what: str, name: str, habits: Mapping[str, str], owner: object) -> AttributeError:
     """Return the error for an attribute that `what` has not, with what serves instead."""
     instead = habits.get(name)
-    text = f"{what} has no {name}: {instead}" if instead else f"{what} has no attribute {name!r}"
+    text = (
+        f"{what} has no {name}: {instead}" if instead else f"{what} has no attribute {name!r:.99}"
+    )
     if not instead and not name.startswith("_"):
         known = getattr(owner, "__all__", None) or object.__dir__(owner)
         public = [each for each in known if not each.startswith("_")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class CIFAR10(InMemory):
     @checked
     def __init__(self, directory: FilePath, train: bool = True, augment: bool = False) -> None:
         folder = Path(directory)
-        if (folder / SUBFOLDER).is_dir():
+        if os.path.isdir(folder / SUBFOLDER):
             folder = folder / SUBFOLDER
         records = np.concatenate([_records(folder / name) for name in (TRAIN if train else TEST)])
         self._labels = records[:, 0].astype(np.int64)

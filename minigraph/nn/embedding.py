@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Axis, Size, checked
+from minigraph.arguments import Axis, Size, checked, shown
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
@@ -44,7 +44,8 @@ class Embedding(Module):
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ShapeError(
-                    f"Embedding: padding_idx is {padding_idx}; there are {num_embeddings} tokens"
+                    f"Embedding: padding_idx is {shown(padding_idx)}; "
+                    f"there are {num_embeddings} tokens"
                 )
             self.padding_idx = normalize_axis(padding_idx, num_embeddings)
             values = np.array(self.weight.numpy())

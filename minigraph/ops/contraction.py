@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-from minigraph.arguments import Axis, Kind, one_or_several
+from minigraph.arguments import Axis, Kind, one_or_several, shown
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Operand, builder
 from minigraph.ops.elementwise import broadcast_shapes, promote, widened
@@ -28,7 +28,9 @@ def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
     """
     x1, x2 = promote(x1, x2)
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
-        raise ShapeError(f"axis {axis} does not exist; axes of both are counted from the end")
+        raise ShapeError(
+            f"axis {shown(axis)} does not exist; axes of both are counted from the end"
+        )
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(f"axis {axis} has lengths {x1.shape[axis]} and {x2.shape[axis]}")
     products = widened(x1) * widened(x2)

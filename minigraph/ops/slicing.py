@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.arguments import Integers
+from minigraph.arguments import Integers, shown
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import (
     Array,
@@ -175,13 +175,13 @@ def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]
         return _window_of_unknown(item, size)
     if not isinstance(item, builtins.slice):
         if not -size <= item < size:
-            raise ShapeError(f"index {item} is out of range for an axis of length {size}")
+            raise ShapeError(f"index {shown(item)} is out of range for an axis of length {size}")
         at = int(item) % size
         return (at, at + 1, 1), False, []
     try:
         steps = range(*item.indices(size))
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"index {item}: {error}") from None
+        raise ShapeError(f"index {shown(item)}: {error}") from None
     if not steps:
         return (0, 0, 1), False, [0]
     low, high = min(steps[0], steps[-1]), max(steps[0], steps[-1])

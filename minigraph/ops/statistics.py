@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 
-from minigraph.arguments import Axis, Integers, Scalar, Size
+from minigraph.arguments import Axis, Integers, Scalar, Size, shown
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import BOOL, Node, Operand, as_node, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
@@ -67,7 +67,7 @@ def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bo
         case _ if ord == -math.inf:
             y = Min(axes)(Abs.of(wide))
         case _:
-            raise GraphError(f"ord is {ord}; it takes 0, 1, 2 or an infinity")
+            raise GraphError(f"ord is {shown(ord)}; it takes 0, 1, 2 or an infinity")
     return _kept(y.astype(x.dtype), axes, keepdims)
 
 

@@ -4,6 +4,7 @@ import functools
 import importlib
 import linecache
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from new_process import python
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
+from minigraph.errors import MESSAGE
 from minigraph.graph import (
     Location,
     here,
@@ -158,6 +160,26 @@ def test_an_error_is_located_once_by_what_the_user_called_last():
     assert text.count("(operands input x: float32[2]") == 1
     assert f"in layer net, at {__file__}:" in text
     assert text.count(__file__) == 1
+
+
+def test_a_long_message_keeps_what_was_asked_and_where():
+    """With many operands, a constant or a name of a user's, or an op with a long attribute."""
+    name, many = "y" * 300_000, [X] * 5000
+    for build in (
+        lambda: ops.concat([*many, mg.input("y", (3, 2))], axis=1),
+        lambda: ops.add(X, mg.input(name, (7, 7))),
+        lambda: ops.matmul(ops.pad(X, [(1, 1)] * 2), mg.input("y", (name, 2))),
+        lambda: X[tuple(range(30_000))],
+    ):
+        with pytest.raises(GraphError) as caught:
+            build()
+        text = str(caught.value)
+        assert len(text) <= MESSAGE
+        assert re.match(r"(concat|add|matmul|getitem): .{20}", text)
+        assert re.search(rf" at {__file__}:\d+$", text)
+    with pytest.raises(AttributeError) as missing:
+        getattr(X, name)
+    assert len(str(missing.value)) < 200
 
 
 def test_every_error_is_a_value_error():
