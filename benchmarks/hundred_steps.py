@@ -7,9 +7,8 @@ Each side trains each network in a fresh process of its own, with nothing on dis
 second process follows, which finds what the first has left.  Before all that each side trains a
 small network, which is not shown: it leaves the bytecode of its modules, as installing a package
 does, also where PYTHONDONTWRITEBYTECODE is set.  --out adds the results to a JSON file.
-The columns of steps have the seconds from the start of the process to their ends.  The longest wait
-of autotune="online" is that before a step, in parts of the step before it; the longest step, from
-the third on, is told likewise.
+The columns of steps have the seconds from the start of the process to their ends.  The longest
+step, from the third on, is told in parts of the step before it.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 NETWORKS = ("mlp", "alexnet", "resnet18", "resnet50")
-OURS = ("online", "tune", "off")  # values of `autotune`
+OURS = ("tune", "off")  # values of `autotune`
 PEERS = {  # and what the bench asks of each
     "torch": "",
     "torch channels last": "channels last",
@@ -36,7 +35,7 @@ PEERS = {  # and what the bench asks of each
 CACHES = ("MINIGRAPH_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
 LATE = 20  # of the last steps the median is shown
 MARKS = (1, 10, 30, 50, 100)  # steps
-PARTS = ("import", "build", "first step", "last", "longest wait", "longest step")
+PARTS = ("import", "build", "first step", "last", "longest step")
 
 
 # ---------------------------------------------------------------- in the process of a side
@@ -82,10 +81,7 @@ def main_of_side(given: dict[str, Any]) -> None:
         seconds.append(time.perf_counter() - start)
     marks["total"] = now()
     if given["side"] in OURS:
-        report = function.report()
-        compiled = {"seconds": report.seconds}
-        if report.online:
-            compiled["online"] = report.to_dict()["online"]
+        compiled = {"seconds": function.report().seconds}
     print(json.dumps({"at": marks, "steps": seconds, "compiled": compiled}))
 
 
@@ -110,13 +106,11 @@ def run(side: str, network: str, folder: Path, steps: int, quick: bool) -> dict[
 def summary(found: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a run, most of them seconds, by the names in PARTS and the MARKS."""
     at, steps = found["at"], found["steps"]
-    online = found["compiled"].get("online") or {}
     values = (
         at["import"],
         at["build"] - at["import"],
         steps[0],
         statistics.median(steps[-LATE:]),
-        online.get("longest", 0.0),
         max((after / before for before, after in itertools.pairwise(steps[1:])), default=0.0),
     )
     ends = {f"step {n}": at["build"] + sum(steps[:n]) for n in MARKS if n <= len(steps)}

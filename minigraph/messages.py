@@ -22,15 +22,6 @@ SILENT = 1.0  # seconds after which something is said
 _bars = 0  # that are open, beside which nothing else is said
 
 
-class _Here(threading.local):
-    """Whether the current thread says nothing of what goes on."""
-
-    silent = False
-
-
-_here = _Here()
-
-
 def start_log() -> None:
     """Show what is logged, from the level that `MINIGRAPH_LOG` names, on the standard error."""
     level = settings.log_level()
@@ -56,7 +47,7 @@ def progress(**of_tqdm: Any) -> Iterator[Any]:
 @contextmanager
 def telling(what: str) -> Iterator[None]:
     """Say what goes on, and for how long, if it takes longer than a second."""
-    if _here.silent or not ((sys.stderr and sys.stderr.isatty()) or in_notebook()):
+    if not ((sys.stderr and sys.stderr.isatty()) or in_notebook()):
         yield
         return
     done = threading.Event()
@@ -67,16 +58,6 @@ def telling(what: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """Let this thread say nothing of what goes on: others are at work meanwhile."""
-    _here.silent, before = True, _here.silent
-    try:
-        yield
-    finally:
-        _here.silent = before
 
 
 def shell() -> Any:

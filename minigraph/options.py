@@ -31,6 +31,7 @@ class Option:
     default_text  describes a default that is a function or None
     optional      None is a value too
     cuda_only     why values other than the default have no effect on other devices
+    removed       values that it took once, with what to use
     """
 
     name: str
@@ -43,6 +44,7 @@ class Option:
     optional: bool = False
     default_text: str = ""
     cuda_only: str = ""
+    removed: tuple[tuple[str, str], ...] = ()
 
     @property
     def default_words(self) -> str:
@@ -75,8 +77,10 @@ class Option:
                 return value
         elif type(value) in (int, self.kind) and self.minimum <= value <= self.maximum:
             return self.kind(value)
+        advice = dict(self.removed).get(value) if isinstance(value, str) else None
         raise OptionError(
-            f"option {self.name} does not take {shown(value)}; allowed: {self.allowed}"
+            f"option {self.name} does not take {shown(value)}; "
+            + (advice or f"allowed: {self.allowed}")
         )
 
     def parse(self, text: str) -> Any:
@@ -138,11 +142,10 @@ OPTIONS: dict[str, Option] = {
             "autotune",
             lambda values: "tune" if abs(values["graph_opt_level"]) >= 2 else "off",
             'How algorithms are chosen. "off": by heuristics. "cached": by stored measurements, '
-            'else by heuristics. "tune": by measurements; missing ones are made. "online": as '
-            '"cached" at first, and by what was measured for other sizes; missing measurements are '
-            'made between calls, and then the function is compiled anew (on CUDA as "tune"). '
-            '"frozen": by stored measurements; a missing one is an error.',
-            choices=("off", "cached", "tune", "online", "frozen"),
+            'else by heuristics. "tune": by measurements; missing ones are made. "frozen": by '
+            "stored measurements; a missing one is an error.",
+            choices=("off", "cached", "tune", "frozen"),
+            removed=(("online", 'use "tune", which measures before the first call, or "off"'),),
             default_text='"tune" at levels 2 and 3, else "off"',
         ),
         Option(

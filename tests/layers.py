@@ -55,16 +55,15 @@ LAYERS = {
         ["cuda"],
     ],
     "minigraph.autotune": [
-        ["background", "closeness", "measurement"],
+        ["closeness", "measurement"],
         ["sums"],
         ["candidate"],
-        ["block", "lent", "policy", "prediction"],
+        ["block", "policy", "prediction"],
         ["reference"],
         ["data"],
         ["trial"],
         ["tuner"],
         ["session"],
-        ["online"],
     ],
     "minigraph.passes": [
         ["notes"],
@@ -94,7 +93,7 @@ LAYERS = {
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
     "minigraph.function": [
-        ["bound", "counter", "inputs", "recompiling", "stage", "text_file", "trace", "work"],
+        ["bound", "counter", "inputs", "stage", "text_file", "trace", "work"],
         ["report"],
         [
             "profile",

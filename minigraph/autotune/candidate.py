@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from minigraph.autotune.measurement import (
 from minigraph.autotune.sums import Sums
 from minigraph.cache import Entry
 from minigraph.graph import Array, Spec, aligned_empty
+
+ALIGNMENT = 64  # bytes
 
 
 class Runner(Protocol):
@@ -39,21 +43,15 @@ class Runner(Protocol):
 Run = Callable[[Sequence[Array], Sequence[Array], Array], None]  # inputs, outputs and scratch
 
 
-class NotCompiled(Exception):
-    """A kernel is still being compiled."""
-
-
 class Workbench(Protocol):
     """Where candidates are measured: its arrays, and its time.
 
     NumPy's functions take its arrays, as they do any that follow NumPy's protocols.
 
     chunk  elements that are compared at once
-    epoch  another number as soon as its arrays no longer hold what was written to them
     """
 
     chunk: int
-    epoch: int
 
     def current(self) -> AbstractContextManager[None]:
         """Return a context for all that is done with its arrays."""
@@ -71,7 +69,7 @@ class Workbench(Protocol):
         """Compile what kernels need, as many at once as there are processors."""
 
     def runner(self, kernel: Runner) -> Run:
-        """Return what runs a kernel; raises where it cannot be run, NotCompiled: not yet."""
+        """Return what runs a kernel; raises where it cannot be run."""
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         """Run so many times, until the last is done; return what one run took."""
@@ -81,19 +79,33 @@ class HostBench:
     """The workbench of this machine's processor."""
 
     chunk = 1 << 16  # they stay in the cache
-    epoch = 0
+    _free: Array | None = None  # memory of which arrays are cut, as far as they fit
+
+    def within(self, memory: Array) -> Self:
+        """Return a workbench whose arrays lie in memory that has its pages already."""
+        made = copy.copy(self)
+        made._free = memory
+        return made
 
     def current(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def empty(self, nbytes: int) -> Array:
-        return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
+        taken = math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
+        if self._free is None or taken > self._free.nbytes:
+            return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
+        array, self._free = self._free[:nbytes], self._free[taken:]
+        return array
 
     def put(self, array: Array) -> Array:
         return array
 
     def stored(self, array: Array) -> Array:
-        return array
+        if self._free is None:
+            return array
+        kept = self.empty(array.nbytes).view(array.dtype).reshape(array.shape)
+        kept[...] = array
+        return kept
 
     def compile(self, kernels: Iterable[Runner]) -> None:
         pass

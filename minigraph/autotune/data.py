@@ -11,7 +11,7 @@ import numpy as np
 from minigraph.autotune.block import Block
 from minigraph.autotune.candidate import Candidate, Problem
 from minigraph.autotune.closeness import TOLERANCE, largest_difference, root_mean_square
-from minigraph.autotune.reference import Reference, checked
+from minigraph.autotune.reference import checked
 from minigraph.graph import Array, Spec
 
 POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
@@ -24,20 +24,17 @@ class Data:
 
     Inputs and outputs are blocks by position and layout, made when a candidate first asks for
     them, and the scratch is as large as the largest.
-
-    reference  returns what has to come out of inputs
     """
 
-    def __init__(self, problem: Problem, reference: Reference = checked) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.bench = problem.workbench
-        self.epoch = self.bench.epoch
         pool = self.bench.put(_pool())
         self.plain = [
             self._normal(pool, spec, zlib.crc32(f"{i} {problem.subject}".encode()))
             for i, spec in enumerate(problem.inputs)
         ]
-        self.reference = reference(problem, self.plain)
+        self.reference = checked(problem, self.plain)
         self.scale = [root_mean_square(x, self.bench.chunk) for x in self.reference]
         self.wanted: dict[tuple[int, str], Array] = {}
         self.inputs: dict[tuple[int, str], Block] = {}
@@ -76,17 +73,6 @@ class Data:
         """Make the scratch at least as large as this."""
         if self.scratch.array.nbytes < nbytes:
             self.scratch = Block(self.bench, (nbytes,), BYTES)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the arrays no longer hold what was written to them."""
-        return self.epoch != self.bench.epoch
-
-    def refill(self) -> None:
-        """Let the inputs hold numbers, whichever: of denormal ones candidates would be slow."""
-        for block in self.inputs.values():
-            block.array.fill(1)
-        self.epoch = self.bench.epoch
 
     def restore(self) -> None:
         """Write the inputs again."""

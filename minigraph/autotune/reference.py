@@ -9,12 +9,12 @@ anywhere makes a sum wrong; then NumPy computes all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from minigraph.autotune.block import Block
-from minigraph.autotune.candidate import Problem, Workbench
+from minigraph.autotune.candidate import Problem
 from minigraph.autotune.closeness import (
     TOLERANCE,
     largest_difference,
@@ -24,13 +24,11 @@ from minigraph.autotune.closeness import (
 from minigraph.autotune.sums import Sums
 from minigraph.graph import Array, DType
 
-Reference = Callable[[Problem, Sequence[Array]], tuple[Array, ...]]
-
 
 def checked(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
     """Return what has to come out of inputs: of the heuristic's choice once its sums are right."""
     if problem.sums:
-        results = by_heuristic(problem, problem.workbench, xs)
+        results = _by_heuristic(problem, xs)
         if results and _right(problem, problem.sums, results[0], xs):
             return results
     return by_numpy(problem, xs)
@@ -41,25 +39,20 @@ def by_numpy(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
     return problem.meaning(*map(widened, xs))
 
 
-def by_heuristic(
-    problem: Problem, bench: Workbench, xs: Sequence[Array]
-) -> tuple[Array, ...] | None:
-    """Return what the heuristic's choice computes; None if it fails, or lays its results out.
-
-    bench  that runs it, on arrays of the problem's workbench
-    """
-    own = problem.workbench
+def _by_heuristic(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...] | None:
+    """Return what the heuristic's choice computes; None if it fails, or lays its results out."""
+    bench = problem.workbench
     candidate = next((c for c in problem.candidates(None) if not c.reference), None)
     if candidate is None or any(_less_exact(candidate.precision, y.dtype) for y in problem.results):
         return None
-    blocks = [Block(own, spec.shape, spec.dtype) for spec in problem.results]
+    blocks = [Block(bench, spec.shape, spec.dtype) for spec in problem.results]
     results = tuple(block.array for block in blocks)
     for y, layout in zip(results, candidate.layouts[len(xs) :], strict=True):
         if problem.arrange(y, layout).shape != y.shape:
             return None
     try:
         kernel = candidate.make()
-        blocks.append(Block(own, (kernel.scratch,), np.dtype(np.uint8)))
+        blocks.append(Block(bench, (kernel.scratch,), np.dtype(np.uint8)))
         inputs = [problem.arrange(x, to) for x, to in zip(xs, candidate.layouts, strict=False)]
         for block in blocks:
             block.clear(block.array.nbytes)

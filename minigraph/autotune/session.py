@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from minigraph.autotune.candidate import HostBench, Problem, Runner
-from minigraph.autotune.lent import LentBench
 from minigraph.autotune.measurement import QUARANTINE, Measurement, ProblemTable, merge, table
 from minigraph.autotune.policy import Policy
 from minigraph.autotune.prediction import family_of, predicted
@@ -39,9 +37,8 @@ _unkept: dict[str, Entry] = {}
 class Session:
     """The measurements that one compile uses.
 
-    mode         "off": none; "cached": what is known; "tune": and measure the rest; "online":
-                 and let `OnlineTuner` measure the rest later; "frozen": and raise CacheError for
-                 the rest
+    mode         "off": none; "cached": what is known; "tune": and measure the rest; "frozen": and
+                 raise CacheError for the rest
     policy       for whoever chooses
     budget       seconds of measuring
     environment  where measurements hold: versions, processor, ..., by name
@@ -52,7 +49,6 @@ class Session:
     measures     is called before it measures
     spent        seconds of measuring so far
     used         entries that this compile has used or made, by key
-    waiting      problems that are to be measured later, by subject
     """
 
     def __init__(
@@ -75,11 +71,9 @@ class Session:
         self.loaded = loaded or {}
         self.borrows = borrows
         self.used: dict[str, Entry] = {}
-        self.waiting: dict[str, Problem] = {}
         self.spent = 0.0
         self._budget = budget
         self._patience = budget
-        self._refused = math.inf  # when others were first found measuring
         self._clock = clock
         self._measures = measures
         self._told = told
@@ -108,12 +102,8 @@ class Session:
         missing = [p for p in problems if p.subject not in self._known]
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0]))
-        if missing and self.mode in ("tune", "online") and self.borrows:
+        if missing and self.mode == "tune" and self.borrows:
             missing = [p for p in missing if not self._borrow(p)]
-        if self.mode == "online" and self.left > 0:
-            self.waiting.update((problem.subject, problem) for problem in missing)
-            for problem in missing:
-                self._borrow(problem)
         if missing and self.mode == "tune" and self.left > 0:
             self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
         unknown = sum(p.subject not in self._known for p in problems)
@@ -148,15 +138,11 @@ class Session:
         else:
             self.learn(self._problems[subject], failed, origin)
 
-    def measured(self, family: str) -> list[ProblemTable]:
-        """Return what is known by measurements of this compile's problems of a family."""
-        return [self._known[s][0] for s in self._problems if family_of(s) == family]
-
     def _borrow(self, problem: Problem) -> bool:
         """Take what is expected of a problem for known; return whether it says anything."""
         family = family_of(problem.subject)
         tables = {known.subject: known for known in self._measured_before(family)}
-        tables.update((known.subject, known) for known in self.measured(family))
+        tables.update((s, self._known[s][0]) for s in self._problems if family_of(s) == family)
         expected = predicted(problem.subject, tables.values())
         rows = expected.measurements if expected else ()
         rows = tuple(row for row in rows if row.layouts in problem.layouts)
@@ -243,7 +229,7 @@ class Session:
         for problem in _shown(problems):
             with self._turn():
                 start = self._clock()
-                if not self.known_by_now(problem):
+                if not self._known_by_now(problem):
                     measured = self._measured(problem, start + self.left, memory)
                     if measured:  # at once: an interrupt loses no more than what is being measured
                         self.learn(problem, measured)
@@ -251,7 +237,7 @@ class Session:
             if self.left <= 0:
                 break
 
-    def known_by_now(self, problem: Problem) -> bool:
+    def _known_by_now(self, problem: Problem) -> bool:
         """Return whether another process has measured a problem meanwhile; then it is known."""
         (known,) = self._find([problem])
         if known:
@@ -264,20 +250,16 @@ class Session:
     ) -> ProblemTable | None:
         """Return what is measured now; None, with a warning, where memory does not suffice."""
         if memory is not None and isinstance(problem.workbench, HostBench):
-            problem = replace(problem, workbench=LentBench(problem.workbench, memory))
+            problem = replace(problem, workbench=problem.workbench.within(memory))
         try:
             return measure(problem, deadline, self._clock)
         except MemoryError as error:  # the function itself may need less
-            warn_of_memory(problem, error)
+            warn_once(
+                f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic "
+                "chooses its algorithm",
+                cause="memory for measurements",
+            )
             return None
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Give whether one may measure: nobody else does now, or has for as long as the budget."""
-        with self.store.turn(0.0) if self.store else contextlib.nullcontext(True) as alone:
-            now = self._clock()
-            self._refused = now if alone else min(self._refused, now)
-            yield alone or now - self._refused > self._budget
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -342,15 +324,6 @@ def _kernels(problems: Iterable[Problem]) -> Iterator[Runner]:
             if not candidate.reference:
                 with contextlib.suppress(Exception):  # of whatever library it is; it fails again
                     yield candidate.make()
-
-
-def warn_of_memory(problem: Problem, error: MemoryError) -> None:
-    """Say that there is not enough memory to measure a problem."""
-    warn_once(
-        f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic chooses "
-        "its algorithm",
-        cause="memory for measurements",
-    )
 
 
 def _shown(problems: Sequence[Problem]) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import structs
 
 from minigraph.autotune.block import Block
-from minigraph.autotune.candidate import Candidate, NotCompiled, Run, Runner, Workbench
+from minigraph.autotune.candidate import Candidate, Run, Workbench
 from minigraph.autotune.data import Data
 from minigraph.autotune.measurement import Measurement
 
@@ -37,38 +37,25 @@ class Trial:
     calls    how many runs are timed at once
     """
 
-    def __init__(self, candidate: Candidate, bench: Workbench, error: str = "") -> None:
+    def __init__(self, candidate: Candidate, bench: Workbench) -> None:
         self.candidate = candidate
         self.bench = bench
-        self.error = "a reference implementation, never run" if candidate.reference else error
+        self.error = "a reference implementation, never run" if candidate.reference else ""
         self.workspace = 0
         self.first = 0.0
         self.turns = 0
         self.calls = 1
         self.samples: list[float] = []
-        self._kernel: Runner | None = None
-        self._runs: Run
         self._run: Callable[[], None] = lambda: None
 
-    def made(self) -> bool:
-        """Make the kernel, or note why that fails; return False if it is still being compiled."""
-        if self.error:
-            return True
-        try:
-            self._kernel = self._kernel or self.candidate.make()
-            self._runs = self.bench.runner(self._kernel)
-            self.workspace = self._kernel.scratch
-        except NotCompiled:
-            return False
-        except Exception as error:  # of whatever library it is
-            self.error = _one_line(error)
-        return True
-
     def check(self, data: Data, clock: Callable[[], float]) -> None:
-        """Run it once; note what is wrong, or how long it took."""
+        """Make the kernel and run it once; note what is wrong, or how long it took."""
         if self.error:
             return
         try:
+            kernel = self.candidate.make()
+            run = self.bench.runner(kernel)
+            self.workspace = kernel.scratch
             inputs, outputs = data.operands(self.candidate)
             data.reserve(self.workspace)
         except Exception as error:  # of whatever library it is
@@ -77,7 +64,7 @@ class Trial:
         for block in outputs:
             block.clear(block.array.nbytes)
         data.scratch.clear(self.workspace)
-        self._run = _bound(self._runs, self.workspace, inputs, outputs, data)
+        self._run = _bound(run, self.workspace, inputs, outputs, data)
         try:
             self.first = self.bench.seconds(self._run, 1, clock)
         except Exception as error:
@@ -112,11 +99,6 @@ class Trial:
     def shortest(self) -> float:
         """Seconds of the shortest run, the one that was checked included."""
         return min(self.first, *self.samples) if self.samples else self.first
-
-    @property
-    def group(self) -> float:
-        """The seconds of what is timed at once, roughly."""
-        return self.calls * self.shortest
 
     def time(self, clock: Callable[[], float]) -> None:
         """Run it once more, or a group of times, and note how long that took."""

@@ -73,7 +73,7 @@ class AnySizeFunction(Counted):
         self._inputs = list(inputs)
         self._on_device = on_device
         self._most = options["sizes.kept"]
-        self._tunes = options["autotune"] in ("tune", "online")
+        self._tunes = options["autotune"] == "tune"
         self._compile = compile
         self._world = world
         self._timeout = options["distributed.timeout"]

@@ -56,17 +56,6 @@ def travel_of(values: Mapping[str, Any]) -> Travel:
     return Travel(values["distributed.bucket_bytes"], values["distributed.compress"])
 
 
-def tuning_mode(values: Mapping[str, Any], backend: Backend, world: World | None) -> str:
-    """Return what `autotune` stands for here: "tune" where "online" cannot be.
-
-    A function that is compared with level 0 stays the one that it was compiled to, and so do those
-    of several processes, which all run the same algorithms.  A CUDA device's arena is not the
-    host's to lend.
-    """
-    online = backend.device == "cpu" and values["graph_opt_level"] >= 0 and world is None
-    return "tune" if values["autotune"] == "online" and not online else str(values["autotune"])
-
-
 class Tuned(Protocol):
     """A function that knows what was measured for it."""
 

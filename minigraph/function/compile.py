@@ -17,7 +17,7 @@ from minigraph.devices.factory import check_device, open_backend
 from minigraph.function import cache_file, fingerprint
 from minigraph.function.agreement import agreed
 from minigraph.function.any_size import AnySizeFunction, Shared
-from minigraph.function.choosing import AS_WRITTEN, open_choices, tuned_once, tuning_mode
+from minigraph.function.choosing import AS_WRITTEN, open_choices, tuned_once
 from minigraph.function.description.describe import Past
 from minigraph.function.finite import FiniteFunction
 from minigraph.function.function import Compiled, Function, Lowered
@@ -174,25 +174,21 @@ class CompGraph:
 
         given = (task, backend, values, environment, seconds)
 
-        def make(known: Mapping[str, Entry], tuned: Callable[[Function], None]) -> Function:
+        def make(known: Mapping[str, Entry]) -> Function:
             limit = values["graph_opt.memory_limit"] or math.inf
             there = shared and shared.arenas()
             nbytes = 0 if there else int(min(foreseen(task.graph), limit))
             with backend.ahead(nbytes) as ahead, collector_paused():
-                build = functools.partial(self._function, *given, known, shared, tuned, ahead)
+                build = functools.partial(self._function, *given, known, shared, ahead)
                 return tuned_once(task.world, backend, values, build) if task.world else build()
 
         if folder is None:
-            return make(loaded, lambda function: None)
+            return make(loaded)
         path = cache_file.file_of(folder, environment()["fingerprint"])
         known = {**loaded, **cache_file.load_from_folder(path, environment(), backend).entries}
-
-        def save(made: Function) -> None:
-            entries = made.cache_entries()
-            cache_file.save_to_folder(path, environment(), entries, made.merged)
-
-        function = make(known, save)
-        save(function)
+        function = make(known)
+        entries = function.cache_entries()
+        cache_file.save_to_folder(path, environment(), entries, function.merged)
         return function
 
     @checked
@@ -218,19 +214,16 @@ class CompGraph:
         seconds: dict[str, float],
         loaded: Mapping[str, Entry],
         shared: Shared | None = None,
-        tuned: Callable[[Function], None] = lambda function: None,
         ahead: Ahead = NOTHING_AHEAD,
         told: Told | None = None,
     ) -> Function:
         """Return the function for `task` with these options; `seconds` says what took how long.
 
-        tuned  is called with it once more is measured than now
         ahead  memory for an arena that is made ready meanwhile
         told   what another process has measured, where this one is not to measure
         """
         if values["debug.check_finite"]:
             values = {**values, **AS_WRITTEN}
-        values = {**values, "autotune": tuning_mode(values, backend, task.world)}
         borrows = bool(shared and shared.borrows)
         choices = open_choices(backend, values, loaded, borrows, told, ahead.drop)
         programs = Programs(task, backend, values, choices)
@@ -238,7 +231,7 @@ class CompGraph:
         ready = [stages]
 
         def lowered(took: dict[str, float]) -> Lowered:
-            # Once an algorithm has failed, or more is measured, other layouts may be best.
+            # Once an algorithm has failed, other layouts may be best.
             with collector_paused():
                 return programs.lowered(ready.pop() if ready else programs.stages(took), took)
 
@@ -258,7 +251,6 @@ class CompGraph:
             counter=shared.counter if shared else None,
             arenas=shared.arenas if shared else tuple,
             ahead=ahead,
-            tuned=tuned,
         )
         if values["debug.check_finite"]:
             return FiniteFunction(compiled)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from minigraph.arguments import FilePath, at_least, checked
-from minigraph.autotune.online import OnlineTuner, share_of
 from minigraph.autotune.session import Told
 from minigraph.cache import Entry
 from minigraph.distributed import World
-from minigraph.errors import GraphError, warn_once
+from minigraph.errors import warn_once
 from minigraph.function import cache_file
 from minigraph.function.bound import speeds
 from minigraph.function.counted import FUNCTIONS, Counted
@@ -29,11 +27,9 @@ from minigraph.function.dot import by_layer, every_step
 from minigraph.function.inputs import as_input, in_order
 from minigraph.function.page.document import to_html
 from minigraph.function.profile import Profile, profiled
-from minigraph.function.recompiling import Recompiling
 from minigraph.function.report import (
     GENERATED,
     LEAVES,
-    OnlineTuning,
     Report,
     algorithm,
     generated,
@@ -47,7 +43,7 @@ from minigraph.graph import Array, Claim, Node, Parameter
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
 from minigraph.passes.notes import PassRecord
-from minigraph.program import NOTHING_AHEAD, Ahead, Backend, Done, Executor, Program, Step, Timing
+from minigraph.program import NOTHING_AHEAD, Ahead, Backend, Done, Program, Step, Timing
 from minigraph.program.choices import Choices
 from minigraph.program.memory import in_use
 from minigraph.signals import held
@@ -79,7 +75,6 @@ class Compiled:
     counter      what the function shares with those of other sizes, if there are any
     arenas       returns those of these
     ahead        memory for an arena that was made ready meanwhile
-    tuned        is called with the function once more is measured than when it was compiled
     """
 
     inputs: list[Node]
@@ -97,7 +92,6 @@ class Compiled:
     counter: CallCounter | None = None
     arenas: Callable[[], Sequence[Any]] = tuple
     ahead: Ahead = NOTHING_AHEAD
-    tuned: Callable[[Function], None] = lambda function: None
 
 
 CALLED = at_least(1)
@@ -135,14 +129,7 @@ class Function(Counted):
         self._last_profile: Profile | None = None
         self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
         self._profiled: list[Step] = []  # the steps of the last profile
-        self._online: OnlineTuner | None = None
-        self._recompiling: Recompiling[tuple[Lowered, Executor]] | None = None
-        self._took = 0.0  # seconds of the last call, without what was done before it
-        self._longest = 0.0  # wait before a call, in parts of the call before it
-        self._measured_before: list[int] = []  # calls
-        self._compiled_before: list[int] = []
-        self._lowered_before: list[int] = []
-        self._take(*self._compile(compiled.seconds))
+        self._compile(compiled.seconds)
 
     def __repr__(self) -> str:
         names = ", ".join(f"{x.name}: {x.spec}" for x in self._inputs)
@@ -152,10 +139,8 @@ class Function(Counted):
     def _repr_html_(self) -> str:
         return preformatted(str(self.report()))
 
-    def _compile(
-        self, seconds: dict[str, float], arenas: Sequence[Any] = ()
-    ) -> tuple[Lowered, Executor]:
-        """Return a program with its memory, or with that of `arenas`."""
+    def _compile(self, seconds: dict[str, float], arenas: Sequence[Any] = ()) -> None:
+        """Run from now on the best program there is, in memory of its own or one of `arenas`."""
         lowered = self._compiled.lowered(seconds)
         seconds["bind"] = 0.0  # the last time counts
         with timed(seconds, "bind"):
@@ -167,26 +152,18 @@ class Function(Counted):
         took = ", ".join(f"{name} {s:.3f} s" for name, s in seconds.items())
         steps = len(lowered.program.steps)
         log.info("a function of %d steps on %s: %s", steps, self._backend.device, took)
-        return lowered, executor
-
-    def _take(self, lowered: Lowered, executor: Executor) -> None:
-        """Run this program from now on."""
         self._program, self._passes = lowered
         self._executor = executor
         feeds = [_feed(buffer.node, self._inputs) for buffer in self._program.inputs]
         # None: all, in their order
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
-        session = self._compiled.choices.session
-        self._online = OnlineTuner(session) if session.waiting else None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
         values = self._checked(args, kwargs)
 
         def work() -> list[Array]:
-            learning = self._learn()
-            run = self._timed if learning else self._run
-            results = run(values, self._executor)
+            results = self._run(values, self._executor)
             if self._executor.failures:
                 self._recover()
             return results
@@ -268,49 +245,6 @@ class Function(Counted):
             return self.seed
         return np.array((int(self.seed) + world.rank * APART) % 2**64, np.uint64)
 
-    def _timed(self, values: list[Array], execute: Execute) -> list[Array]:
-        """Run once, and note how long that took."""
-        start = time.perf_counter()
-        results = self._run(values, execute)
-        self._took = time.perf_counter() - start
-        return results
-
-    def _learn(self) -> bool:
-        """Measure a little, and once all is measured compile what is best; False: nothing is left.
-
-        Both take a share of the time of the last call.
-        """
-        if not (self._online or self._recompiling):
-            return False
-        if not self._took:  # no call has ended yet
-            return True
-        start = time.perf_counter()
-        if self._online:
-            self._measured_before.append(self.calls)
-            if self._online.advance(self._took, self._executor.arena):
-                self._online = None
-                self._compiled.choices.choose_again()
-                arenas = [self._executor.arena]
-                self._recompiling = Recompiling(lambda: self._compile({}, arenas))
-        elif self._recompiling:
-            self._compiled_before.append(self.calls)
-            if self._recompiling.done(share_of(self._took)):
-                self._exchange(self._recompiling)
-        self._longest = max(self._longest, (time.perf_counter() - start) / self._took)
-        return True
-
-    def _exchange(self, recompiling: Recompiling[tuple[Lowered, Executor]]) -> None:
-        """Run what was compiled anew from now on."""
-        self._recompiling = None
-        try:
-            made = recompiling.result()
-        except GraphError as error:
-            warn_once(f"a function stays as it was compiled first: {error}")
-            return
-        self._take(*made)
-        self._lowered_before.append(self.calls)
-        self._compiled.tuned(self)
-
     def _recover(self) -> None:
         """Take other algorithms from now on where the chosen ones have failed."""
         failures = dict(self._executor.failures)
@@ -321,13 +255,10 @@ class Function(Counted):
         measured = {
             s.choice: why for s, why in failures.items() if s.choice and s.choice.measurement
         }
-        if measured and self._recompiling:  # by choices that are to change now
-            self._recompiling.done(None)
-            self._recompiling = None
         for choice, why in measured.items():
             self._compiled.choices.quarantine(choice, why)
         if measured:
-            self._take(*self._compile(self._compiled.seconds, [self._executor.arena]))
+            self._compile(self._compiled.seconds, [self._executor.arena])
 
     # ------------------------------------------------------------ what it tells
 
@@ -366,20 +297,6 @@ class Function(Counted):
             stops=[stop for record in self._passes for stop in record.stops],
             algorithms=[a for a in map(algorithm, steps) if a],
             traffic=[t for t in (step.kernel.traffic for step in steps) if t],
-            online=self._online_tuning(),
-        )
-
-    def _online_tuning(self) -> OnlineTuning | None:
-        if not (self._online or self._recompiling or self._lowered_before):
-            return None
-        session = self._compiled.choices.session
-        return OnlineTuning(
-            _ends(self._measured_before),
-            _ends(self._compiled_before),
-            session.spent,
-            len(session.waiting),
-            self._lowered_before[:],
-            self._longest,
         )
 
     def reports(self) -> list[Report]:
@@ -468,11 +385,6 @@ Execute = Callable[[Sequence[Array], Done], list[Array]]  # as an Executor is ca
 
 
 Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
-
-
-def _ends(calls: Sequence[int]) -> tuple[int, int] | None:
-    """Return the first number and the last, if there are any."""
-    return (calls[0], calls[-1]) if calls else None
 
 
 def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:

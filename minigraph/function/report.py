@@ -169,41 +169,6 @@ def algorithm(step: Step) -> Algorithm | None:
     )
 
 
-def _before(calls: tuple[int, int] | None) -> str:
-    return " before calls {} to {}".format(*calls) if calls else ""
-
-
-@dataclass(frozen=True)
-class OnlineTuning:
-    """What was measured between calls.
-
-    calls      the numbers of the first call and of the last one, counted from 0, before which
-               candidates were measured; None if there was none so far
-    compiling  likewise of those before which it waited for the function to be compiled anew
-    seconds    of measuring
-    waiting    how many problems are still to be measured
-    lowered    the numbers of the first calls of what was compiled anew
-    longest    how long a call waited at most for all of this, in parts of the call before it
-    """
-
-    calls: tuple[int, int] | None
-    compiling: tuple[int, int] | None
-    seconds: float
-    waiting: int
-    lowered: list[int]
-    longest: float = 0.0
-
-    def __str__(self) -> str:
-        said = (
-            f"{self.seconds:.2f} s of measuring{_before(self.calls)}, {self.waiting} problems left"
-        )
-        if self.compiling:
-            said += f"; compiled anew{_before(self.compiling)}"
-        if self.lowered:
-            said += f", which runs from call {self.lowered[-1]}"
-        return f"{said}; the longest wait was {self.longest:.2f} of the call before it"
-
-
 @dataclass(frozen=True)
 class LayerUse:
     """What a call does for one layer, or for one line of the program outside of layers.
@@ -271,7 +236,6 @@ class Report:
     launches     native entries from Python per call
     syncs        device synchronisations per call
     seconds      compile time by stage
-    online       what was measured between calls, if `autotune` is "online"
     options      the options it was compiled with
     ineffective  options whose values have no effect on the device, and why
     """
@@ -294,7 +258,6 @@ class Report:
     stops: list[Stop] = field(default_factory=list)
     algorithms: list[Algorithm] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
-    online: OnlineTuning | None = None
 
     @property
     def hidden(self) -> float | None:
@@ -309,10 +272,9 @@ class Report:
     def advice(self) -> list[str]:
         """What would make calls faster, as far as compiling tells; that with most effect first."""
         level = self.options["graph_opt_level"]
-        tunes = self.options["autotune"] in ("tune", "online")
+        tunes = self.options["autotune"] == "tune"
         checks = self.options["debug.check_finite"]
         guesses = sum(a.origin == "heuristic" for a in self.algorithms)
-        left = self.online.waiting if self.online else 0
         of = f"{guesses} of {len(self.algorithms)} algorithms are guesses"
         python = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"
         advice = (
@@ -321,8 +283,7 @@ class Report:
             (f'section("numpy"): {python}', self.numpy),
             (f"graph_opt_level=3: now it is {level}", 0 <= level < 3),
             (f'autotune="tune": {of}', guesses and not tunes),
-            (f"compile again, with a larger autotune.budget: {of}", guesses and tunes and not left),
-            (f"more calls, between which {left} problems will be measured", left),
+            (f"compile again, with a larger autotune.budget: {of}", guesses and tunes),
             ("bulk=True: now each kernel is a call", not self.options["bulk"]),
         )
         return [text for text, holds in advice if holds]
@@ -493,7 +454,6 @@ SECTIONS: dict[str, Callable[[Report], list[str]]] = {
     "passes": lambda report: list(map(str, report.passes)),
     "kernels": lambda report: _alike([(few(k.layers), k.contents) for k in report.kernels]),
     "algorithms": lambda report: _alike([(a.layer, str(a)) for a in report.algorithms]),
-    "online": lambda report: [str(report.online)] if report.online else [],
     "numpy": lambda report: report.numpy,
     "stops": _not_fused,
     "traffic": _traffic,

@@ -141,11 +141,6 @@ class Choices:
         self._by_lanes.pop(subject, None)
         self._made.clear()
 
-    def choose_again(self) -> None:
-        """Let all choices be made anew from what is measured by now."""
-        self._by_lanes.clear()
-        self._made.clear()
-
 
 def _estimated(problem: Problem) -> dict[tuple[int, int], float]:
     """Return roughly the time for each pair of lanes of the two images; empty if nothing is known.

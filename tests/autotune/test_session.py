@@ -244,6 +244,23 @@ class Alone(Twice):
         Alone.running -= 1
 
 
+def test_who_borrows_takes_what_all_other_sizes_lead_to_expect_and_measures_the_rest(store):
+    def sized(size, **seconds):
+        rows = tuple(measurement(name, s) for name, s in seconds.items())
+        return ProblemTable(f"twice float32[{size}]", rows).entry("onednn", MACHINE)
+
+    # The nearest one alone would have b be the fastest.
+    tables = [*(sized(n, a=1.0, b=1.5) for n in (14, 15, 18, 19)), sized(17, a=1.2, b=1.0)]
+    assert store.keep(tables, merge)
+    one = problem(candidate("a"), candidate("b"), subject="twice float32[16]")
+    other = problem(candidate("c"), subject="thrice float32[16]")
+    found = start(store, borrows=True).tables([one, other])
+    table, origin = found[one.subject]
+    assert origin == "measured for another size"
+    assert choose(table.measurements, Policy()).name == "a"
+    assert found[other.subject][1] == "measured"
+
+
 def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_once(tmp_path):
     together = threading.Barrier(4)
 

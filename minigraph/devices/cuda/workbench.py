@@ -26,7 +26,6 @@ class CudaWorkbench:
     """
 
     chunk = CHUNK
-    epoch = 0
 
     def __init__(self, driver: Driver, runner: Callable[[Runner], Run]) -> None:
         self.driver = driver
