@@ -19,8 +19,8 @@ WORD, MESSAGE = 200, 2000  # characters: of a word and of a message, which may h
 class GraphError(ValueError):
     """A graph, a call or a file that cannot be what was asked for."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(bounded(message))
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(bounded(x) if isinstance(x, str) else x for x in args))
 
 
 class ShapeError(GraphError):

@@ -33,7 +33,7 @@ def warn_of_left_out(graph: Graph, updated: Collection[Parameter]) -> None:
         warn_once(
             "compile: evaluation will use wrong statistics, because the step trains layers without "
             f"updating their running ones ({listed}{more}): give updates="
-            "{**optimizer.minimize(loss), **net.updates()}, made before net is called again, "
-            f"{here()}",
+            "{**optimizer.minimize(loss), **net.updates()}, made before net is called again "
+            f"or made anew, {here()}",
             cause=f"updates left out: {listed}{more}",
         )
