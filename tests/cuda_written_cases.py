@@ -68,6 +68,9 @@ def cases():
         labels = RNG.integers(0, n, 9)
         yield f"softmax-rows-{n}", Softmax(1), [x]
         yield f"softmax-columns-{n}", Softmax(0), [np.ascontiguousarray(x.T)]
+        hidden = np.where(np.arange(len(x))[:, None] % 2, x, -np.inf).astype(x.dtype)
+        yield f"softmax-masked-rows-{n}", Softmax(1, masked=True), [hidden]
+        yield f"softmax-masked-columns-{n}", Softmax(0, masked=True), [hidden.T.copy()]
         yield f"log_softmax-rows-{n}", LogSoftmax(1), [x]
         yield f"log_softmax-columns-{n}", LogSoftmax(0), [np.ascontiguousarray(x.T)]
         yield f"cross_entropy-rows-{n}", CrossEntropy(), [x, labels]

@@ -303,6 +303,8 @@ def norm_samples():
     for name, op in (("softmax", Softmax), ("log_softmax", LogSoftmax)):
         for axis in (0, 1, 2):
             yield f"{name}-{axis}", op(axis), [real(2, 3, 4)]
+    hidden = np.where(np.arange(4) < [[4], [2], [0]], real(2, 3, 4), -np.inf)
+    yield "softmax-masked", Softmax(2, masked=True), [hidden]
 
 
 SUMS = (reduction.Sum, reduction.WideSum)

@@ -283,7 +283,7 @@ FUNCTIONS = {
     "silu": {"x": X},
     "slice": {"x": X, "start": 0, "stop": 2, "step": 1},
     "smooth_l1_loss": {"x": X, "target": X, "reduction": "mean", "beta": 1.0},
-    "softmax": {"x": X, "axis": 1},
+    "softmax": {"x": X, "axis": 1, "where": np.ones((2, 1), bool)},
     "sort": {"x": X, "axis": 1, "descending": True, "stable": True},
     "softplus": {"x": X, "beta": 1.0, "threshold": 20.0},
     "split": {"x": X, "sections_or_indices": 3, "axis": 1},

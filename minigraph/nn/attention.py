@@ -77,6 +77,8 @@ class MultiheadAttention(Module):
     ) -> tuple[Node, Node | None]:
         """Return the result, like the query, and the weights (n, l, s), None unless needed.
 
+        As in torch, a query that sees no key has weights of 0 if they are not needed, else of NaN.
+
         key_padding_mask      (n, s): True where a key takes no part, or floats to be added
         attn_mask             (l, s) or (n * num_heads, l, s), likewise
         average_attn_weights  whether weights are those of all heads' mean; else (n, heads, l, s)
@@ -96,7 +98,7 @@ class MultiheadAttention(Module):
             heads.append(y.transpose(0, 2, 1, 3))  # (n, heads, length, width of a head)
         q, k, v = heads
         mask = self._mask(q, k, key_padding_mask, attn_mask)
-        weights = attention_weights(q, k, mask, is_causal)
+        weights = attention_weights(q, k, mask, is_causal, masked=not need_weights)
         weights = ops.dropout(weights, self.dropout, self.training)
         joined = ops.matmul(weights, v).transpose(0, 2, 1, 3)
         y = self.out_proj(joined.reshape(*joined.shape[:2], width))

@@ -14,7 +14,7 @@ from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.matmul import matmul
 from minigraph.ops.random import dropout
 from minigraph.ops.shape import permute_dims
-from minigraph.ops.softmax import softmax
+from minigraph.ops.softmax import Softmax
 
 
 @builder
@@ -30,6 +30,8 @@ def scaled_dot_product_attention(
     """Return softmax(query @ key.T * scale) @ value (Vaswani et al., 2017).
 
     query (..., l, e), key (..., s, e), value (..., s, v): (..., l, v); leading axes broadcast.
+
+    A query that sees no key gets zeros.
 
     attn_mask  broadcasts to (..., l, s): False where a key takes no part, or floats to be added
     dropout_p  share of the weights that are dropped
@@ -56,18 +58,28 @@ def scaled_dot_product_attention(
 
 
 def attention_weights(
-    query: Node, key: Node, mask: Node | None, is_causal: bool, scale: float | None = None
+    query: Node,
+    key: Node,
+    mask: Node | None,
+    is_causal: bool,
+    scale: float | None = None,
+    masked: bool = True,
 ) -> Node:
-    """Return softmax(query @ key.T * scale), (..., l, s)."""
-    if not key.shape[-2] or not key.shape[-1]:
+    """Return softmax(query @ key.T * scale), (..., l, s).
+
+    masked  whether the weights of a query that sees no key are zeros, not NaN
+    """
+    if not key.shape[-1]:
         raise ShapeError(f"a key of shape {key.shape} is empty")
     if scale is None:
         scale = 1 / math.sqrt(key.shape[-1])
     # The query is scaled, which takes less work than to scale the products.
     axes = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
     scores = matmul(query * scale, permute_dims(key, axes))
+    if not key.shape[-2]:
+        return scores
     if is_causal:
         scores = where(lower_triangle(*scores.shape[-2:]), scores, -np.inf)
     if mask is not None:
         scores = where(mask, scores, -np.inf) if kind(mask.dtype) == "b" else scores + mask
-    return softmax(scores)
+    return Softmax(scores.ndim - 1, masked)(scores)

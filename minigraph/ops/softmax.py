@@ -6,9 +6,11 @@ import numpy as np
 
 from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, builder
+from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
+from minigraph.ops import comparison
 from minigraph.ops.elementwise import promote, widened
 from minigraph.ops.exponential import Exp, Log
+from minigraph.ops.extremes import Maximum
 from minigraph.ops.reduction import Max, Sum
 from minigraph.ops.shape import normalize_axis, stop_gradient
 
@@ -25,12 +27,21 @@ class AlongAxis(Op):
 
 
 class Softmax(AlongAxis):
-    """exp(x) over its sum along `axis`."""
+    """exp(x) over its sum along `axis`.
+
+    masked  whether a vector of nothing but -inf gives zeros, not NaN
+    """
+
+    masked: bool = False
 
     def forward(self, x: Array) -> Array:
         wide = widened(x)
-        e = np.exp(wide - wide.max(self.axis, keepdims=True))
-        return (e / e.sum(self.axis, keepdims=True)).astype(x.dtype)
+        peak = wide.max(self.axis, keepdims=True)
+        if self.masked:
+            peak = np.maximum(peak, np.finfo(wide.dtype).min)
+        e = np.exp(wide - peak)
+        total = e.sum(self.axis, keepdims=True)
+        return (e / (np.maximum(total, 1) if self.masked else total)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         weighted = dy * y
@@ -38,8 +49,12 @@ class Softmax(AlongAxis):
 
     def expand(self, x: Node) -> tuple[Node]:
         wide = widened(x)
-        e = Exp.of(wide - stop_gradient(Max((self.axis,))(wide)))
-        return ((e / Sum((self.axis,))(e)).astype(x.dtype),)
+        peak = Max((self.axis,))(wide)
+        if self.masked:  # neither changes another vector: its largest element adds 1 to the sum
+            peak = Maximum.of(peak, float(np.finfo(wide.dtype).min))
+        e = Exp.of(wide - stop_gradient(peak))
+        total = Sum((self.axis,))(e)
+        return ((e / (Maximum.of(total, 1) if self.masked else total)).astype(x.dtype),)
 
 
 class LogSoftmax(AlongAxis):
@@ -61,14 +76,25 @@ class LogSoftmax(AlongAxis):
 
 
 @builder
-def softmax(x: Operand, axis: Axis = -1) -> Node:
+def softmax(x: Operand, axis: Axis = -1, where: Operand | None = None) -> Node:
     """Return exp(x) over its sum along `axis`.
+
+    where  bools that broadcast to x: elements that are False take no part and give 0, also where
+           all of a vector are.  (A vector of nothing but -inf gives NaN, as in PyTorch)
 
     >>> cg.compile([], ops.softmax([[0.0, 1.0]]))()
     array([[0.26894142, 0.73105858]])
+    >>> cg.compile([], ops.softmax([0.0, 1.0], where=[False, False]))()
+    array([0., 0.])
     """
     (x,) = promote(x, floating=True)
-    return Softmax(_axis_with_elements(x, axis))(x)
+    axis = _axis_with_elements(x, axis)
+    if where is None:
+        return Softmax(axis)(x)
+    taken = comparison.where(as_node(where), x, -np.inf)
+    if taken.shape != x.shape:
+        raise ShapeError(f"where of {as_node(where).shape} does not broadcast to {x.shape}")
+    return Softmax(axis, masked=True)(taken)
 
 
 @builder

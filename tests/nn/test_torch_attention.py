@@ -41,8 +41,74 @@ def test_attention_is_torchs(kwargs):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
+NOWHERE = np.tri(5, 7, 1, dtype=bool) & (np.arange(7) > np.array([[[-1]], [[3]]])[:, None])
+ADDED = np.where(NOWHERE, floats(2, 1, 5, 7, seed=4), -np.inf)
+TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("mask", [NOWHERE, ADDED], ids=["bool", "added"])
+def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients(mask, level, dtype):
+    def as_tensor(x):
+        return torch.tensor(x, requires_grad=True).to(getattr(torch, dtype))
+
+    hidden = mask if mask.dtype == bool else mg.Parameter(mask, dtype=dtype)
+    inputs = [mg.input(n, x.shape, dtype) for n, x in zip("qkv", (QUERY, KEY, VALUE), strict=True)]
+    y = ops.scaled_dot_product_attention(*inputs, hidden)
+    grads = mg.grad(ops.square(y).sum(), inputs)
+    cg = mg.comp_graph(options={"graph_opt_level": level})
+    got = cg.compile(inputs, [y, *grads])(*(x.astype(y.dtype) for x in (QUERY, KEY, VALUE)))
+    given = [as_tensor(x) for x in (QUERY, KEY, VALUE)]
+    masked = torch.tensor(mask) if mask.dtype == bool else torch.tensor(mask).to(given[0].dtype)
+    want = torch.nn.functional.scaled_dot_product_attention(*given, masked)
+    wants = [want, *torch.autograd.grad(want.square().sum(), given)]
+    assert (got[0][1, :, :3] == 0).all()
+    for mine, other in zip(got, wants, strict=True):
+        other = other.detach().double().numpy()
+        close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+        np.testing.assert_allclose(mine.astype("float64"), other, **close)
+
+
+def test_attention_to_no_keys_gives_zeros():
+    key = mg.input("key", (2, 3, 0, 4), "float64")
+    y = ops.scaled_dot_product_attention(QUERY, key, key, is_causal=True)
+    np.testing.assert_array_equal(mg.comp_graph().compile([key], y)(KEY[:, :, :0]), 0 * QUERY)
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_a_masked_softmax_is_zero_where_nothing_is_left(level):
+    x, mask = mg.input("x", (3, 4), "float64"), np.arange(4) < [[4], [2], [0]]
+    masked, plain = ops.softmax(x, where=mask), ops.softmax(ops.where(mask, x, -np.inf))
+    (dx,) = mg.grad(ops.square(masked).sum(), [x])
+    value = floats(3, 4)
+    cg = mg.comp_graph(options={"graph_opt_level": level})
+    got, dx, unmasked = cg.compile([x], [masked, dx, plain])(value)
+    e = np.exp(value) * mask
+    want = e / np.maximum(e.sum(1, keepdims=True), 1e-300)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    np.testing.assert_allclose(
+        dx, 2 * want * (want - (want * want).sum(1, keepdims=True)), rtol=1e-9, atol=1e-15
+    )
+    np.testing.assert_array_equal(unmasked[:2], got[:2])
+    assert np.isnan(unmasked[2]).all()
+
+
+def test_the_mask_of_a_softmax_adds_no_kernel():
+    x = mg.input("x", (4, 16, 16))
+    cg = mg.comp_graph(options={"graph_opt_level": 3})
+    (kernel,) = cg.compile([x], ops.softmax(x, where=np.tri(16, dtype=bool))).report().kernels
+    assert kernel.ops.count("maximum") == 2
+
+
+def test_a_mask_of_a_softmax_that_is_larger_is_refused():
+    with pytest.raises(mg.ShapeError, match=r"where of \(2, 4\) does not broadcast to \(4,\)"):
+        ops.softmax(np.zeros(4), where=np.ones((2, 4), bool))
+
+
 SEQUENCE = floats(2, 5, 8)
 HIDDEN = np.array([[False] * 5, [False, False, True, True, False]])
+EMPTY = np.array([[True] * 5, [True, True, False, False, False]])
 
 
 @pytest.mark.parametrize(
@@ -52,6 +118,7 @@ HIDDEN = np.array([[False] * 5, [False, False, True, True, False]])
         {"key_padding_mask": HIDDEN},
         {"attn_mask": ~np.tri(5, dtype=bool)},
         {"attn_mask": floats(4, 5, 5, seed=5), "average_attn_weights": False},
+        {"key_padding_mask": EMPTY, "attn_mask": ~np.tri(5, dtype=bool)},
     ],
 )
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -102,6 +169,24 @@ def test_an_encoder_is_torchs(has_norm, masks):
     got = Graph((x,), (module(x, **masks),))(SEQUENCE)[0]
     want = theirs_module(torch.tensor(SEQUENCE), **tensors).detach().numpy()
     np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("padding", [EMPTY, np.where(EMPTY, -np.inf, 0.0)], ids=["bool", "added"])
+def test_an_encoder_layer_with_an_empty_sentence_is_torchs(padding, level):
+    sizes = {"d_model": 8, "nhead": 2, "dim_feedforward": 12, "dropout": 0.0, "batch_first": True}
+    theirs_module = torch.nn.TransformerEncoderLayer(**sizes).double()
+    module = nn.TransformerEncoderLayer(**sizes, dtype="float64")
+    module.load_state_dict(theirs_module.state_dict())
+    x, t = mg.input("x", SEQUENCE.shape, "float64"), torch.tensor(SEQUENCE, requires_grad=True)
+    want = theirs_module(t, ~torch.ones(5, 5).tril().bool(), torch.tensor(EMPTY))
+    (want[1, 2:] ** 2).sum().backward()  # the loss leaves out what sees nothing
+    y = module(x, src_key_padding_mask=padding, is_causal=True)
+    grads = mg.grad(ops.square(y[1, 2:]).sum(), [x, *module.parameters()])
+    cg = mg.comp_graph(options={"graph_opt_level": level})
+    wants = [want.detach(), t.grad, *(p.grad for p in theirs_module.parameters())]
+    for mine, other in zip(cg.compile([x], [y, *grads])(SEQUENCE), wants, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-7, atol=1e-11)
 
 
 def test_the_layers_of_an_encoder_begin_alike_and_train_apart():

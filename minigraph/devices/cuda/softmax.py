@@ -67,7 +67,11 @@ SOFTMAX = (
     const int64_t n = a.w[%(sizes)d + 1];
     const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
     %(T)s *q = (%(T)s *)mg_global(a.w[1]) + row * n;
-    const %(W)s peak = NAME_peak(p, n), total = NAME_sum(p, n, peak), shift = log%(f)s(total);
+    %(W)s peak = NAME_peak(p, n);
+    if (%(masked)d && peak == -INFINITY) peak = 0;
+    %(W)s total = NAME_sum(p, n, peak);
+    if (%(masked)d && total == 0) total = 1;
+    const %(W)s shift = log%(f)s(total);
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
       const %(W)s v = %(load)s(p[j]) - peak;
       q[j] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
@@ -88,13 +92,14 @@ SOFTMAX_APART = """
       const %(W)s v = %(load)s(p[j * inner]);
       peak = v > peak || v != v ? v : peak;
     }
+    if (%(masked)d && peak == -INFINITY) peak = 0;
     double sum = 0;
     for (%(I)s j = 0; j < n;) {
       %(W)s part = 0;
       for (int k = 0; k < 32 && j < n; k++, j++) part += exp%(f)s(%(load)s(p[j * inner]) - peak);
       sum += part;
     }
-    const %(W)s total = sum, shift = log%(f)s(total);
+    const %(W)s total = %(masked)d && sum == 0 ? 1 : sum, shift = log%(f)s(total);
     for (%(I)s j = 0; j < n; j++) {
       const %(W)s v = %(load)s(p[j * inner]) - peak;
       q[j * inner] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
@@ -150,7 +155,9 @@ def softmax(op: Softmax | LogSoftmax, node: Node) -> Written | None:
     if kind(node.dtype) != "f":
         return None
     outer, n, inner = around(node.shape, op.axis)
-    fill = {**element(node.dtype), "log": int(isinstance(op, LogSoftmax))}
+    masked = isinstance(op, Softmax) and op.masked
+    log = isinstance(op, LogSoftmax)
+    fill = {**element(node.dtype), "log": int(log), "masked": int(masked)}
     if inner == 1:
         return Written(each_row(node, SOFTMAX, outer, warps_for(n), (n,), **fill))
     launch = each_element(node, SOFTMAX_APART, outer * inner, (n, inner), **fill)
