@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from minigraph.arguments import checked
-from minigraph.graph import Node
+from minigraph.graph import Node, Parameter
 from minigraph.ops import sqrt
-from minigraph.optim.optimizer import Optimizer, Options, Parameters, Updates, in_dtypes, within
+from minigraph.optim.optimizer import Optimizer, Options, Parameters, Updates, within
 
 
 @checked
@@ -42,20 +41,28 @@ class Adagrad(Optimizer[AdagradOptions]):
     ) -> None:
         super().__init__(parameters, lr, AdagradOptions(lr_decay, weight_decay, eps))
         start = within("initial_accumulator_value", initial_accumulator_value)
-        self._step = self._make("step", np.int64(0))
+        self._count_steps()
         self._sums = self._make_each("sum", start)
 
-    def _begin(self) -> Updates:
-        return {self._step: self._step + 1}
-
-    def _descend(self, lr: Node, options: AdagradOptions, grads: Updates, updates: Updates) -> None:
+    def _numbers(
+        self, lr: Node, options: AdagradOptions, steps: Node | None
+    ) -> tuple[Node | float, ...]:
+        assert steps is not None
         if options.lr_decay:
-            lr = lr / (1 + self._step.astype("float64") * options.lr_decay)
-        numbers = in_dtypes(grads, -lr, options.weight_decay, options.eps)
-        for p, g in grads.items():
-            descent, decay, eps = numbers[p.dtype]
-            if options.weight_decay:
-                g = p * decay + g
-            total = self._sums[p] + g * g
-            updates[self._sums[p]] = total
-            updates[p] = g / (sqrt(total) + eps) * descent + p
+            lr = lr / (1 + steps.astype("float64") * options.lr_decay)
+        return -lr, options.weight_decay, options.eps
+
+    def _new(
+        self,
+        p: Parameter,
+        value: Node,
+        g: Node,
+        numbers: Sequence[Node],
+        options: AdagradOptions,
+        updates: Updates,
+    ) -> Node:
+        descent, decay, eps = numbers
+        if options.weight_decay:
+            g = value * decay + g
+        total = updates[self._sums[p]] = self._sums[p] + g * g
+        return g / (sqrt(total) + eps) * descent + value

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from minigraph.arguments import checked
-from minigraph.graph import Node
+from minigraph.graph import Node, Parameter
 from minigraph.ops import maximum, rsqrt, sqrt
-from minigraph.optim.optimizer import (
-    Betas,
-    Optimizer,
-    Options,
-    Parameters,
-    Updates,
-    in_dtypes,
-)
+from minigraph.optim.optimizer import Betas, Optimizer, Options, Parameters, Updates
 
 
 @checked
@@ -58,37 +50,42 @@ class Adam(Optimizer[AdamOptions]):
         amsgrad: bool = False,
     ) -> None:
         super().__init__(parameters, lr, AdamOptions(betas, eps, weight_decay, amsgrad))
-        self._step = self._make("step", np.int64(0))
+        self._count_steps()
         self._means = self._make_each("exp_avg")
         self._squares = self._make_each("exp_avg_sq")
         self._largest = self._make_each("max_exp_avg_sq", where=lambda o: o.amsgrad)
 
-    def _begin(self) -> Updates:
-        return {self._step: self._step + 1}
-
-    def _descend(self, lr: Node, options: AdamOptions, grads: Updates, updates: Updates) -> None:
+    def _numbers(
+        self, lr: Node, options: AdamOptions, steps: Node | None
+    ) -> tuple[Node | float, ...]:
+        assert steps is not None
         beta1, beta2 = options.betas
-        times = updates[self._step].astype("float64")
+        times = (steps + 1).astype("float64")
         descent = -lr / (1 - beta1**times)
         scale = rsqrt(1 - beta2**times)
         decay = 1 - lr * options.weight_decay if self.decoupled else options.weight_decay
-        numbers = in_dtypes(
-            grads, descent, scale, beta1, 1 - beta1, beta2, 1 - beta2, options.eps, decay
-        )
-        for p, g in grads.items():
-            descent, scale, keep1, new1, keep2, new2, eps, decay = numbers[p.dtype]
-            start: Node = p
-            if options.weight_decay and self.decoupled:
-                start = p * decay
-            elif options.weight_decay:
-                g = p * decay + g
-            mean = self._means[p] * keep1 + g * new1
-            square = self._squares[p] * keep2 + g * g * new2
-            updates[self._means[p]] = mean
-            updates[self._squares[p]] = square
-            if options.amsgrad:
-                square = updates[self._largest[p]] = maximum(self._largest[p], square)
-            updates[p] = mean / (sqrt(square) * scale + eps) * descent + start
+        return descent, scale, beta1, 1 - beta1, beta2, 1 - beta2, options.eps, decay
+
+    def _new(
+        self,
+        p: Parameter,
+        value: Node,
+        g: Node,
+        numbers: Sequence[Node],
+        options: AdamOptions,
+        updates: Updates,
+    ) -> Node:
+        descent, scale, keep1, new1, keep2, new2, eps, decay = numbers
+        start = value
+        if options.weight_decay and self.decoupled:
+            start = value * decay
+        elif options.weight_decay:
+            g = value * decay + g
+        mean = updates[self._means[p]] = self._means[p] * keep1 + g * new1
+        square = updates[self._squares[p]] = self._squares[p] * keep2 + g * g * new2
+        if options.amsgrad:
+            square = updates[self._largest[p]] = maximum(self._largest[p], square)
+        return mean / (sqrt(square) * scale + eps) * descent + start
 
 
 class AdamW(Adam):

@@ -8,13 +8,16 @@ from typing import Any
 
 from minigraph.arguments import checked
 from minigraph.graph import Array, Node, Parameter
+from minigraph.ops import astype
 from minigraph.ops.elementwise import as_operand
-from minigraph.optim.optimizer import Parameters, Updates, listed, within
+from minigraph.optim.optimizer import Parameters, Updates, listed, wide, within
 from minigraph.serialization import restore
 
 
 class EMA:
     """Exponential moving averages of parameters (B. Polyak and A. Juditsky, 1992).
+
+    Those of 16-bit parameters are float32, in which small changes are not lost.
 
     decay  the share of the old average in the new one
 
@@ -36,7 +39,9 @@ class EMA:
         for i, p in enumerate(listed("EMA", parameters)):
             name = f"ema.{p.name}"
             name += f"#{i}" * (name in self._state)
-            self._averages[p] = self._state[name] = Parameter(p.numpy(), name, trainable=False)
+            self._averages[p] = self._state[name] = Parameter(
+                p.numpy(), name, dtype=wide(p.dtype), trainable=False
+            )
 
     def updates(self, updates: Mapping[Parameter, Node] | None = None) -> Updates:
         """Return the updates of the averages.
@@ -46,8 +51,9 @@ class EMA:
         """
         new: Updates = {}
         for p, average in self._averages.items():
-            keep, share = (as_operand(x, p.dtype) for x in (self.decay, 1 - self.decay))
-            new[average] = average * keep + (updates or {}).get(p, p) * share
+            now = astype((updates or {}).get(p, p), average.dtype)
+            keep, share = (as_operand(x, now.dtype) for x in (self.decay, 1 - self.decay))
+            new[average] = average * keep + now * share
         return new
 
     @contextmanager

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minigraph.arguments import checked
-from minigraph.graph import Node
+from minigraph.graph import Node, Parameter
 from minigraph.ops import sign
-from minigraph.optim.optimizer import (
-    Betas,
-    Optimizer,
-    Options,
-    Parameters,
-    Updates,
-    in_dtypes,
-)
+from minigraph.optim.optimizer import Betas, Optimizer, Options, Parameters, Updates
 
 
 @checked
@@ -47,14 +41,23 @@ class Lion(Optimizer[LionOptions]):
         super().__init__(parameters, lr, LionOptions(betas, weight_decay))
         self._means = self._make_each("exp_avg")
 
-    def _descend(self, lr: Node, options: LionOptions, grads: Updates, updates: Updates) -> None:
+    def _numbers(
+        self, lr: Node, options: LionOptions, steps: Node | None
+    ) -> tuple[Node | float, ...]:
         beta1, beta2 = options.betas
-        numbers = in_dtypes(
-            grads, -lr, 1 - lr * options.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2
-        )
-        for p, g in grads.items():
-            descent, decay, keep1, new1, keep2, new2 = numbers[p.dtype]
-            mean = self._means[p]
-            start = p * decay if options.weight_decay else p
-            updates[p] = sign(mean * keep1 + g * new1) * descent + start
-            updates[mean] = mean * keep2 + g * new2
+        return -lr, 1 - lr * options.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2
+
+    def _new(
+        self,
+        p: Parameter,
+        value: Node,
+        g: Node,
+        numbers: Sequence[Node],
+        options: LionOptions,
+        updates: Updates,
+    ) -> Node:
+        descent, decay, keep1, new1, keep2, new2 = numbers
+        mean = self._means[p]
+        updates[mean] = mean * keep2 + g * new2
+        start = value * decay if options.weight_decay else value
+        return sign(mean * keep1 + g * new1) * descent + start

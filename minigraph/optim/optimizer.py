@@ -1,7 +1,8 @@
 """What optimizers have in common: groups of parameters, state, clipped gradients.
 
 An optimizer's state is parameters that nothing trains, so a step updates it with everything else.
-Numbers that change between steps are computed once a step, in float64 like torch's Python floats.
+Numbers that change between steps are computed in float64, like torch's Python floats: once a step,
+for all parameters of a group together.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from minigraph.graph import (
     Parameter,
     as_node,
     here,
+    in_place_of,
     namesake,
 )
 from minigraph.habits import OF_OPTIMIZERS, missing
-from minigraph.ops import astype, clip, minimum, sqrt, square
+from minigraph.ops import astype, clip, minimum, sqrt, square, stack
 from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.serialization import restore
@@ -87,13 +89,10 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 class Group(NamedTuple, Generic[OptionsT]):
-    """Parameters that are trained alike.
-
-    rate  their learning rate, as a multiple of the optimizer's
-    """
+    """Parameters that are trained alike, and their learning rate."""
 
     parameters: Sequence[Parameter]
-    rate: float
+    lr: Parameter
     options: OptionsT
 
 
@@ -108,7 +107,11 @@ class Optimizer(ABC, Generic[OptionsT]):
                 change in proportion
 
     All graphs share the optimizer's state: a function compiled for one loss goes on from where a
-    function for another loss stopped.
+    function for another loss stopped.  Each parameter counts its own steps, which are those of the
+    functions that change it.
+
+    The arithmetic and the state of 16-bit parameters are float32: in 16 bits the square of a
+    gradient and `eps` are 0, and small steps are lost in an average.
 
     >>> w, b = mg.Parameter([1.0]), mg.Parameter([0.0])
     >>> groups = [{"params": [w], "weight_decay": 0.1}, {"params": [b]}]
@@ -119,9 +122,16 @@ class Optimizer(ABC, Generic[OptionsT]):
     def __init__(self, parameters: Iterable[Any], lr: float, options: OptionsT) -> None:
         self._name = type(self).__name__.lower()
         self._state: dict[str, Parameter] = {}
-        self.groups = _groups(type(self).__name__, list(parameters), within("lr", lr), options)
-        self.parameters = [p for group in self.groups for p in group.parameters]
+        given = _groups(type(self).__name__, list(parameters), within("lr", lr), options)
         self._lr = self._make("lr", np.float64(lr))
+        self._shares = {self._lr: 1.0}  # learning rates, as multiples of the first
+        self.groups: list[Group[OptionsT]] = []
+        for i, (trained, rate, own) in enumerate(given):
+            of_group = self._lr if rate == lr else self._make(f"lr#{i}", np.float64(rate))
+            self._shares.setdefault(of_group, rate / (lr or 1))
+            self.groups.append(Group(trained, of_group, own))
+        self.parameters = [p for group in self.groups for p in group.parameters]
+        self._steps: dict[Parameter, Parameter] = {}  # counts, of parameters that need them
 
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
@@ -141,7 +151,7 @@ class Optimizer(ABC, Generic[OptionsT]):
 
     def __repr__(self) -> str:
         parts = (
-            f"{(n := len(group.parameters))} parameter{'s' * (n != 1)}: lr={self.lr * group.rate:g}"
+            f"{(n := len(group.parameters))} parameter{'s' * (n != 1)}: lr={group.lr.numpy():g}"
             + "".join(f", {name}={value!r}" for name, value in vars(group.options).items())
             for group in self.groups
         )
@@ -153,7 +163,18 @@ class Optimizer(ABC, Generic[OptionsT]):
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr.assign(within("lr", NUMBER.check("lr", value)))
+        number = within("lr", NUMBER.check("lr", value))
+        self.rates = [number * share for share in self._shares.values()]
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rate, and those of the groups that have their own, in order."""
+        return [float(p.numpy()) for p in self._shares]
+
+    @rates.setter
+    def rates(self, values: Sequence[float]) -> None:
+        for p, value in zip(self._shares, values, strict=True):
+            p.assign(within("lr", value))
 
     @checked
     def minimize(
@@ -184,21 +205,37 @@ class Optimizer(ABC, Generic[OptionsT]):
         found = self._gradients(loss) if grads is None else self._given(grads)
         if reduce is not None:
             found = {p: mean_gradient(g, reduce, p.name) for p, g in found.items()}
+        found = {p: astype(g, wide(p.dtype)) for p, g in found.items()}
         if clip_value is not None:
             bound = within("minimize: clip_value", clip_value)
             found = {p: clip(g, -bound, bound) for p, g in found.items()}
         if clip_norm is not None:
             found = _clipped(found, within("minimize: clip_norm", clip_norm))
-        updates = self._begin()
+        updates: Updates = {}
         for group in self.groups:
-            of_group = {p: found[p] for p in group.parameters if p in found}
-            if of_group:
-                lr = self._lr if group.rate == 1 else self._lr * group.rate
-                self._descend(lr, group.options, of_group, updates)
+            if of_group := {p: found[p] for p in group.parameters if p in found}:
+                self._descend(group, of_group, updates)
         descent = Descent(f"{type(self).__name__}.minimize", tuple(found), here())
         for value in updates.values():
             value.descent = descent
         return updates
+
+    def _descend(self, group: Group[OptionsT], grads: Updates, updates: Updates) -> None:
+        """Add the new values of a group's parameters, which have gradients, and of their state."""
+        counts = [self._steps[p] for p in grads if p in self._steps]
+        updates.update({count: count + 1 for count in counts})
+        # As early as the parameters: what runs at the end would keep all gradients until then.
+        with in_place_of(next(iter(grads)), like=updates[counts[0]] if counts else group.lr):
+            numbers = self._numbers(group.lr, group.options, stack(counts) if counts else None)
+            dtypes = dict.fromkeys(g.dtype for g in grads.values())
+            typed = {dtype: [as_operand(x, dtype) for x in numbers] for dtype in dtypes}
+            own = {
+                p: [_one_of(x, i, p.ndim) for x in typed[g.dtype]]
+                for i, (p, g) in enumerate(grads.items())
+            }
+        for p, g in grads.items():
+            new = self._new(p, astype(p, g.dtype), g, own[p], group.options, updates)
+            updates[p] = astype(new, p.dtype)
 
     def _gradients(self, loss: Any) -> Updates:
         """Return the gradients of a loss, for the parameters that it depends on."""
@@ -208,7 +245,7 @@ class Optimizer(ABC, Generic[OptionsT]):
         return reached(f"{type(self).__name__}.minimize", loss, trained)
 
     def _given(self, grads: Mapping[Parameter, Any]) -> Updates:
-        """Return gradients that the user gave, in the dtypes of their parameters."""
+        """Return gradients that the user gave, in dtypes that go with those of their parameters."""
         found: Updates = {}
         trained = {p for p in self.parameters if p.trainable}
         for p, g in grads.items():
@@ -219,22 +256,38 @@ class Optimizer(ABC, Generic[OptionsT]):
             node = as_node(g)
             if node.shape != p.shape:
                 raise ShapeError(f"{what} has shape {node.shape}, not {p.shape}")
-            found[p] = astype(node, p.dtype)
+            found[p] = node if node.dtype == p.dtype else astype(node, wide(p.dtype))
         return found
 
-    def _begin(self) -> Updates:
-        """Return the updates of what all groups share, such as the count of steps."""
-        return {}
+    @abstractmethod
+    def _numbers(self, lr: Node, options: OptionsT, steps: Node | None) -> tuple[Node | float, ...]:
+        """Return what new values are computed with, besides gradients and state, in float64.
+
+        steps  how many each parameter of the group has done, (n,); None if they are not counted.
+               A number that depends on them is (n,), too
+        """
 
     @abstractmethod
-    def _descend(self, lr: Node, options: OptionsT, grads: Updates, updates: Updates) -> None:
-        """Add the new values of the parameters, which have gradients, and of their state.
+    def _new(
+        self,
+        p: Parameter,
+        value: Node,
+        g: Node,
+        numbers: Sequence[Node],
+        options: OptionsT,
+        updates: Updates,
+    ) -> Node:
+        """Return the new value of a parameter; add the new values of its state to `updates`.
 
-        updates  begins with what all groups share
+        value    what it has now, in the dtype of the gradient g
+        numbers  those of `_numbers`, scalars in that dtype
         """
 
     def state_dict(self) -> dict[str, Array]:
-        """Return copies of the state, learning rate and step count included, by name."""
+        """Return copies of the state, by name: learning rates, counts of steps, averages, ....
+
+        Numbers and sums are of a parameter's dtype, of 16-bit parameters float32; counts are int64.
+        """
         return {name: p.numpy() for name, p in self._state.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -242,19 +295,41 @@ class Optimizer(ABC, Generic[OptionsT]):
 
         Raises GraphError (ShapeError, DTypeError) with all that does not fit, and sets nothing.
         """
-        restore(f"{type(self).__name__}.load_state_dict", self._state, state)
+        restore(f"{type(self).__name__}.load_state_dict", self._state, self._completed(state))
+
+    def _completed(self, state: Any) -> Any:
+        """Return a state of minigraph 0.2, which has one count and one rate, as one of today."""
+        if not isinstance(state, Mapping):
+            return state
+        made, step, lr = dict(state), f"{self._name}.step", f"{self._name}.lr"
+        counts = [p.name for p in self._steps.values()]
+        if step in made and counts and made.keys().isdisjoint(counts):
+            made |= dict.fromkeys(counts, made.pop(step))
+        if lr in made:
+            for p, share in self._shares.items():
+                made.setdefault(p.name, np.asarray(made[lr]) * share)
+        return made
 
     def _make(self, name: str, value: Any) -> Parameter:
         name = f"{self._name}.{name}"
         self._state[name] = Parameter(value, name, trainable=False)
         return self._state[name]
 
+    def _count_steps(self, where: Callable[[OptionsT], bool] = lambda _: True) -> None:
+        """Count the steps of each parameter of the groups whose options need it."""
+        self._steps = self._make_each("step", np.int64(0), where)
+
     def _make_each(
-        self, name: str, value: float = 0.0, where: Callable[[OptionsT], bool] = lambda _: True
+        self,
+        name: str,
+        value: float | np.int64 = 0.0,
+        where: Callable[[OptionsT], bool] = lambda _: True,
     ) -> dict[Parameter, Parameter]:
         """Return a state for each parameter of the groups whose options need it.
 
         It is named after the parameter (and its place, if that is taken).
+
+        value  of all its elements; an integer: a state that is one number
         """
         made: dict[Parameter, Parameter] = {}
         needed = {p for group in self.groups if where(group.options) for p in group.parameters}
@@ -262,9 +337,18 @@ class Optimizer(ABC, Generic[OptionsT]):
             if p not in needed:
                 continue
             taken = f"{self._name}.{name}.{p.name}" in self._state
-            start = np.broadcast_to(np.array(value, p.dtype), p.shape)  # takes no memory
+            start: Any = value
+            if isinstance(value, float):  # takes no memory
+                start = np.broadcast_to(np.array(value, wide(p.dtype)), p.shape)
             made[p] = self._make(f"{name}.{p.name}" + f"#{i}" * taken, start)
         return made
+
+
+def _one_of(numbers: Node, i: int, ndim: int) -> Node:
+    """Return the number i of a vector, or the number that there is, to go with `ndim` axes."""
+    if not numbers.ndim:
+        return numbers
+    return numbers[i : i + 1] if ndim else numbers[i]  # a shape of (1,) needs no reshape
 
 
 def reached(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
@@ -295,10 +379,12 @@ def _is_nothing(gradient: Node) -> bool:
     return isinstance(gradient.op, Constant) and not gradient.op.value.any()
 
 
-def _groups(what: str, given: list[Any], lr: float, options: OptionsT) -> list[Group[OptionsT]]:
-    """Return the groups that a user gave, with the parameters that are trainable."""
+def _groups(
+    what: str, given: list[Any], lr: float, options: OptionsT
+) -> list[tuple[list[Parameter], float, OptionsT]]:
+    """Return the groups that a user gave: the parameters that are trainable, rate and options."""
     dicts = given if given and isinstance(given[0], Mapping) else [{"params": given}]
-    groups: list[Group[OptionsT]] = []
+    groups: list[tuple[list[Parameter], float, OptionsT]] = []
     seen: dict[Parameter, None] = {}
     for i, one in enumerate(dicts):
         if not isinstance(one, Mapping) or "params" not in one:
@@ -313,8 +399,8 @@ def _groups(what: str, given: list[Any], lr: float, options: OptionsT) -> list[G
         if rate != lr and not lr:
             raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
         trained = _trainable(what, _several(one["params"]), seen)
-        groups.append(Group(trained, rate / lr if rate != lr else 1.0, own))
-    if not any(group.parameters for group in groups):
+        groups.append((trained, rate, own))
+    if not any(trained for trained, _, _ in groups):
         if not seen:
             raise GraphError(
                 f"{what}: there are no parameters; an iterator such as net.parameters() gives "
@@ -346,7 +432,7 @@ def listed(what: str, parameters: Iterable[Any]) -> list[Parameter]:
 
 def _clipped(grads: Updates, most: float) -> Updates:
     """Return gradients whose norm together is at most `most`."""
-    squares = [square(astype(g, wide(g.dtype))).sum() for g in grads.values()]
+    squares = [square(g).sum() for g in grads.values()]
     total = squares[0]
     for each in squares[1:]:
         total = total + each
@@ -364,9 +450,3 @@ def within(what: str, number: float, low: float = 0, high: float = math.inf) -> 
     if not low <= number < high:
         raise GraphError(f"{what} is {number!r}; it takes a number in [{low:g}, {high:g})")
     return number
-
-
-def in_dtypes(parameters: Iterable[Parameter], *numbers: Node | float) -> dict[DType, list[Node]]:
-    """Return the numbers in each dtype that the parameters have."""
-    dtypes = dict.fromkeys(p.dtype for p in parameters)
-    return {dtype: [as_operand(x, dtype) for x in numbers] for dtype in dtypes}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minigraph.arguments import checked
-from minigraph.graph import Node
+from minigraph.graph import Node, Parameter
 from minigraph.ops import sqrt
-from minigraph.optim.optimizer import Optimizer, Options, Parameters, Updates, in_dtypes
+from minigraph.optim.optimizer import Optimizer, Options, Parameters, Updates
 
 
 @checked
@@ -48,28 +49,29 @@ class RMSprop(Optimizer[RMSpropOptions]):
         self._means = self._make_each("grad_avg", where=lambda o: o.centered)
         self._buffers = self._make_each("momentum", where=lambda o: bool(o.momentum))
 
-    def _descend(self, lr: Node, options: RMSpropOptions, grads: Updates, updates: Updates) -> None:
-        numbers = in_dtypes(
-            grads,
-            -lr,
-            options.alpha,
-            1 - options.alpha,
-            options.eps,
-            options.weight_decay,
-            options.momentum,
-        )
-        for p, g in grads.items():
-            descent, keep, new, eps, decay, momentum = numbers[p.dtype]
-            if options.weight_decay:
-                g = p * decay + g
-            square = self._squares[p] * keep + g * g * new
-            updates[self._squares[p]] = square
-            if options.centered:
-                mean = self._means[p] * keep + g * new
-                updates[self._means[p]] = mean
-                square = square - mean * mean
-            g = g / (sqrt(square) + eps)
-            if options.momentum:
-                g = self._buffers[p] * momentum + g
-                updates[self._buffers[p]] = g
-            updates[p] = g * descent + p
+    def _numbers(
+        self, lr: Node, options: RMSpropOptions, steps: Node | None
+    ) -> tuple[Node | float, ...]:
+        keep, decay = options.alpha, options.weight_decay
+        return -lr, keep, 1 - keep, options.eps, decay, options.momentum
+
+    def _new(
+        self,
+        p: Parameter,
+        value: Node,
+        g: Node,
+        numbers: Sequence[Node],
+        options: RMSpropOptions,
+        updates: Updates,
+    ) -> Node:
+        descent, keep, new, eps, decay, momentum = numbers
+        if options.weight_decay:
+            g = value * decay + g
+        square = updates[self._squares[p]] = self._squares[p] * keep + g * g * new
+        if options.centered:
+            mean = updates[self._means[p]] = self._means[p] * keep + g * new
+            square = square - mean * mean
+        g = g / (sqrt(square) + eps)
+        if options.momentum:
+            g = updates[self._buffers[p]] = self._buffers[p] * momentum + g
+        return g * descent + value

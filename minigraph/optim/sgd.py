@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from minigraph.arguments import checked
 from minigraph.errors import GraphError
-from minigraph.graph import Node
+from minigraph.graph import Node, Parameter
 from minigraph.ops import where
-from minigraph.optim.optimizer import Optimizer, Options, Parameters, Updates, in_dtypes
+from minigraph.optim.optimizer import Optimizer, Options, Parameters, Updates
 
 
 @checked
@@ -52,24 +51,29 @@ class SGD(Optimizer[SGDOptions]):
     ) -> None:
         super().__init__(parameters, lr, SGDOptions(momentum, dampening, weight_decay, nesterov))
         self._buffers = self._make_each("momentum", where=lambda o: bool(o.momentum))
-        self._damped = any(g.options.momentum and g.options.dampening for g in self.groups)
-        if self._damped:
-            self._step = self._make("step", np.int64(0))
+        self._count_steps(where=lambda o: bool(o.momentum and o.dampening))
 
-    def _begin(self) -> Updates:
-        return {self._step: self._step + 1} if self._damped else {}
+    def _numbers(
+        self, lr: Node, options: SGDOptions, steps: Node | None
+    ) -> tuple[Node | float, ...]:
+        # As in torch, the first gradient of a parameter counts whole.
+        fresh = 1.0 if steps is None else where(steps > 0, 1 - options.dampening, 1.0)
+        return -lr, options.weight_decay, options.momentum, fresh
 
-    def _descend(self, lr: Node, options: SGDOptions, grads: Updates, updates: Updates) -> None:
-        damped = bool(options.momentum and options.dampening)
-        # As in torch, the first gradient counts whole.
-        share = where(self._step > 0, 1 - options.dampening, 1.0) if damped else 1.0
-        numbers = in_dtypes(grads, -lr, options.weight_decay, options.momentum, share)
-        for p, g in grads.items():
-            descent, decay, momentum, fresh = numbers[p.dtype]
-            if options.weight_decay:
-                g = p * decay + g
-            if options.momentum:
-                buffer = self._buffers[p]
-                updates[buffer] = buffer * momentum + (g * fresh if damped else g)
-                g = updates[buffer] * momentum + g if options.nesterov else updates[buffer]
-            updates[p] = g * descent + p
+    def _new(
+        self,
+        p: Parameter,
+        value: Node,
+        g: Node,
+        numbers: Sequence[Node],
+        options: SGDOptions,
+        updates: Updates,
+    ) -> Node:
+        descent, decay, momentum, fresh = numbers
+        if options.weight_decay:
+            g = value * decay + g
+        if options.momentum:
+            added = g * fresh if options.dampening else g
+            buffer = updates[self._buffers[p]] = self._buffers[p] * momentum + added
+            g = buffer * momentum + g if options.nesterov else buffer
+        return g * descent + value

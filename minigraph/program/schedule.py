@@ -52,7 +52,9 @@ def turns(graph: Graph, results: int) -> dict[Node, Turn]:
             turn[node] = ready if moves else max(node.turn, ready)
     for node in reversed(order):
         if node in tail and turn[node] == start:  # it needs nothing but parameters: no hurry
-            turn[node] = min((turn[user] for user in users[node]), default=start)
+            # A count of steps runs last, when nothing reads the old number, so it stays in place.
+            last = (sys.maxsize, node.turn[1]) if all(s.size == 1 for s in node.specs) else start
+            turn[node] = min((turn[user] for user in users[node]), default=last)
     return turn
 
 

@@ -140,12 +140,37 @@ def test_two_graphs_share_the_state(kind, arguments):
     assert_close(one.values(), two.values(), 0)
 
 
-def test_a_bfloat16_parameter_has_its_state_in_bfloat16():
-    p = mg.Parameter(np.ones(3), "p", dtype="bfloat16")
-    updates = optim.Adam([p], lr=0.125).minimize((p * p).sum())
-    mg.comp_graph("reference").compile([], [], updates=updates)()
-    assert {q.dtype.name for q in updates} == {"bfloat16", "int64"}
-    assert p.numpy().astype("float32") == pytest.approx(0.875)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("level", [0, 2, 3])
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("Adam", {"weight_decay": 0.1}),
+        ("AdamW", {"amsgrad": True}),
+        ("RMSprop", {"momentum": 0.5, "centered": True, "eps": 1e-6}),
+        ("Adagrad", {"lr_decay": 0.1}),
+        ("SGD", {"momentum": 0.9, "dampening": 0.5}),
+    ],
+)
+def test_a_16_bit_parameter_takes_the_steps_of_float32(torch, kind, arguments, level, dtype):
+    gradient = np.array([0, 1e-4, -1e-7, 1, -300, 3e4, 6e4])
+    p, g = mg.Parameter(np.linspace(-2, 3, 7), "p", dtype=dtype), mg.input("g", (7,), dtype)
+    updates = getattr(optim, kind)([p], **arguments).minimize(grads={p: g})
+    step = mg.comp_graph(options={"graph_opt_level": level}).compile([g], [], updates)
+    assert {q.dtype.name for q in updates if q is not p} <= {"float32", "int64"}
+
+    def small(x):
+        return torch.tensor(x).to(getattr(torch, dtype)).float()
+
+    q = torch.nn.Parameter(small(p.numpy().astype("float64")))
+    theirs = getattr(torch.optim, kind)([q], **arguments)
+    for scale in (1, 0, 1, -0.5, 1):
+        step((gradient * scale).astype(p.dtype))
+        q.grad = small(gradient * scale)
+        theirs.step()
+        q.data = small(q.detach().numpy())
+        ulps = {"float16": 2**-9, "bfloat16": 2**-6}[dtype]
+        np.testing.assert_allclose(p.numpy().astype("float32"), q.detach().numpy(), rtol=ulps)
 
 
 def test_a_largest_moment_that_is_nan_stays_nan_as_in_torch(torch):
@@ -173,6 +198,71 @@ def test_amsgrad_adds_no_kernel_to_a_step_at_level_3():
     assert sum("maximum" in kernel.ops for kernel in largest) == 1
 
 
+COUNTED = [
+    ("Adam", {"lr": 0.1}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "amsgrad": True}),
+    ("AdamW", {"lr": 0.1, "betas": (0.5, 0.9)}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.3}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    ("RMSprop", {"lr": 0.1, "momentum": 0.5}),
+]
+
+
+@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize(("kind", "arguments"), COUNTED)
+def test_each_parameter_counts_its_own_steps(torch, kind, arguments, level):
+    """A body with two heads: trained in turn, alone, resumed from a state, together."""
+    starts = {"body": START["first"], "a": START["second"], "b": START["second"] / 3}
+
+    def made():
+        parameters = {name: mg.Parameter(value, name) for name, value in starts.items()}
+        optimizer = getattr(optim, kind)(parameters.values(), **arguments)
+        body, *heads = parameters.values()
+        losses = [ops.square(ops.tanh(body) @ head - 0.3).sum() for head in heads]
+        cg = mg.comp_graph(options={"graph_opt_level": level})
+        subset = {heads[1]: mg.grad(losses[1], heads[1:])[0]}
+        updates = [optimizer.minimize(x) for x in (*losses, sum(losses))]
+        updates += [optimizer.minimize(grads=subset)]
+        return parameters, optimizer, [cg.compile([], [], each) for each in updates]
+
+    theirs = {name: torch.nn.Parameter(torch.tensor(v)) for name, v in starts.items()}
+    optimizer = getattr(torch.optim, kind)(theirs.values(), **arguments)
+    body, *heads = theirs.values()
+
+    def torch_step(which):
+        optimizer.zero_grad()
+        losses = [((torch.tanh(body) @ head - 0.3) ** 2).sum() for head in heads]
+        [losses[0], losses[1], sum(losses), losses[1]][which].backward()
+        if which == 3:
+            body.grad = None
+        optimizer.step()
+
+    parameters, ours, steps = made()
+    for i, which in enumerate([0] * 5 + [1, 0, 1, 3, 3] + [2, 2, 0, 3] + [1, 2] * 3):
+        if i == 8:
+            resumed, other, steps = made()
+            other.load_state_dict(ours.state_dict())
+            for name, p in resumed.items():
+                p.assign(parameters[name].numpy())
+            parameters, ours = resumed, other
+        steps[which]()
+        torch_step(which)
+        for name, q in theirs.items():
+            np.testing.assert_allclose(parameters[name].numpy(), q.detach().numpy(), rtol=1e-11)
+
+
+def test_counts_add_one_op_and_no_kernel_to_a_step():
+    def ran(n):
+        parameters = [mg.Parameter(np.ones(9, "float32"), f"p{i}") for i in range(n)]
+        grads = {p: mg.Parameter(p.numpy(), trainable=False) for p in parameters}
+        updates = optim.Adam(parameters).minimize(grads=grads)
+        cg = mg.comp_graph("cpu", {"graph_opt_level": 3})
+        ops = cg.compile([], [], updates).report().ops
+        return {name: n for name, n in ops.items() if name not in ("slice", "reshape")}
+
+    assert ran(3) == ran(40) == {"fused": 3, "concat": 1}
+
+
 # What is trained
 
 
@@ -182,7 +272,7 @@ def test_parameters_that_are_frozen_or_not_in_the_loss_stay():
     optimizer = optim.Adam([used, unused, frozen, later], weight_decay=0.1)
     later.trainable = False
     updates = optimizer.minimize((used * frozen * later).sum())
-    assert {p.name for p in updates} == {"adam.step", "adam.exp_avg.a", "adam.exp_avg_sq.a", "a"}
+    assert {p.name for p in updates} == {"adam.step.a", "adam.exp_avg.a", "adam.exp_avg_sq.a", "a"}
     assert "adam.exp_avg.c" not in optimizer.state_dict()
 
 
@@ -229,10 +319,11 @@ def test_training_resumed_from_a_state_gives_the_same_bits(kind, arguments):
 def test_state_is_named_after_optimizer_and_parameter():
     net = nn.Sequential({"conv1": nn.Conv2d(1, 1, 1, bias=False)})
     adam = optim.Adam(net.parameters())
-    wanted = "adam.lr adam.step adam.exp_avg.conv1.weight adam.exp_avg_sq.conv1.weight"
-    assert list(adam.state_dict()) == wanted.split()
+    wanted = "adam.lr", *(f"adam.{s}.conv1.weight" for s in ("step", "exp_avg", "exp_avg_sq"))
+    assert list(adam.state_dict()) == [*wanted]
     sgd = optim.SGD(net.parameters(), momentum=0.9, dampening=0.1)
-    assert list(sgd.state_dict()) == ["sgd.lr", "sgd.momentum.conv1.weight", "sgd.step"]
+    wanted = "sgd.lr", "sgd.momentum.conv1.weight", "sgd.step.conv1.weight"
+    assert list(sgd.state_dict()) == [*wanted]
 
 
 def test_only_groups_that_need_a_state_have_it():
@@ -245,7 +336,7 @@ def test_only_groups_that_need_a_state_have_it():
         }
         return [name for name in optimizer.state_dict() if name.endswith(".w")]
 
-    assert names("Adam", amsgrad=True) == ["adam.exp_avg.w", "adam.exp_avg_sq.w"]
+    assert names("Adam", amsgrad=True) == ["adam.step.w", "adam.exp_avg.w", "adam.exp_avg_sq.w"]
     assert names("SGD", momentum=0.9) == []
     assert names("RMSprop", momentum=0.9, centered=True) == ["rmsprop.square_avg.w"]
 
@@ -256,13 +347,24 @@ def test_parameters_of_one_name_have_states_of_different_names():
     assert list(optimizer.state_dict())[1:] == ["sgd.momentum.weight", "sgd.momentum.weight#1"]
 
 
+def test_a_state_with_one_count_and_one_rate_loads():
+    w, b = mg.Parameter(np.ones(3), "w"), mg.Parameter(np.ones(2), "b")
+    adam = optim.Adam([{"params": [w]}, {"params": [b], "lr": 0.5}], lr=0.1)
+    kept = {k: v + 2.0 for k, v in adam.state_dict().items() if "exp" in k}
+    adam.load_state_dict({"adam.lr": np.array(0.2), "adam.step": np.array(7), **kept})
+    state = adam.state_dict()
+    assert state["adam.step.w"] == state["adam.step.b"] == 7
+    assert (state["adam.lr"], state["adam.lr#1"]) == (0.2, 1.0)
+    assert all((state[k] == v).all() for k, v in kept.items())
+
+
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"adam.step": None}, GraphError, "missing adam.step$"),
+        ({"adam.step.first": None}, GraphError, "missing adam.step.first$"),
         ({"sgd.lr": np.ones(())}, GraphError, "unexpected sgd.lr$"),
         ({"adam.exp_avg.first": np.ones(3)}, ShapeError, r"has shape \(3,\), not \(6, 5\)"),
-        ({"adam.step": np.array(0.5)}, DTypeError, "float64 does not cast to int64"),
+        ({"adam.step.first": np.array(0.5)}, DTypeError, "float64 does not cast to int64"),
     ],
 )
 def test_a_state_that_does_not_fit_is_one_line_and_assigns_nothing(change, error, text):

@@ -46,7 +46,7 @@ def overlapped(graph, bucket_bytes):
 
 
 def flights(graph):
-    begun = [node for node in schedule(graph, 1) if isinstance(node.op, Begin)]
+    begun = [node for node in schedule(graph, 1, set()) if isinstance(node.op, Begin)]
     return [node.op.flight.names for node in begun]
 
 
@@ -82,7 +82,7 @@ def test_what_other_collectives_need_travels_alone(world):
 
 def test_a_collective_begins_at_once_and_is_waited_for_at_the_end(world):
     graph, _ = step(world)
-    order = schedule(overlapped(graph, MATRIX), 1)
+    order = schedule(overlapped(graph, MATRIX), 1, set())
     kinds = [node.op.name for node in order if node.op.name in ("begin", "await", "matmul")]
     # The last product is that of the first layer's gradient; the others are on their way by then.
     last = len(kinds) - kinds[::-1].index("matmul") - 1

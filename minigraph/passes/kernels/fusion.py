@@ -69,6 +69,7 @@ class _Fusion:
     def _times(self) -> tuple[list[Node], dict[Node, int]]:
         """Return the order of execution, and how many ops that no kernel takes ran before each.
 
+        An op that reads nothing but single numbers takes no time, and does not count.
         The nodes of `_tail` come last in the order, but count as running as soon as their inputs
         are there, which is when the memory of these could be freed.
         """
@@ -79,7 +80,8 @@ class _Fusion:
         for node in order:
             ready = max((when[x] for x in node.inputs), default=0)
             when[node] = heavy if node.inputs and node not in tail else ready
-            if node.inputs and node not in self.fusable and not node.op.is_view:
+            light = node in self.fusable or node.op.is_view
+            if not light and any(s.size != 1 for x in node.inputs for s in x.specs):
                 heavy += 1
                 when[node] = heavy
         return order, when

@@ -187,7 +187,8 @@ def grids(name):
 
 def test_kernels_together_are_one_launch_unless_their_words_are_too_many():
     assert grids("several texts") == (6, [1 + 1 + 5 + 1 + 1 + 5])
-    for name, count in (("adam of 160", 160), ("more than an argument holds", 500)):
+    # Each vector has a count of steps beside it.
+    for name, count in (("adam of 160", 2 * 160), ("more than an argument holds", 500)):
         parts, made = gathered(name)
         assert (parts, len(made)) == (count, 2)
 
@@ -200,7 +201,8 @@ def test_the_blocks_of_a_launch_are_shared_out_by_what_each_kernel_has_to_do():
         table = launch.words([64] * 2000, [64] * 2000, 64)[: int(count) + 1]
         assert table[0] == 0 and table[-1] == launch.grid[0]
         blocks += np.diff(table).tolist()
-    assert sorted(blocks) == sorted(-(-n // 1024) for n in LENGTHS)
+    counts = [1] * len(LENGTHS)
+    assert sorted(blocks) == sorted([*(-(-n // 1024) for n in LENGTHS), *counts])
 
 
 def test_a_sum_that_many_blocks_share_has_launches_of_its_own():
@@ -217,7 +219,7 @@ def kernels(run_folder):
 
 
 def test_an_argument_has_the_words_that_its_kernel_declares():
-    many = [64] * 1000
+    many = [64] * 2000
     for found in CASES.values():
         for launch in found.made.launches:
             (declared,) = re.findall(r"NAME_args { long long w\[(\d+)\]", launch.source.text)
