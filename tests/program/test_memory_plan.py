@@ -6,7 +6,7 @@ from needs import needs_compiler
 from random_functions import assert_plan_is_sound, lowered, random_graph, real
 
 import minigraph as mg
-from minigraph import ops
+from minigraph import nn, ops, optim
 from minigraph.graph import Graph
 from minigraph.program.memory import foreseen
 
@@ -28,6 +28,16 @@ def test_plan_of_a_training_step_is_sound(device):
     program = lowered(device, [loss], [x, labels], updates)
     assert_plan_is_sound(program)
     assert program.arena_bytes < program.unplanned_bytes
+
+
+def test_counts_of_steps_change_in_place_though_a_label_may_be_refused():
+    layer, x = nn.Linear(4, 3), mg.input("x", (2, 4))
+    labels = mg.input("labels", (2,), "int64")
+    loss = ops.cross_entropy(layer(x), labels)
+    updates = optim.Adam(layer.parameters()).minimize(loss)
+    program = lowered("cpu", [loss], [x, labels], updates)
+    assert len(updates) == 8
+    assert not program.updates  # what is copied after the last step
 
 
 def test_a_copy_is_said_to_be_made_where_its_value_is():
