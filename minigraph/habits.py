@@ -182,6 +182,7 @@ OF_SCHEDULES = {
     "SequentialLR": "optim.schedules.warmup(adam, steps, after=another)",
     "OneCycleLR": "it is optim.schedules.one_cycle",
     "ReduceLROnPlateau": "it is optim.schedules.plateau",
+    "ChainedScheduler": "call the step() of each schedule; their changes of the rate multiply",
     **dict.fromkeys(
         (
             "LambdaLR",
@@ -190,7 +191,6 @@ OF_SCHEDULES = {
             "PolynomialLR",
             "CyclicLR",
             "CosineAnnealingWarmRestarts",
-            "ChainedScheduler",
         ),
         "setting adam.lr between calls makes any schedule, and compiles nothing",
     ),

@@ -104,7 +104,7 @@ class Optimizer(ABC, Generic[OptionsT]):
                 what a dict does not say is as the other arguments say
     lr          the learning rate.  `optimizer.lr = 3e-4` takes effect at the next call of the
                 compiled functions, and compiles nothing.  The rates of groups that have their own
-                change in proportion
+                change in proportion; schedules set each
 
     All graphs share the optimizer's state: a function compiled for one loss goes on from where a
     function for another loss stopped.  Each parameter counts its own steps, which are those of the
@@ -124,12 +124,13 @@ class Optimizer(ABC, Generic[OptionsT]):
         self._state: dict[str, Parameter] = {}
         given = _groups(type(self).__name__, list(parameters), within("lr", lr), options)
         self._lr = self._make("lr", np.float64(lr))
-        self._shares = {self._lr: 1.0}  # learning rates, as multiples of the first
+        rates = {self._lr: 1.0}  # as multiples of the first
         self.groups: list[Group[OptionsT]] = []
         for i, (trained, rate, own) in enumerate(given):
             of_group = self._lr if rate == lr else self._make(f"lr#{i}", np.float64(rate))
-            self._shares.setdefault(of_group, rate / (lr or 1))
+            rates.setdefault(of_group, rate / (lr or 1))
             self.groups.append(Group(trained, of_group, own))
+        self._rates, self.shares = [*rates], [*rates.values()]
         self.parameters = [p for group in self.groups for p in group.parameters]
         self._steps: dict[Parameter, Parameter] = {}  # counts, of parameters that need them
 
@@ -164,16 +165,16 @@ class Optimizer(ABC, Generic[OptionsT]):
     @lr.setter
     def lr(self, value: float) -> None:
         number = within("lr", NUMBER.check("lr", value))
-        self.rates = [number * share for share in self._shares.values()]
+        self.rates = [number * share for share in self.shares]
 
     @property
     def rates(self) -> list[float]:
         """The learning rate, and those of the groups that have their own, in order."""
-        return [float(p.numpy()) for p in self._shares]
+        return [float(p.numpy()) for p in self._rates]
 
     @rates.setter
     def rates(self, values: Sequence[float]) -> None:
-        for p, value in zip(self._shares, values, strict=True):
+        for p, value in zip(self._rates, values, strict=True):
             p.assign(within("lr", value))
 
     @checked
@@ -306,7 +307,7 @@ class Optimizer(ABC, Generic[OptionsT]):
         if step in made and counts and made.keys().isdisjoint(counts):
             made |= dict.fromkeys(counts, made.pop(step))
         if lr in made:
-            for p, share in self._shares.items():
+            for p, share in zip(self._rates, self.shares, strict=True):
                 made.setdefault(p.name, np.asarray(made[lr]) * share)
         return made
 

@@ -1,6 +1,8 @@
 """Schedules of the learning rate, as in `torch.optim.lr_scheduler`.
 
-`schedule.step()`, after each epoch or each call, sets `optimizer.lr`, which compiles nothing.
+`schedule.step()`, after each epoch or each call, sets `optimizer.lr`, which compiles nothing, and
+the rates of groups that have their own.  As in torch, it goes on from the rates that it finds, so
+several schedules of one optimizer multiply, and a rate that was set by hand counts.
 """
 
 from __future__ import annotations
@@ -42,51 +44,105 @@ SomeOptimizer = Annotated[Optimizer[Any], Kind("an optimizer", _optimizer)]
 class Resumable:
     """What goes on from the arrays that it gave, which a checkpoint keeps.
 
-    kept  for each attribute the type of its number
+    kept  for each attribute what makes it of an array
     """
 
     kept: ClassVar[Mapping[str, Callable[[Any], Any]]]
+    optimizer: Optimizer[Any]
+    step: Callable[..., None]
 
     def state_dict(self) -> dict[str, Array]:
-        """Return what a resumed training needs, as arrays."""
-        return {name: np.array(getattr(self, name)) for name in self.kept}
+        """Return what a resumed training needs, as arrays; `lr` are the rates of this time."""
+        state = {name: np.array(getattr(self, name)) for name in self.kept}
+        return {**state, "lr": np.array(self.optimizer.rates)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict()` was taken."""
+        """Go on from where `state_dict()` was taken, with the learning rates of that time.
+
+        The optimizer's own state may be loaded before or after.
+        """
         try:
-            found = {name: number(state[name]) for name, number in self.kept.items()}
+            found = {name: make(state[name]) for name, make in self.kept.items()}
+            lr = _rates(state["lr"]) if "lr" in state else None
         except (KeyError, TypeError, ValueError) as error:
             raise GraphError(f"load_state_dict: no state of a schedule ({error!r})") from None
+        if "base" in found:
+            found["base"] = self._of_groups(found["base"])
+        rates = lr and self._of_groups(lr)
         vars(self).update(found)
+        if rates is not None:
+            self.optimizer.rates = rates
+
+    def _of_groups(self, rates: list[float]) -> list[float]:
+        """Return the rates of a state; minigraph 0.2 kept one, and those of groups followed it."""
+        shares = self.optimizer.shares
+        if len(rates) == 1:
+            return [rates[0] * share for share in shares]
+        if len(rates) != len(shares):
+            raise GraphError(
+                f"load_state_dict: the state has {len(rates)} learning rates, the optimizer "
+                f"{len(shares)}; make it with the groups that it had"
+            )
+        return rates
+
+
+def _rates(value: Any) -> list[float]:
+    return [float(x) for x in np.asarray(value).reshape(-1)]
+
+
+def _schedule(value: Any) -> Resumable:
+    if not isinstance(value, Resumable):
+        raise TypeError
+    return value
+
+
+SomeSchedule = Annotated[Resumable, Kind("a schedule", _schedule)]
 
 
 class Schedule(Resumable):
-    """A learning rate that depends on how many steps were done.
+    """Learning rates that depend on how many steps were done.
 
-    base   the rate to begin with
+    base   the rates to begin with: the optimizer's, then those of groups that have their own
     steps  how many were done
     """
 
-    kept: ClassVar = {"steps": int, "base": float}
+    kept: ClassVar = {"steps": int, "base": _rates}
 
-    def __init__(self, optimizer: Optimizer[Any], rate: Rate) -> None:
+    def __init__(self, optimizer: Optimizer[Any], rate: Rate, floor: float | None = 0.0) -> None:
         self.optimizer = optimizer
         self.steps = 0
-        self.base = optimizer.lr
+        self.base = optimizer.rates
         self.rate = rate
+        self.floor = floor  # what others leave above this is multiplied; None: it is overwritten
         self._set()
 
     def step(self) -> None:
-        """Count a step, and set the optimizer's learning rate."""
+        """Count a step, and set the optimizer's learning rates."""
+        before, after = self.rates(self.steps), self.rates(self.steps + 1)
         self.steps += 1
-        self._set()
+        changes = zip(self.optimizer.rates, before, after, strict=True)
+        self.optimizer.rates = [self._changed(*change) for change in changes]
+
+    def rates(self, steps: int) -> list[float]:
+        """Return the rates after so many steps, if nothing else changes them."""
+        return [self.rate(base, steps) for base in self.base]
+
+    def _changed(self, found: float, before: float, after: float) -> float:
+        """Return what a rate becomes that nothing else would change from `before` to `after`."""
+        low = self.floor
+        if found == before or low is None:
+            return after
+        if before == low:
+            return found + after - low
+        return max(low + (found - low) * (after - low) / (before - low), 0.0)
 
     def _set(self) -> None:
-        self.optimizer.lr = self.rate(self.base, self.steps)
+        self.optimizer.rates = self.rates(self.steps)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._set()
+        if "lr" not in state:  # of minigraph 0.2
+            self._set()
 
 
 @checked
@@ -160,7 +216,57 @@ def cosine(optimizer: SomeOptimizer, T_max: Count, eta_min: float = 0.0) -> Sche
     def rate(base: float, t: int) -> float:
         return eta_min + (base - eta_min) * (1 + math.cos(math.pi * t / T_max)) / 2
 
-    return Schedule(optimizer, rate)
+    return Schedule(optimizer, rate, floor=eta_min)
+
+
+class WarmUp(Schedule):
+    """Rates that rise, and another schedule after that."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer[Any],
+        total_iters: int,
+        start_factor: float,
+        after: Resumable | None,
+    ) -> None:
+        if isinstance(after, Schedule):
+            optimizer.rates = after.base
+        self.total, self.after = total_iters, after
+
+        def rate(base: float, t: int) -> float:
+            return base * (start_factor + (1 - start_factor) * min(t / total_iters, 1))
+
+        super().__init__(optimizer, rate)
+
+    def step(self, *metric: float) -> None:
+        """Count a step, and set the optimizer's learning rates.
+
+        metric  for a plateau that comes after
+        """
+        if self.steps < self.total or self.after is None:
+            super().step()
+            if self.steps == self.total and isinstance(self.after, Schedule):
+                self.after._set()
+        else:
+            self.steps += 1
+            self.after.step(*metric)
+
+    def state_dict(self) -> dict[str, Array]:
+        inner = {} if self.after is None else self.after.state_dict()
+        return {**super().state_dict(), **{f"after.{name}": x for name, x in inner.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.after is None:
+            return
+        inner = {name[6:]: x for name, x in state.items() if name.startswith("after.")}
+        if inner:
+            self.after.load_state_dict(inner)
+        else:  # of minigraph 0.2
+            done = max(self.steps - self.total, 0)
+            self.after.load_state_dict({"steps": done, "base": self.base})
+            if not done:
+                self._set()
 
 
 @checked
@@ -168,12 +274,13 @@ def warmup(
     optimizer: SomeOptimizer,
     total_iters: Count = 5,
     start_factor: float = 1 / 3,
-    after: Schedule | None = None,
-) -> Schedule:
+    after: SomeSchedule | None = None,
+) -> WarmUp:
     """Return a schedule that rises from `start_factor` of the rate to all of it (LinearLR).
 
     total_iters  steps that it takes
-    after        a schedule of the same optimizer, which begins then
+    after        a schedule of the same optimizer, which begins then; that of `plateau` takes its
+                 metric by this one's `step(metric)`
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
     >>> cosine = optim.schedules.cosine(sgd, T_max=100)
@@ -182,15 +289,9 @@ def warmup(
     0.2
     """
     within("warmup: start_factor", start_factor)
-    if after is not None:
-        optimizer.lr = after.base
-
-    def rate(base: float, t: int) -> float:
-        if t < total_iters:
-            return base * (start_factor + (1 - start_factor) * t / total_iters)
-        return base if after is None else after.rate(after.base, t - total_iters)
-
-    return Schedule(optimizer, rate)
+    if after is not None and after.optimizer is not optimizer:
+        raise GraphError("warmup: after is a schedule of another optimizer; give both the same")
+    return WarmUp(optimizer, total_iters, start_factor, after)
 
 
 @checked
@@ -232,7 +333,9 @@ def one_cycle(
             return max_lr
         return between(max_lr, last, (t - peak) / (total_steps - 1 - peak))
 
-    return Schedule(optimizer, rate)
+    schedule = Schedule(optimizer, rate, floor=None)
+    schedule.base = [low for _ in schedule.base]
+    return schedule
 
 
 class Plateau(Resumable):
@@ -269,9 +372,11 @@ class Plateau(Resumable):
             self.resting -= 1
             self.bad = 0
         if self.bad > self._patience:
-            lr = max(self.optimizer.lr * self._factor, self._min_lr)
-            if self.optimizer.lr - lr > 1e-8:
-                self.optimizer.lr = lr
+            now = self.optimizer.rates
+            new = [max(lr * self._factor, self._min_lr) for lr in now]
+            self.optimizer.rates = [
+                low if lr - low > 1e-8 else lr for lr, low in zip(now, new, strict=True)
+            ]
             self.resting, self.bad = self._cooldown, 0
 
 

@@ -1,5 +1,7 @@
 """Schedules set torch's learning rates: `minigraph.optim.schedules`."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,28 +10,40 @@ from minigraph import optim
 from minigraph.errors import GraphError
 from minigraph.optim import schedules
 
+GROUPS = {}, {"lr": 0.02}, {"lr": 0.9}  # beside a rate of 0.4
 
-def optimizer(lr=0.4):
-    return optim.SGD([mg.Parameter(np.zeros(2))], lr=lr)
+
+def optimizer():
+    groups = [{"params": [mg.Parameter(np.zeros(2), f"p{i}")], **g} for i, g in enumerate(GROUPS)]
+    return optim.SGD(groups, lr=0.4)
 
 
 def rates(optimizer, schedule, steps, *metrics):
-    """The rate before each step, and after the last."""
-    found = [optimizer.lr]
+    """The rates before each step, and after the last."""
+    found = [optimizer.rates]
     for i in range(steps):
         schedule.step(*(m[i] for m in metrics))
-        found.append(optimizer.lr)
+        found.append(optimizer.rates)
     return found
 
 
+def torch_optimizer(torch):
+    groups = [{"params": [torch.nn.Parameter(torch.zeros(2))], **g} for g in GROUPS]
+    return torch.optim.SGD(groups, lr=0.4)
+
+
+def rates_in(optimizer):
+    return [group["lr"] for group in optimizer.param_groups]
+
+
 def torch_rates(torch, make, steps, *metrics):
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.4)
+    optimizer = torch_optimizer(torch)
     schedule = make(torch.optim.lr_scheduler, optimizer)
-    found = [optimizer.param_groups[0]["lr"]]
+    found = [rates_in(optimizer)]
     for i in range(steps):
         optimizer.step()
         schedule.step(*(m[i] for m in metrics))
-        found.append(optimizer.param_groups[0]["lr"])
+        found.append(rates_in(optimizer))
     return found
 
 
@@ -93,7 +107,7 @@ def test_the_rates_of_a_plateau_are_those_of_torch(torch, mode, threshold_mode):
     expected = torch_rates(
         torch, lambda s, o: s.ReduceLROnPlateau(o, min_lr=1e-3, **arguments), 40, metrics
     )
-    assert len(set(found)) > 4
+    assert len({first for first, *_ in found}) > 4
     np.testing.assert_allclose(found, expected)
 
 
@@ -102,31 +116,107 @@ def test_one_cycle_may_begin_at_its_highest_rate(steps, share):
     sgd = optimizer()
     found = rates(sgd, schedules.one_cycle(sgd, 2.0, steps, share, "linear"), steps)
     last = 2.0 / 25 / 1e4
-    np.testing.assert_allclose(found, [*np.linspace(2.0, last, steps), last])
+    np.testing.assert_allclose([rate for rate, *_ in found], [*np.linspace(2.0, last, steps), last])
 
 
-def test_after_the_warm_up_comes_another_schedule():
+@pytest.mark.parametrize("case", CASES)
+def test_after_the_warm_up_comes_another_schedule_as_in_torch(torch, case):
+    make, torch_make = CASES[case]
+
+    def sequential(s, o):
+        return s.SequentialLR(o, [s.LinearLR(o, 0.1, 1.0, 3), torch_make(s, o)], [3])
+
     sgd = optimizer()
-    after = schedules.step(sgd, 2)
-    found = rates(sgd, schedules.warmup(sgd, 2, 0.5, after), 5)
-    np.testing.assert_allclose(found, [0.2, 0.3, 0.4, 0.4, 0.04, 0.04])
+    found = rates(sgd, schedules.warmup(sgd, 3, 0.1, after=make(sgd)), 9)
+    np.testing.assert_allclose(found, torch_rates(torch, sequential, 9), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [CASES["cosine"][0], lambda o: schedules.plateau(o, patience=0)])
-def test_a_schedule_goes_on_from_a_state(make):
+@pytest.mark.parametrize("one, two", [*itertools.permutations(CASES, 2)])
+def test_two_schedules_of_an_optimizer_multiply_as_in_torch(torch, one, two):
+    sgd, theirs = optimizer(), torch_optimizer(torch)
+    ours = [CASES[case][0](sgd) for case in (one, two)]
+    torchs = [CASES[case][1](torch.optim.lr_scheduler, theirs) for case in (one, two)]
+    theirs.step()
+    for i in range(8):
+        if i == 5:  # a rate that is set by hand
+            sgd.lr = 0.2
+            theirs.param_groups[0]["lr"], share = 0.2, 0.2 / 0.4
+            for group, own in zip(theirs.param_groups[1:], GROUPS[1:], strict=True):
+                group["lr"] = own["lr"] * share
+        for schedule in (*ours, *torchs):
+            schedule.step()
+        np.testing.assert_allclose(sgd.rates, rates_in(theirs), rtol=1e-9, atol=1e-12)
+
+
+RESUMED = {
+    "cosine": CASES["cosine"][0],
+    "plateau": lambda o: schedules.plateau(o, patience=0, factor=0.5, min_lr=0.015),
+    "warmup, cosine": lambda o: schedules.warmup(o, 4, 0.1, after=schedules.cosine(o, 9, 0.01)),
+    "warmup, plateau": lambda o: schedules.warmup(
+        o, 4, 0.1, after=schedules.plateau(o, patience=0, factor=0.5)
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ["optimizer, schedule", "schedule, optimizer", "made last"])
+@pytest.mark.parametrize("done", [2, 4, 7])
+@pytest.mark.parametrize("make", RESUMED.values(), ids=RESUMED)
+def test_a_schedule_goes_on_from_a_state_in_whatever_order_states_are_loaded(make, done, order):
+    def step(schedule):
+        schedule.step(*([2.0] if "plateau" in case else []))
+
+    case = next(name for name, each in RESUMED.items() if each is make)
     sgd, other = optimizer(), optimizer()
-    schedule = make(sgd)
-    metric = () if isinstance(schedule, schedules.Schedule) else (2.0,)
-    for _ in range(3):
-        schedule.step(*metric)
-    resumed = make(other)
-    other.load_state_dict(sgd.state_dict())
+    schedule, halved = make(sgd), schedules.exponential(sgd, 0.9)
+    for _ in range(done):
+        step(schedule)
+        halved.step()
+    resumed = None if order == "made last" else make(other)
+    if order != "schedule, optimizer":
+        other.load_state_dict(sgd.state_dict())
+    resumed = resumed or make(other)
+    resumed_halved = schedules.exponential(other, 0.9)
+    resumed_halved.load_state_dict(halved.state_dict())
     resumed.load_state_dict(schedule.state_dict())
-    for each in (schedule, resumed):
-        each.step(*metric)
-    assert sgd.lr == other.lr
-    with pytest.raises(GraphError, match="no state of a schedule"):
-        resumed.load_state_dict({})
+    if order == "schedule, optimizer":
+        other.load_state_dict(sgd.state_dict())
+    assert sgd.rates == other.rates
+    for _ in range(5):
+        step(schedule), step(resumed)
+        halved.step(), resumed_halved.step()
+        np.testing.assert_allclose(sgd.rates, other.rates, rtol=1e-12)
+
+
+def test_a_state_with_one_rate_and_no_inner_schedule_loads():
+    sgd = optimizer()
+    warm = schedules.warmup(sgd, 4, 0.1, after=schedules.step(sgd, 3, 0.5))
+    warm.load_state_dict({"steps": np.array(9), "base": np.array(0.8)})
+    np.testing.assert_allclose(sgd.rates, [0.4, 0.02, 0.9])
+
+
+def test_after_the_warm_up_a_plateau_takes_its_metric():
+    sgd = optim.SGD([mg.Parameter(np.zeros(2))], lr=1.0)
+    after = schedules.plateau(sgd, patience=0, factor=0.5)
+    found = rates(sgd, schedules.warmup(sgd, 2, 0.5, after=after), 5, [9, 9, 1, 2, 1])
+    assert [rate for (rate,) in found] == [0.5, 0.75, 1.0, 1.0, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda s: schedules.cosine(s, 3).load_state_dict({}), "no state of a schedule"),
+        (
+            lambda s: schedules.cosine(s, 3).load_state_dict({"steps": 1, "base": [1.0, 2.0]}),
+            "the state has 2 learning rates, the optimizer 3",
+        ),
+        (lambda s: schedules.warmup(s, after=3), "after is 3; it takes a schedule"),
+        (lambda s: schedules.warmup(s, after=schedules.step(optimizer(), 2)), "another optimizer"),
+    ],
+)
+def test_mistakes_are_graph_errors_of_one_line(call, text):
+    with pytest.raises(GraphError, match=text) as caught:
+        call(optimizer())
+    assert "\n" not in str(caught.value)
 
 
 def test_a_schedule_compiles_nothing():
