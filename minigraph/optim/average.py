@@ -10,7 +10,15 @@ from minigraph.arguments import checked
 from minigraph.graph import Array, Node, Parameter
 from minigraph.ops import astype
 from minigraph.ops.elementwise import as_operand
-from minigraph.optim.optimizer import Parameters, Updates, listed, wide, within
+from minigraph.optim.optimizer import (
+    Parameters,
+    Updates,
+    given_name,
+    listed,
+    told_apart,
+    wide,
+    within,
+)
 from minigraph.serialization import restore
 
 
@@ -36,9 +44,11 @@ class EMA:
         self.decay = within("decay", decay, high=1)
         self._averages: dict[Parameter, Parameter] = {}
         self._state: dict[str, Parameter] = {}
+        self._alike: str | None = None  # a name that two parameters have
         for i, p in enumerate(listed("EMA", parameters)):
             name = f"ema.{p.name}"
-            name += f"#{i}" * (name in self._state)
+            if name in self._state:
+                self._alike, name = given_name(p) or self._alike, f"{name}#{i}"
             self._averages[p] = self._state[name] = Parameter(
                 p.numpy(), name, dtype=wide(p.dtype), trainable=False
             )
@@ -69,7 +79,8 @@ class EMA:
                 p.assign(value)
 
     def state_dict(self) -> dict[str, Array]:
-        """Return copies of the averages, by name."""
+        """Return copies of the averages, by name; GraphError if two were given one."""
+        told_apart("EMA.state_dict", self._alike)
         return {name: p.numpy() for name, p in self._state.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -122,6 +122,7 @@ class Optimizer(ABC, Generic[OptionsT]):
     def __init__(self, parameters: Iterable[Any], lr: float, options: OptionsT) -> None:
         self._name = type(self).__name__.lower()
         self._state: dict[str, Parameter] = {}
+        self._alike: str | None = None  # a name that two parameters with a state have
         given = _groups(type(self).__name__, list(parameters), within("lr", lr), options)
         self._lr = self._make("lr", np.float64(lr))
         rates = {self._lr: 1.0}  # as multiples of the first
@@ -288,7 +289,9 @@ class Optimizer(ABC, Generic[OptionsT]):
         """Return copies of the state, by name: learning rates, counts of steps, averages, ....
 
         Numbers and sums are of a parameter's dtype, of 16-bit parameters float32; counts are int64.
+        GraphError if two parameters were given one name; those without names go by their place.
         """
+        told_apart(f"{type(self).__name__}.state_dict", self._alike)
         return {name: p.numpy() for name, p in self._state.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -337,7 +340,8 @@ class Optimizer(ABC, Generic[OptionsT]):
         for i, p in enumerate(self.parameters):
             if p not in needed:
                 continue
-            taken = f"{self._name}.{name}.{p.name}" in self._state
+            if taken := f"{self._name}.{name}.{p.name}" in self._state:
+                self._alike = given_name(p) or self._alike
             start: Any = value
             if isinstance(value, float):  # takes no memory
                 start = np.broadcast_to(np.array(value, wide(p.dtype)), p.shape)
@@ -429,6 +433,23 @@ def listed(what: str, parameters: Iterable[Any]) -> list[Parameter]:
         if not isinstance(p, Parameter):
             raise GraphError(f"{what}: parameters are mg.Parameters, not {type(p).__name__}")
     return found
+
+
+def given_name(p: Parameter) -> str | None:
+    return None if p.name == "parameter" else p.name
+
+
+def told_apart(what: str, name: str | None) -> None:
+    """Raise a GraphError that begins with `what` if two parameters have a name, which is not None.
+
+    In another order each would get the other's state.
+    """
+    if name is not None:
+        raise GraphError(
+            f"{what}: two parameters are named {name}, so their states could not be told apart; "
+            "before the optimizer, make one module of both networks, such as "
+            'nn.ModuleDict({"a": a, "b": b}), or give names by Parameter.rename'
+        )
 
 
 def _clipped(grads: Updates, most: float) -> Updates:

@@ -341,10 +341,28 @@ def test_only_groups_that_need_a_state_have_it():
     assert names("RMSprop", momentum=0.9, centered=True) == ["rmsprop.square_avg.w"]
 
 
-def test_parameters_of_one_name_have_states_of_different_names():
-    layers = nn.Linear(2, 2), nn.Linear(2, 2)
-    optimizer = optim.SGD([layer.weight for layer in layers], momentum=0.9)
-    assert list(optimizer.state_dict())[1:] == ["sgd.momentum.weight", "sgd.momentum.weight#1"]
+def test_states_of_two_networks_are_told_apart_by_name_or_refused():
+    def made(names):
+        networks = {name: nn.Linear(2, 2) for name in "ab"}
+        both = nn.ModuleDict(networks) if names else None
+        parameters = [p for name in "ab" for p in networks[name].parameters()]
+        return both, parameters
+
+    _, parameters = made(names=False)
+    plain = optim.SGD(parameters)
+    assert list(plain.state_dict()) == ["sgd.lr"]  # nothing that could be mistaken
+    for each in (optim.Adam(parameters), optim.EMA(parameters)):
+        with pytest.raises(GraphError, match=r"state_dict: two parameters are named (weight|bias)"):
+            each.state_dict()
+    nameless = optim.Adam([mg.Parameter([1.0]), mg.Parameter([2.0])]).state_dict()
+    assert "adam.step.parameter#1" in nameless  # by place, as in torch
+    _, parameters = made(names=True)
+    grads = {p: np.full(p.shape, i + 1.0) for i, p in enumerate(parameters)}
+    one, other = optim.Adam(parameters), optim.Adam(parameters[::-1])
+    mg.comp_graph("reference").compile([], [], one.minimize(grads=grads))()
+    other.load_state_dict(one.state_dict())
+    for name, value in one.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name], value)
 
 
 def test_a_state_with_one_count_and_one_rate_loads():
