@@ -436,6 +436,7 @@ def listed(what: str, parameters: Iterable[Any]) -> list[Parameter]:
 
 
 def given_name(p: Parameter) -> str | None:
+    """Return the name that a parameter was given; None if it was given none."""
     return None if p.name == "parameter" else p.name
 
 
