@@ -34,7 +34,7 @@ from minigraph.graph import (
     namesake,
 )
 from minigraph.habits import OF_OPTIMIZERS, missing
-from minigraph.ops import astype, clip, minimum, sqrt, square, stack
+from minigraph.ops import astype, clip, minimum, split, sqrt, square, stack
 from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.serialization import restore
@@ -230,13 +230,10 @@ class Optimizer(ABC, Generic[OptionsT]):
         with in_place_of(next(iter(grads)), like=updates[counts[0]] if counts else group.lr):
             numbers = self._numbers(group.lr, group.options, stack(counts) if counts else None)
             dtypes = dict.fromkeys(g.dtype for g in grads.values())
-            typed = {dtype: [as_operand(x, dtype) for x in numbers] for dtype in dtypes}
-            own = {
-                p: [_one_of(x, i, p.ndim) for x in typed[g.dtype]]
-                for i, (p, g) in enumerate(grads.items())
-            }
-        for p, g in grads.items():
-            new = self._new(p, astype(p, g.dtype), g, own[p], group.options, updates)
+            typed = {d: [_each(as_operand(x, d), len(grads)) for x in numbers] for d in dtypes}
+        for i, (p, g) in enumerate(grads.items()):
+            own = [each[i] if p.ndim else each[i].reshape(()) for each in typed[g.dtype]]
+            new = self._new(p, astype(p, g.dtype), g, own, group.options, updates)
             updates[p] = astype(new, p.dtype)
 
     def _gradients(self, loss: Any) -> Updates:
@@ -349,11 +346,9 @@ class Optimizer(ABC, Generic[OptionsT]):
         return made
 
 
-def _one_of(numbers: Node, i: int, ndim: int) -> Node:
-    """Return the number i of a vector, or the number that there is, to go with `ndim` axes."""
-    if not numbers.ndim:
-        return numbers
-    return numbers[i : i + 1] if ndim else numbers[i]  # a shape of (1,) needs no reshape
+def _each(numbers: Node, n: int) -> list[Node]:
+    """Return the numbers of a vector, each (1,), or n times the number that there is."""
+    return split(numbers, n) if numbers.ndim else [numbers] * n
 
 
 def reached(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
