@@ -40,6 +40,17 @@ def test_counts_of_steps_change_in_place_though_a_label_may_be_refused():
     assert not program.updates  # what is copied after the last step
 
 
+def test_corrections_by_counts_keep_no_gradient_until_the_end():
+    def arena_bytes(kind):
+        net = nn.Sequential(*(nn.Linear(64, 64) for _ in range(12)))
+        x = mg.input("x", (2, 64))
+        loss = net(x).sum()
+        updates = kind(net.parameters()).minimize(loss)
+        return lowered("cpu", [loss], [x], updates).arena_bytes
+
+    assert arena_bytes(optim.Adam) < arena_bytes(optim.SGD) + 3 * 64 * 64 * 4
+
+
 def test_a_copy_is_said_to_be_made_where_its_value_is():
     x = mg.input("x", (4, 6))
     w = mg.Parameter(np.ones((6, 4), "float32"), "w")
