@@ -10,7 +10,7 @@ from minigraph.arguments import Kind, mapping
 from minigraph.devices.factory import check_device
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Graph, Input, Node, Parameter, as_node, can_cast, constant, here
-from minigraph.ops.elementwise import astype
+from minigraph.ops.elementwise import as_operand
 
 
 def _updates(value: Any) -> Mapping[Any, Any]:
@@ -113,4 +113,7 @@ def new_value(parameter: Parameter, value: Any) -> Node:
         raise ShapeError(f"{what}, made {node.source}; the shapes have to be equal")
     if not can_cast(node.dtype, parameter.dtype):
         raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
-    return astype(node, parameter.dtype)
+    try:
+        return as_operand(node, parameter.dtype)
+    except DTypeError as error:
+        raise DTypeError(f"{what}: {error} {here()}") from None

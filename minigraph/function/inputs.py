@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, as_array, can_cast, here
+from minigraph.graph import Array, Node, as_array, can_cast, cast, here
 from minigraph.program import Backend
 
 
@@ -67,7 +67,7 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
         if here_already is None:
             array = as_array(value, node.dtype)
         elif can_cast(here_already.dtype, node.dtype):
-            array = here_already.astype(node.dtype, copy=False)
+            array = cast(here_already, node.dtype)
         else:
             raise DTypeError(f"{here_already.dtype} does not cast by the same_kind rule")
     except DTypeError as error:
@@ -82,4 +82,4 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
         )
     if here_already is not None:
         return array if array.flags.c_contiguous else array.copy(order="C")
-    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    return array if array.flags.carray else np.require(array, requirements=["C", "A"])

@@ -21,6 +21,7 @@ from minigraph.graph.dtypes import (
     as_array,
     as_dtype,
     can_cast,
+    cast,
 )
 from minigraph.graph.graph import Graph, application, compute, toposort
 from minigraph.graph.leaves import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any
 
 import ml_dtypes
@@ -20,6 +21,7 @@ INTEGERS = tuple(
 )
 BOOL = np.dtype(bool)
 DTYPES = (*FLOATS, *INTEGERS, BOOL)
+_UNSIGNED = {dtype.itemsize: dtype for dtype in INTEGERS if dtype.kind == "u"}
 _CANONICAL = {dtype: dtype for dtype in DTYPES}  # one object each, so `is` can compare them
 
 
@@ -39,6 +41,7 @@ def as_dtype(dtype: Any) -> DType:
 DTypeLike = Annotated[Any, Kind("a dtype", as_dtype, DTypeError, unset=True)]
 
 
+@functools.cache
 def can_cast(source: DType, target: DType) -> bool:
     """Whether NumPy's "same_kind" rule lets a value of one dtype be stored as the other."""
     return bool(np.can_cast(source, target, "same_kind"))
@@ -47,7 +50,8 @@ def can_cast(source: DType, target: DType) -> bool:
 def as_array(value: Any, dtype: DType | None = None) -> Array:
     """Return `value` (numbers, sequences, arrays, DLPack producers) as a NumPy array.
 
-    With `dtype`, cast by NumPy's "same_kind" rule.  Raises DTypeError where that is not possible.
+    With `dtype`, cast by NumPy's "same_kind" rule.  DTypeError where that is not possible, or where
+    a value does not fit.
     """
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
@@ -59,11 +63,73 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
         raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
     if array.dtype.kind in "OSU":  # objects and texts
         raise DTypeError(f"{shown(value)} is neither a number, an array nor an expression")
-    given = as_dtype(array.dtype)
+    given = _CANONICAL.get(array.dtype) or as_dtype(array.dtype)
+    array = array.astype(given, copy=False)
     if dtype is None or given == dtype:
-        return array.astype(given, copy=False)
+        return array
     # An empty list says nothing about its type.
     if array.size and not can_cast(given, dtype):
         raise DTypeError(f"{given.name} does not cast to {dtype.name} by the same_kind rule")
-    with np.errstate(over="ignore"):  # 1e300 is infinity in float32
+    return cast(array, dtype)
+
+
+def cast(array: Array, dtype: DType) -> Array:
+    """Return an array, of the host or of a device, in another dtype.
+
+    DTypeError names the first value that does not fit and its place: a number out of an integer's
+    range, or a finite one that is infinite in the smaller float.
+    """
+    bounds = _bounds(array.dtype, dtype)
+    if bounds is None or not array.size:
+        return array.astype(dtype, copy=False)
+    if dtype in FLOATS:
+        try:
+            with np.errstate(over="raise"):
+                made = array.astype(dtype)
+        except FloatingPointError:
+            raise _misfit(array, dtype) from None
+        # NumPy notices an overflow, devices and ml_dtypes do not.
+        noticed = isinstance(array, np.ndarray) and dtype != BFLOAT16
+        if noticed or (np.isfinite(made) == np.isfinite(array)).all():
+            return made
+    elif _inside(array, *bounds):
         return array.astype(dtype)
+    raise _misfit(array, dtype)
+
+
+def _inside(array: Array, low: int, high: int) -> bool:
+    """Return whether all numbers are in low ... high once they are truncated."""
+    if array.dtype.kind in "iu":
+        # Seen without a sign, negative numbers are large: most arrays need to be read only once.
+        most = array.view(_UNSIGNED[array.dtype.itemsize]).max().item()
+        if most <= high or array.dtype.kind == "u":
+            return bool(most <= high)
+    return bool(low - 1 < array.min().item() and array.max().item() < high + 1)
+
+
+@functools.cache
+def _bounds(source: DType, target: DType) -> tuple[Any, Any] | None:
+    """Return the least and the largest number of `target`; None if it holds those of `source`."""
+    (least, most), (low, high) = map(_range, (source, target))
+    finite = source not in FLOATS or target in FLOATS
+    return None if finite and low <= least and most <= high else (low, high)
+
+
+def _range(dtype: DType) -> tuple[Any, Any]:
+    if dtype in FLOATS:
+        largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+        return -largest, largest
+    return (0, 1) if dtype == BOOL else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def _misfit(array: Array, dtype: DType) -> DTypeError:
+    """Return the error that names the first value that does not fit into a dtype."""
+    if not isinstance(array, np.ndarray):
+        array = array.get()  # from a device
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+        lost = np.isfinite(array) > np.isfinite(made)
+        wrong = lost if dtype in FLOATS else made != np.trunc(array)
+    at = np.unravel_index(int(wrong.argmax()), array.shape)
+    place = f" at {tuple(map(int, at))}" if at else ""
+    return DTypeError(f"{array[at].item()!r}{place} does not fit into {dtype.name}")

@@ -10,7 +10,7 @@ import numpy as np
 from minigraph.arguments import Kind, Name, checked
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph.builder import builder
-from minigraph.graph.dtypes import BFLOAT16, Array, DType, DTypeLike, as_array, as_dtype
+from minigraph.graph.dtypes import BFLOAT16, Array, DType, DTypeLike, as_array, as_dtype, cast
 from minigraph.graph.location import Location
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Shape, Spec, as_sizes
@@ -39,7 +39,7 @@ class FromSizes(Op):
         return Spec(self.shape, self.dtype)
 
     def forward(self) -> Array:
-        return np.asarray(self.function(*self.sizes)).astype(self.dtype)
+        return cast(np.asarray(self.function(*self.sizes)), self.dtype)
 
 
 class Variable(Op):

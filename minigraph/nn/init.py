@@ -15,7 +15,7 @@ import numpy as np
 
 from minigraph.arguments import Kind, Seed, checked, one_of
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, DType, Parameter, Shape, Spec, as_dtype
+from minigraph.graph import Array, DType, Parameter, Shape, Spec, as_dtype, cast
 from minigraph.ops.elementwise import kind
 
 _generator = np.random.default_rng(0)
@@ -53,10 +53,9 @@ Trainable = Annotated[Parameter, Kind("a parameter of floats", _trainable)]
 
 
 def full(shape: Shape, value: float, dtype: DType) -> Array:
-    """Return an array filled with `value`, which takes no memory."""
+    """Return an array filled with `value`, which takes no memory; DTypeError if it does not fit."""
     spec = Spec(shape, dtype)
-    with np.errstate(over="ignore"):  # infinity, as in torch
-        return np.broadcast_to(np.array(value, spec.dtype), spec.shape)
+    return np.broadcast_to(cast(np.asarray(value), spec.dtype), spec.shape)
 
 
 @checked
@@ -175,8 +174,7 @@ def orthogonal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
     q, r = np.linalg.qr(normal)
     q *= np.sign(np.diagonal(r))  # so that all orthogonal matrices are equally likely
     matrix = (q if rows >= columns else q.T) * gain
-    with np.errstate(over="ignore"):
-        parameter.assign(matrix.reshape(parameter.shape).astype(parameter.dtype))
+    parameter.assign(matrix.reshape(parameter.shape))
     return parameter
 
 
@@ -293,5 +291,5 @@ def _fill(
         values = draw(parameter.shape, working)
         values *= working.type(scale)
         values += working.type(shift)
-        parameter.assign(values.astype(parameter.dtype, copy=False))
+    parameter.assign(values)
     return parameter

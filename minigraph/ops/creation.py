@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.arguments import Scalar, Size, shown
-from minigraph.errors import ShapeError
+from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BOOL,
     Array,
@@ -20,6 +20,7 @@ from minigraph.graph import (
     as_dtype,
     as_node,
     builder,
+    cast,
     constant,
     from_sizes,
     is_symbolic,
@@ -117,9 +118,10 @@ def arange(
     try:
         if step == 0 or not all(map(math.isfinite, ends)):
             raise ValueError("there is no last number")
-        return _converted(np.arange(*ends), dtype)
+        numbers = np.arange(*ends)
     except (ValueError, OverflowError) as error:
         raise ShapeError(f"the numbers in steps of {shown(step)}: {error}") from None
+    return constant(cast(numbers, dtype))
 
 
 @builder
@@ -142,6 +144,8 @@ def linspace(
     try:
         given = (start, stop, num, endpoint, as_dtype(dtype))
         return from_sizes(_evenly_spaced, given, (num,), as_dtype(dtype))
+    except DTypeError:
+        raise
     except (ValueError, OverflowError, IndexError) as error:
         raise ShapeError(f"num is {num}: {error}") from None
 
@@ -205,9 +209,4 @@ def _below(rows: int, columns: int, k: int) -> Array:
 def _evenly_spaced(start: float, stop: float, num: int, endpoint: bool, dtype: Any) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = np.linspace(start, stop, num, endpoint)
-        return (numbers if kind(dtype) == "f" else np.floor(numbers)).astype(dtype)
-
-
-def _converted(array: Array, dtype: Any) -> Node:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return constant(array.astype(dtype))
+    return numbers if kind(dtype) == "f" else np.floor(numbers)

@@ -20,6 +20,7 @@ from minigraph.graph import (
     BFLOAT16,
     FLOATS,
     Array,
+    Constant,
     DType,
     DTypeLike,
     Node,
@@ -31,6 +32,7 @@ from minigraph.graph import (
     as_array,
     as_node,
     builder,
+    cast,
     constant,
     from_size,
     function_of,
@@ -159,15 +161,20 @@ def widened(x: Any) -> Any:
 
 
 def as_operand(x: Any, dtype: DType) -> Node:
-    """Return `x` as an expression of `dtype`."""
+    """Return `x` as an expression of `dtype`; DTypeError for a number that does not fit into it."""
     if isinstance(x, Node):
-        return x if x.dtype == dtype else x.astype(dtype)
+        if isinstance(x.op, Constant) and x.dtype != dtype:
+            return constant(cast(x.op.value, dtype))
+        return x.astype(dtype)
     if isinstance(x, SymbolicSize):
         return from_size(x, dtype)
     try:
-        with np.errstate(over="ignore"):  # 1e300 is infinity in float32
-            return constant(np.asarray(x, dtype))
-    except (OverflowError, ValueError):
+        if not isinstance(x, int):
+            return constant(cast(as_array(x), dtype))
+        if kind(dtype) == "f":
+            return constant(cast(np.asarray(float(x)), dtype))
+        return constant(np.asarray(x, dtype))
+    except OverflowError:
         raise DTypeError(f"{shown(x)} does not fit into {dtype.name}") from None
 
 

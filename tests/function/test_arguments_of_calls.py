@@ -139,6 +139,29 @@ def test_an_argument_of_another_kind_is_a_dtype_error(cg, given, taken):
     assert user_line(error) == "function(np.zeros(3, given))"
 
 
+@pytest.mark.parametrize("size", [3, None])
+@pytest.mark.parametrize("wrap", [np.asarray, np.ndarray.tolist, lambda x: np.repeat(x, 2)[::2]])
+@pytest.mark.parametrize(
+    ("numbers", "taken", "why"),
+    [
+        ([1, 40_000, 50_000], "int16", r"40000 at \(1,\) does not fit into int16"),
+        ([-129, 127, -128], "int8", r"-129 at \(0,\) does not fit into int8"),
+        ([np.inf, np.nan, -1e6], "float16", r"-1000000.0 at \(2,\) does not fit into float16"),
+        ([1, 70_000, 2], "float16", r"70000 at \(1,\) does not fit into float16"),
+        ([0, 0, 1e39], "float32", r"1e\+39 at \(2,\) does not fit into float32"),
+        ([0, 0, 3.4e38], "bfloat16", r"3.4e\+38 at \(2,\) does not fit into bfloat16"),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_an_error_that_names_it(
+    cg, size, wrap, numbers, taken, why
+):
+    x = mg.input("x", (size,), taken)
+    function = cg.compile([x], x + 1)
+    with pytest.raises(mg.DTypeError, match=rf"input x takes {taken}\[(3|batch)\]: {why}") as error:
+        function(wrap(np.array(numbers)))
+    assert user_line(error) == "function(wrap(np.array(numbers)))"
+
+
 @pytest.mark.parametrize(
     "value", ["text", None, {}, [[1], [1, 2]], ..., mg.input("y", (2, 3))], ids=repr
 )

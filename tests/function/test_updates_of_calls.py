@@ -125,6 +125,12 @@ def test_an_update_of_another_kind_is_a_dtype_error(cg, parameter_dtype, update_
     assert user_line(error).startswith("x = mg.input")
 
 
+def test_a_constant_update_that_does_not_fit_is_a_dtype_error(cg):
+    w = mg.Parameter(np.zeros(2, "int16"), "counter")
+    with pytest.raises(mg.DTypeError, match=r"counter .*40000 at \(1,\) does not fit into int16"):
+        cg.compile([], [], {w: np.array([1, 40_000])})
+
+
 @pytest.mark.parametrize("wrong", [(), (1,), (3, 1), (2,), (1, 3)])
 def test_an_update_of_another_shape_is_a_shape_error(cg, wrong):
     w = parameter(3, name="weights")

@@ -1,19 +1,25 @@
 """Constants, arrays and parameters: what they take, copy and give."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
 from lines import ARRAY, value
 
 import minigraph as mg
-from minigraph import DTypeError, ShapeError
+from minigraph import DTypeError, ShapeError, nn, ops
 from minigraph.graph import (
+    DTYPES,
+    FLOATS,
+    INTEGERS,
     Graph,
     Spec,
     aligned_empty,
     as_array,
     as_dtype,
     as_node,
+    can_cast,
     constant,
 )
 
@@ -70,6 +76,71 @@ def test_casts_follow_numpys_same_kind_rule():
     for given, dtype in (("float64", "int64"), ("int64", "uint8"), ("int8", "bool")):
         with pytest.raises(DTypeError, match=f"{given}.*{dtype}.*same_kind"):
             as_array(np.ones(2, given), as_dtype(dtype))
+
+
+def bounds(dtype):
+    """Return the least and the largest finite number of a dtype, as Python's."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    most = 1 if dtype.kind == "b" else float(ml_dtypes.finfo(dtype).max)
+    return (0 if dtype.kind == "b" else -most), most
+
+
+@pytest.mark.parametrize("taken", DTYPES, ids=str)
+@pytest.mark.parametrize("given", DTYPES, ids=str)
+def test_a_cast_keeps_each_number_that_fits_and_names_the_first_that_does_not(given, taken):
+    if not can_cast(given, taken):
+        pytest.skip("the same_kind rule forbids it")
+    (least, most), (low, high) = bounds(given), bounds(taken)
+    kind = float if given in FLOATS else int
+    special = (-np.inf, np.inf, np.nan) if given in FLOATS else ()
+    near = (low - 1, low, low / 2, 0, 1, high / 2, high, high + 1, 2 * high, -2 * high)
+    numbers = [least, most, *(kind(n) for n in near if least <= n <= most), *special]
+    for number in np.array(numbers, given):
+        array = np.zeros((2, 3), given)
+        array[1, 1:] = number
+        exact = number.item() if given in INTEGERS else float(number)
+        with np.errstate(over="ignore"):
+            expected = array.astype(taken)
+        lost = np.isinf(expected[1, 1]) if taken in FLOATS else expected[1, 1].item() != exact
+        if lost and not np.isinf(exact):
+            at = re.escape(f"{exact!r} at (1, 1) does not fit into {taken.name}")
+            with pytest.raises(DTypeError, match=f"^{at}$"):
+                as_array(array, taken)
+        else:
+            made = as_array(array, taken)
+            assert made.dtype == taken
+            np.testing.assert_array_equal(made.astype("float64"), expected.astype("float64"))
+
+
+LARGE = np.array([[1, 40_000]])
+
+
+@pytest.mark.parametrize(
+    ("make", "value"),
+    [
+        (lambda: mg.Parameter(LARGE, dtype="int16"), r"40000 at \(0, 1\)"),
+        (lambda: mg.Parameter(np.zeros((1, 2), "int16"), "w").assign(LARGE), "w: 40000 at"),
+        (lambda: ops.full((1, 2), LARGE, "int16"), "40000 at"),
+        (lambda: ops.full((2,), 1e5, "int16"), "100000.0"),
+        (lambda: ops.full((2,), np.nan, "int16"), "nan"),
+        (lambda: ops.full_like(mg.input("x", (), "int16"), as_node(40_000)), "40000"),
+        (lambda: ops.arange(3, 40_000, dtype="int16"), r"32768 at \(32765,\)"),
+        (lambda: ops.linspace(0, 40_000, 3, "int16"), r"40000.0 at \(2,\)"),
+        (lambda: mg.input("x", (2,), "int16") + 40_000, "40000"),
+        (lambda: mg.input("x", (2,), "float16") * 1e6, "1000000.0"),
+        (lambda: mg.input("x", (2,), "float16") * 10**6, "1000000"),
+        (lambda: mg.input("x", (2,)) * -1e39, r"-1e\+39"),
+        (lambda: ops.where(mg.input("m", (2,), "bool"), mg.input("x", (2,), "float16"), 1e6), "1"),
+        (lambda: ops.clip(mg.input("x", (2,), "int16"), 0, 40_000), "40000"),
+        (lambda: ops.pad(mg.input("x", (2,), "int16"), 1, constant_values=40_000), "40000"),
+        (lambda: ops.index_put(mg.input("x", (1, 2), "int16"), ([0],), LARGE), "40000 at"),
+        (lambda: nn.init.constant_(nn.Linear(1, 1, dtype="float16").bias, 1e6), "1000000.0"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_an_error_that_names_it(make, value):
+    with pytest.raises(DTypeError, match=f"{value}.* does not fit into (int16|float16|float32)"):
+        make()
 
 
 def test_a_foreign_byte_order_is_read_as_its_numbers():

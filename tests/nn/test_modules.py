@@ -131,6 +131,7 @@ def test_loading_casts_and_takes_tensors_that_want_gradients_and_bfloat16(torch)
         ({"1.num_batches_tracked": np.array(1.5)}, DTypeError, "float64 does not cast to int64"),
         ({"0.bias": np.ones(4), "x": 1}, GraphError, "unexpected x; 0.bias has shape"),
         ({"0.bias": "text"}, DTypeError, "0.bias: "),
+        ({"0.bias": np.full(3, -1e39)}, DTypeError, r"0.bias: -1e\+39 at \(0,\) does not fit"),
     ],
 )
 def test_a_state_that_does_not_fit_is_one_line_and_assigns_nothing(change, error, text):
