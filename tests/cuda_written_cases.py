@@ -93,6 +93,8 @@ def cases():
     yield "take-many", Take(1), [RNG.normal(size=(2, 5, 300)).astype(F32), many]
     dy = RNG.integers(-9, 9, (2, 700, 300)).astype(F32)
     yield "take_backward-many", TakeBackward(1, (2, 5, 300)), [dy, many.astype(np.int8)]
+    yield "take-tokens", Take(0, True), [dy[0, 0, :5], many % 5]
+    yield "take_backward-tokens", TakeBackward(0, (5, 300), True), [dy[0], many % 5]
     rows = np.broadcast_to(many[:400].reshape(2, 200, 1), (2, 200, 300)).copy()
     put = [dy[:, :5].copy(), rows, dy[:, :200].copy()]
     yield "put_along-many", PutAlong(1), put

@@ -349,6 +349,9 @@ def other_samples():
         result = (*size[:axis], *at.shape, *size[axis + 1 :])
         yield f"take-{axis}", indexing.Take(axis), [real(*size), at]
         yield f"take_backward-{axis}", indexing.TakeBackward(axis, size), [real(*result), at]
+    tokens = integer(2, 5, low=0, high=3)
+    yield "take-tokens", indexing.Take(0, True), [real(3, 2), tokens]
+    yield "take_backward-tokens", indexing.TakeBackward(0, (3, 2), True), [real(2, 5, 2), tokens]
     for axis, size in ((0, (3, 2)), (1, (2, 3)), (1, (2, 3, 2))):
         rows = integer(*(4 if a == axis else n for a, n in enumerate(size)), low=-3, high=3)
         name = f"{axis}-{len(size)}"

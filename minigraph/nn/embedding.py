@@ -14,15 +14,16 @@ from minigraph.nn import init
 from minigraph.nn.init import Weights
 from minigraph.nn.module import Module
 from minigraph.ops.elementwise import kind
+from minigraph.ops.indexing import Take
 from minigraph.ops.shape import normalize_axis
 
 
 class Embedding(Module):
     """The vectors (..., embedding_dim) of tokens (...), integers from 0 to num_embeddings - 1.
 
-    A token that is out of range is a GraphError at the call; negative ones count from the end.
+    A token that is out of range, a negative one too, is a GraphError at the call.
 
-    padding_idx  a token whose vector starts as zeros and is not learnt
+    padding_idx  a token whose vector starts as zeros and is not learnt; -1 is the last one
 
     >>> nn.Embedding(1000, 32)(mg.input("tokens", (4, 20), "int64")).shape
     (4, 20, 32)
@@ -56,10 +57,11 @@ class Embedding(Module):
         x = as_node(x)
         if kind(x.dtype) not in "iu":
             raise DTypeError(f"tokens are integers, not {x.dtype.name}")
-        y = ops.take(self.weight, x, 0)
+        y = Take(0, tokens=True)(self.weight, x)
         if self.padding_idx is None:
             return y
-        padding = ops.expand_dims(x == self.padding_idx, -1)
+        # An int64, because a token's own type may be too small for `padding_idx`.
+        padding = ops.expand_dims(x.astype("int64") == self.padding_idx, -1)
         return ops.where(padding, ops.stop_gradient(y), y)
 
     def extra_repr(self) -> str:

@@ -37,9 +37,13 @@ def check_range(indices: Array, low: int, high: int, what: str) -> None:
 
 
 class Take(Op):
-    """The elements of x at `indices` along `axis`; negative ones count from the end."""
+    """The elements of x at `indices` along `axis`; negative ones count from the end.
+
+    Of `tokens`, which are indices into a table of words, negative ones are out of range.
+    """
 
     axis: int
+    tokens: bool = False
 
     def infer(self, x: Spec, indices: Spec) -> Spec:
         if kind(indices.dtype) not in "iu":
@@ -48,19 +52,19 @@ class Take(Op):
         return Spec((*x.shape[:a], *indices.shape, *x.shape[a + 1 :]), x.dtype)
 
     def forward(self, x: Array, indices: Array) -> Array:
-        size = x.shape[self.axis]
-        check_range(indices, -size, size, "index")
+        _check_places(self, indices, x.shape[self.axis])
         return np.take(x, indices, self.axis)
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
-        return TakeBackward(self.axis, x.shape)(dy, indices), None
+        return TakeBackward(self.axis, x.shape, self.tokens)(dy, indices), None
 
 
 class TakeBackward(Op):
-    """Zeros of `shape` with dy added at `indices` along `axis`."""
+    """Zeros of `shape` with dy added at `indices` along `axis`, as `Take` takes them."""
 
     axis: int
     shape: Shape
+    tokens: bool = False
 
     def infer(self, dy: Spec, indices: Spec) -> Spec:
         return Spec(self.shape, dy.dtype)
@@ -68,7 +72,7 @@ class TakeBackward(Op):
     def forward(self, dy: Array, indices: Array) -> Array:
         a = self.axis
         size = self.shape[a]
-        check_range(indices, -size, size, "index")
+        _check_places(self, indices, size)
         rows = math.prod(self.shape[:a])
         columns = math.prod(self.shape[a + 1 :])
         wide = widened(dy)
@@ -78,7 +82,11 @@ class TakeBackward(Op):
         return dx.swapaxes(0, 1).reshape(self.shape).astype(dy.dtype)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, indices: Node) -> tuple[Node, None]:
-        return Take(self.axis)(ddx, indices), None
+        return Take(self.axis, self.tokens)(ddx, indices), None
+
+
+def _check_places(op: Take | TakeBackward, indices: Array, size: int) -> None:
+    check_range(indices, 0 if op.tokens else -size, size, "token" if op.tokens else "index")
 
 
 class OneHot(Op):

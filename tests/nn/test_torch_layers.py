@@ -58,6 +58,7 @@ TOKENS = integers(3, 4, below=7)
 LAYERS = [
     ("Embedding", {"num_embeddings": 7, "embedding_dim": 3}, TOKENS),
     ("Embedding", {"num_embeddings": 7, "embedding_dim": 3, "padding_idx": 2}, TOKENS),
+    ("Embedding", {"num_embeddings": 7, "embedding_dim": 3, "padding_idx": -3}, TOKENS),
     ("BatchNorm1d", {"num_features": 5}, floats(4, 5)),
     ("BatchNorm1d", {"num_features": 5, "momentum": None}, floats(2, 5, 3)),
     ("BatchNorm1d", {"num_features": 5, "affine": False}, floats(2, 5, 3)),
@@ -159,6 +160,26 @@ def test_a_token_of_padding_starts_as_zeros():
     weight = nn.Embedding(5, 3, padding_idx=-2).weight.numpy()
     assert (weight[3] == 0).all()
     assert (weight[[0, 1, 2, 4]] != 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+@pytest.mark.parametrize("padding_idx", [None, -1])
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_negative_token_is_an_error_of_vectors_and_of_gradients(level, padding_idx, dtype):
+    table = nn.Embedding(5, 3, padding_idx)
+    x = mg.input("x", (2, 2), dtype)
+    y = table(x)
+    for wanted in (y, mg.grad(y.sum(), [table.weight])[0]):
+        function = mg.comp_graph(options={"graph_opt_level": level}).compile([x], wanted)
+        function([[0, 4], [4, 1]])
+        with pytest.raises(mg.GraphError, match=r"token -1 at \(1, 0\) is not in 0 \.\.\. 4"):
+            function([[0, 4], [-1, 1]])
+
+
+def test_a_token_of_a_small_type_is_compared_with_a_padding_that_it_cannot_be():
+    x = mg.input("x", (2,), "uint8")
+    y = nn.Embedding(300, 2, padding_idx=-1)(x)
+    assert mg.comp_graph("reference").compile([x], y)(np.array([0, 255], "uint8")).all()
 
 
 def test_a_dropout_of_channels_drops_whole_channels():

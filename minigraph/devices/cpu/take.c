@@ -1,5 +1,5 @@
 /* y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD) zeros like x
-   with dy added there.  Negative indices count from the end; those out of range are refused (1)
+   with dy added there.  Negative indices count from the end (WRAPS); those out of range are refused (1)
    before anything is written.  Of single elements (columns 1), runs of consecutive indices are copied
    whole where they are long, as in a padding by reflection.
 
@@ -13,7 +13,7 @@
    L  type of an index */
 enum { NAME_RUNS = 32 };
 static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
-  return index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
+  return WRAPS && index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
 }
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];

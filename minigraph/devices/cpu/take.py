@@ -22,7 +22,7 @@ def take(op: Take, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
     # What is chosen is moved, whatever it is.
     moved = f"uint{8 * x.dtype.itemsize}_t"
-    text = with_macros(TEXT, T=moved, L=c_type(indices.dtype), BACKWARD=0)
+    text = with_macros(TEXT, T=moved, L=c_type(indices.dtype), WRAPS=int(not op.tokens), BACKWARD=0)
     sizes = around(x.shape, op.axis)
     return NativeKernel(node, [call(text, threads, *sizes, indices.size, 0)], refuses=True)
 
@@ -31,7 +31,9 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
     dy, indices = node.inputs
     if kind(dy.dtype) == "b":
         return None
-    text = with_macros(TEXT, T=c_type(dy.dtype), L=c_type(indices.dtype), BACKWARD=1)
+    text = with_macros(
+        TEXT, T=c_type(dy.dtype), L=c_type(indices.dtype), WRAPS=int(not op.tokens), BACKWARD=1
+    )
     outer, n, columns = around(op.shape, op.axis)
     block = columns_for(threads, outer, columns, dy.dtype)
     values = threads, outer, n, columns, indices.size, block

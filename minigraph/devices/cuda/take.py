@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     WHOLE_BLOCK,
@@ -21,7 +23,7 @@ TEXT = """
     const %(I)s n = a.w[%(sizes)d + 1], indices = a.w[%(sizes)d + 2], columns = a.w[%(sizes)d + 3];
     const %(I)s place = e / columns;
     const %(L)s index = ((const %(L)s *)mg_global(a.w[1]))[place %% indices];
-    const int64_t at = index < 0 ? (int64_t)index + (int64_t)n : (int64_t)index;
+    const int64_t at = %(wraps)d && index < 0 ? (int64_t)index + (int64_t)n : (int64_t)index;
     const bool inside = (uint64_t)at < (uint64_t)n;
     if (!inside) *(int *)mg_global(a.w[%(flag)d]) = 1;
     const %(T)s *x = (const %(T)s *)mg_global(a.w[0]);
@@ -51,7 +53,7 @@ BACKWARD = (
         const int64_t k = begin + threadIdx.x;
         int64_t at = -1;
         if (k < indices) {
-          at = index[k] < 0 ? (int64_t)index[k] + n : (int64_t)index[k];
+          at = %(wraps)d && index[k] < 0 ? (int64_t)index[k] + n : (int64_t)index[k];
           if ((uint64_t)at >= (uint64_t)n) *(int *)mg_global(a.w[%(flag)d]) = 1;
         }
         is_mine[threadIdx.x] = at == mine;
@@ -73,19 +75,23 @@ def take(op: Take, node: Node) -> Written:
     x, indices = node.inputs
     _, n, columns = around(x.shape, op.axis)
     # What is chosen is moved, whatever it is.
-    fill = {"T": f"uint{8 * x.dtype.itemsize}_t", "L": c_type(indices.dtype)}
+    fill = {"T": f"uint{8 * x.dtype.itemsize}_t", **_places(op, indices)}
     sizes = (n, indices.size, columns)
     launch = each_element(node, TEXT, node.size, sizes, **fill)
-    return Written(launch, range=Range(1, -n, n))
+    return Written(launch, range=Range(1, 0 if op.tokens else -n, n))
 
 
 def take_backward(op: TakeBackward, node: Node) -> Written:
     dy, indices = node.inputs
     outer, n, columns = around(op.shape, op.axis)
-    fill = {**element(dy.dtype), "L": c_type(indices.dtype)}
+    fill = {**element(dy.dtype), **_places(op, indices)}
     sizes = (columns, n, indices.size)
     launch = each_row(node, BACKWARD, outer * n, WHOLE_BLOCK, sizes, **fill)
-    return Written(launch, range=Range(1, -n, n))
+    return Written(launch, range=Range(1, 0 if op.tokens else -n, n))
+
+
+def _places(op: Take | TakeBackward, indices: Node) -> dict[str, Any]:
+    return {"L": c_type(indices.dtype), "wraps": not op.tokens}
 
 
 KERNELS: Kernels = {Take: take, TakeBackward: take_backward}
