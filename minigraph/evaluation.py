@@ -17,17 +17,29 @@ from minigraph.arguments import Kind, checked, shown
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.function.compile import CompGraph
-from minigraph.graph import Array, Node, as_array
+from minigraph.graph import Array, Node, Operand, as_array, as_node, builder, cast
+from minigraph.ops.loss import check_labels
 
-Metric = Callable[..., Node]
+Metric = Callable[..., Node | tuple[Node, Node]]
 
 
-def accuracy(scores: Node, labels: Node) -> Node:
+@builder
+def accuracy(scores: Operand, labels: Operand) -> Node:
     """Return the share of labels (n, ...) whose class has the highest score (n, classes, ...).
+
+    Labels are integers, and there are two classes or more: of one score for two classes it is
+    `((scores[:, 0] > 0) == labels).mean()`.  Labels of another shape are a ShapeError.
 
     >>> cg.compile([], accuracy(ops.full((1, 2), [0.1, 0.9]), [1]))()
     array(1.)
     """
+    scores, labels = as_node(scores), as_node(labels)
+    check_labels(scores, labels)
+    if scores.shape[1] == 1:
+        raise ShapeError(
+            f"scores {scores.shape} are of one class; where one score tells two classes apart, the "
+            "accuracy is ((scores[:, 0] > 0) == labels).mean()"
+        )
     return (ops.argmax(scores, axis=1) == labels).mean()
 
 
@@ -75,8 +87,8 @@ class Evaluation:
     current values.
 
     net      a module, called with all parts of a batch but the last
-    metrics  functions of what the module returns and the last part of the batch, as expressions;
-             each returns an expression whose mean over the batch is wanted
+    metrics  functions of what the module returns and the last part of the batch, as `evaluate`
+             takes them
     cg       what compiles, `mg.comp_graph()` by default
     world    the processes among which the examples are shared, each with a loader of its own
 
@@ -104,17 +116,23 @@ class Evaluation:
 
     @checked
     def __call__(self, loader: Loader) -> dict[str, float]:
-        """Return the mean of each metric over all examples of a loader."""
-        sums = np.zeros(1 + len(self._metrics))  # of the examples first
+        """Return the mean of each metric over all that a loader gives."""
+        sums = np.zeros((1 + len(self._metrics), 2))  # of the examples first, then sum and weight
         for number, batch in enumerate(loader):
             arrays = self._arrays(number, batch)
-            size = len(arrays[0])
-            values = self._function(arrays)(*arrays)
-            sums += [size, *(size * float(value) for value in values)]
-        examples, *totals = np.sum(self._world.gather(sums), axis=0).tolist()
+            made = self._function(arrays)(*arrays)
+            pairs = np.array([1, len(arrays[0]), *map(float, made)]).reshape(-1, 2)
+            pairs[pairs[:, 1] == 0, 0] = 0  # a mean over nothing is NaN
+            pairs[:, 0] *= pairs[:, 1]
+            sums += pairs
+        (examples, _), *totals = np.sum(self._world.gather(sums), axis=0).tolist()
         if not examples:
             raise GraphError("evaluate: the loader gave no batch")
-        return {name: total / examples for name, total in zip(self._metrics, totals, strict=True)}
+        found = dict(zip(self._metrics, totals, strict=True))
+        for name, (_, weight) in found.items():
+            if not weight:
+                raise GraphError(f"evaluate: the weights of metric {name!r} are 0 in all batches")
+        return {name: total / weight for name, (total, weight) in found.items()}
 
     def _arrays(self, number: int, batch: Any) -> list[Array]:
         """Return the parts of a batch; floats become what the network computes in."""
@@ -125,6 +143,7 @@ class Evaluation:
             )
         try:
             arrays = [as_array(part) for part in batch]
+            arrays = [cast(a, self._float) if a.dtype.kind == "f" else a for a in arrays]
         except DTypeError as error:
             raise DTypeError(f"evaluate: batch {number}: {error}") from None
         if len({array.shape[:1] for array in arrays}) > 1 or not arrays[0].shape:
@@ -133,7 +152,7 @@ class Evaluation:
                 f"{', '.join(str(array.shape) for array in arrays)}; "
                 "the first axis of each counts the examples"
             )
-        return [a.astype(self._float, copy=False) if a.dtype.kind == "f" else a for a in arrays]
+        return arrays
 
     def _function(self, arrays: Sequence[Array]) -> Any:
         """Return a function that computes the metrics of such examples, in batches of any size."""
@@ -145,18 +164,30 @@ class Evaluation:
             ]
             with evaluating(self._net):
                 outputs = self._net(*inputs[:-1])
-            values = [self._mean(name, outputs, inputs[-1]) for name in self._metrics]
-            self._functions[key] = self._cg.compile(inputs, values)
+            made = [self._mean(name, outputs, inputs[-1]) for name in self._metrics]
+            self._functions[key] = self._cg.compile(
+                inputs, [node for pair in made for node in pair]
+            )
         return self._functions[key]
 
-    def _mean(self, name: str, outputs: Any, target: Node) -> Node:
-        value = self._metrics[name](outputs, target)
-        if not isinstance(value, Node):
-            raise GraphError(
-                f"evaluate: metric {name!r} returned {shown(value)}; it takes expressions and "
-                "returns one"
-            )
-        return value.mean() if value.ndim else value
+    def _mean(self, name: str, outputs: Any, target: Node) -> tuple[Node, Node]:
+        """Return the mean of a metric over a batch, and its weight."""
+        made = self._metrics[name](outputs, target)
+        match made:
+            case Node():
+                return (made.mean() if made.ndim else made), as_node(target.shape[0])
+            case (Node() as value, Node() as weight):
+                total = weight.astype("float64").sum()
+                if not value.ndim:
+                    return value, total
+                if weight.shape == value.shape:
+                    return ops.where(weight == 0, 0, value * weight).sum() / total, total
+                text = f"values of shape {value.shape} and weights of shape {weight.shape}"
+                raise ShapeError(f"evaluate: metric {name!r} returned {text}")
+        raise GraphError(
+            f"evaluate: metric {name!r} returned {shown(made)}; it takes expressions and "
+            "returns one, or a pair of values and weights"
+        )
 
 
 @checked
@@ -178,10 +209,19 @@ def evaluate(
              part, the target, arrays whose first axis counts examples
     metrics  functions by name, `{"loss": ops.cross_entropy, "accuracy": accuracy}` by default; each
              gets what the network returns and the target, as expressions, and returns an
-             expression, the mean of which over the batch is wanted
+             expression, the mean of which over the batch is wanted; or that and its weight, where
+             something else than examples counts
     cg       what compiles the function that computes them, `mg.comp_graph()` by default
     world    `mg.distributed.world()` where each process has a share of the examples, from a
              `DataLoader` with `shard=world`: all get the means over the examples of all
+
+    A mean over tokens gives their number as its weight, else it would depend on how the sentences
+    are batched::
+
+        def loss(logits, tokens):
+            return ops.cross_entropy(logits, tokens, ignore_index=0), tokens != 0
+
+    If the first of the pair is no scalar, each of its elements has its own weight.
 
     Whoever evaluates a network after each epoch makes an `Evaluation` once and calls that, which
     compiles once.  GraphError for batches of another kind, and for a loader that gives none.

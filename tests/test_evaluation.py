@@ -7,6 +7,7 @@ import minigraph as mg
 from minigraph import evaluation, nn, ops, optim
 from minigraph.data import DataLoader
 from minigraph.distributed.world import World
+from minigraph.evaluation import accuracy
 from minigraph.training import Evaluation, evaluate
 
 RNG = np.random.default_rng(0)
@@ -117,6 +118,55 @@ def test_metrics_are_functions_of_outputs_and_target():
     )
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 9])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_metric_with_a_weight_is_a_mean_over_all_that_weighs(batch_size, reduction):
+    lengths = np.array([5, 0, 1, 3, 2, 0, 0, 4, 1])  # batches of 1 have nothing that counts
+    tokens = np.where(np.arange(5) < lengths[:, None], RNG.integers(1, 3, (9, 5)), 0)
+    scores = RNG.standard_normal((9, 3, 5))
+
+    def loss(scores, tokens):
+        ignored = {"ignore_index": 0} if reduction == "mean" else {}
+        return ops.cross_entropy(scores, tokens, reduction=reduction, **ignored), tokens != 0
+
+    loader = DataLoader((scores, tokens), batch_size)
+    found = evaluate(
+        nn.Identity(), loader, {"loss": loss, "examples": lambda y, t: y[:, 0, 0]}, GRAPH
+    )
+    logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    losses = -np.take_along_axis(logs, tokens[:, None], 1)[:, 0]
+    assert found["loss"] == pytest.approx(losses[tokens != 0].mean(), rel=1e-5)
+    assert found["examples"] == pytest.approx(scores[:, 0, 0].mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "error", "text"),
+    [
+        (
+            (4, 3),
+            np.zeros((4, 1), int),
+            mg.ShapeError,
+            r"\(4, 3\) take labels \(4,\), not \(4, 1\)",
+        ),
+        ((4, 3), np.zeros((4, 3), int), mg.ShapeError, r"take labels \(4,\), not \(4, 3\)"),
+        ((4, 3), np.zeros(1, int), mg.ShapeError, r"take labels \(4,\), not \(1,\)"),
+        ((4, 3), 0, mg.ShapeError, r"take labels \(4,\), not \(\)"),
+        ((2, 3, 4, 4), np.zeros((2, 1, 4, 4), int), mg.ShapeError, r"labels \(2, 4, 4\), not"),
+        (
+            (4, 1),
+            np.zeros(4, int),
+            mg.ShapeError,
+            r"\(4, 1\) are of one class; .*scores\[:, 0\] > 0",
+        ),
+        ((4,), np.zeros(4, int), mg.ShapeError, r"logits \(4,\) take labels"),
+        ((4, 3), np.zeros(4), mg.DTypeError, "labels are integers, not float64"),
+    ],
+)
+def test_accuracy_is_of_integers_one_for_each_row_of_scores(scores, labels, error, text):
+    with pytest.raises(error, match=text):
+        accuracy(mg.input("scores", scores), labels)
+
+
 def test_a_network_may_have_several_inputs_and_masks_for_labels():
     class Masked(nn.Module):
         def forward(self, scores, mask):
@@ -176,6 +226,13 @@ def test_it_may_be_called_between_steps_of_training():
         ({"metrics": {"loss": 3}}, "metrics is {'loss': 3}; it takes a mapping of names to"),
         ({"metrics": {"a": ops.mse_loss, "b": 3}}, "metrics is .*; it takes a mapping"),
         ({"metrics": {"m": lambda y, t: 3.0}}, "metric 'm' returned 3.0; it takes expressions"),
+        ({"metrics": {"m": lambda y, t: (y.sum(), 2)}}, "metric 'm' returned .* a pair of"),
+        ({"metrics": {"m": lambda y, t: (y, t == t)}}, r"values of shape \(batch, 3\) and weights"),
+        ({"metrics": {"m": lambda y, t: (y.mean(), t < 0)}}, "weights of metric 'm' are 0 in all"),
+        (
+            {"loader": [(X * np.float64(1e41), LABELS)]},
+            r"batch 0: -?\d.*e\+\d+ at \(0, 0\) does not fit",
+        ),
         ({"cg": "cpu"}, "cg is 'cpu'; it takes what mg.comp_graph returned"),
     ],
 )

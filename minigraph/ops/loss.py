@@ -165,16 +165,21 @@ def nll_loss(
     return _reduced(losses, reduction, x.dtype, weights)
 
 
+def check_labels(logits: Node, labels: Node) -> None:
+    """Raise an error unless labels are integers (n, ...) for logits (n, classes, ...)."""
+    if kind(labels.dtype) not in "iu":
+        raise DTypeError(f"labels are integers, not {labels.dtype.name}")
+    if logits.ndim < 2 or labels.shape != (logits.shape[0], *logits.shape[2:]):
+        wanted = (*logits.shape[:1], *logits.shape[2:])
+        raise ShapeError(f"logits {logits.shape} take labels {wanted}, not {labels.shape}")
+
+
 def _classes_last(logits: Node, labels: Node | None) -> tuple[int, Node]:
     """Return how many classes there are, and the logits with their axis last."""
     if kind(logits.dtype) != "f":
         raise DTypeError(f"logits are floats, not {logits.dtype.name}")
     if labels is not None:
-        if kind(labels.dtype) not in "iu":
-            raise DTypeError(f"labels are integers, not {labels.dtype.name}")
-        if logits.ndim < 2 or labels.shape != (logits.shape[0], *logits.shape[2:]):
-            wanted = (*logits.shape[:1], *logits.shape[2:])
-            raise ShapeError(f"logits {logits.shape} take labels {wanted}, not {labels.shape}")
+        check_labels(logits, labels)
     if logits.ndim < 2 or not logits.shape[1]:
         raise ShapeError(f"logits are (n, classes, ...), not {logits.shape}")
     return logits.shape[1], moveaxis(logits, 1, -1)
