@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from minigraph.arguments import checked
-from minigraph.errors import GraphError
-from minigraph.graph import Node, Parameter, constant
-from minigraph.ops import astype, maximum
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import Expression, Node, Operand, Parameter, as_node, constant
+from minigraph.ops import astype, where
 from minigraph.optim.optimizer import Parameters, Updates, listed, reached, wide
 
 
 class Accumulation:
     """Sums of the gradients of several calls.
 
-    Four calls of `add` and one of `apply` are a step on four times the batch.
+    Four calls of `add` and one of `apply` are a step on four times the batch, if the loss is a mean
+    over equally many examples or tokens in each call, or `add` is given their number as a weight.
 
     >>> x, w = mg.input("x", (2,)), mg.Parameter(np.zeros(2, "float32"))
     >>> sgd, sums = optim.SGD([w], lr=0.5), optim.Accumulation([w])
@@ -37,13 +38,23 @@ class Accumulation:
                 self._sums[p] = Parameter(zeros, f"sum.{p.name}", trainable=False)
         self._reached: dict[Parameter, None] = {}  # those that a loss depends on, in order
         self._given: frozenset[Parameter] | None = None  # those of which `mean` gave gradients
-        self._calls = Parameter(np.int64(0), "sum.calls", trainable=False)
+        self._weight = Parameter(np.float64(0), "sum.weight", trainable=False)
 
-    def add(self, loss: Node) -> Updates:
+    @checked
+    def add(self, loss: Expression, weight: Operand | None = None) -> Updates:
         """Return the updates that add the gradients of a scalar loss.
 
-        GraphError if the loss depends on no parameter, or on one that `mean` left out before.
+        weight  of this call in the mean, a scalar; 1 by default.  Where the loss is a mean over
+                tokens, of which calls have different numbers, it is their number, such as
+                `(tokens != padding).sum()`.  A call of weight 0 adds nothing, even if its loss is
+                NaN
+
+        GraphError if the loss depends on no parameter, or on one that `mean` left out before;
+        ShapeError for a weight that is no scalar.
         """
+        scale = None if weight is None else as_node(weight)
+        if scale is not None and scale.ndim:
+            raise ShapeError(f"Accumulation.add: weight has shape {scale.shape}; it is a scalar")
         found = reached("Accumulation.add", loss, [*self._sums])
         if self._given is not None and (late := [p for p in found if p not in self._given]):
             raise GraphError(
@@ -51,14 +62,18 @@ class Accumulation:
                 "which `mean` gave no gradient; call `add` with all losses before `mean`"
             )
         self._reached.update(dict.fromkeys(found))
-        updates: Updates = {
-            self._sums[p]: self._sums[p] + astype(g, self._sums[p].dtype) for p, g in found.items()
-        }
-        return {**updates, self._calls: self._calls + 1}
+        updates: Updates = {self._weight: self._weight + (1 if scale is None else scale)}
+        for p, g in found.items():
+            total = self._sums[p]
+            added = astype(g, total.dtype)
+            if scale is not None:
+                added = where(scale == 0, 0, added) * astype(scale, total.dtype)
+            updates[total] = total + added
+        return updates
 
     @property
     def mean(self) -> dict[Parameter, Node]:
-        """The mean gradients over the calls since the sums were cleared.
+        """The weighted mean of the gradients of the calls since the sums were cleared.
 
         They are those of the parameters that have a way from a loss which `add` was given, so an
         optimizer leaves the others alone.  GraphError if `add` was given none.
@@ -66,9 +81,9 @@ class Accumulation:
         if not self._reached:
             raise GraphError("Accumulation.mean: there are no sums; call add(loss) first")
         self._given = frozenset(self._reached)
-        calls = maximum(self._calls, 1)
+        weight = where(self._weight == 0, 1, self._weight)
         return {
-            p: astype(self._sums[p] / astype(calls, self._sums[p].dtype), p.dtype)
+            p: astype(self._sums[p] / astype(weight, self._sums[p].dtype), p.dtype)
             for p in self._reached
         }
 
@@ -77,4 +92,4 @@ class Accumulation:
         sums: Updates = {
             total: constant(np.zeros(total.shape, total.dtype)) for total in self._sums.values()
         }
-        return {**sums, self._calls: constant(np.int64(0))}
+        return {**sums, self._weight: constant(np.float64(0))}

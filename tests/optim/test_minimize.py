@@ -201,6 +201,7 @@ def test_a_new_value_may_be_changed_by_hand():
         (lambda w, b, loss: optim.Accumulation(["w"]), GraphError, "mg.Parameters, not str"),
         (lambda w, b, loss: optim.Accumulation([w]).mean, GraphError, r"call add\(loss\) first"),
         (lambda w, b, loss: optim.Accumulation([w]).add((b * 1).sum()), GraphError, "on none of"),
+        (lambda w, b, loss: optim.Accumulation([w]).add(loss, w), ShapeError, "weight has shape"),
         (lambda w, b, loss: optim.schedules.step(w, 3), GraphError, "it takes an optimizer"),
     ],
 )
@@ -230,6 +231,29 @@ def test_four_parts_of_a_batch_are_a_step_on_the_whole():
         step(X[:4].reshape(16, 2))
     for p, q in ((w, v), (b, c)):
         np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_parts_with_different_numbers_of_tokens_are_a_step_on_the_whole(level):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(12, 4))
+    labels = np.where(rng.random(12) < 0.5, rng.integers(1, 3, 12), 0)
+    labels[3:6] = 0  # nothing but padding: the mean over it is NaN
+    parts = [slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 12)]
+    w, v = (mg.Parameter(np.ones((4, 3)), "w") for _ in range(2))
+    x, y = mg.input("x", (None, 4), "float64"), mg.input("y", (None,), "int64")
+    cg = mg.comp_graph(options={"graph_opt_level": level})
+    loss, whole = (ops.cross_entropy(ops.tanh(x @ p), y, ignore_index=0) for p in (w, v))
+    sums = optim.Accumulation([w])
+    add = cg.compile([x, y], [], sums.add(loss, (y != 0).sum()))
+    apply = cg.compile([], [], {**optim.SGD([w], 0.1).minimize(grads=sums.mean), **sums.clear()})
+    step = cg.compile([x, y], [], optim.SGD([v], 0.1).minimize(whole))
+    for _ in range(3):
+        for part in parts:
+            add(features[part], labels[part])
+        apply()
+        step(features, labels)
+    np.testing.assert_allclose(w.numpy(), v.numpy(), rtol=1e-13)
 
 
 def test_sums_leave_parameters_alone_that_no_loss_depends_on():
