@@ -54,9 +54,9 @@ class DataLoader:
     """Iterate over batches: new contiguous arrays, in tuples or dicts as the examples have them.
 
     dataset          a `Dataset`, or anything else with a length that gives examples by index; an
-                     array, a tuple or a dict of arrays, the first axis of which counts examples
-                     (memory maps are read batch by batch); an iterable of examples, or a function
-                     that returns one for each epoch
+                     array, a tuple or a dict of arrays or lists, the first axis of which counts
+                     examples (memory maps are read batch by batch); an iterable of examples, or
+                     a function that returns one for each epoch
     transform        a function of an example that returns what to use instead of it
     batch_transform  the same of a batch
     collate          a function of a list of examples that returns a batch, `default_collate`

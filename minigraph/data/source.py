@@ -26,8 +26,8 @@ class Indexed(Protocol):
 class Columns:
     """Arrays with a common first axis: example i is what each of them holds at i.
 
-    arrays  an array, a tuple of arrays or a mapping of names to arrays; batches are alike.  A
-            memory map is read where batches need it.
+    arrays  an array, a tuple of arrays or a mapping of names to arrays; batches are alike.  A list
+            in it becomes an array, a memory map is read where batches need it.
     """
 
     def __init__(self, arrays: Any) -> None:
@@ -95,7 +95,7 @@ def readable(value: Any) -> Indexed | Stream:
         raise TypeError
     if _is_array(value) or isinstance(value, Mapping):
         return Columns(value)
-    if isinstance(value, tuple) and value and all(map(_is_array, value)):
+    if isinstance(value, tuple) and any(_is_array(v) or isinstance(v, list) for v in value):
         return Columns(value)
     if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
         len(value)
@@ -136,7 +136,13 @@ def _is_array(value: Any) -> bool:
 
 
 def _column(name: Any, value: Any) -> npt.NDArray[Any]:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ShapeError(
+            f"{name!r} has elements of different shapes, which are no array; the examples can be a "
+            "list of their own, list(zip(images, labels))"
+        ) from None
     if array.ndim == 0 or array.dtype.hasobject:
         raise DTypeError(f"{name!r} is {type(value).__name__}, no array with an axis of examples")
     return array

@@ -109,6 +109,18 @@ def test_torch_data_sets_and_tensors_are_read(torch):
         assert batch[0].dtype == np.float32
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_lists_in_a_tuple_are_read_as_arrays_are(kind):
+    images, labels = [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], kind([7, 8, 9])
+    first, last = DataLoader((images, labels), batch_size=2)
+    assert [part.tolist() for part in first] == [images[:2], [7, 8]]
+    assert [part.tolist() for part in last] == [images[2:], [9]]
+    with pytest.raises(ShapeError, match=r"0 has elements of different shapes.*list\(zip"):
+        DataLoader(([[1], [1, 2], [3]], labels))
+    with pytest.raises(ShapeError, match=r"these have \[3, 2\]"):
+        DataLoader((images, labels[:2]))
+
+
 def test_default_collate_is_what_the_loader_does():
     examples = [(np.zeros(2), {"label": 1}), (np.ones(2), {"label": 2})]
     ((x, y),) = DataLoader(examples)
