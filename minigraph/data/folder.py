@@ -12,11 +12,18 @@ from minigraph.data.dataset import Dataset, Example
 from minigraph.data.image import MEAN, STD, Channels, Reader
 from minigraph.errors import GraphError, reason
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+# Folders that systems make beside those of users, besides all whose names begin with a dot.
+SYSTEM = frozenset(
+    ("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")
+)
 
 
 class ImageFolder(Dataset):
-    """The JPEG and PNG files in `directory`'s folders; a folder's name is its class.
+    """The pictures in `directory`'s folders; a folder's name is its class.
+
+    Pictures are JPEG, PNG, WebP, BMP and TIFF files (.jpg, .jpeg, .png, .webp, .bmp, .tif, .tiff).
+    Hidden files and folders, and those of systems such as `__MACOSX`, are not part of the set.
 
     Plain, an image's short side becomes size * 8/7 and the centre is kept.  With `augment` it is
     a random part (8 to 100 % of the area, sides as 3:4 to 4:3), flipped one time in two, as in
@@ -43,7 +50,8 @@ class ImageFolder(Dataset):
 
         root = Path(directory)
         try:
-            self.classes = tuple(sorted(path.name for path in root.iterdir() if path.is_dir()))
+            folders = (p.name for p in root.iterdir() if p.is_dir() and not _hidden(p.name))
+            self.classes = tuple(sorted(folders))
             self._files = [
                 (root / name / file, label)
                 for label, name in enumerate(self.classes)
@@ -74,9 +82,14 @@ class ImageFolder(Dataset):
         return self._reader.read(path, rng), label
 
 
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name in SYSTEM
+
+
 def _images(folder: Path) -> list[str]:
     """Return the names of the images in a class's folder, of which there must be some."""
-    names = sorted(name for name in os.listdir(folder) if name.lower().endswith(SUFFIXES))
+    found = (name for name in os.listdir(folder) if not _hidden(name))
+    names = sorted(name for name in found if name.lower().endswith(SUFFIXES))
     if not names:
         raise GraphError(
             f"ImageFolder found no image in {folder}; it takes {', '.join(SUFFIXES)} files"

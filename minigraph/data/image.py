@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +17,19 @@ from minigraph.data.dataset import Images, library, normalise
 from minigraph.errors import GraphError
 
 # Pillow knows a file by its contents, whatever its name: for PostScript it would run Ghostscript.
-FORMATS = ("JPEG", "PNG")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+ORIENTATION = 0x0112  # the EXIF tag
+INTEGERS = {1: "B", 3: "H", 4: "I"}  # the types of EXIF that are unsigned integers
+# How Pillow turns an image of each orientation upright, 0 and 1 aside.
+TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
@@ -39,7 +53,7 @@ Channels = Annotated[Sequence[float], Kind("a number for each of 3 channels", _c
 def read_image(
     path: FilePath, size: Count = 224, mean: Channels = MEAN, std: Channels = STD
 ) -> Images:
-    """Return the picture in a JPEG or PNG file, prepared as `ImageFolder` does without `augment`.
+    """Return the picture in a file, prepared as `ImageFolder` does without `augment`.
 
     It is float32 (3, size, size).  GraphError for a file that cannot be read.
     """
@@ -54,7 +68,6 @@ class Reader:
             raise GraphError(f"{user}: std is {std}; it takes positive numbers")
         self._user, self._size, self._mean, self._std = user, size, mean, std
         self._pillow = library("PIL.Image", user)
-        self._upright = library("PIL.ImageOps", user).exif_transpose
 
     def read(self, path: Path, rng: np.random.Generator | None) -> Images:
         """Return a picture [3, size, size]: its centre, or with `rng` a random part."""
@@ -81,14 +94,21 @@ class Reader:
         opened, _ = regular_file.open_to_read(path)
         with opened, self._pillow.open(opened, formats=FORMATS) as file:
             self._check_size(*file.size)
-            image = self._upright(file)
-            if image.mode.startswith("I;16"):
-                # Pillow would clip 16 bits to 8 instead of scaling them.
+            if file.format == "TIFF":  # Pillow turns it as it loads it, and stumbles over odd XMP
+                file.info.pop("xmp", None)
+            file.load()  # a PNG file may have its EXIF data at its end
+            image = file
+            # Pillow would clip 16 bits to 8 instead of scaling them.
+            if image.mode.startswith("I;16") or (image.mode == "I" and file.format == "PNG"):
                 image = self._pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            elif image.mode in ("I", "F"):
+                raise ValueError("it has 32 bits a pixel, of which nothing says what white is")
             elif "transparency" in image.info:
                 # From a palette with transparent entries straight to RGB, Pillow warns.
                 image = image.convert("RGBA")
-            return image.convert("RGB")
+            turn = None if file.format == "TIFF" else TURNS.get(_orientation(file.info))
+            image = image.convert("RGB")
+            return image.transpose(self._pillow.Transpose[turn]) if turn else image
 
     def _check_size(self, width: int, height: int) -> None:
         """Raise an error for more pixels than Pillow warns of, before they are decoded."""
@@ -97,6 +117,44 @@ class Reader:
             raise ValueError(
                 f"{width} x {height} pixels are more than PIL.Image.MAX_IMAGE_PIXELS, {limit}"
             )
+
+
+def _orientation(info: Mapping[Any, Any]) -> int:
+    """Return the orientation that a file's EXIF or XMP data tell, 0 if they tell none.
+
+    Pillow's own reader refuses pictures for what is odd in the rest of these data.
+    """
+    exif = info.get("exif") or _raw_profile(str(info.get("Raw profile type exif", "")))
+    if found := _exif_orientation(exif.removeprefix(b"Exif\0\0")):
+        return found
+    xmp = info.get("xmp") or info.get("XML:com.adobe.xmp") or b""
+    xmp = xmp.encode(errors="replace") if isinstance(xmp, str) else xmp
+    told = re.search(rb'tiff:Orientation(?:="|>)([0-9])', xmp)
+    return int(told[1]) if told else 0
+
+
+def _exif_orientation(data: bytes) -> int:
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
+    if order is None:
+        return 0
+    try:
+        (at,) = struct.unpack_from(order + "I", data, 4)
+        (count,) = struct.unpack_from(order + "H", data, at)
+        for entry in range(at + 2, at + 2 + 12 * count, 12):
+            tag, kind = struct.unpack_from(order + "HH", data, entry)
+            if tag == ORIENTATION and kind in INTEGERS:
+                return int(struct.unpack_from(order + INTEGERS[kind], data, entry + 8)[0])
+    except struct.error:  # they are cut off
+        pass
+    return 0
+
+
+def _raw_profile(text: str) -> bytes:
+    """Return the EXIF data that ImageMagick writes into PNG files as text."""
+    try:
+        return bytes.fromhex("".join(text.split("\n")[3:]))
+    except ValueError:
+        return b""
 
 
 def _centre(width: int, height: int) -> Box:

@@ -1,5 +1,7 @@
 """Folders of images: which are read, how they are decoded, cut and turned."""
 
+import itertools
+import struct
 import warnings
 
 import numpy as np
@@ -75,15 +77,103 @@ def test_every_kind_of_image_becomes_rgb(pillow, tmp_path, mode):
     assert np.abs(image - (1 if mode == "1" else 128 / 255)).max() < 0.02
 
 
-def test_an_image_is_turned_as_its_exif_data_say(pillow, tmp_path):
-    (tmp_path / "only").mkdir()
-    pixels = np.zeros((16, 16, 3), np.uint8)
-    pixels[:, :8] = 255
+FORMATS = {"jpg": {"quality": 95, "subsampling": 0}, "png": {}, "webp": {"lossless": True}}
+FORMATS |= {"bmp": {}, "tif": {}, "tiff": {"compression": "tiff_lzw"}}
+TURNED = {  # for each orientation, how a camera stores the pixels of an upright photograph
+    1: lambda x: x,
+    2: lambda x: x[:, ::-1],
+    3: lambda x: x[::-1, ::-1],
+    4: lambda x: x[::-1],
+    5: lambda x: x.transpose(1, 0, 2),
+    6: lambda x: x.transpose(1, 0, 2)[::-1],
+    7: lambda x: x.transpose(1, 0, 2)[::-1, ::-1],
+    8: lambda x: x.transpose(1, 0, 2)[:, ::-1],
+}
+CORNERS = np.zeros((16, 24, 3), np.uint8)
+CORNERS[:8, :, 0] = CORNERS[:, :12, 1] = 255
+
+
+def photograph(pillow, path, orientation=1, **settings):
+    """Save CORNERS as a camera does that was held in another way."""
+    stored = np.ascontiguousarray(TURNED[orientation](CORNERS))
+    pillow.fromarray(stored).save(path, **FORMATS[path.suffix[1:]], **settings)
+    return path
+
+
+def is_upright(path):
+    image = read_image(path, 8, **PLAIN)
+    return np.abs(image - read_image(path.parent / "upright.png", 8, **PLAIN)).max() < 0.1
+
+
+def exif_data(order, *entries):
+    """Return EXIF data with entries of (tag, type, count, four bytes)."""
+    packed = b"".join(struct.pack(order + "HHI", *entry[:3]) + entry[3] for entry in entries)
+    start = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(entries))
+    return b"Exif\0\0" + start + packed + bytes(4)
+
+
+def orientation_in(order, number, kind=3):
+    return 0x0112, kind, 1, struct.pack(order + {3: "HH", 4: "I"}[kind], *(number, 0)[: 5 - kind])
+
+
+@pytest.mark.parametrize("orientation", TURNED)
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_photograph_is_upright_however_the_camera_was_held(pillow, tmp_path, suffix, orientation):
+    photograph(pillow, tmp_path / "upright.png")
     exif = pillow.Exif()
-    exif[0x0112] = 6  # stored lying on its left side: to be turned clockwise
-    pillow.fromarray(pixels).save(tmp_path / "only" / "x.jpg", exif=exif, quality=95)
-    image, _ = ImageFolder(tmp_path, size=8, **PLAIN)[0]
-    assert image[:, :3].min() > 0.9 and image[:, 5:].max() < 0.1
+    exif[0x0112] = orientation
+    if suffix == "bmp":
+        exif, orientation = None, 1
+    assert is_upright(photograph(pillow, tmp_path / f"x.{suffix}", orientation, exif=exif))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of what it does not understand
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_what_else_a_photograph_tells_of_itself_is_not_read(pillow, tmp_path, suffix, order):
+    photograph(pillow, tmp_path / "upright.png")
+    path = tmp_path / f"x.{suffix}"
+    for tag, kind, count, value in itertools.product(
+        (0x010F, 0x8769), (1, 2, 5, 7, 12, 99), (0, 1, 2), (b"\xff\xfe\x00\x80", bytes(4))
+    ):
+        odd = (tag, kind, count, value)
+        both = sorted([orientation_in(order, 6, kind=4 if count else 3), odd])
+        photograph(pillow, path, 6, exif=exif_data(order, *both))
+        assert is_upright(path), odd
+    xmp = b"\xff\xfe no UTF-8 \x80"
+    settings = {"exif": exif_data(order, orientation_in(order, 8)), "xmp": xmp}
+    if suffix != "png":
+        assert is_upright(photograph(pillow, path, 8, **settings))
+    for number in (0, 9, 255):
+        exif = exif_data(order, orientation_in(order, number))
+        assert is_upright(photograph(pillow, path, exif=exif))
+    assert is_upright(photograph(pillow, path, exif=exif_data(order, odd)[:-9]))
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "tiff"])
+def test_grey_of_16_bits_is_scaled_and_of_32_bits_refused(pillow, tmp_path, suffix):
+    grey = np.linspace(0, 65535, 81).astype(np.uint16).reshape(9, 9)
+    path = tmp_path / f"x.{suffix}"
+    pillow.fromarray(grey).save(path, **FORMATS[suffix])
+    image = read_image(path, 9, **PLAIN)
+    pillow.fromarray((grey >> 8).astype(np.uint8)).save(path, **FORMATS[suffix])
+    np.testing.assert_array_equal(image, read_image(path, 9, **PLAIN))
+    if suffix != "png":
+        pillow.fromarray(grey.astype(np.float32)).save(path)
+        with pytest.raises(GraphError, match="32 bits a pixel"):
+            read_image(path)
+
+
+def test_hidden_and_system_folders_and_files_are_no_classes_and_no_pictures(pillow, folder):
+    for name in (".ipynb_checkpoints", "__MACOSX", ".git", "@eaDir"):
+        (folder / name).mkdir()
+        (folder / name / "x.png").write_bytes(b"")
+    for name in ("._b.jpg", ".hidden.png", "Thumbs.db", "desktop.ini"):
+        (folder / "dog" / name).write_bytes(b"")
+    (folder / "dog" / ".cache.png").mkdir()
+    images = ImageFolder(folder, size=7)
+    assert images.classes == ("cat", "dog")
+    assert [path.name for path, _ in images._files] == ["c.PNG", "a.JPEG", "b.jpg"]
 
 
 def test_an_image_of_one_pixel_and_one_very_wide_are_enlarged(pillow, tmp_path):
@@ -150,8 +240,10 @@ POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
 """
 
 
-@pytest.mark.parametrize("kind", ["PostScript", "GIF", "BMP", "TIFF", "WEBP"])
-def test_only_jpeg_and_png_are_decoded_whatever_a_file_is_called(pillow, folder, kind, monkeypatch):
+@pytest.mark.parametrize("kind", ["PostScript", "GIF", "PPM", "ICO"])
+def test_only_formats_of_pictures_are_decoded_whatever_a_file_is_called(
+    pillow, folder, kind, monkeypatch
+):
     path = folder / "dog" / "b.jpg"
     if kind == "PostScript":
         path.write_bytes(POSTSCRIPT)
