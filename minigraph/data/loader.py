@@ -70,9 +70,10 @@ class DataLoader:
 
     The seed and `epoch` alone choose the shuffling and the random numbers of a transform that has a
     second parameter, a `np.random.Generator`.  So has the function that returns an iterable, if it
-    has a parameter.  An iteration that was run to its end adds one to `epoch`; one that was left
-    early does not, and is repeated by the next.  Hence a training resumed with `loader.epoch = k`
-    sees what an uninterrupted one would have seen from epoch k on::
+    has a parameter.  Each `iter(loader)` begins a new epoch, also if the one before was left early,
+    as by `next(iter(loader))` or `zip(small, large)`.  `epoch` is the number of the one that runs,
+    or else of the one that comes next, which can be set.  Hence a training resumed with
+    `loader.epoch = k` sees what an uninterrupted one would have seen from epoch k on::
 
         for epoch in range(k, epochs):
             loader.epoch = epoch
@@ -122,7 +123,7 @@ class DataLoader:
         self.batch_transform = batch_transform
         self.collate = collate
         self.shard = shard or World()
-        self.epoch = 0
+        self._epoch, self._begun = 0, False
         self.waiting = 0.0
         if batch_size % self.shard.size:
             raise GraphError(
@@ -149,7 +150,20 @@ class DataLoader:
         return whole + (len(self._share(range(rest))) > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._run(EPOCH.check("DataLoader: epoch", self.epoch))
+        if self._begun:
+            self.epoch += 1
+        self._begun = True
+        return self._run(self.epoch)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that runs, or else of the next one."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._epoch = EPOCH.check("DataLoader: epoch", value)
+        self._begun = False
 
     def _run(self, epoch: int) -> Iterator[Any]:
         start = time.perf_counter()
@@ -165,7 +179,8 @@ class DataLoader:
                 if batch is None:
                     break
                 yield batch.made
-        self.epoch = epoch + 1
+        if self._begun and self.epoch == epoch:  # no other epoch has been begun meanwhile
+            self.epoch = epoch + 1
 
     def _inline(self, epoch: int) -> Generator[_Batch]:
         left = threading.Event()

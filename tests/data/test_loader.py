@@ -157,16 +157,35 @@ def test_a_resumed_run_gives_the_batches_of_an_uninterrupted_one(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_epoch_counts_up_at_the_end_and_an_abandoned_one_is_repeated(workers):
+def test_each_iterator_begins_an_epoch_also_if_the_one_before_was_left_early(workers):
+    whole = DataLoader(Noisy(), 6, shuffle=True)
+    firsts = [images for _ in range(6) for images, _ in [*whole][:1]]
     loader = DataLoader(Noisy(), 6, shuffle=True, workers=workers)
+    found = []
     for images, _ in loader:
         assert loader.epoch == 0
-        first = images
+        found.append(images)
         break
-    assert loader.epoch == 0
-    assert np.array_equal(next(iter(loader))[0], first)
-    list(loader)
-    assert loader.epoch == 1
+    found.append(next(iter(loader))[0])
+    for (images, _), _ in zip(loader, range(1), strict=False):
+        assert loader.epoch == 2
+        found.append(images)
+    first, second = iter(loader), iter(loader)  # at the same time
+    found += [next(first)[0], next(second)[0]]
+    assert (len(list(second)), loader.epoch, len(list(first)), loader.epoch) == (3, 5, 3, 5)
+    found.append(next(iter(loader))[0])
+    loader.epoch = 5  # again
+    found.append(next(iter(loader))[0])
+    np.testing.assert_array_equal(found, [*firsts, firsts[5]])
+
+
+def test_two_loaders_of_different_lengths_are_both_shuffled_anew():
+    small, large = DataLoader(numbered(6), 3, True), DataLoader(numbered(90), 3, True, seed=1)
+    seen = [
+        [labels.tolist() for (_, labels), _ in zip(a, b, strict=False)]
+        for a, b in ((large, small), (small, large)) * 3
+    ]
+    assert len({str(labels) for labels in seen}) == 6
 
 
 def test_an_example_is_augmented_alike_wherever_its_batch_is():
@@ -224,9 +243,8 @@ def test_an_empty_data_set_and_a_negative_epoch_are_errors():
     with pytest.raises(GraphError, match="length is 0"):
         DataLoader(Listed([]))
     loader = DataLoader(numbered(5))
-    loader.epoch = -1
     with pytest.raises(GraphError, match="epoch is -1"):
-        iter(loader)
+        loader.epoch = -1
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError, KeyboardInterrupt])
@@ -280,7 +298,7 @@ def test_ctrl_c_while_waiting_for_a_batch_prepares_few_more_examples(ctrl_c):
 
 def test_two_iterations_of_a_loader_at_once_do_not_disturb_each_other():
     loader = DataLoader(Noisy(), 6, workers=2)
-    expected = list(DataLoader(Noisy(), 6))
+    whole = DataLoader(Noisy(), 6)
     pairs = list(zip(loader, loader, strict=True))
-    assert same([one for one, _ in pairs], expected)
-    assert same([other for _, other in pairs], expected)
+    assert same([one for one, _ in pairs], whole)
+    assert same([other for _, other in pairs], whole)
