@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,8 @@ CHECKSUM = "minigraph.crc32"
 FOREIGN = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", ".npz": "np.load"}
 PROTOCOLS = (b"\x02", b"\x03", b"\x04", b"\x05")  # of pickles
 FRAME = b"\x95"  # after which a pickle's length follows
+MOST = 10  # names that an error lists
+OPTIONAL = "num_batches_tracked"  # files of early versions of PyTorch have none
 
 
 class _Header(Struct, rename={"metadata": "__metadata__"}):
@@ -149,35 +151,61 @@ def restore(
     """Assign the arrays `given` to the parameters of the same names: all of them, or none.
 
     Arrays are cast by NumPy's "same_kind" rule.  Names that only one side has are errors if
-    `strict`, and returned.  A GraphError (ShapeError, DTypeError if that is all) lists what is
-    wrong; `what` begins its message.
+    `strict`, and returned; the count of batches of a BatchNorm may be missing, as in torch.  A
+    GraphError (ShapeError, DTypeError if that is all) lists what is wrong, at most ten names;
+    `what` begins its message.
     """
     arrays = host_arrays(what, given)
-    missing = [name for name in parameters if name not in arrays]
+    missing = [n for n in parameters if n not in arrays and n.rpartition(".")[2] != OPTIONAL]
     unexpected = [name for name in arrays if name not in parameters]
-    problems: list[tuple[type[GraphError], str]] = []
-    for word, names in (("missing", missing), ("unexpected", unexpected)):
-        if strict and names:
-            problems.append((GraphError, f"{word} {', '.join(names)}"))
+    none_known = len(unexpected) == len(arrays)
+    if strict and none_known and (prefix := _prefix(unexpected, parameters)):
+        raise GraphError(
+            f"{what}: all names begin with {prefix!r}, without which they would be right: "
+            f"{{name.removeprefix({prefix!r}): x for name, x in state.items()}}"
+        )
+    misfits: list[tuple[type[GraphError], str]] = []
     values: list[tuple[Parameter, Array]] = []
     for name, parameter in parameters.items():
         if name not in arrays:
             continue
         if arrays[name].shape != parameter.shape:
             text = f"{name} has shape {arrays[name].shape}, not {parameter.shape}"
-            problems.append((ShapeError, text))
+            misfits.append((ShapeError, text))
             continue
         try:
             values.append((parameter, as_array(arrays[name], parameter.dtype)))
         except DTypeError as error:
-            problems.append((DTypeError, f"{name}: {error}"))
+            misfits.append((DTypeError, f"{name}: {error}"))
+    names = {"missing ": missing, "unexpected ": unexpected} if strict else {}
+    problems = [(word, ", ", found) for word, found in names.items() if found]
+    kinds = {GraphError for _ in problems} | {kind for kind, _ in misfits}
+    if misfits:
+        problems.append(("", "; ", [text for _, text in misfits]))
     if problems:
-        kinds = {kind for kind, _ in problems}
-        error_type = kinds.pop() if len(kinds) == 1 else GraphError
-        raise error_type(f"{what}: {'; '.join(text for _, text in problems)}")
+        most = MOST // len(problems)
+        text = "; ".join(word + _few(found, between, most) for word, between, found in problems)
+        raise (kinds.pop() if len(kinds) == 1 else GraphError)(f"{what}: {text}")
     for parameter, value in values:
         parameter.assign(value)
     return Incompatible(missing, unexpected)
+
+
+def _prefix(names: Sequence[str], known: Container[str]) -> str:
+    """Return the "module." or the like that all names begin with, if some are known without it."""
+    parts = "".join(names[:1]).split(".")
+    for count in range(1, len(parts)):
+        prefix = ".".join(parts[:count]) + "."
+        bare = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        if len(bare) == len(names) and any(name in known for name in bare):
+            return prefix
+    return ""
+
+
+def _few(texts: Sequence[str], between: str, most: int) -> str:
+    """Return texts in a line, the first ones and the number of the others where there are many."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
 
 
 def host_arrays(what: str, given: Any) -> dict[str, Array]:

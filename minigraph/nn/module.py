@@ -227,8 +227,9 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Incompatible:
         """Set parameters and buffers from arrays, torch tensors or anything with `__array__`.
 
-        Returns the names that `state` lacks and those that the module lacks, errors if `strict`.
-        Raises GraphError (ShapeError, DTypeError) with all that does not fit, and sets nothing.
+        Returns the names that `state` lacks and those that the module lacks, errors if `strict`;
+        a BatchNorm's `num_batches_tracked` may be missing.  Raises GraphError (ShapeError,
+        DTypeError) with what does not fit, ten names at most, and sets nothing.
         """
         what = f"{type(self).__name__}.load_state_dict"
         return restore(what, dict(self._state()), state, strict)

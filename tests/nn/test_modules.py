@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -144,6 +145,51 @@ def test_a_state_that_does_not_fit_is_one_line_and_assigns_nothing(change, error
     assert type(caught.value) is error
     assert "\n" not in str(caught.value)
     assert all(np.array_equal(before[name], value) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_count_of_batches_may_be_missing_and_stays(strict):
+    net = nn.Sequential(nn.Conv2d(1, 3, 1), nn.BatchNorm2d(3))
+    net[1].num_batches_tracked.assign(5)
+    state = {name: x + 1 for name, x in net.state_dict().items() if "tracked" not in name}
+    assert net.load_state_dict(state, strict) == ([], [])
+    assert net[1].num_batches_tracked.numpy() == 5
+    np.testing.assert_array_equal(net[1].weight.numpy(), state["1.weight"])
+    counted = {**state, "1.num_batches_tracked": 7}
+    assert net.load_state_dict(counted, strict) == ([], [])
+    assert net[1].num_batches_tracked.numpy() == 7
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.net."])
+def test_names_that_all_begin_alike_are_one_line_that_says_how_to_load_them(prefix):
+    net = nn.Sequential(*[nn.Linear(2, 2) for _ in range(100)])
+    state = {prefix + name: x + 1 for name, x in net.state_dict().items()}
+    text = f"all names begin with {prefix!r}, without which they would be right: "
+    with pytest.raises(GraphError, match=re.escape(text)) as caught:
+        net.load_state_dict(state)
+    assert len(str(caught.value)) < 250
+    remedy = str(caught.value).partition(text)[2]
+    net.load_state_dict(eval(remedy, {"state": state}))
+    assert (net[99].bias.numpy() == state[f"{prefix}99.bias"]).all()
+
+
+def test_an_error_lists_at_most_ten_names():
+    net = nn.Sequential(*[nn.Linear(2, 2) for _ in range(50)])
+    for change, texts in (
+        (lambda name: f"x{name}", ["and 95 more; unexpected x0.weight", "x2.weight and 95 more$"]),
+        (lambda name: None, ["missing 0.weight, .* 4.bias and 90 more$"]),
+        (lambda name: name, ["0.weight has shape .*; 4.bias has shape .* and 90 more$"]),
+        (
+            lambda name: name if name < "2" else f"x{name}",
+            ["and 73 .*; unexp.* and 73 .* and 21 mo"],
+        ),
+    ):
+        state = {change(name): np.ones(7) for name in net.state_dict() if change(name)}
+        with pytest.raises(GraphError) as caught:
+            net.load_state_dict(state)
+        assert len(re.findall(r"\.(?:weight|bias)", str(caught.value))) <= 10
+        for text in texts:
+            assert re.search(text, str(caught.value)), str(caught.value)
 
 
 def test_loading_that_is_not_strict_takes_what_fits_and_returns_the_rest():
