@@ -22,6 +22,7 @@ from minigraph.graph.dtypes import (
     as_dtype,
     can_cast,
     cast,
+    limits,
 )
 from minigraph.graph.graph import Graph, application, compute, toposort
 from minigraph.graph.leaves import (

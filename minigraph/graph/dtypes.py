@@ -110,12 +110,13 @@ def _inside(array: Array, low: int, high: int) -> bool:
 @functools.cache
 def _bounds(source: DType, target: DType) -> tuple[Any, Any] | None:
     """Return the least and the largest number of `target`; None if it holds those of `source`."""
-    (least, most), (low, high) = map(_range, (source, target))
+    (least, most), (low, high) = map(limits, (source, target))
     finite = source not in FLOATS or target in FLOATS
     return None if finite and low <= least and most <= high else (low, high)
 
 
-def _range(dtype: DType) -> tuple[Any, Any]:
+def limits(dtype: DType) -> tuple[Any, Any]:
+    """Return the least and the largest finite number of a dtype."""
     if dtype in FLOATS:
         largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         return -largest, largest

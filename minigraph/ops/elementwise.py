@@ -18,6 +18,7 @@ from minigraph.arguments import shown
 from minigraph.errors import DTypeError
 from minigraph.graph import (
     BFLOAT16,
+    BOOL,
     FLOATS,
     Array,
     Constant,
@@ -192,7 +193,14 @@ def _function(cls: type[Elementwise]) -> Callable[..., Node]:
     def build(*xs: Any) -> Node:
         if len(xs) != len(names):
             raise TypeError(f"{cls.name}() takes {len(names)} operands, not {len(xs)}")
-        return op()(*promote(*xs, floating=floating))
+        try:
+            operands = promote(*xs, floating=floating)
+        except DTypeError:
+            if cls.result != BOOL:
+                raise
+            # A number that the others' dtype does not hold is compared in one that holds both.
+            operands = promote(*(np.asarray(x) if isinstance(x, int | float) else x for x in xs))
+        return op()(*operands)
 
     only = inspect.Parameter.POSITIONAL_ONLY
     parameters = [inspect.Parameter(name, only, annotation="Operand") for name in names]

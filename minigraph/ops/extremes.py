@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import BOOL, Array, Node, Operand, builder
+from minigraph.graph import BOOL, Array, Node, Operand, builder, limits
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, kind, promote
 
@@ -69,14 +69,18 @@ static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
 def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Node:
     """Return x limited to the interval from `min` to `max`; None leaves a side open.
 
+    So does a number that is beyond all that the dtype of x holds.
+
     >>> cg.compile([], ops.clip([-1.0, 0.5, 2.0], 0, 1))()
     array([0. , 0.5, 1. ])
     """
     (x,) = promote(x)
     if x.dtype == BOOL:
         raise DTypeError("clip takes numbers, not bool")
-    if kind(x.dtype) == "f":
-        low, high = -np.inf, np.inf
-    else:
-        low, high = np.iinfo(x.dtype).min, np.iinfo(x.dtype).max
-    return Clip()(*promote(x, low if min is None else min, high if max is None else max))
+    least, most = limits(x.dtype)
+    low, high = (-np.inf, np.inf) if kind(x.dtype) == "f" else (least, most)
+    if min is None or (isinstance(min, int | float) and min < least):
+        min = low
+    if max is None or (isinstance(max, int | float) and max > most):
+        max = high
+    return Clip()(*promote(x, min, max))

@@ -9,7 +9,7 @@ from samples import (
 
 import minigraph as mg
 from minigraph import DTypeError, ops
-from minigraph.graph import BFLOAT16, DTYPES
+from minigraph.graph import BFLOAT16, DTYPES, Graph
 from minigraph.ops.elementwise import kind
 
 NUMPY_DTYPES = [d for d in DTYPES if d != BFLOAT16]
@@ -70,3 +70,24 @@ def test_elementwise_results_have_numpys_dtype(name):
             continue  # NumPy takes more
         with np.errstate(all="ignore"):
             assert found == theirs(*[np.ones(2, dtype)] * arity).dtype, dtype
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint64", "float16", "float32"])
+@pytest.mark.parametrize("number", [300, -1, -1000, 2**63, 1e6, -1e39, np.inf])
+def test_a_number_that_a_dtype_does_not_hold_is_compared_as_numbers_are(dtype, number):
+    x = mg.input("x", (3,), dtype)
+    values = np.array([0, 1, 100], dtype)
+    compared = [x < number, number < x, x <= number, x >= number, x == number, x != number]
+    v = values.astype(object)
+    wanted = [v < number, number < v, v <= number, v >= number, v == number, v != number]
+    for found, expected in zip(Graph((x,), compared)(values), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected.astype(bool))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float16", "float32"])
+def test_a_bound_beyond_all_numbers_of_a_dtype_leaves_a_side_open(dtype):
+    values = np.array([0, 1, 100], dtype)
+    for low, high in ((-1e300, 10**9), (1, 1e300), (-(10**12), 5)):
+        x = mg.input("x", (3,), dtype)
+        found = Graph((x,), (ops.clip(x, low, high),))(values)[0]
+        np.testing.assert_array_equal(found, np.clip(values.astype("float64"), low, high))
