@@ -14,7 +14,7 @@ from minigraph.nn import init
 from minigraph.nn.init import Weights
 from minigraph.nn.module import Module
 from minigraph.ops.elementwise import kind
-from minigraph.ops.indexing import Take
+from minigraph.ops.indexing import take_tokens
 from minigraph.ops.shape import normalize_axis
 
 
@@ -57,7 +57,7 @@ class Embedding(Module):
         x = as_node(x)
         if kind(x.dtype) not in "iu":
             raise DTypeError(f"tokens are integers, not {x.dtype.name}")
-        y = Take(0, tokens=True)(self.weight, x)
+        y = take_tokens(self.weight, x)
         if self.padding_idx is None:
             return y
         # An int64, because a token's own type may be too small for `padding_idx`.

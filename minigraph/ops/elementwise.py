@@ -164,7 +164,9 @@ def widened(x: Any) -> Any:
 def as_operand(x: Any, dtype: DType) -> Node:
     """Return `x` as an expression of `dtype`; DTypeError for a number that does not fit into it."""
     if isinstance(x, Node):
-        if isinstance(x.op, Constant) and x.dtype != dtype:
+        if x.dtype == dtype:
+            return x
+        if isinstance(x.op, Constant):
             return constant(cast(x.op.value, dtype))
         return x.astype(dtype)
     if isinstance(x, SymbolicSize):

@@ -120,6 +120,11 @@ def take(x: Operand, indices: Operand, axis: Axis | None = None) -> Node:
     return Take(normalize_axis(axis, x.ndim))(x, as_node(indices))
 
 
+def take_tokens(table: Node, tokens: Node) -> Node:
+    """Return the rows of a table at the integers `tokens`, of which none may be negative."""
+    return Take(0, tokens=True)(table, tokens)
+
+
 @builder
 def one_hot(labels: Operand, num_classes: CountOrSize, dtype: DTypeLike = "int64") -> Node:
     """Return integer labels (...) as (..., num_classes) with 1 at the label and 0 elsewhere.
