@@ -14,7 +14,7 @@ import numpy as np
 
 from minigraph.devices import pages
 from minigraph.errors import DeviceError
-from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
+from minigraph.graph import Array, Constant, DType, Graph, Parameter, Spec, aligned_empty, cast
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.kernels.products import Products
 from minigraph.program import (
@@ -81,6 +81,9 @@ class HostBackend(ABC):
 
     def array(self, value: Any) -> None:
         return None
+
+    def cast(self, array: Array, dtype: DType) -> Array:
+        return cast(array, dtype)
 
     @abstractmethod
     def runner(self, program: Program, memory: Memory) -> StepRunner:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, as_array, can_cast, cast, here
+from minigraph.graph import Array, Node, as_array, here, same_kind
 from minigraph.program import Backend
 
 
@@ -64,12 +64,8 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     """
     here_already = backend.array(value)
     try:
-        if here_already is None:
-            array = as_array(value, node.dtype)
-        elif can_cast(here_already.dtype, node.dtype):
-            array = cast(here_already, node.dtype)
-        else:
-            raise DTypeError(f"{here_already.dtype} does not cast by the same_kind rule")
+        given = as_array(value) if here_already is None else here_already
+        array = same_kind(given, node.dtype, backend.cast)
     except DTypeError as error:
         text = f"input {node.name} takes {node.spec}: {error} {here()}{_in_one([value])}"
         raise DTypeError(text) from None

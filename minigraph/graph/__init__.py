@@ -23,6 +23,7 @@ from minigraph.graph.dtypes import (
     can_cast,
     cast,
     limits,
+    same_kind,
 )
 from minigraph.graph.graph import Graph, application, compute, toposort
 from minigraph.graph.leaves import (

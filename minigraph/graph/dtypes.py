@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import ml_dtypes
@@ -65,12 +66,22 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
         raise DTypeError(f"{shown(value)} is neither a number, an array nor an expression")
     given = _CANONICAL.get(array.dtype) or as_dtype(array.dtype)
     array = array.astype(given, copy=False)
-    if dtype is None or given == dtype:
+    return array if dtype is None else same_kind(array, dtype)
+
+
+def same_kind(
+    array: Array, dtype: DType, by: Callable[[Array, DType], Array] | None = None
+) -> Array:
+    """Return an array in a dtype, cast if NumPy's "same_kind" rule allows it; else DTypeError.
+
+    by  casts, `cast` by default
+    """
+    if array.dtype == dtype:
         return array
     # An empty list says nothing about its type.
-    if array.size and not can_cast(given, dtype):
-        raise DTypeError(f"{given.name} does not cast to {dtype.name} by the same_kind rule")
-    return cast(array, dtype)
+    if array.size and not can_cast(array.dtype, dtype):
+        raise DTypeError(f"{array.dtype.name} does not cast to {dtype.name} by the same_kind rule")
+    return (by or cast)(array, dtype)
 
 
 def cast(array: Array, dtype: DType) -> Array:

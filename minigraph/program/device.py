@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from minigraph.autotune.candidate import Problem
 from minigraph.cache import Entry
-from minigraph.graph import Array, Node, Shape
+from minigraph.graph import Array, DType, Node, Shape
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.kernels.products import Products
 from minigraph.program.steps import Choice, Kernel, Memory, Program, Step, Timing
@@ -137,6 +137,9 @@ class Backend(Protocol):
 
     def array(self, value: Any) -> Array | None:
         """Return a value that is in the memory of the device already, as its array; else None."""
+
+    def cast(self, array: Array, dtype: DType) -> Array:
+        """Return an array in another dtype, as `graph.cast` does."""
 
     def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
         """Have so much memory made ready meanwhile; what nobody takes inside goes."""

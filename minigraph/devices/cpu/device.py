@@ -20,13 +20,14 @@ from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.kernel import Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel
+from minigraph.devices.cpu.narrow import narrow
 from minigraph.devices.cpu.widened import widened_kernel
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.problem import operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.errors import warn_once
-from minigraph.graph import Node, Op, Shape, in_place_of
+from minigraph.graph import Array, DType, Node, Op, Shape, in_place_of
 from minigraph.ops.activation import Activated
 from minigraph.ops.layout import LaidOut
 from minigraph.passes.kernels.products import Products
@@ -153,6 +154,9 @@ class CpuBackend(HostBackend):
         if isinstance(first, NumpyKernel):
             return NumpyKernel(node, first.why_numpy)
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
+
+    def cast(self, array: Array, dtype: DType) -> Array:
+        return narrow(array, dtype, self.on_disk)
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:
         if not compiler.compiler():

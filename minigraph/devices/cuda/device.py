@@ -31,7 +31,8 @@ from minigraph.devices.problem import Arrangement
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
-from minigraph.graph import Array, Node, Shape
+from minigraph.graph import Array, DType, Node, Shape
+from minigraph.graph import cast as cast_array
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.program import (
@@ -165,6 +166,9 @@ class CudaBackend:
             return value
         on_device = getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] == 2  # kDLCUDA
         return cupy.from_dlpack(value) if on_device else None
+
+    def cast(self, array: Array, dtype: DType) -> Array:
+        return cast_array(array, dtype)
 
     def _functions(self, kernels: Sequence[Kernel]) -> dict[str, int]:
         return self.compiled.functions(_sources(kernels), self.on_disk)
