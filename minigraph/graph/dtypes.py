@@ -100,12 +100,18 @@ def cast(array: Array, dtype: DType) -> Array:
         except FloatingPointError:
             raise _misfit(array, dtype) from None
         # NumPy notices an overflow, devices and ml_dtypes do not.
-        noticed = isinstance(array, np.ndarray) and dtype != BFLOAT16
+        noticed = isinstance(array, np.ndarray) and (dtype != BFLOAT16 or _are_finite(made))
         if noticed or (np.isfinite(made) == np.isfinite(array)).all():
             return made
     elif _inside(array, *bounds):
         return array.astype(dtype)
     raise _misfit(array, dtype)
+
+
+def _are_finite(array: Array) -> bool:
+    """Return whether all numbers of bfloat16 are finite; np.isfinite takes ten times as long."""
+    bits = array.view(np.uint16)  # of infinity 0x7F80, of -infinity 0xFF80, of NaN more
+    return bool(bits.max() < 0xFF80 and bits.view(np.int16).max() < 0x7F80)
 
 
 def _inside(array: Array, low: int, high: int) -> bool:
