@@ -53,6 +53,7 @@ class Reduction(Op):
     axes: tuple[int, ...]
 
     combine: ClassVar[str] = ""
+    adds: ClassVar[bool] = False  # `combine` is an addition, of whose rounding account can be kept
     identity: ClassVar[str] = ""
 
     of: ClassVar[Callable[..., Node]]
@@ -96,6 +97,7 @@ class Sum(Accumulation):
     """
 
     combine = "{0} + {1}"
+    adds = True
     identity = "0"
 
     def forward(self, x: Array) -> Array:

@@ -34,7 +34,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       mg_start(a, 2, loops - 1, first_row, at, step, index);
       while (begin < to) {
         int64_t n = inner - col < to - begin ? inner - col : to - begin;
-        if (n > 512) n = 512;
+        if (n > 256) n = 256;
         const float *p0 = (const float *)(base0 + at[0] + col * 16 * (int64_t)sizeof(float));
         int64_t j = 0;
         for (; j + 4 <= n; j += 4)
@@ -57,7 +57,8 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           col = 0;
           mg_next(a, 2, loops - 1, at, step, index);
         }
-        if ((filled += n) >= 512 || begin == to) {
+        filled += (n + 3) / 4;
+        if (filled >= 64 || begin == to) {
           filled = 0;
           for (int u = 0; u < 4; u++)
             #pragma omp simd

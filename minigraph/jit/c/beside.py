@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from minigraph.jit.c.body import accumulators, combine, declare, element, identity, split_or_join
+from minigraph.jit.c.body import (
+    accumulators,
+    clear_total,
+    combine,
+    declare,
+    element,
+    split_or_join,
+    total_of,
+)
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
 from minigraph.jit.pattern import KernelPattern
@@ -37,9 +45,10 @@ class SideBySide:
 
     def totals(self) -> list[str]:
         """Return statements that declare the results of the reductions."""
-        reductions = [(v, self.pattern.values[v]) for v in self.pattern.reductions]
-        made = [f"{accumulators(self.pattern, x)[1]} total{v}[{self.most}];" for v, x in reductions]
-        clear = [f"total{v}[k] = {identity(self.pattern, x)};" for v, x in reductions]
+        made, clear = [], []
+        for v in self.pattern.reductions:
+            made += total_of(self.pattern, v, f"[{self.most}]")
+            clear += clear_total(self.pattern, v, "[k]")
         return [*made, *self.each(clear)] if clear else []
 
     def shared(self, values: Iterable[int]) -> list[str]:

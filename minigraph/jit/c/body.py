@@ -225,6 +225,47 @@ def combine(value: Value, new: str, so_far: str) -> str:
     return filled(value.op, value.op.combine, new, so_far)
 
 
+def _compensated(pattern: KernelPattern, value: Value) -> bool:
+    """Whether a sum has nothing wider for its totals: of float64."""
+    assert isinstance(value.op, Reduction)
+    return value.op.adds and accumulators(pattern, value) == ("double", "double")
+
+
+def total_of(pattern: KernelPattern, v: int, most: str = "") -> list[str]:
+    """Return the declarations of the total of reduction `v`, or of `most`, as [512], of them."""
+    value = pattern.values[v]
+    _, long = accumulators(pattern, value)
+    rest = [f"double rest{v}{most};"] if _compensated(pattern, value) else []
+    return [f"{long} total{v}{most};", *rest]
+
+
+def clear_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
+    value = pattern.values[v]
+    rest = [f"rest{v}{at} = 0;"] if _compensated(pattern, value) else []
+    return [f"total{v}{at} = {identity(pattern, value)};", *rest]
+
+
+def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
+    """Return the statement that combines the result of a stretch with the total.
+
+    `rest` has what the additions of a compensated sum rounded off (O. Møller, 1965).
+    """
+    value, total, rest = pattern.values[v], f"total{v}{at}", f"rest{v}{at}"
+    if not _compensated(pattern, value):
+        return f"{total} = {combine(value, new, total)};"
+    return (
+        f"{{ const double x = {new}, y = {total}, sum = x + y, added = sum - y; "
+        f"{rest} += (y - (sum - added)) + (x - added); {total} = sum; }}"
+    )
+
+
+def complete_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
+    """Return the statements that follow the last stretch; infinities leave NaN in the rest."""
+    if not _compensated(pattern, pattern.values[v]):
+        return []
+    return [f"total{v}{at} += rest{v}{at} - rest{v}{at} == 0 ? rest{v}{at} : 0;"]
+
+
 def limits(dtype: DType) -> dict[str, str]:
     """Return the C names of the lowest and the highest value."""
     if kind(dtype) == "f":

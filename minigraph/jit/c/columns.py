@@ -24,8 +24,10 @@ from __future__ import annotations
 from minigraph.jit.c.beside import SideBySide
 from minigraph.jit.c.body import (
     accumulators,
+    add_to_total,
     bases,
     combine,
+    complete_total,
     compute_element,
     element,
     entry,
@@ -73,13 +75,14 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
     """Statements that run down the columns once."""
     pattern = columns.pattern
     reduced, moving = pattern.reduced(stage), _moving(pattern, stage)
-    lanes, clear, flush = [], [], []
+    lanes, clear, flush, done = [], [], [], []
     for v in reduced:
-        value, lane, total = pattern.values[v], f"lane{v}[k]", f"total{v}[k]"
+        value, lane = pattern.values[v], f"lane{v}[k]"
         short, _ = accumulators(pattern, value)
         lanes.append(f"{short} lane{v}[{pattern.columns}];")
         clear.append(f"{lane} = {identity(pattern, value)};")
-        flush.append(f"{total} = {combine(value, lane, total)};")
+        flush.append(add_to_total(pattern, v, lane, "[k]"))
+        done += complete_total(pattern, v, "[k]")
     count = len(pattern.dtypes)
     rows = ["int64_t rows = inner - down < to - begin ? inner - down : to - begin;"]
     if reduced:
@@ -113,6 +116,7 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
             ),
             *_flushed(columns, clear, flush),
         ),
+        *(columns.each(done) if done else []),
     ]
     return in_run(pattern, stage, body)
 

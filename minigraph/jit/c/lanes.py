@@ -24,8 +24,10 @@ from __future__ import annotations
 from minigraph.jit.c.beside import SideBySide
 from minigraph.jit.c.body import (
     accumulators,
+    add_to_total,
     bases,
     combine,
+    complete_total,
     compute_element,
     element,
     entry,
@@ -49,7 +51,7 @@ from minigraph.jit.emitter import block, indented
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
 PIXELS = 4  # that are combined side by side
-STRETCH = 128 * PIXELS  # pixels that are combined in the input's own type
+STRETCH = 64  # pixels, one after the other, that are combined in the input's own type
 
 
 def lane_text(pattern: KernelPattern) -> str:
@@ -85,11 +87,11 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
     taken = lanes.taken(each, fed, stage)
     if reduced:
-        before, after = _accumulated(lanes, reduced)
-        limit = [f"if (n > {STRETCH}) n = {STRETCH};"]
+        before, after, done = _accumulated(lanes, reduced)
+        limit = [f"if (n > {STRETCH * PIXELS}) n = {STRETCH * PIXELS};"]
         row += _combined(lanes, stage, taken, each)
     else:
-        before, after = [], []
+        before, after, done = [], [], []
         pixels = PIECE // pattern.lanes
         some = "" if rounded(pattern, stage) else "stream && "
         limit = [f"if ({some}n > {pixels}) n = {pixels};"] if streams else []
@@ -113,26 +115,32 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
             ),
             *after,
         ),
+        *done,
     ]
     return in_run(pattern, stage, body)
 
 
-def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list[str]]:
-    """Statements that declare the accumulators of short stretches, and that empty them."""
+def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list[str], list[str]]:
+    """Statements that declare the accumulators of short stretches, that empty them, and the last.
+
+    The pixels that are left of a row all join the first of those side by side.
+    """
     pattern = lanes.pattern
-    made, clear, fold = [], [], []
+    made, clear, fold, done = [], [], [], []
     for v in reduced:
         value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
         short, _ = accumulators(pattern, value)
         made.append(f"{short} lane{v}[{PIXELS * pattern.lanes}];")
         clear.append(f"{lane} = {identity(pattern, value)};")
-        fold.append(f"total{v}[k] = {combine(value, lane, f'total{v}[k]')};")
+        fold.append(add_to_total(pattern, v, lane, "[k]"))
+        done += complete_total(pattern, v, "[k]")
     each = f"for (int u = 0; u < {PIXELS}; u++)"
     empty = [each, *indented(lanes.each(fold + clear))]
-    when = f"if ((filled += n) >= {STRETCH} || begin == to)"
+    count = f"filled += (n + {PIXELS - 1}) / {PIXELS};"
     return (
         [*made, each, *indented(lanes.each(clear)), "int64_t filled = 0;"],
-        block(when, "filled = 0;", *empty),
+        [count, *block(f"if (filled >= {STRETCH} || begin == to)", "filled = 0;", *empty)],
+        lanes.each(done) if done else [],
     )
 
 

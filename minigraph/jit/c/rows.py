@@ -30,8 +30,11 @@ from __future__ import annotations
 
 from minigraph.jit.c.body import (
     accumulators,
+    add_to_total,
     bases,
+    clear_total,
     combine,
+    complete_total,
     compute_element,
     declare,
     element,
@@ -40,6 +43,7 @@ from minigraph.jit.c.body import (
     in_run,
     pointer,
     split_or_join,
+    total_of,
     unit_function,
     widened,
 )
@@ -114,9 +118,8 @@ def _fold(pattern: KernelPattern, v: int) -> str:
         last = f"by{apart}"
         body.append(f"{long} {last}[4];")
         body.append(f"for (int k = 0; k < 4; k++) {last}[k] = {joined};")
-    body.append(f"return {combine(value, f'{last}[0]', 'total')};")
-    name = _fold_name(pattern, v)
-    return "\n" + function(f"MG_FOLD {long} {name}(const {short} *lane, {long} total)", body)
+    body.append(f"return {last}[0];")
+    return "\n" + function(f"MG_FOLD {long} {_fold_name(pattern, v)}(const {short} *lane)", body)
 
 
 def unit_text(pattern: KernelPattern) -> str:
@@ -128,8 +131,7 @@ def unit_text(pattern: KernelPattern) -> str:
     ]
     body = bases(pattern, "pitch - 1") + _next_unit(pattern)
     for v in pattern.reductions:
-        _, long = accumulators(pattern, pattern.values[v])
-        body.append(f"{long} total{v} = {identity(pattern, pattern.values[v])};")
+        body += total_of(pattern, v) + clear_total(pattern, v)
     body += [
         f"{c_type(pattern.values[kept.value].dtype)} row{kept.value}[{ROW_LENGTH}];"
         for kept in pattern.kept
@@ -201,14 +203,15 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     ]
     row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
     each = [v for v in values if pattern.values[v].level == ELEMENT]
-    lanes, combined, clear = [], [], []
+    lanes, combined, clear, done = [], [], [], []
     for v in reduced:
         short, _ = accumulators(pattern, pattern.values[v])
         none = identity(pattern, pattern.values[v])
         lanes.append(f"{short} lane{v}[{LANES}], none{v} = {none};")
         lanes.append(f"MG_HIDE(none{v});")
         clear.append(f"for (int64_t k = 0; k < {LANES}; k++) lane{v}[k] = none{v};")
-        combined.append(f"total{v} = {_fold_name(pattern, v)}(lane{v}, total{v});")
+        combined.append(add_to_total(pattern, v, f"{_fold_name(pattern, v)}(lane{v})"))
+        done += complete_total(pattern, v)
     streams = streamed(pattern, stage)
     if reduced:
         lanes += [*clear, "int64_t filled = 0;"]
@@ -229,6 +232,7 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
             f"mg_next(a, {len(pattern.dtypes)}, loops - 1, at, step, index);",
         ),
         *combined,
+        *done,
     ]
     return in_run(pattern, stage, body)
 
@@ -254,7 +258,9 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list
         ),
         "#pragma GCC ivdep",
         *block("for (int64_t k = 0; k < last - j; k++)", *body),
-        *block(f"if ((filled += last - first) >= {STRETCH})", "filled = 0;", *after),
+        # Of a short row, all elements may join the same few lanes as those of the row before.
+        f"filled += (last - first + {LANES - 1}) / {LANES};",
+        *block(f"if (filled >= {STRETCH // LANES})", "filled = 0;", *after),
     )
 
 
