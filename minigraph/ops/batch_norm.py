@@ -19,8 +19,9 @@ from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder, co
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.collective import AllGather
-from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.comparison import Isfinite, where
+from minigraph.ops.elementwise import kind, summed, widened
+from minigraph.ops.extremes import Maximum
 from minigraph.ops.joining import stack
 from minigraph.ops.reduction import Sum, mean, var
 from minigraph.ops.shape import broadcast_to, reshape
@@ -74,8 +75,7 @@ class BatchNorm(Op):
     def forward(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         axes = _outer_axes(x, weight)
         wide = widened(x)
-        mean = wide.mean(axes)
-        var = wide.var(axes)
+        mean, var = (f(axes, summed(wide.dtype)).astype(wide.dtype) for f in (wide.mean, wide.var))
         scale = widened(weight) / np.sqrt(var + self.eps)
         y = (wide - of_channels(mean, x)) * of_channels(scale, x) + of_channels(widened(bias), x)
         return y.astype(x.dtype), mean.astype(x.dtype), var.astype(x.dtype)
@@ -108,13 +108,21 @@ class BatchNorm(Op):
 
 
 def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
-    """Return what BatchNorm computes, but y in at least float32, not yet in the dtype of x."""
+    """Return what BatchNorm computes, but y in at least float32, not yet in the dtype of x.
+
+    The mean of the distances is what the first mean lacks: a few units in the last place, which
+    would be all there is of y where a channel has equal numbers (the corrected two-pass algorithm
+    of T. Chan, G. Golub, R. LeVeque, 1983, Algorithms for computing the sample variance).
+    """
     wide, weight, bias = map(widened, (x, weight, bias))
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
-    mean = Sum(axes)(wide) / count
-    distance = wide - mean
-    var = Sum(axes)(Square.of(distance)) / count
-    y = distance * (of_channels(weight, x) * Rsqrt.of(var + eps)) + of_channels(bias, x)
+    near = Sum(axes)(wide) / count
+    distance = wide - near
+    lack = Sum(axes)(distance) / count
+    var = Maximum.of(Sum(axes)(Square.of(distance)) / count - Square.of(lack), 0)
+    scale = of_channels(weight, x) * Rsqrt.of(var + eps)
+    mean = near + where(Isfinite.of(lack), lack, 0)
+    y = (wide - mean) * scale + of_channels(bias, x)
     return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
 
 
@@ -136,7 +144,7 @@ class BatchNormBackward(Op):
         dy, x, weight, mean, var = map(widened, (dy, x, weight, mean, var))
         inverse = 1 / np.sqrt(var + self.eps)
         normal = (x - of_channels(mean, x)) * of_channels(inverse, x)
-        dweight, dbias = (dy * normal).sum(axes), dy.sum(axes)
+        dweight, dbias = (Sum(axes).forward(v).reshape(weight.shape) for v in (dy * normal, dy))
         rest = dy - of_channels(dbias / count, x) - normal * of_channels(dweight / count, x)
         dx = rest * of_channels(weight * inverse, x)
         return dx.astype(dtype), dweight.astype(dtype), dbias.astype(dtype)

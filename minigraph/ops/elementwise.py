@@ -161,6 +161,16 @@ def widened(x: Any) -> Any:
     return x.astype("float32") if x.dtype in (np.float16, BFLOAT16) else x
 
 
+def summed(dtype: DType) -> DType:
+    """Return the dtype in which NumPy adds up many numbers: of floats a wider one.
+
+    Along other axes than the last it adds one number after the other.
+    """
+    if kind(dtype) != "f":
+        return dtype
+    return np.dtype(np.longdouble if dtype == np.float64 else np.float64)
+
+
 def as_operand(x: Any, dtype: DType) -> Node:
     """Return `x` as an expression of `dtype`; DTypeError for a number that does not fit into it."""
     if isinstance(x, Node):

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minigraph.arguments import Axis, Integers
-from minigraph.errors import DTypeError, ShapeError
+from minigraph.errors import ShapeError
 from minigraph.graph import (
-    BFLOAT16,
     Array,
     DType,
     Node,
@@ -26,7 +25,7 @@ from minigraph.graph import (
     function_of,
 )
 from minigraph.ops.comparison import Isfinite, where
-from minigraph.ops.elementwise import kind, promote, widened
+from minigraph.ops.elementwise import kind, promote, summed, widened
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.joining import concat, split
 from minigraph.ops.padding import pad
@@ -39,6 +38,8 @@ from minigraph.ops.shape import (
     squeeze,
     stop_gradient,
 )
+
+FEW = 64  # numbers that are added up one after the other in their own type
 
 
 class Reduction(Op):
@@ -84,10 +85,6 @@ class Accumulation(Reduction):
             return dtype
         return np.result_type(dtype, np.uint64 if kind(dtype) == "u" else np.int64)
 
-    def working(self, dtype: DType) -> DType:
-        """The dtype that the reference accumulates in."""
-        return np.dtype(np.float32) if dtype in (BFLOAT16, np.float16) else self.result(dtype)
-
 
 class Sum(Accumulation):
     """The sum over `axis`; of bool and small integers, in 64 bits.
@@ -101,35 +98,11 @@ class Sum(Accumulation):
     identity = "0"
 
     def forward(self, x: Array) -> Array:
-        total = x.sum(axis=self.axes, keepdims=True, dtype=self.working(x.dtype))
-        return total.astype(self.result(x.dtype))
+        result = self.result(x.dtype)
+        return x.sum(axis=self.axes, keepdims=True, dtype=summed(result)).astype(result)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (broadcast_to(dy, x.shape),)
-
-
-class WideSum(Accumulation):
-    """The sum of floats, in float64.
-
-    Kernels add up in it anyhow, and then round.  It is for sums of which a difference is left.
-    """
-
-    combine = Sum.combine
-    identity = Sum.identity
-
-    def infer(self, x: Spec) -> Spec:
-        if kind(x.dtype) != "f":
-            raise DTypeError(f"the input has a float dtype, not {x.dtype.name}")
-        return super().infer(x)
-
-    def result(self, dtype: DType) -> DType:
-        return np.dtype(np.float64)
-
-    def forward(self, x: Array) -> Array:
-        return x.sum(axis=self.axes, keepdims=True, dtype=np.float64)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (broadcast_to(dy.astype(x.dtype), x.shape),)
 
 
 class Prod(Accumulation):
@@ -143,7 +116,8 @@ class Prod(Accumulation):
     identity = "1"
 
     def forward(self, x: Array) -> Array:
-        total = x.prod(axis=self.axes, keepdims=True, dtype=self.working(x.dtype))
+        wide = widened(x)
+        total = wide.prod(axis=self.axes, keepdims=True, dtype=self.result(wide.dtype))
         return total.astype(self.result(x.dtype))
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:

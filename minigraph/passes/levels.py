@@ -19,7 +19,6 @@ from minigraph.passes.kernels.decomposition import take_apart
 from minigraph.passes.kernels.fma import contract_fma, fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.gathering import Gathering, gather_updates
-from minigraph.passes.kernels.moments import join_moments
 from minigraph.passes.kernels.products import Products, fuse_products
 from minigraph.passes.kernels.saved_activations import save_small
 from minigraph.passes.kernels.small_storage import store_small
@@ -82,7 +81,6 @@ TABLE = (
     Row(fuse_cross_entropy, 2, (LogSoftmax,)),
     Row(lay_out, 2, tuple(CONVOLUTIONS), needs="costs"),
     Row(take_apart, jit=(2,)),
-    Row(join_moments, among=(Square,), jit=(2,)),
     Row(fuse_fma, 2, (Multiply, Square)),
     Row(contract_fma, among=(Fma3, Fma4), jit=(2,), fast_math=True),
     Row(fuse_elementwise, jit=(1,)),

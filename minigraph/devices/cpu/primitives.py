@@ -9,8 +9,8 @@ they are reordered inside the kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from ctypes import c_float
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,14 @@ from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnn
 from minigraph.devices.problem import ROLES, Arrangement, operations
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape, Spec
-from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
+from minigraph.ops.reduction import FEW
 
+LONG = 1 << 14  # products in a sum
+NARROW = 32  # rows or columns
 THREADED = 4_000_000  # operations from which on a second thread pays
 LARGE = 1 << 18  # elements of an operand from which on it does, as memory bounds the kernel
 POINT = (1, 1)  # a window of one pixel
@@ -69,10 +71,6 @@ def image_layout(x: Spec, blocked: bool = False) -> MemoryDescriptor:
     return onednn.blocked((n, c, h, w), x.dtype, lanes)
 
 
-def _vector(x: Spec) -> MemoryDescriptor:
-    return onednn.strided((x.size,), x.dtype)
-
-
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
     """Whether oneDNN reads matrices with these strides in place: rows or columns are contiguous."""
     if any(s <= 0 for s in steps):
@@ -107,7 +105,11 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
     arguments = _arguments(zip(names, [*layouts, *bias], strict=False), [(onednn.DST, result)])
     create = "dnnl_matmul_primitive_desc_create"
     added = bias[0] if bias else None
+    m, n = y.shape[-2:]
     for descriptor in onednn.implementations(create, *layouts, added, result):
+        # "gemm" adds up one product after the other where it has few rows or columns.
+        if xs[0].shape[-1] > LONG and min(m, n) < NARROW and "gemm" in descriptor.name:
+            continue
         yield Implementation(descriptor, arguments, (*strided, *(False for _ in bias)))
 
 
@@ -217,10 +219,13 @@ def avg_pool2d_backward(op: AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
 def _averages(op: AvgPool2d, x: Spec, y: Spec, backward: bool) -> Iterator[Descriptor]:
     pooling = op.pooling
     sides = zip(unpacked(x.shape)[2:], unpacked(y.shape)[2:], strict=True)
-    windows = zip(pooling.window, pooling.stride, pooling.padding, strict=True)
+    windows = [*zip(pooling.window, pooling.stride, pooling.padding, strict=True)]
     behind = [
         (o - 1) * t + k - n - p for (n, o), (k, t, (p, _)) in zip(sides, windows, strict=True)
     ]
+    numbers = [-(-k // t) if backward else k for k, t, _ in windows]
+    if math.prod(numbers) > FEW:
+        return iter(())  # oneDNN adds them up one after the other
     if op.count_padding and any(b > p for b, p in zip(behind, op.pad, strict=True)):
         return iter(())  # oneDNN would count what lies beyond the padding too
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
@@ -237,55 +242,6 @@ def _averages(op: AvgPool2d, x: Spec, y: Spec, backward: bool) -> Iterator[Descr
     return onednn.implementations(create, *operands, Descriptor(*forward))
 
 
-# ---------------------------------------------------------------- normalisation
-
-
-def _normalized(x: Spec, vector: Spec) -> MemoryDescriptor:
-    """The layout of what is normalised: images with lanes, if the vectors have them."""
-    return image_layout(x) if len(vector.shape) == 2 else onednn.strided(x.shape, x.dtype)
-
-
-def _batch_norm(layout: MemoryDescriptor, eps: float, propagation: int, more: int = 0) -> list[Any]:
-    flags = onednn.USE_SCALE | onednn.USE_SHIFT | more
-    create = "dnnl_batch_normalization_forward_primitive_desc_create"
-    return [create, propagation, layout, layout, c_float(eps), flags]
-
-
-def batch_norm(op: BatchNorm, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    layout, channels = _normalized(*xs[:2]), _vector(xs[1])
-    forward = _batch_norm(layout, op.eps, onednn.FORWARD_TRAINING)
-    return _each(
-        onednn.implementations(*forward),
-        [(onednn.SRC, layout), (onednn.SCALE, channels), (onednn.SHIFT, channels)],
-        [(onednn.DST, layout), (onednn.MEAN, channels), (onednn.VARIANCE, channels)],
-    )
-
-
-def batch_norm_inference(op: BatchNormInference, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    layout, channels = _normalized(*xs[:2]), _vector(xs[1])
-    forward = _batch_norm(layout, op.eps, onednn.FORWARD_INFERENCE, onednn.USE_GLOBAL_STATS)
-    vectors = (onednn.SCALE, onednn.SHIFT, onednn.MEAN, onednn.VARIANCE)
-    return _each(
-        onednn.implementations(*forward),
-        [(onednn.SRC, layout), *((name, channels) for name in vectors)],
-        [(onednn.DST, layout)],
-    )
-
-
-def batch_norm_backward(op: BatchNormBackward, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    layout, channels = _normalized(*xs[1:3]), _vector(xs[2])
-    hint = Descriptor(*_batch_norm(layout, op.eps, onednn.FORWARD_TRAINING))
-    create = "dnnl_batch_normalization_backward_primitive_desc_create"
-    operands = [layout, layout, layout, c_float(op.eps), onednn.USE_SCALE | onednn.USE_SHIFT]
-    vectors = (onednn.SCALE, onednn.MEAN, onednn.VARIANCE)
-    gradients = (onednn.DIFF_SCALE, onednn.DIFF_SHIFT)
-    return _each(
-        onednn.implementations(create, onednn.BACKWARD, *operands, hint),
-        [(onednn.DIFF_DST, layout), (onednn.SRC, layout), *((name, channels) for name in vectors)],
-        [(onednn.DIFF_SRC, layout), *((name, channels) for name in gradients)],
-    )
-
-
 # ---------------------------------------------------------------- all of them
 
 
@@ -294,17 +250,11 @@ def reorder(op: Reorder, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     return _each(onednn.reorders(source, target), [(onednn.SRC, source)], [(onednn.DST, target)])
 
 
-NORMALISATIONS: dict[type[Op], Callable[[Any, Specs, Specs], Iterator[Implementation]]] = {
-    BatchNorm: batch_norm,
-    BatchNormInference: batch_norm_inference,
-    BatchNormBackward: batch_norm_backward,
-}  # of images in float32, as are the statistics
 PRIMITIVES: dict[type[Op], Callable[[Any, Specs, Specs], Iterator[Implementation]]] = {
     **dict.fromkeys(CONVOLUTIONS, convolution),
     AvgPool2d: avg_pool2d,
     AvgPool2dBackward: avg_pool2d_backward,
     Reorder: reorder,
-    **NORMALISATIONS,
 }
 OPS = frozenset((Matmul, *PRIMITIVES))  # of which oneDNN computes some shapes
 
@@ -320,7 +270,7 @@ def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
     try:
         if isinstance(op, Matmul):
             yield from matmul(op, xs, ys, strides)
-        elif type(op) in PRIMITIVES and (dtypes == {F32} or type(op) not in NORMALISATIONS):
+        elif type(op) in PRIMITIVES:
             yield from PRIMITIVES[type(op)](op, xs, ys)
     except onednn.Unimplemented:
         return
