@@ -1,11 +1,10 @@
-"""Average pooling of windows that lie side by side: a mean, and a broadcast for its gradient."""
+"""Average pooling without padding: means, and for windows side by side a broadcast back."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from minigraph.graph import Graph, Node, Op, Shape, Spec, stand_ins
 from minigraph.jit.fused import Fused
+from minigraph.ops.elementwise import kind, widened
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 from minigraph.ops.reduction import Sum
@@ -15,8 +14,8 @@ from minigraph.ops.shape import BroadcastTo
 def averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     """Return a node as an op that can be generated, and how the op sees the input.
 
-    The rows and columns of a window are axes of their own there.  None for other nodes, and for
-    windows that overlap, leave something out, or reach into padding.
+    The rows and columns of a window are axes of their own there.  None for other nodes, for windows
+    that reach into padding, and for the gradient of those that overlap or leave something out.
 
     strides  of the input, in bytes
     """
@@ -25,23 +24,23 @@ def averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
         return None
     (x,), backward = node.inputs, isinstance(op, AvgPool2dBackward)
     pool = op.pool if isinstance(op, AvgPool2dBackward) else op
-    (high, wide), (n, c, h, w, *lanes) = pool.pooling.window, (node if backward else x).shape
-    if (
-        pool.pooling.stride != (high, wide)
-        or any(map(any, pool.pooling.padding))
-        or h % high
-        or w % wide
-        or node.dtype not in (np.float32, np.float64)
-    ):
+    (high, wide), (down, across) = window, stride = pool.pooling.window, pool.pooling.stride
+    (n, c, h, w, *lanes), (rows, columns) = (
+        (node if backward else x).shape,
+        (x if backward else node).shape[2:4],
+    )
+    apart = stride != window or h % high or w % wide
+    if (backward and apart) or any(map(any, pool.pooling.padding)) or kind(node.dtype) != "f":
         return None
-    split = (n, c, h // high, high, w // wide, wide, *lanes)
+    split = (n, c, rows, high, columns, wide, *lanes)
     image, channel, row, pixel, *lane = strides
     if backward:
-        given = Spec((n, c, h // high, 1, w // wide, 1, *lanes), x.dtype)
+        given = Spec((n, c, rows, 1, columns, 1, *lanes), x.dtype)
         steps = (image, channel, row, 0, pixel, 0, *lane)
     else:
         given = Spec(split, x.dtype)
-        steps = (image, channel, row * high, row, pixel * wide, pixel, *lane)
-    xs = stand_ins([given])
-    total = BroadcastTo(split)(*xs) if backward else Sum((3, 5))(*xs)
-    return Fused(Graph(xs, (total / float(high * wide),))), given, steps
+        steps = (image, channel, row * down, row, pixel * across, pixel, *lane)
+    (stand_in,) = xs = stand_ins([given])
+    total = widened(stand_in)
+    total = BroadcastTo(split)(total) if backward else Sum((3, 5))(total)
+    return Fused(Graph(xs, ((total / float(high * wide)).astype(x.dtype),))), given, steps

@@ -15,7 +15,7 @@ from minigraph.arguments import Axis
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Shape, Spec, as_node, builder, can_cast, flat
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, widened
+from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, summed
 from minigraph.ops.indexing import check_range
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import broadcast_to, normalize_axis
@@ -67,9 +67,8 @@ class AddAlong(Op):
         return Spec(_with(x.shape, self.axis, self.size), x.dtype)
 
     def forward(self, x: Array, indices: Array) -> Array:
-        wide = widened(x)
-        y = np.zeros(_with(x.shape, self.axis, self.size), wide.dtype)
-        np.add.at(y, _places(indices, self.axis, self.size), wide)
+        y = np.zeros(_with(x.shape, self.axis, self.size), summed(x.dtype))
+        np.add.at(y, _places(indices, self.axis, self.size), x.astype(y.dtype))
         return y.astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:

@@ -21,7 +21,7 @@ from minigraph.graph import (
     builder,
     flat,
 )
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.elementwise import kind, summed
 from minigraph.ops.shape import normalize_axis, reshape
 
 
@@ -75,9 +75,8 @@ class TakeBackward(Op):
         _check_places(self, indices, size)
         rows = math.prod(self.shape[:a])
         columns = math.prod(self.shape[a + 1 :])
-        wide = widened(dy)
-        dx = np.zeros((size, rows, columns), wide.dtype)
-        parts = wide.reshape(rows, indices.size, columns).swapaxes(0, 1)
+        dx = np.zeros((size, rows, columns), summed(dy.dtype))
+        parts = dy.astype(dx.dtype).reshape(rows, indices.size, columns).swapaxes(0, 1)
         np.add.at(dx, indices.reshape(-1), parts)
         return dx.swapaxes(0, 1).reshape(self.shape).astype(dy.dtype)
 

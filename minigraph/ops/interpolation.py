@@ -25,7 +25,7 @@ from minigraph.graph import (
     builder,
     from_sizes,
 )
-from minigraph.ops.elementwise import astype, kind, widened
+from minigraph.ops.elementwise import astype, kind, summed, widened
 from minigraph.ops.indexing import Take, check_range
 from minigraph.ops.padding import INT64, MANY
 from minigraph.symbolic import taken_as_large
@@ -79,7 +79,7 @@ class BlendBackward(Op):
         outer, count, columns = around(dy.shape, self.axis)
         parts = np.stack([wide * (1 - part), wide * part], self.axis + 1)
         parts = parts.reshape(outer, 2 * count, columns).swapaxes(0, 1)
-        dx = np.zeros((self.size, outer, columns), wide.dtype)
+        dx = np.zeros((self.size, outer, columns), summed(dy.dtype))
         np.add.at(dx, np.stack([low, high], 1).reshape(-1), parts)
         shape = (*dy.shape[: self.axis], self.size, *dy.shape[self.axis + 1 :])
         return dx.swapaxes(0, 1).reshape(shape).astype(dy.dtype)

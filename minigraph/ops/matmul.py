@@ -8,8 +8,10 @@ import numpy as np
 
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
-from minigraph.ops.elementwise import broadcast_shapes, promote
+from minigraph.ops.elementwise import broadcast_shapes, kind, promote, summed
 from minigraph.ops.shape import PermuteDims, permute_dims, reshape
+
+LONG = 4096  # products that BLAS adds up in their own type
 
 
 class Matmul(Op):
@@ -29,7 +31,14 @@ class Matmul(Op):
         return Spec((*batch, x.shape[-2], y.shape[-1]), x.dtype)
 
     def forward(self, x: Array, y: Array, bias: Array | None = None) -> Array:
-        z = np.matmul(x, y)  # of bfloat16 it is float32
+        size = x.shape[-1]
+        if size <= LONG or kind(x.dtype) != "f":
+            z = np.matmul(x, y)  # of bfloat16 it is float32
+        else:  # BLAS may add up one product after the other
+            z = sum(
+                np.matmul(x[..., at : at + LONG], y[..., at : at + LONG, :]).astype(summed(x.dtype))
+                for at in range(0, size, LONG)
+            )
         return (z if bias is None else z + bias).astype(x.dtype, copy=False)
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node, *bias: Node) -> tuple[Node, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Shape, Sizes, Spec, as_node, builder
 from minigraph.ops.arithmetic import Rsqrt
-from minigraph.ops.elementwise import common_dtype, kind, promote, widened
+from minigraph.ops.elementwise import common_dtype, kind, promote, summed, widened
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import reshape
@@ -45,16 +46,21 @@ class LocalResponseNorm(Op):
         wide = widened(x)
         padded = np.pad(wide * wide, self._widths(x.ndim))
         near = np.lib.stride_tricks.sliding_window_view(padded, self.size, 1)
-        y = wide / (near.mean(-1) * self.alpha + self.k) ** self.beta
+        y = (
+            wide
+            / (near.mean(-1, summed(wide.dtype)).astype(wide.dtype) * self.alpha + self.k)
+            ** self.beta
+        )
         return y.astype(x.dtype)
 
     def expand(self, x: Node) -> tuple[Node]:
         wide = widened(x)
         squares = pad(wide * wide, self._widths(x.ndim))
-        total = squares[:, : x.shape[1]]
-        for i in range(1, self.size):
-            total = total + squares[:, i : i + x.shape[1]]
-        y = wide / (total * (self.alpha / self.size) + self.k) ** self.beta
+        near = [squares[:, i : i + x.shape[1]] for i in range(self.size)]
+        while len(near) > 1:
+            odd = near[len(near) & ~1 :]
+            near = [*map(operator.add, near[::2], near[1::2]), *odd]
+        y = wide / (near[0] * (self.alpha / self.size) + self.k) ** self.beta
         return (y.astype(x.dtype),)
 
 

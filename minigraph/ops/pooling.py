@@ -24,10 +24,10 @@ from minigraph.graph import (
     constant,
 )
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.elementwise import kind, summed, widened
 from minigraph.ops.indexing import Take
 from minigraph.ops.padding import MANY
-from minigraph.ops.reduction import Sum
+from minigraph.ops.reduction import FEW, Sum
 from minigraph.ops.shape import reshape
 from minigraph.ops.window import Border, Pair, Pairs, Window, scatter, steps, windows
 
@@ -53,7 +53,7 @@ class Pooling:
         return patches.reshape(*patches.shape[:4], math.prod(self.window))
 
     def scatter(self, patches: Array, shape: Shape) -> Array:
-        return scatter(widened(patches), shape, self.stride, self.padding)
+        return scatter(patches, shape, self.stride, self.padding)
 
 
 class MaxPool2d(Op):
@@ -151,8 +151,8 @@ class AvgPool2d(Op):
         return self.pooling.windows(inside).sum((4, 5))
 
     def forward(self, x: Array) -> Array:
-        total = self.pooling.windows(widened(x)).sum((4, 5))
-        return (total / self.counts(x.shape).astype(total.dtype)).astype(x.dtype)
+        total = self.pooling.windows(x).sum((4, 5), summed(x.dtype))
+        return (total / self.counts(x.shape)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (AvgPool2dBackward(self, x.shape)(dy),)
@@ -242,7 +242,16 @@ def avg_pool2d(
     """
     x = _floats(x)
     pooling, pad = _pooling(x, kernel_size, stride, padding, ceil_mode)
-    return AvgPool2d(pooling, pad, count_include_pad and any(pad))(x)
+    counted = count_include_pad and any(pad)
+    window, (down, across), (above, beside) = pooling.window, pooling.stride, pooling.padding
+    apart = pooling.stride == window and not any(map(any, pooling.padding))
+    if math.prod(window) <= FEW or 1 in window or apart:
+        return AvgPool2d(pooling, pad, counted)(x)
+    # Means of rows, then of those: few numbers in each, and each is added up few times.
+    rows = Pooling((window[0], 1), (down, 1), (above, (0, 0)))
+    columns = Pooling((1, window[1]), (1, across), ((0, 0), beside))
+    means = AvgPool2d(rows, (pad[0], 0), counted)(widened(x))
+    return AvgPool2d(columns, (0, pad[1]), counted)(means).astype(x.dtype)
 
 
 @builder

@@ -40,7 +40,7 @@ class Softmax(AlongAxis):
         if self.masked:
             peak = np.maximum(peak, np.finfo(wide.dtype).min)
         e = np.exp(wide - peak)
-        total = e.sum(self.axis, keepdims=True)
+        total = Sum((self.axis,)).forward(e)
         return (e / (np.maximum(total, 1) if self.masked else total)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
@@ -63,7 +63,7 @@ class LogSoftmax(AlongAxis):
     def forward(self, x: Array) -> Array:
         wide = widened(x)
         shifted = wide - wide.max(self.axis, keepdims=True)
-        y = shifted - np.log(np.exp(shifted).sum(self.axis, keepdims=True))
+        y = shifted - np.log(Sum((self.axis,)).forward(np.exp(shifted)))
         return y.astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:

@@ -11,6 +11,7 @@ import numpy as np
 from minigraph.arguments import Kind, one_or_several
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Shape
+from minigraph.ops.elementwise import summed
 
 Pair = tuple[int, int]
 Pairs = tuple[Pair, ...]  # (before, after) of each axis
@@ -91,9 +92,9 @@ def windows(x: Array, window: Pair, stride: Pair, padding: Pairs, fill: float = 
 
 
 def scatter(patches: Array, shape: Shape, stride: Pair, padding: Pairs) -> Array:
-    """Undo `windows`: add patches [n, c, i, j, r, s] up to an image of `shape`."""
+    """Undo `windows`: add patches [n, c, i, j, r, s] up to an image of `shape`, in a wider type."""
     i, j, r, s = patches.shape[2:]
-    out = np.pad(np.zeros(shape, patches.dtype), ((0, 0), (0, 0), *padding))
+    out = np.pad(np.zeros(shape, summed(patches.dtype)), ((0, 0), (0, 0), *padding))
     for y, x in itertools.product(range(r), range(s)):
         rows, columns = (
             slice(at, at + (n - 1) * step + 1, step)
