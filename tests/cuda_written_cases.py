@@ -8,13 +8,20 @@ from samples import STRUCTURAL
 from minigraph.devices.cuda import template
 from minigraph.devices.cuda.kernel import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
-from minigraph.ops.along import PutAlong
+from minigraph.ops.along import AddAlong, PutAlong
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
 from minigraph.ops.indexing import OneHot, Take, TakeBackward
 from minigraph.ops.layout import LaidOut, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
+from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.ordering import Argsort, Searchsorted
-from minigraph.ops.pooling import AvgPool2d, MaxPool2d, MaxPool2dBackward, Pooling
+from minigraph.ops.pooling import (
+    AvgPool2d,
+    AvgPool2dBackward,
+    MaxPool2d,
+    MaxPool2dBackward,
+    Pooling,
+)
 from minigraph.ops.reduction import Argmax
 from minigraph.ops.softmax import LogSoftmax, Softmax
 
@@ -92,9 +99,23 @@ def cases():
     many = RNG.integers(-5, 5, 700)
     yield "take-many", Take(1), [RNG.normal(size=(2, 5, 300)).astype(F32), many]
     dy = RNG.integers(-9, 9, (2, 700, 300)).astype(F32)
+    many8 = RNG.integers(0, 2, 9000).astype(np.int8)
     yield "take_backward-many", TakeBackward(1, (2, 5, 300)), [dy, many.astype(np.int8)]
     yield "take-tokens", Take(0, True), [dy[0, 0, :5], many % 5]
     yield "take_backward-tokens", TakeBackward(0, (5, 300), True), [dy[0], many % 5]
+    yield "take_backward-of-few", TakeBackward(0, (2, 40)), [np.full((9000, 40), 0.1, F32), many8]
+    long = np.full((9000, 2), 0.1, F32)
+    yield "add_along-of-few", AddAlong(0, 2), [long, np.zeros((9000, 2), np.int64)]
+    overlapping = Pooling((1, 1200), (1, 1), ((0, 0), (600, 599)))
+    row = np.full((1, 1, 1, 1600), 0.1, F32)
+    for counted in (False, True):
+        mean = AvgPool2d(overlapping, (0, 600), counted)
+        yield f"avg_pool2d-long-{counted}", mean, [row]
+        yield f"avg_pool2d_backward-long-{counted}", AvgPool2dBackward(mean, row.shape), [row]
+    at = (800 - np.arange(1600) + 600).clip(0, 1199).astype(np.int32)[None, None, None]
+    yield "max_pool2d_backward-long", MaxPool2dBackward(overlapping, row.shape), [row, at]
+    squares = LocalResponseNorm(4000, 1e3, 0.75, 0.0)
+    yield "local_response_norm-long", squares, [np.full((1, 4000, 1), 0.1, F32)]
     rows = np.broadcast_to(many[:400].reshape(2, 200, 1), (2, 200, 300)).copy()
     put = [dy[:, :5].copy(), rows, dy[:, :200].copy()]
     yield "put_along-many", PutAlong(1), put

@@ -7,13 +7,16 @@
    MODE 3  y [outer, n, columns] = x with v [outer, count, columns] put at the indices in turn
 
    The argument block: threads, outer, n, columns, count, columns that one thread writes to, then the
-   operands: x (but for MODE 2), the indices, v (in MODE 3), the result, which may be x in MODE 3.
+   operands: x (but for MODE 2), the indices, v (in MODE 3), the result, which may be x in MODE 3; then
+   the scratch memory (APART).
 
    Each element is written by one thread in the order of the indices: the bits are the same for any
    number of threads.
 
    T  type of an element of the result
-   L  type of an index */
+   L  type of an index
+   W  type in which MODE 1 adds up APART: in each thread's scratch memory [n, columns that it writes
+      to]; else it adds in place */
 static inline int64_t NAME_at(L index, int64_t n) {
   return index < 0 ? (int64_t)index + n : (int64_t)index;
 }
@@ -68,10 +71,20 @@ int NAME(const int64_t *a, char **slots) {
     for (int64_t w = 0; w < outer * blocks; w++) {
       const int64_t o = w / blocks, first = w % blocks * block;
       const int64_t end = columns - first < block ? columns : first + block;
+#if APART
+      const int64_t wide = end - first;
+      W *const sum = (W *)(slots[operand[2]] + operand[3]) + omp_get_thread_num() * n * block;
+      for (int64_t e = 0; e < n * wide; e++) sum[e] = 0;
+#endif
       for (int64_t i = 0; i < count; i++) {
         const int64_t begin = (o * count + i) * columns;
         for (int64_t j = first; j < end; j++) {
-          T *q = y + (o * n + NAME_at(index[begin + j], n)) * columns + j;
+          const int64_t at = NAME_at(index[begin + j], n);
+#if APART
+          W *q = sum + at * wide + j - first;
+#else
+          T *q = y + (o * n + at) * columns + j;
+#endif
 #if MODE == 1
           *q += x[begin + j];
 #elif MODE == 2
@@ -81,6 +94,10 @@ int NAME(const int64_t *a, char **slots) {
 #endif
         }
       }
+#if APART
+      for (int64_t k = 0; k < n; k++)
+        for (int64_t j = 0; j < wide; j++) y[(o * n + k) * columns + first + j] = sum[k * wide + j];
+#endif
     }
   }
 #endif

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, call
-from minigraph.devices.cpu.take import columns_for
+from minigraph.devices.cpu.take import LINE, columns_for, total_type
 from minigraph.graph import DType, Node, Op, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.ops.along import AddAlong, LastAlong, PutAlong, TakeAlong
 from minigraph.ops.elementwise import kind
+from minigraph.ops.reduction import FEW
 
 TEXT = Path(__file__).with_name("along.c").read_text()
 TAKE, ADD, LAST, PUT = range(4)
+APART = 1 << 16  # sums of a thread that are beside each other
 
 
 def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
@@ -30,8 +32,17 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
     x, indices = node.inputs
     if kind(x.dtype) == "b":
         return None
-    text = _text(ADD, c_type(x.dtype), indices.dtype)
-    return NativeKernel(node, [_scatter(text, op.axis, indices, node, threads)], refuses=True)
+    outer, count, columns = around(indices.shape, op.axis)
+    held, wide, n = c_type(x.dtype), total_type(x.dtype), node.shape[op.axis]
+    apart = count > FEW and wide != held
+    text = _text(ADD, held, indices.dtype, wide, apart)
+    block = columns_for(threads, outer, columns, node.dtype)
+    room = 0
+    if apart:
+        block = min(block, max(APART // n, LINE // node.dtype.itemsize))
+        room = threads * n * block * 2 * node.dtype.itemsize
+    made = call(text, threads, outer, n, columns, count, block, scratch=apart)
+    return NativeKernel(node, [made], room, refuses=True)
 
 
 def last_along(op: LastAlong, node: Node, threads: int) -> NativeKernel:
@@ -53,8 +64,8 @@ def _scatter(text: str, axis: int, indices: Node, node: Node, threads: int) -> K
     return call(text, threads, outer, node.shape[axis], columns, count, block)
 
 
-def _text(mode: int, held: str, index: DType) -> str:
-    return with_macros(TEXT, T=held, L=c_type(index), MODE=mode)
+def _text(mode: int, held: str, index: DType, wide: str = "", apart: bool = False) -> str:
+    return with_macros(TEXT, T=held, L=c_type(index), MODE=mode, W=wide or held, APART=int(apart))
 
 
 KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {

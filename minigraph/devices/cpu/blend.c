@@ -3,12 +3,14 @@
    range are refused (1) before anything is written.
 
    The argument block: threads, outer, n, columns, count, columns that one thread adds (BACKWARD),
-   then the operands: x or dy, low, high, share, the result.
+   then the operands: x or dy, low, high, share, the result; then the scratch memory (APART).
 
    Each element of a gradient is added up by one thread in the order of the places: the bits are the
    same for any number of threads.
 
-   T  type of an element */
+   T  type of an element
+   W  type in which a gradient is added up: APART, in each thread's scratch memory [n, columns that it
+      adds], or T and in place */
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
   const T *x = (const T *)(slots[a[6]] + a[7]);
@@ -25,18 +27,27 @@ int NAME(const int64_t *a, char **slots) {
   for (int64_t w = 0; w < outer * blocks; w++) {
     const int64_t o = w / blocks, first = w % blocks * block;
     const int64_t wide = columns - first < block ? columns - first : block;
-    T *const q = y + o * n * columns + first;
+    T *const result = y + o * n * columns + first;
+#if APART
+    W *const q = (W *)(slots[a[16]] + a[17]) + omp_get_thread_num() * n * block;
+    const int64_t pitch = wide;
+#else
+    W *const q = result;
+    const int64_t pitch = columns;
+#endif
     for (int64_t i = 0; i < n; i++)
-      for (int64_t j = 0; j < wide; j++) q[i * columns + j] = 0;
+      for (int64_t j = 0; j < wide; j++) q[i * pitch + j] = 0;
     for (int64_t i = 0; i < count; i++) {
       const T *p = x + (o * count + i) * columns + first;
       const T far = share[i], near = 1 - far;
-      T *below = q + low[i] * columns, *above = q + high[i] * columns;
+      W *below = q + low[i] * pitch, *above = q + high[i] * pitch;
       for (int64_t j = 0; j < wide; j++) {
         below[j] += near * p[j];
         above[j] += far * p[j];
       }
     }
+    for (int64_t i = 0; i < n && APART; i++)
+      for (int64_t j = 0; j < wide; j++) result[i * columns + j] = q[i * pitch + j];
   }
 #else
   if (columns == 1) {

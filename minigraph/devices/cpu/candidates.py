@@ -170,9 +170,25 @@ class CpuProblems(ProblemMaker):
         return seconds
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
-        threads = primitives.threads_for(arrangement.node, self.threads)
-        for offered in CANDIDATES:
-            yield from offered(arrangement, threads)
+        node = arrangement.node
+        threads = primitives.threads_for(node, self.threads)
+        found = (c for offered in CANDIDATES for c in offered(arrangement, threads))
+        product = product_of(node)
+        if product and reordered.sums_of_many_pixels(product.op, node):
+            yield from _adding_up(list(found), node)
+        else:
+            yield from found
+
+
+def _adding_up(found: Sequence[Candidate], node: Node) -> Sequence[Candidate]:
+    """Return candidates for sums of many pixels: without oneDNN's long sums if there are others.
+
+    Its products are slow but for windows of one pixel.
+    """
+    exact = [c for c in found if not c.name.startswith("jit:")]
+    point = node.shape[2:] == primitives.POINT
+    fast = [c for c in exact if point or "gemm" not in c.name]
+    return [*fast, *(c for c in exact if c not in fast)] if fast else found
 
 
 def _with_weights(roles: str, lanes: Sequence[int]) -> Lanes:

@@ -22,9 +22,9 @@ static T NAME_peak(const T *p, int64_t n) { /* the largest element, NaN if there
 }
 static double NAME_sum(const T *p, int64_t n, T peak, T *q) { /* of exp(p - peak), which q keeps */
   double total = 0;
-  for (int64_t j = 0; j < n; j += 1024) {
-    const int64_t m = n - j < 1024 ? n - j : 1024;
-    T e[1024], part = 0;
+  for (int64_t j = 0; j < n; j += 512) {
+    const int64_t m = n - j < 512 ? n - j : 512;
+    T e[512], part = 0;
     for (int64_t k = 0; k < m; k++) e[k] = EXP(p[j + k] - peak);
     #pragma omp simd reduction(+ : part)
     for (int64_t k = 0; k < m; k++) part += e[k];

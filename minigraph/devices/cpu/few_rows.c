@@ -8,6 +8,7 @@
    L     floats of a vector
    M     rows of x
    G     rows of w that are read at a time
+   STRETCH floats of a row that are added up one after the other
    AHEAD how many floats before it is used a row is fetched */
 typedef float vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
 /* The elements of a row from `at` on, and zeros behind its end. */

@@ -28,6 +28,7 @@ NAME = "few rows"  # the algorithm
 MOST = 12  # rows
 REGISTERS = {8: 16, 16: 32}  # by the floats of a vector
 WIDEST = 8  # rows of weights that are read at a time
+STRETCH = 256  # vectors of a row that are added up one after the other
 AHEAD = 1024  # floats before it is used a row is fetched: a page of 4 KiB
 
 
@@ -72,7 +73,8 @@ def few_rows(node: Node, threads: int) -> NativeKernel:
 def _text(rows: int, lanes: int) -> KernelSource:
     # Their vectors, and the sums of each with each row of x, fit the registers with one to spare.
     group = min((REGISTERS[lanes] - 1) // (rows + 1), WIDEST)
-    macros = {"L": lanes, "M": rows, "G": group, "AHEAD": AHEAD, "vec": "NAME_vec"}
+    macros = {"L": lanes, "M": rows, "G": group, "vec": "NAME_vec"}
+    macros |= {"AHEAD": AHEAD, "STRETCH": STRETCH * lanes}
     return KernelSource(with_macros(TEXT.replace("DOTS", _dots(rows, group)), **macros))
 
 
@@ -92,14 +94,18 @@ def _dots(rows: int, group: int) -> str:
                 f"const float *row{g} = count > {g} ? w + {g} * length : w;"
                 for g in range(1, group)
             ),
-            *(f"vec s{i}_{g} = {{0}};" for i, g in pairs),
-            "int64_t at = 0;",
+            f"for (int64_t k = 0; k < {len(pairs)}; k++) sums[k] = (vec){{0}};",
             *block(
-                "for (; at + L <= length; at += L, beside += M)",
-                *(f"__builtin_prefetch(row{g} + at + AHEAD, 0, 2);" for g in range(group)),
-                *added,
+                "for (int64_t at = 0; at < length;)",
+                "const int64_t end = length - at > STRETCH ? at + STRETCH : length;",
+                *(f"vec s{i}_{g} = {{0}};" for i, g in pairs),
+                *block(
+                    "for (; at + L <= end; at += L, beside += M)",
+                    *(f"__builtin_prefetch(row{g} + at + AHEAD, 0, 2);" for g in range(group)),
+                    *added,
+                ),
+                *block("if (at < end)", *added, "at = end;"),
+                *(f"sums[{i * group + g}] += s{i}_{g};" for i, g in pairs),
             ),
-            *block("if (at < length)", *added),
-            *(f"sums[{i * group + g}] = s{i}_{g};" for i, g in pairs),
         ],
     )

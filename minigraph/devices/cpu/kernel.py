@@ -312,10 +312,14 @@ def calls_of(kernel: Kernel, operands: Operands, linker: Linker) -> list[NativeC
     return kernel.calls(operands, linker)
 
 
-def call(text: str, *values: int) -> KernelCall:
-    """Return a call whose argument block is `values`, then slot and offset of each operand."""
+def call(text: str, *values: int, scratch: bool = False) -> KernelCall:
+    """Return a call whose argument block is `values`, then slot and offset of each operand.
 
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        return [*values, *(v for place in (*ins, *outs) for v in place)]
+    scratch  whether those of the scratch memory follow
+    """
+
+    def block(ins: Sequence[Place], outs: Sequence[Place], room: Place) -> list[int]:
+        places = (*ins, *outs, room) if scratch else (*ins, *outs)
+        return [*values, *(v for place in places for v in place)]
 
     return KernelCall(KernelSource(text), block)

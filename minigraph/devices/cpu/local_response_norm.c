@@ -4,6 +4,7 @@
    of alpha / size, beta and k as doubles, then the operands.
 
    T     type of an element
+   W     type in which squares are added up
    POW   the power for T */
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], images = a[1], channels = a[2], pixels = a[3], size = a[4];
@@ -21,9 +22,9 @@ int NAME(const int64_t *a, char **slots) {
     const T *p = x + u * pixels;
     T *q = y + u * pixels;
     for (int64_t j = 0; j < pixels; j++) {
-      T sum = 0;
+      W sum = 0;
       for (int64_t k = low; k <= high; k++) sum += p[k * pixels + j] * p[k * pixels + j];
-      q[j] = p[j] * POW(sum * scale + bias, -beta);
+      q[j] = p[j] * POW((T)sum * scale + bias, -beta);
     }
   }
   return 0;

@@ -17,15 +17,16 @@ from minigraph.graph import Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.ops.normalization import LocalResponseNorm
+from minigraph.ops.reduction import FEW
 
 TEXT = Path(__file__).with_name("local_response_norm.c").read_text()
 
 
 def local_response_norm(op: LocalResponseNorm, node: Node, threads: int) -> NativeKernel:
     images, channels, *sides = node.shape
-    text = with_macros(
-        TEXT, T=c_type(node.dtype), POW="powf" if node.dtype.itemsize == 4 else "pow"
-    )
+    held, power = c_type(node.dtype), "powf" if node.dtype.itemsize == 4 else "pow"
+    wide = "double" if op.size > FEW else held
+    text = with_macros(TEXT, T=held, W=wide, POW=power)
     numbers = struct.unpack("<3q", struct.pack("<3d", op.alpha / op.size, op.beta, op.k))
     sizes = (images, channels, math.prod(sides), op.size)
     return NativeKernel(node, [call(text, threads, *sizes, *numbers)])

@@ -11,17 +11,19 @@
 
    T       type of an element
    W       type that it is compared and added in, float for BFLOAT16, which takes more than one lane;
-           LOWEST is its least value, MASK an integer of its size.  A thread adds gradients of
-           bfloat16 up in the scratch memory, and rounds the rows that no further window reaches
+           LOWEST is its least value, MASK an integer of its size.  APART a thread adds gradients up
+           in the scratch memory, and rounds the rows that no further window reaches
    P       type of a place: the index of the largest element in the window
    LANES   elements of a pixel; BLOCK of them, a divisor, are a vector
    HEIGHT, WIDTH, DOWN, ACROSS  the window and its stride */
 #if BFLOAT16
 #define WIDE(x) mg_number((uint32_t)(x) << 16)
+#define NARROW(x) mg_bfloat16_of_float(x)
 #define WIDE_VECTOR(x) ((values)(__builtin_convertvector(x, bits) << 16))
 #define NARROW_VECTOR(x) __builtin_convertvector((bits)(x) >> 16, stored)
 #else
 #define WIDE(x) (x)
+#define NARROW(x) (x)
 #define WIDE_VECTOR(x) (x)
 #define NARROW_VECTOR(x) (x)
 #endif
@@ -66,7 +68,7 @@ int NAME(const int64_t *a, char **slots) {
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t plane = 0; plane < planes; plane++) {
     T *out = dx + plane * h * w * LANES;
-#if BFLOAT16
+#if APART
     W *to = (W *)(slots[a[14]] + a[15]) + omp_get_thread_num() * h * w * LANES;
     int64_t rounded = 0;
 #else
@@ -87,10 +89,10 @@ int NAME(const int64_t *a, char **slots) {
           to[(corner + at + at / WIDTH * (w - WIDTH)) * LANES + k] += WIDE(dy[o]);
         }
       }
-#if BFLOAT16
+#if APART
       const int64_t next = (i + 1) * DOWN - top, done = next < begun && i + 1 < rows ? next : begun;
       for (int64_t o = rounded * w * LANES; o < done * w * LANES; o++)
-        out[o] = mg_bfloat16_of_float(to[o]);
+        out[o] = NARROW(to[o]);
       if (done > rounded) rounded = done;
 #endif
     }
@@ -161,5 +163,6 @@ int NAME(const int64_t *a, char **slots) {
   return 0;
 }
 #undef WIDE
+#undef NARROW
 #undef WIDE_VECTOR
 #undef NARROW_VECTOR

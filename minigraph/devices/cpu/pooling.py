@@ -1,6 +1,7 @@
 """Max pooling in C: oneDNN's passes over NaN, and takes -3.4e38 for -inf.
 
-bfloat16 in lanes is compared in float32, in registers, and its gradients are added up in float32.
+bfloat16 in lanes is compared in float32, in registers, and its gradients are added up in float32,
+those of windows that overlap much in a wider type than their own.
 In nchw, strided loads of it are slow, and the kernels of float32 faster.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.take import total_type
 from minigraph.graph import BFLOAT16, DType, Node, Op, Shape
 from minigraph.jit.c.body import limits
 from minigraph.jit.expression import c_type
@@ -22,6 +24,7 @@ from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS, conversion, working
 from minigraph.jit.source import KernelSource
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import MaxPool2d, MaxPool2dBackward, Pooling
+from minigraph.ops.reduction import FEW
 
 TEXT = Path(__file__).with_name("max_pool2d.c").read_text()
 PAIRS = ((BFLOAT16, FLOAT32), (FLOAT32, BFLOAT16))
@@ -44,10 +47,14 @@ def _pooling_kernel(
     if small and (value != BFLOAT16 or lanes == 1):
         return None
     wide = working(value)
+    reach = zip(pooling.window, pooling.stride, strict=True)
+    many = backward and not small and math.prod(-(-k // t) for k, t in reach) > FEW
+    apart = backward and (small or many)
     text = with_macros(
         TEXT,
         T=c_type(value),
-        W=c_type(wide),
+        W=total_type(value) if many else c_type(wide),
+        APART=int(apart),
         P=c_type(place),
         MASK=f"int{8 * wide.itemsize}_t",
         LOWEST=limits(wide)["lowest"],
@@ -65,7 +72,7 @@ def _pooling_kernel(
         return [*values, *itertools.chain(*ins, *outs, scratch)]
 
     source = KernelSource(text, CONVERTED if small else ())
-    summed = threads * math.prod(x[2:]) * wide.itemsize if small and backward else 0
+    summed = threads * math.prod(x[2:]) * wide.itemsize * (1 + many) if apart else 0
     return NativeKernel(node, [KernelCall(source, block)], summed)
 
 

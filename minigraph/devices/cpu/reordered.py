@@ -1,11 +1,12 @@
 """Minigraph's own convolutions of images in nchw, between reorders to blocks of channels and back.
 
-oneDNN does the same where it is there.
+oneDNN does the same where it is there, and is preferred, but for weights' gradients of many pixels.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
@@ -22,9 +23,22 @@ from minigraph.devices.problem import (
     plain_shapes,
     product_of,
 )
-from minigraph.graph import Node, Spec, stand_ins
+from minigraph.graph import Node, Op, Spec, stand_ins
+from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import Reorder, packed
 from minigraph.program import Kernel
+
+MANY = 1024  # pixels
+
+
+def sums_of_many_pixels(op: Op, node: Node) -> bool:
+    """Whether a node adds up, for the gradient of weights, more pixels than oneDNN should.
+
+    Its "jit" kernels for blocks of channels add up all pixels of all images one after the other.
+    """
+    dy = node.inputs[0]
+    pixels = dy.shape[0] * math.prod(dy.shape[2:4])
+    return isinstance(op, Conv2dBackwardWeights) and op.conv.groups == 1 and pixels > MANY
 
 
 def generated_reorder(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -36,10 +50,12 @@ def generated_reorder(arrangement: Arrangement, threads: int) -> Iterator[Candid
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithms for blocks of channels, with reorders, where oneDNN is missing."""
+    """Yield the algorithms for blocks of channels, with reorders, where oneDNN has none as good."""
     node, _, layouts = arrangement
     product = product_of(node)
-    if onednn.library() or not product or type(product.op) not in ROLES or max(product.lanes) > 1:
+    if not product or type(product.op) not in ROLES or max(product.lanes) > 1:
+        return
+    if onednn.library() and not sums_of_many_pixels(product.op, node):
         return
     xs, y = plain_shapes(node, product.lanes)
     images = [role != "w" for role in ROLES[type(product.op)]]

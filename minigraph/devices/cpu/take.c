@@ -4,17 +4,36 @@
    whole where they are long, as in a padding by reflection.
 
    The argument block: threads, outer, n, columns, count, columns that one thread adds (BACKWARD),
-   then the operands: x or dy, the indices, the result.
+   then the operands: x or dy, the indices, the result; then the scratch memory (BACKWARD).
 
    Each element of a gradient is added up by one thread in the order of the indices: the bits are
-   the same for any number of threads.
+   the same for any number of threads.  What belongs to an index that occurs more than FEW times
+   is added up in W.
 
-   T  type of an element
-   L  type of an index */
-enum { NAME_RUNS = 32 };
+   T    type of an element
+   L    type of an index
+   W    type in which many are added up
+   FEW  how many are added up in T */
+enum { NAME_RUNS = 32, NAME_COLUMNS = 256 };
 static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
   return WRAPS && index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
 }
+#if BACKWARD
+/* Sort the places by their indices; whether an index occurs more than FEW times. */
+static int NAME_sort(const L *index, int64_t n, int64_t count, int64_t *behind, int64_t *order) {
+  int64_t before = 0, most = 0;
+  memset(behind, 0, n * sizeof *behind);
+  for (int64_t i = 0; i < count; i++) behind[NAME_at(index, i, n)]++;
+  for (int64_t k = 0; k < n; k++) {
+    const int64_t here = behind[k];
+    if (here > most) most = here;
+    behind[k] = before;
+    before += here;
+  }
+  for (int64_t i = 0; i < count && most > FEW; i++) order[behind[NAME_at(index, i, n)]++] = i;
+  return most > FEW;
+}
+#endif
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
   const T *x = (const T *)(slots[a[6]] + a[7]);
@@ -25,6 +44,10 @@ int NAME(const int64_t *a, char **slots) {
     if ((uint64_t)NAME_at(index, i, n) >= (uint64_t)n) return 1;
 #if BACKWARD
   const int64_t block = a[5], blocks = (columns + block - 1) / block;
+  /* behind[k]: where the places with the indices up to k end in `order`, if some index is often. */
+  int64_t *behind = count > FEW ? (int64_t *)(slots[a[12]] + a[13]) : NULL, *order = behind + n;
+  if (behind && !NAME_sort(index, n, count, behind, order)) behind = NULL;
+  #define NAME_OFTEN(k) (behind && behind[k] - (k ? behind[k - 1] : 0) > FEW)
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     #pragma omp for schedule(static)
@@ -33,18 +56,31 @@ int NAME(const int64_t *a, char **slots) {
     for (int64_t w = 0; w < outer * blocks; w++) {
       const int64_t o = w / blocks, first = w % blocks * block;
       const int64_t wide = columns - first < block ? columns - first : block;
-      if (columns == 1) {
+      if (columns == 1 && !behind) {
         for (int64_t i = 0; i < count; i++) y[o * n + NAME_at(index, i, n)] += x[o * count + i];
         continue;
       }
       for (int64_t i = 0; i < count; i++) {
+        const int64_t k = NAME_at(index, i, n);
+        if (NAME_OFTEN(k)) continue;
         const T *p = x + (o * count + i) * columns + first;
-        T *q = y + (o * n + NAME_at(index, i, n)) * columns + first;
+        T *q = y + (o * n + k) * columns + first;
         #pragma omp simd
         for (int64_t j = 0; j < wide; j++) q[j] += p[j];
       }
+      for (int64_t k = 0; behind && k < n; k++)
+        for (int64_t at = 0; NAME_OFTEN(k) && at < wide; at += NAME_COLUMNS) {
+          const int64_t some = wide - at < NAME_COLUMNS ? wide - at : NAME_COLUMNS;
+          W total[NAME_COLUMNS] = {0};
+          for (int64_t i = k ? behind[k - 1] : 0; i < behind[k]; i++) {
+            const T *p = x + (o * count + order[i]) * columns + first + at;
+            for (int64_t j = 0; j < some; j++) total[j] += p[j];
+          }
+          for (int64_t j = 0; j < some; j++) y[(o * n + k) * columns + first + at + j] = total[j];
+        }
     }
   }
+  #undef NAME_OFTEN
 #else
   if (columns == 1 && outer >= threads) {
     int64_t first[NAME_RUNS], length[NAME_RUNS], runs = 0;

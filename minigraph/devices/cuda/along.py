@@ -56,9 +56,9 @@ def take_along(op: TakeAlong, node: Node) -> Written:
 def add_along(op: AddAlong, node: Node) -> Written:
     fill = {
         **element(node.dtype),
-        "begin": "%(W)s sum = 0;",
+        "begin": "%(S)s sum = 0;",
         "found": "sum += %(load)s(((const %(T)s *)mg_global(a.w[0]))[begin + i * columns])",
-        "end": "((%(T)s *)mg_global(a.w[2]))[e] = %(store)s(sum)",
+        "end": "((%(T)s *)mg_global(a.w[2]))[e] = %(store)s((%(W)s)sum)",
     }
     return _searched(node, op.axis, 1, fill)
 

@@ -8,6 +8,7 @@ import struct
 from minigraph.devices.cuda.template import Kernels, Written, each_element, element
 from minigraph.graph import Node
 from minigraph.ops.normalization import LocalResponseNorm
+from minigraph.ops.reduction import FEW
 
 # A thread does an element.  Sizes: count, channels, pixels, how many channels make a window, then
 # the bits of alpha / size, beta and k, as doubles.
@@ -21,13 +22,13 @@ TEXT = """
     const int64_t low = max(-c, -(window / 2));
     const int64_t high = min(channels - 1 - c, window - 1 - window / 2);
     const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + e;
-    %(W)s sum = 0;
+    %(S)s sum = 0;
     for (int64_t k = low; k <= high; k++) {
       const %(W)s v = %(load)s(p[k * (int64_t)pixels]);
       sum += v * v;
     }
     const %(W)s v = %(load)s(p[0]);
-    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s(v * pow%(f)s(sum * scale + bias, -beta));
+    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s(v * pow%(f)s((%(W)s)sum * scale + bias, -beta));
   }
 }
 """
@@ -37,6 +38,8 @@ def local_response_norm(op: LocalResponseNorm, node: Node) -> Written:
     channels, pixels = node.shape[1], math.prod(node.shape[2:])
     sizes = (channels, pixels, op.size, *map(bits, (op.alpha / op.size, op.beta, op.k)))
     fill = element(node.dtype)
+    if op.size <= FEW:
+        fill["S"] = fill["W"]
     return Written(each_element(node, TEXT, node.size, sizes, **fill))
 
 

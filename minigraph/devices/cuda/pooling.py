@@ -22,6 +22,7 @@ from minigraph.ops.pooling import (
     MaxPool2dTake,
     Pooling,
 )
+from minigraph.ops.reduction import FEW
 
 # Sizes: count, h, w, rows, columns, lanes, the padding before h and w.  Window and stride are part
 # of the text, so that short loops are unrolled.
@@ -85,14 +86,14 @@ MAX_BACKWARD = (
     + """
     const %(T)s *dy = (const %(T)s *)mg_global(a.w[0]);
     const %(P)s *place = (const %(P)s *)mg_global(a.w[1]);
-    %(W)s sum = 0;
+    %(S)s sum = 0;
     for (int i = last_i; i >= 0 && i * down + r > y; i--)
       for (int j = last_j; j >= 0 && j * across + s > x; j--) {
         const %(I)s o = ((plane * rows + i) * columns + j) * lanes + lane;
         const int at = (y - i * down) * s + (x - j * across);
         if (place[o] == at) sum += %(load)s(dy[o]);
       }
-    ((%(T)s *)mg_global(a.w[2]))[e] = %(store)s(sum);
+    ((%(T)s *)mg_global(a.w[2]))[e] = %(store)s((%(W)s)sum);
   }
 }
 """
@@ -123,13 +124,13 @@ AVERAGE = (
     + COUNT
     + """
     const %(T)s *from = (const %(T)s *)mg_global(a.w[0]) + plane * h * w * lanes + lane;
-    %(W)s sum = 0;
+    %(S)s sum = 0;
     for (int p = 0; p < r; p++)
       for (int q = 0; q < s; q++) {
         if (y + p < 0 || y + p >= h || x + q < 0 || x + q >= w) continue;
         sum += %(load)s(from[((%(I)s)(y + p) * w + (x + q)) * lanes]);
       }
-    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s(sum / (%(W)s)(height * width));
+    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s((%(W)s)sum / (%(W)s)(height * width));
   }
 }
 """
@@ -140,7 +141,7 @@ AVERAGE_BACKWARD = (
     + """
     const %(T)s *dy = (const %(T)s *)mg_global(a.w[0]);
     const int pixel_y = y, pixel_x = x;
-    %(W)s sum = 0;
+    %(S)s sum = 0;
     for (int i = last_i; i >= 0 && i * down + r > pixel_y; i--)
       for (int j = last_j; j >= 0 && j * across + s > pixel_x; j--) {
         const int y = i * down - top, x = j * across - left;"""
@@ -149,7 +150,7 @@ AVERAGE_BACKWARD = (
         const %(I)s o = ((plane * rows + i) * columns + j) * lanes + lane;
         sum += %(load)s(dy[o]) / (%(W)s)(height * width);
       }
-    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s(sum);
+    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s((%(W)s)sum);
   }
 }
 """
@@ -164,6 +165,7 @@ def _made(
     y: Shape,
     dtype: DType,
     extra: tuple[int, ...] = (),
+    backward: bool = False,
     **fill: object,
 ) -> Written:
     """Return the kernel for images of shape `x` whose windows give `y`."""
@@ -172,6 +174,9 @@ def _made(
     sizes = (*x[2:4], *y[2:4], math.prod(x[4:]), top, left, *extra)
     count = node.specs[0].size
     fill |= {**element(dtype), **dict(window)}
+    reach = zip(pooling.window, pooling.stride, strict=True)
+    if math.prod(-(-k // t) if backward else k for k, t in reach) <= FEW:
+        fill["S"] = fill["W"]
     return Written(each_element(node, text, count, sizes, **fill))
 
 
@@ -184,7 +189,9 @@ def max_pool2d(op: MaxPool2d, node: Node) -> Written:
 def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> Written:
     dy, place = node.inputs
     held = element(place.dtype)["T"]
-    return _made(MAX_BACKWARD, node, op.pooling, node.shape, dy.shape, dy.dtype, P=held)
+    return _made(
+        MAX_BACKWARD, node, op.pooling, node.shape, dy.shape, dy.dtype, backward=True, P=held
+    )
 
 
 def max_pool2d_take(op: MaxPool2dTake, node: Node) -> Written:
@@ -195,8 +202,9 @@ def max_pool2d_take(op: MaxPool2dTake, node: Node) -> Written:
 
 def avg_pool2d(op: AvgPool2d, node: Node) -> Written | None:
     (x,) = node.inputs
-    if kind(x.dtype) != "f":
-        return None
+    large = math.prod(op.pooling.window) > FEW
+    if kind(x.dtype) != "f" or (large and not any(map(any, op.pooling.padding))):
+        return None  # many threads share a large window in a generated kernel
     extra = _counted(op, x.shape)
     return _made(AVERAGE, node, op.pooling, x.shape, node.shape, x.dtype, extra)
 
@@ -206,7 +214,9 @@ def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> Written | None:
     if kind(dy.dtype) != "f":
         return None
     extra = _counted(op.pool, node.shape)
-    return _made(AVERAGE_BACKWARD, node, op.pool.pooling, node.shape, dy.shape, dy.dtype, extra)
+    return _made(
+        AVERAGE_BACKWARD, node, op.pool.pooling, node.shape, dy.shape, dy.dtype, extra, True
+    )
 
 
 def _counted(op: AvgPool2d, x: Shape) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ BACKWARD = (
     uint8_t *is_mine = (uint8_t *)found;
     for (int64_t first = 0; first < columns; first += blockDim.x) {
       const int64_t j = first + threadIdx.x;
-      %(W)s sum = 0;
+      %(S)s sum = 0;
       for (int64_t begin = 0; begin < indices; begin += 256) {
         const int64_t k = begin + threadIdx.x;
         int64_t at = -1;
@@ -63,7 +63,7 @@ BACKWARD = (
           else if (is_mine[i] && j < columns) sum += %(load)s(dy[(begin + i) * columns + j]);
         __syncthreads();
       }
-      if (j < columns) dx[j] = %(store)s(sum);
+      if (j < columns) dx[j] = %(store)s((%(W)s)sum);
     }
   }
 }

@@ -15,6 +15,7 @@ from minigraph.graph import BOOL, DType, Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.jit.source import KernelSource
+from minigraph.ops.elementwise import kind
 
 WARP, THREADS = 32, 256
 MOST_BLOCKS = 1 << 16  # a block that is done goes on with what lies a whole grid further
@@ -121,13 +122,17 @@ def _launch(
 
 
 def element(dtype: DType) -> dict[str, str]:
-    """Return what texts call an element: T, W that it is computed in, and how to load and store."""
+    """Return what texts call an element: T, W that it is computed in, and how to load and store.
+
+    S is what many are added up in.
+    """
     wide = working(dtype)
     small = dtype in SMALL_FLOATS
     load = "(bool)" if dtype == BOOL else ""  # any byte but 0 is true
     return {
         "T": c_type(dtype),
         "W": c_type(wide),
+        "S": "double" if kind(dtype) == "f" else c_type(wide),
         "f": "f" if wide.itemsize == 4 else "",
         "load": conversion(dtype, wide)[0] if small else load,
         "store": conversion(wide, dtype)[0] if small else "",

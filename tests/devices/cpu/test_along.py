@@ -34,7 +34,8 @@ def case(shape, axis, count, dtype="float32", index="int64"):
     rows = (*shape[:axis], count, *shape[axis + 1 :])
     low = -n if np.dtype(index).kind == "i" else 0
     at = RNG.integers(low, n, rows).astype(index)
-    x, v = ((RNG.normal(size=size) * 9).astype(np.dtype(dtype)) for size in (shape, rows))
+    # Integers: whichever type they are added up in, the sums are the same.
+    x, v = ((RNG.normal(size=size) * 9).round().astype(dtype) for size in (shape, rows))
     return x, at, v
 
 

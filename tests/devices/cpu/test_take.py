@@ -19,6 +19,9 @@ SHAPES = {  # of x, the axis, and how many indices
     "one row": ((1, 5), 0, (6,)),
     "for several threads": ((300, 128), 0, (40, 10)),
     "many before the axis": ((700, 60, 1), 1, (30,)),
+    "many of each": ((3, 700), 0, (5, 90)),
+    "many of some": ((2, 90, 300), 1, (150,)),
+    "many of one": ((2, 1, 1), 1, (150,)),
 }
 
 
@@ -27,12 +30,16 @@ def bits(x):
 
 
 def values(shape, dtype, seed=0):
-    return (np.random.default_rng(seed).normal(size=shape) * 9).astype(np.dtype(dtype))
+    """Integers: whichever type they are added up in, the sums are the same."""
+    return (np.random.default_rng(seed).normal(size=shape) * 9).round().astype(dtype)
 
 
 def indices(n, shape, dtype="int64"):
     low = -n if np.dtype(dtype).kind == "i" else 0
-    return np.random.default_rng(1).integers(low, n, shape).astype(dtype)
+    found = np.random.default_rng(1).integers(low, n, shape)
+    if n == 90:
+        found[::2] = 4
+    return found.astype(dtype)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
