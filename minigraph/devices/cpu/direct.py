@@ -44,6 +44,7 @@ STRIP = 320 << 10  # bytes of results that wait for the next of these weights
 # Gradients for weights: the vectors of sums, the sums for each, and bytes of images in a strip.
 OUTER, SUMS, ROWS = 2, {8: 4, 16: 8}, {8: 24 << 10, 16: 160 << 10}
 MOST_TAPS = {8: 6, 16: 12}  # of a row that are summed at once where images are in nchw
+MANY = 1024  # pixels of a strip, at most, that are added up one after the other
 TASKS = 4  # for each thread, at least, where there can be as many
 
 
@@ -342,7 +343,7 @@ def _to_weights(node: Node, form: Form, threads: int) -> NativeKernel:
     tasks = outs // vectors * math.ceil(ins / whole)
     parts = min(n, math.ceil(TASKS * threads / tasks)) if tasks < TASKS * threads else 1
     row = (wide * vectors * lanes + conv.stride[0] * width * lanes_in) * F32.itemsize
-    rows = max(1, min(ROWS[lanes] // row, high))
+    rows = max(1, min(ROWS[lanes] // row, MANY // wide, high))
     steps = [*conv.padding, *conv.stride, *conv.dilation]
     values = [n, ins, outs, height, width, high, wide, *steps, whole, parts, rows, threads]
 
