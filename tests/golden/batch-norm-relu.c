@@ -26,37 +26,37 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
     mg_place(a, 4, unit, place);
     char *const base0 = slots[operand[0 * pitch]] + place[0];
-    const float *p0 = (const float *)(base0);
     char *const base1 = slots[operand[1 * pitch]] + place[1];
+    const float *p1 = (const float *)(base1);
     char *const base2 = slots[operand[2 * pitch]] + place[2];
     const float *p2 = (const float *)(base2);
     char *const base3 = slots[operand[3 * pitch]] + place[3];
     const int fetch = splits == 1 && 4 * length <= 131072;
-    const char *next1 = base1 + operand[1 * pitch + 1 + units];
-    double total2;
-    total2 = 0;
-    double total6;
-    total6 = 0;
-    double total10;
-    total10 = 0;
-    const float v0 = *p0;
-    const float v3 = *(const float *)(constants + 0);
-    const float v7 = *(const float *)(constants + 1);
-    const float v11 = *(const float *)(constants + 2);
-    const float v14 = 0x0.0p+0;
-    const float v16 = *(const float *)(constants + 3);
-    const float v21 = 0x0.0p+0;
+    const char *next0 = base0 + operand[0 * pitch + 1 + units];
+    double total1;
+    total1 = 0;
+    double total5;
+    total5 = 0;
+    double total15;
+    total15 = 0;
+    const float v2 = *(const float *)(constants + 0);
+    const float v6 = *(const float *)(constants + 1);
+    const float v9 = 0x0.0p+0;
+    const float v13 = *p1;
+    const float v16 = *(const float *)(constants + 2);
+    const float v19 = 0x0.0p+0;
+    const float v21 = *(const float *)(constants + 3);
     const float v25 = *p2;
     if (splits == 1 || run == 0) {
-      float lane2[64], none2 = 0;
-      MG_HIDE(none2);
-      for (int64_t k = 0; k < 64; k++) lane2[k] = none2;
+      float lane1[64], none1 = 0;
+      MG_HIDE(none1);
+      for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
       int64_t filled = 0;
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
         const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
           int64_t j = first;
@@ -64,121 +64,121 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
             #pragma GCC unroll 16
             #pragma GCC ivdep
             for (int64_t k = 0; k < 64; k++) {
-              const float v1 = p1[j + k];
-              lane2[k] = v1 + lane2[k];
+              const float v0 = p0[j + k];
+              lane1[k] = v0 + lane1[k];
             }
           }
           #pragma GCC ivdep
           for (int64_t k = 0; k < last - j; k++) {
-            const float v1 = p1[j + k];
-            lane2[k] = v1 + lane2[k];
+            const float v0 = p0[j + k];
+            lane1[k] = v0 + lane1[k];
           }
           filled += (last - first + 63) / 64;
           if (filled >= 64) {
             filled = 0;
-            total2 = mg_fold_sum_float32_float32(lane2) + total2;
-            for (int64_t k = 0; k < 64; k++) lane2[k] = none2;
+            total1 = mg_fold_sum_float32_float32(lane1) + total1;
+            for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
           }
         }
         begin += n;
         col = 0;
         mg_next(a, 4, loops - 1, at, step, index);
       }
-      total2 = mg_fold_sum_float32_float32(lane2) + total2;
+      total1 = mg_fold_sum_float32_float32(lane1) + total1;
     }
     if (splits > 1) {
       if (run == 0) {
-        *(double *)(partial + 8 * ((unit * splits + split) * 3 + 0)) = total2;
+        *(double *)(partial + 8 * ((unit * splits + split) * 3 + 0)) = total1;
         return;
       }
       for (int64_t s = 0; s < splits; s++) {
-        total2 = *(double *)(partial + 8 * ((unit * splits + s) * 3 + 0)) + total2;
+        total1 = *(double *)(partial + 8 * ((unit * splits + s) * 3 + 0)) + total1;
       }
     }
-    const float v2 = total2;
-    const float v4 = v2 / v3;
+    const float v1 = total1;
+    const float v3 = v1 / v2;
     if (splits == 1 || run == 1) {
-      float lane6[64], none6 = 0;
-      MG_HIDE(none6);
-      float lane10[64], none10 = 0;
-      MG_HIDE(none10);
-      for (int64_t k = 0; k < 64; k++) lane6[k] = none6;
-      for (int64_t k = 0; k < 64; k++) lane10[k] = none10;
+      float lane5[64], none5 = 0;
+      MG_HIDE(none5);
+      float lane15[64], none15 = 0;
+      MG_HIDE(none15);
+      for (int64_t k = 0; k < 64; k++) lane5[k] = none5;
+      for (int64_t k = 0; k < 64; k++) lane15[k] = none15;
       int64_t filled = 0;
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
         const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
           int64_t j = first;
           for (; j + 64 <= last; j += 64) {
-            if (fetch) mg_fetch(next1 + at[1] + (col + j) * 4, (64) * 4);
+            if (fetch) mg_fetch(next0 + at[0] + (col + j) * 4, (64) * 4);
             #pragma GCC unroll 16
             #pragma GCC ivdep
             for (int64_t k = 0; k < 64; k++) {
-              const float v1 = p1[j + k];
-              const float v5 = v1 - v4;
-              const float v9 = v5 * v5;
-              lane6[k] = v5 + lane6[k];
-              lane10[k] = v9 + lane10[k];
+              const float v0 = p0[j + k];
+              const float v4 = v0 - v3;
+              const float v14 = v4 * v4;
+              lane5[k] = v4 + lane5[k];
+              lane15[k] = v14 + lane15[k];
             }
           }
           #pragma GCC ivdep
           for (int64_t k = 0; k < last - j; k++) {
-            const float v1 = p1[j + k];
-            const float v5 = v1 - v4;
-            const float v9 = v5 * v5;
-            lane6[k] = v5 + lane6[k];
-            lane10[k] = v9 + lane10[k];
+            const float v0 = p0[j + k];
+            const float v4 = v0 - v3;
+            const float v14 = v4 * v4;
+            lane5[k] = v4 + lane5[k];
+            lane15[k] = v14 + lane15[k];
           }
           filled += (last - first + 63) / 64;
           if (filled >= 64) {
             filled = 0;
-            total6 = mg_fold_sum_float32_float32(lane6) + total6;
-            total10 = mg_fold_sum_float32_float32(lane10) + total10;
-            for (int64_t k = 0; k < 64; k++) lane6[k] = none6;
-            for (int64_t k = 0; k < 64; k++) lane10[k] = none10;
+            total5 = mg_fold_sum_float32_float32(lane5) + total5;
+            total15 = mg_fold_sum_float32_float32(lane15) + total15;
+            for (int64_t k = 0; k < 64; k++) lane5[k] = none5;
+            for (int64_t k = 0; k < 64; k++) lane15[k] = none15;
           }
         }
         begin += n;
         col = 0;
         mg_next(a, 4, loops - 1, at, step, index);
       }
-      total6 = mg_fold_sum_float32_float32(lane6) + total6;
-      total10 = mg_fold_sum_float32_float32(lane10) + total10;
+      total5 = mg_fold_sum_float32_float32(lane5) + total5;
+      total15 = mg_fold_sum_float32_float32(lane15) + total15;
     }
     if (splits > 1) {
       if (run == 1) {
-        *(double *)(partial + 8 * ((unit * splits + split) * 3 + 1)) = total6;
-        *(double *)(partial + 8 * ((unit * splits + split) * 3 + 2)) = total10;
+        *(double *)(partial + 8 * ((unit * splits + split) * 3 + 1)) = total5;
+        *(double *)(partial + 8 * ((unit * splits + split) * 3 + 2)) = total15;
         return;
       }
       for (int64_t s = 0; s < splits; s++) {
-        total6 = *(double *)(partial + 8 * ((unit * splits + s) * 3 + 1)) + total6;
-        total10 = *(double *)(partial + 8 * ((unit * splits + s) * 3 + 2)) + total10;
+        total5 = *(double *)(partial + 8 * ((unit * splits + s) * 3 + 1)) + total5;
+        total15 = *(double *)(partial + 8 * ((unit * splits + s) * 3 + 2)) + total15;
       }
     }
-    const float v6 = total6;
-    const float v8 = v6 / v7;
-    const float v10 = total10;
-    const float v12 = v10 / v11;
-    const float v13 = fmaf(-v8, v8, +v12);
-    const float v15 = (v13 > v14 || v13 != v13 ? v13 : v14);
-    const float v17 = v15 + v16;
-    const float v18 = 1 / sqrtf(v17);
-    const float v19 = v0 * v18;
-    const uint8_t v20 = (v8 - v8 == v8 - v8) != 0;
-    const float v22 = (v20 ? v8 : v21);
-    const float v23 = v4 + v22;
+    const float v5 = total5;
+    const float v7 = v5 / v6;
+    const uint8_t v8 = (v7 - v7 == v7 - v7) != 0;
+    const float v10 = (v8 ? v7 : v9);
+    const float v11 = v3 + v10;
+    const float v15 = total15;
+    const float v17 = v15 / v16;
+    const float v18 = -(v7 * v7) + v17;
+    const float v20 = (v18 > v19 || v18 != v18 ? v18 : v19);
+    const float v22 = v20 + v21;
+    const float v23 = 1 / sqrtf(v22);
+    const float v24 = v13 * v23;
     if (splits == 1 || run == 2) {
-      const int64_t stream = a[4] && base3 != base1;
+      const int64_t stream = a[4] && base3 != base0;
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
         const int64_t n = inner - col < to - begin ? inner - col : to - begin;
-        const float *p1 = (const float *)(base1 + at[1] + col * (int64_t)sizeof(float));
+        const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
         for (int64_t first = 0, last; first < n; first = last) {
           float piece3[256];
@@ -186,9 +186,9 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           last = stream && n - first > 256 ? first + 256 - MG_PAST(p3 + first) : n;
           #pragma GCC ivdep
           for (int64_t j = first; j < last; j++) {
-            const float v1 = p1[j];
-            const float v24 = v1 - v23;
-            const float v26 = fmaf(+v19, v24, +v25);
+            const float v0 = p0[j];
+            const float v12 = v0 - v11;
+            const float v26 = +(v12 * v24) + v25;
             const float v27 = (v26 < 0 ? 0 : v26);
             out3[j] = v27;
           }
