@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from minigraph.devices.cpu import compiler
+
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -45,6 +47,14 @@ def cache_folder(run_folder):
         if sys.dont_write_bytecode:  # of the package, which each process would compile again
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(run_folder / "bytecode"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_kernel_takes_more_of_a_stack_than_any_thread_has():
+    """Let no kernel compile that puts more than 64 KiB on the stack: tests take NumPy for an error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-Werror=frame-larger-than=65536"))
         yield
 
 

@@ -32,7 +32,8 @@ STRETCH = 4096  # elements that are combined in the input's own type
 PART = 32768  # elements of a unit for which threads wait for each other several times
 SHARE = 64  # elements, pixels or rows, of which a split has a multiple
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
-MOST_ROWS = 4  # that a unit keeps, on the stack
+MOST_ROWS = 4  # that a unit keeps
+ON_STACK = 56 << 10  # bytes of what is computed for the columns of a unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,10 @@ class SpecialisedKernel:
     @property
     def units(self) -> int:
         """How many units threads share."""
-        return self.nest.blocks if self.pattern.form == "column" else self.nest.count
+        if self.pattern.form != "column":
+            return self.nest.count
+        width = self.nest.units[-1][0]
+        return self.nest.count // width * -(-width // self.pattern.columns)
 
     def splits(self, threads: int) -> int:
         """Into how many parts to split the loops of a unit, so that all threads have work.
@@ -65,7 +69,11 @@ class SpecialisedKernel:
         return max(1, min(evenly, size // least, self.nest.length // SHARE))
 
     def scratch(self, threads: int) -> int:
-        """Return the bytes that partial results need."""
+        """Return the bytes that partial results need, or the rows that each thread keeps."""
+        if self.pattern.rows:
+            room = -(-self.nest.length // SHARE) * SHARE
+            each = sum(self.pattern.values[v].dtype.itemsize for v in self.pattern.rows)
+            return min(threads, self.units) * room * each
         results = len(self.pattern.reductions) * self.pattern.lanes
         splits = self.splits(threads)
         return 8 * self.nest.count * splits * results if splits > 1 else 0
@@ -156,7 +164,8 @@ def _kernel(domain: Domain, nest: LoopNest) -> SpecialisedKernel:
         _overwriting(pattern, k, last.get(k, 0), held, operands, nest)
         for k in range(pattern.inputs)
     )
-    pattern = _reading_back(replace(pattern, kept=kept))
+    columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // 16 * 16)
+    pattern = _reading_back(replace(pattern, kept=kept, columns=columns))
     return SpecialisedKernel(pattern, nest, tuple(made.constants), inplace)
 
 

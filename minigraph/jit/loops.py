@@ -60,12 +60,6 @@ class LoopNest:
         return STRIDED if apart else COLUMNS
 
     @property
-    def blocks(self) -> int:
-        """How many blocks of columns there are."""
-        width = self.units[-1][0]
-        return self.count // width * -(-width // self.columns)
-
-    @property
     def innermost(self) -> Ints:
         """The operands' strides from one element, or pixel, to the next."""
         _, strides = self.units[-1] if self.form == "column" else self.loops[-1]

@@ -65,7 +65,7 @@ class KeptValue:
     """A value that the unit's run `run` computes and later runs take from where it is kept.
 
     operand  the output that holds it, which may be its own, or until its own elements are known;
-             -1: an array of the row's length
+             -1: a row of its own in the scratch memory
     """
 
     value: int
@@ -104,10 +104,15 @@ class KernelPattern:
     def reductions(self) -> list[int]:
         return [v for v, value in enumerate(self.values) if value.reduces]
 
+    @functools.cached_property
+    def rows(self) -> list[int]:
+        """The values of which a unit keeps a row of its own."""
+        return [kept.value for kept in self.kept if kept.operand < 0]
+
     @property
     def divisible(self) -> bool:
-        """Whether threads may share a unit: what it keeps in an array is one thread's."""
-        return bool(self.reductions) and all(kept.operand >= 0 for kept in self.kept)
+        """Whether threads may share a unit: a row that it keeps is one thread's."""
+        return bool(self.reductions) and not self.rows
 
     @functools.cached_property
     def once(self) -> list[int]:
@@ -129,6 +134,16 @@ class KernelPattern:
             if own or value.reduces or not found.isdisjoint(value.args):
                 found.add(v)
         return frozenset(found)
+
+    @property
+    def beside(self) -> int:
+        """The bytes that a unit holds for each of its columns, at most."""
+        read = {store.value for store in self.stores if store.per_unit}
+        for value in self.values:
+            for a in value.args:
+                if value.level != UNIT or value.stage != self.values[a].stage:
+                    read.add(a)
+        return 8 * (2 * len(self.reductions) + len(read & self.wide))
 
     @functools.cached_property
     def stages(self) -> int:

@@ -220,8 +220,9 @@ class TogetherKernel(NativeKernel):
         parts: Sequence[KernelCall],
         threads: int,
         inplace: Sequence[Sequence[int]],
+        scratch: int,
     ) -> None:
-        super().__init__(node, parts, 0, (True,) * len(node.inputs), inplace)
+        super().__init__(node, parts, scratch, (True,) * len(node.inputs), inplace)
         self.threads = threads
 
     @property

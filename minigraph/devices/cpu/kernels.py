@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,9 @@ def _kernel(
         made = kernel_parts(node, copied, SHORT)
         assert made is not None
     if isinstance(node.op, Together):  # each of them on one thread
-        calls = [_call(part, node, 1) for part in made.parts]
-        return TogetherKernel(node, calls, most, made.inplace)
+        *at, scratch = itertools.accumulate((p.kernel.scratch(1) for p in made.parts), initial=0)
+        calls = [_call(part, node, 1, own) for part, own in zip(made.parts, at, strict=True)]
+        return TogetherKernel(node, calls, most, made.inplace, scratch)
     calls = [_call(part, node, most) for part in made.parts]
     if made.fill:
         calls.insert(0, _fill(node, made.fill, most))
@@ -125,13 +127,14 @@ def has_kernels(op: Op) -> bool:
     return type(op) in WRITTEN or can_be_generated(op)
 
 
-def _call(part: KernelPart, node: Node, threads: int) -> KernelCall:
-    """Return the call of a generated kernel."""
+def _call(part: KernelPart, node: Node, threads: int, own: int = 0) -> KernelCall:
+    """Return the call of a generated kernel, whose scratch memory begins `own` bytes later."""
     stream = max(s.nbytes for s in node.specs[part.outs]) > cache_bytes() // 2
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         results = [(slot, offset + part.offset) for slot, offset in outs[part.outs]]
-        return part.kernel.block(threads, [*ins[part.ins], *results], scratch, stream)
+        room = (scratch[0], scratch[1] + own)
+        return part.kernel.block(threads, [*ins[part.ins], *results], room, stream)
 
     return KernelCall(c_source(part.kernel.pattern), block)
 

@@ -38,8 +38,8 @@ from minigraph.jit.c.body import (
     widened,
 )
 from minigraph.jit.c.pieces import (
-    PIECE,
     piece,
+    piece_length,
     put_element,
     put_piece,
     rounded,
@@ -92,7 +92,7 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
         row += _combined(lanes, stage, taken, each)
     else:
         before, after, done = [], [], []
-        pixels = PIECE // pattern.lanes
+        pixels = piece_length(streams) // pattern.lanes
         some = "" if rounded(pattern, stage) else "stream && "
         limit = [f"if ({some}n > {pixels}) n = {pixels};"] if streams else []
         row += _mapped(lanes, stage, taken, each, streams)

@@ -12,7 +12,9 @@ from minigraph.graph import BFLOAT16
 from minigraph.jit.expression import c_type, expression
 from minigraph.jit.pattern import ELEMENT, KernelPattern
 
-PIECE = 256  # elements of a piece
+PIECE = 256  # elements of a piece, at most
+FEW = 64  # where there are more outputs than MANY, so that their pieces fit any stack
+MANY = 16
 
 # Puts a piece of floats into an array of bfloat16.  The instruction makes 0 of denormals, as floats
 # are computed with while programs run.
@@ -44,6 +46,11 @@ def streamed(pattern: KernelPattern, stage: int) -> list[int]:
     if pattern.reduced(stage):
         return []
     return [k for k in pattern.stored(stage) if pattern.accesses[k] == "unit"]
+
+
+def piece_length(streams: list[int]) -> int:
+    """Return how many elements a piece of each of these outputs has."""
+    return PIECE if len(streams) <= MANY else FEW
 
 
 def whether_to_stream(pattern: KernelPattern, stage: int) -> list[str]:
@@ -85,10 +92,11 @@ def _is_rounded(pattern: KernelPattern, stage: int, k: int) -> bool:
 
 def piece(pattern: KernelPattern, stage: int, k: int, begin: str) -> list[str]:
     """Return the declarations of a piece, and of where the element `begin` of the row goes."""
+    length = piece_length(streamed(pattern, stage))
     if k in rounded(pattern, stage):
-        return [f"float piece{k}[{PIECE}];", f"float *out{k} = piece{k} - {begin};"]
+        return [f"float piece{k}[{length}];", f"float *out{k} = piece{k} - {begin};"]
     held = c_type(pattern.dtypes[k])
-    return [f"{held} piece{k}[{PIECE}];", f"{held} *out{k} = stream ? piece{k} - {begin} : p{k};"]
+    return [f"{held} piece{k}[{length}];", f"{held} *out{k} = stream ? piece{k} - {begin} : p{k};"]
 
 
 def put_element(pattern: KernelPattern, stage: int, k: int, index: str) -> str:

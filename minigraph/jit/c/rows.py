@@ -48,8 +48,8 @@ from minigraph.jit.c.body import (
     widened,
 )
 from minigraph.jit.c.pieces import (
-    PIECE,
     piece,
+    piece_length,
     put_element,
     put_piece,
     rounded,
@@ -59,7 +59,7 @@ from minigraph.jit.c.pieces import (
 )
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
-from minigraph.jit.kernel import ROW_LENGTH, STRETCH
+from minigraph.jit.kernel import SHARE, STRETCH
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
 from minigraph.ops.elementwise import Elementwise
 
@@ -132,16 +132,25 @@ def unit_text(pattern: KernelPattern) -> str:
     body = bases(pattern, "pitch - 1") + _next_unit(pattern)
     for v in pattern.reductions:
         body += total_of(pattern, v) + clear_total(pattern, v)
-    body += [
-        f"{c_type(pattern.values[kept.value].dtype)} row{kept.value}[{ROW_LENGTH}];"
-        for kept in pattern.kept
-        if kept.operand < 0
-    ]
-    body += _once(pattern, 0)
+    body += _kept_rows(pattern) + _once(pattern, 0)
     for stage in range(pattern.stages):
         body += _stage(pattern, stage) + _splits(pattern, stage) + _once(pattern, stage + 1)
     body.append("(void)inner; (void)index; (void)at; (void)to;")
     return unit_function(pattern, place, body, until_streamed(pattern))
+
+
+def _kept_rows(pattern: KernelPattern) -> list[str]:
+    """Statements for where the thread's rows of values lie that the unit keeps."""
+    made, before = [], 0
+    for v in pattern.rows:
+        held = c_type(pattern.values[v].dtype)
+        made.append(f"{held} *restrict const row{v} = ({held} *)(rows + {before} * room);")
+        before += pattern.values[v].dtype.itemsize
+    if not made:
+        return []
+    mine = f"(a[0] > 1 ? omp_get_thread_num() : 0) * {before}"
+    room = f"(length + {SHARE - 1}) / {SHARE} * {SHARE}"
+    return [f"const int64_t room = {room};", f"char *const rows = partial + {mine} * room;", *made]
 
 
 def _once(pattern: KernelPattern, stage: int) -> list[str]:
@@ -277,12 +286,13 @@ def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list
             *block("for (int64_t j = 0; j < n; j++)", *body),
         ]
     # The first piece ends where a line of the caches does, so that the others are whole lines.
-    end = f"first + {PIECE} - MG_PAST(p{streams[0]} + first)"
+    most = piece_length(streams)
+    end = f"first + {most} - MG_PAST(p{streams[0]} + first)"
     some = "" if rounded(pattern, stage) else "stream && "
     return block(
         "for (int64_t first = 0, last; first < n; first = last)",
         *(line for k in streams for line in piece(pattern, stage, k, "first")),
-        f"last = {some}n - first > {PIECE} ? {end} : n;",
+        f"last = {some}n - first > {most} ? {end} : n;",
         *_fetch(pattern, stage, "first", "last - first"),
         "#pragma GCC ivdep",
         *block("for (int64_t j = first; j < last; j++)", *body),

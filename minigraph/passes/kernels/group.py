@@ -16,6 +16,7 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
 MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
+MAX_REDUCTIONS = 32  # what they combine is on the stack
 MAX_READS = 24  # arrays that a loop may read at once
 NEAR = 12  # nodes that are searched for a reduction that will join
 ACROSS = "rows would be read, or written, across the order in memory"
@@ -110,6 +111,8 @@ class Group:
         """
         if len(self.members) >= MAX_NODES:
             raise Unfit(f"a kernel has at most {MAX_NODES} ops")
+        if isinstance(node.op, Reduction) and len(self.inside) >= MAX_REDUCTIONS:
+            raise Unfit(f"a kernel has at most {MAX_REDUCTIONS} reductions")
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
             raise Unfit(f"a kernel reads at most {MAX_READS} arrays at once")
