@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minigraph.devices.cpu import compiler
+from minigraph.devices.cpu import processes
 
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -51,10 +51,16 @@ def cache_folder(run_folder):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_kernel_takes_more_of_a_stack_than_any_thread_has():
-    """Let no kernel compile that puts more than 64 KiB on the stack: tests take NumPy for an error."""
+def small_frames():
+    """Let no kernel compile that puts more than 64 KiB on the stack; the warning is an error."""
+    run = processes.run
+
+    def checked(commands, *others):
+        flag = "-Werror=frame-larger-than=65536"
+        return run({name: [*command, flag] for name, command in commands.items()}, *others)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-Werror=frame-larger-than=65536"))
+        patch.setattr(processes, "run", checked)
         yield
 
 
