@@ -29,6 +29,8 @@ SCHEMA = 1  # a change makes everything on disk unknown
 LIMIT = 64 << 20  # bytes of entries
 MAX_VALUE = 16 << 20  # bytes of a text or blob, so that a damaged length costs little memory
 PATIENCE = 3.0  # seconds to wait for other processes
+LONGEST = 8.0  # seconds of one operation: no sound database takes so long
+INSTRUCTIONS = 100_000  # of SQLite, after which the time is looked at
 NAME = "measurements.db"
 
 CREATE = """CREATE TABLE entries (
@@ -78,7 +80,8 @@ class Measurements:
         self.limit = limit
         self.rejected = 0
         self._touched: set[str] = set()  # keys of entries that this process has marked as used
-        self._patience = PATIENCE
+        self._patience = PATIENCE  # none after a wait in vain, until something can be written
+        self._endless = False  # whether an operation took too long
 
     @contextlib.contextmanager
     def turn(self, patience: float) -> Iterator[bool]:
@@ -128,7 +131,7 @@ class Measurements:
             now = _now()
             db.execute("BEGIN IMMEDIATE")
             for new in entries:
-                row = _row(db, new)
+                row = self._row_in_bounds(db, new)
                 old = row and _good(row, new)
                 entry = merge(old, new) if old else new
                 db.execute(INSERT, (*_key(entry), entry.body, entry.blob, entry.checksum, now))
@@ -136,10 +139,12 @@ class Measurements:
             db.execute("COMMIT")
             return True
 
-        return self._run(write, False, make=True)
+        kept = self._run(write, False, make=True)
+        self._patience = PATIENCE if kept else self._patience
+        return kept
 
     def touch(self, entries: Sequence[Entry]) -> None:
-        """Mark entries as used now, each once a process."""
+        """Mark entries as used now, each once a process, if nobody else writes now."""
         new = [entry for entry in entries if entry.key not in self._touched]
         if not new or not self._writable:  # `keep` warns of that
             return
@@ -151,7 +156,7 @@ class Measurements:
             db.executemany(f"UPDATE entries SET used = ?{KEY}", rows)
             db.execute("COMMIT")
 
-        self._run(write, None)
+        self._run(write, None, waits=False)
 
     def entries(self, kind: str | None = None) -> list[Entry]:
         """Return all good entries, or those of a kind, in the order of their subjects."""
@@ -175,7 +180,7 @@ class Measurements:
 
         try:
             with self.folder.locked(exclusive=False, patience=self._patience) as folder:
-                return self._attempt(folder, look)
+                return self._attempt(folder, look, self._patience)
         except FileNotFoundError:
             return []
         except (OSError, sqlite3.Error, _Damage) as error:
@@ -210,51 +215,57 @@ class Measurements:
     def _writable(self) -> bool:
         return os.access(self.folder.path, os.W_OK, effective_ids=True)
 
-    def _run(self, work: Work[T], failed: T, make: bool = False) -> T:
+    def _run(self, work: Work[T], failed: T, make: bool = False, waits: bool = True) -> T:
         """Return the result of `work`; `failed` if there is no database or it cannot be used.
 
-        A damaged database is removed.  `make` creates a missing one.
+        A damaged database is removed.
+
+        make   creates a missing one
+        waits  for other processes; else it fails silently where they use it
         """
-        patience = self._patience
+        patience = self._patience if waits else 0.0
+        if self._endless:
+            return failed
         try:
             try:
                 with self.folder.locked(exclusive=False, patience=patience, make=make) as folder:
-                    return self._attempt(folder, work, make)
+                    return self._attempt(folder, work, patience, make)
             except _Damage:
                 pass
             # With this lock no other process has the files open that are removed here.
             with self.folder.locked(exclusive=True, patience=patience) as folder:
                 try:
-                    return self._attempt(folder, work, make)  # another process may have been first
+                    # Another process may have been first.
+                    return self._attempt(folder, work, patience, make)
                 except _Damage as damage:
                     self._remove()
                     if damage.unexpected:
                         warn_once(f"{self.path} was damaged; it is made anew")
-                return self._attempt(folder, work, make)
+                return self._attempt(folder, work, patience, make)
         except FileNotFoundError:
             return failed
         except (OSError, sqlite3.Error, _Damage) as error:  # _Damage: it is damaged again
             busy = isinstance(error, TimeoutError) or _code(error) in BUSY
-            # After a wait in vain, do not wait again for each of a hundred entries.
-            self._patience = 0.0 if busy else self._patience
-            self.folder.tell(_reason(error))
+            if waits or not busy:
+                # After a wait in vain, do not wait again for each of a hundred entries.
+                self._patience = 0.0 if busy else self._patience
+                self._endless = _code(error) == sqlite3.SQLITE_INTERRUPT
+                self.folder.tell(_reason(error))
             return failed
 
-    def _attempt(self, folder: int, work: Work[T], make: bool = False) -> T:
+    def _attempt(self, folder: int, work: Work[T], patience: float, make: bool = False) -> T:
         """Return the result of `work`; raises _Damage if the file is damaged."""
         try:
-            with _in_use, contextlib.closing(self._open(folder, make)) as db:
-                result = work(db)
+            with _in_use, contextlib.closing(self._open(folder, patience, make)) as db:
+                return work(db)
         except UnicodeDecodeError as error:  # from an error message that quotes damaged text
             raise _Damage(str(error)) from None
         except sqlite3.Error as error:
             if _code(error) in DAMAGED:
                 raise _Damage(str(error)) from None
             raise
-        self._patience = PATIENCE
-        return result
 
-    def _open(self, folder: int, make: bool) -> sqlite3.Connection:
+    def _open(self, folder: int, patience: float, make: bool) -> sqlite3.Connection:
         """Return a connection; FileNotFoundError if the database is missing or empty.
 
         SQLite takes a path, not the folder's descriptor.  The folder is trusted and stays so: no
@@ -275,7 +286,7 @@ class Measurements:
         db = sqlite3.connect(
             f"{self.path.as_uri()}?mode={mode}",
             uri=True,
-            timeout=self._patience,
+            timeout=patience,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -287,6 +298,8 @@ class Measurements:
         return db
 
     def _prepare(self, db: sqlite3.Connection, make: bool) -> None:
+        until = time.monotonic() + LONGEST
+        db.set_progress_handler(lambda: time.monotonic() > until, INSTRUCTIONS)
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         db.text_factory = lambda text: text.decode(errors="replace")  # the checksum rejects it
         db.execute("PRAGMA trusted_schema = OFF")
@@ -309,7 +322,8 @@ class Measurements:
             path.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
-        return [self.path, *(self.path.with_name(f"{NAME}-{end}") for end in ("wal", "shm"))]
+        others = (self.path.with_name(f"{NAME}-{end}") for end in ("wal", "shm", "journal"))
+        return [self.path, *others]
 
 
 class _Damage(Exception):
@@ -321,18 +335,18 @@ class _Damage(Exception):
 
 
 def _has_entries(db: sqlite3.Connection) -> bool:
-    """Return whether the table is there; raises _Damage if another one is in its place."""
+    """Return whether the table is there; raises _Damage if there is anything else."""
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        table = db.execute("SELECT sql FROM sqlite_master WHERE name = 'entries'").fetchone()
+        schema = db.execute("SELECT name, sql FROM sqlite_master LIMIT 2").fetchall()
     except sqlite3.Error as error:
         if _code(error) == sqlite3.SQLITE_ERROR:  # which these statements have in no sound file
             raise _Damage(str(error)) from None
         raise
     if version not in (0, SCHEMA):
         raise _Damage(f"schema {version}, not {SCHEMA}", unexpected=False)
-    if table != ((CREATE,) if version else None):
-        raise _Damage("the table of entries is missing, or another one")
+    if schema != ([("entries", CREATE)] if version else []):
+        raise _Damage("it has not the table of entries, or not that alone")
     return bool(version)
 
 

@@ -170,7 +170,7 @@ def test_damage_is_told_once_and_verified_without_repair(store):
     assert len(warned) == 1
 
 
-@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-journal"])
 def test_a_directory_in_place_of_a_file_is_a_miss_with_a_warning(store, ending):
     store.keep([entry("a")], newer)
     path = Path(f"{store.path}{ending}")
@@ -201,7 +201,7 @@ def test_only_what_surely_is_damage_removes_a_database(store, code, extended):
     with pytest.warns(mg.MinigraphWarning, match="made anew" if code in DAMAGE else "as if"):
         assert store._run(refused, "failed") == "failed"
     assert store._patience == (0.0 if code in BUSY else measurements.PATIENCE)
-    assert store.entries() == ([] if code in DAMAGE else [entry("a")])
+    assert again(store).entries() == ([] if code in DAMAGE else [entry("a")])
 
 
 def test_an_entry_that_is_too_large_is_not_kept_and_harms_no_other(store, monkeypatch):
@@ -234,6 +234,61 @@ def test_a_database_of_another_table_is_made_anew(store, statement):
     with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
         assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"CREATE TRIGGER t AFTER INSERT ON entries BEGIN SELECT * FROM ({ENDLESS}); END",
+        f"CREATE TRIGGER t BEFORE UPDATE ON entries BEGIN SELECT * FROM ({ENDLESS}); END",
+        f"CREATE VIEW v AS {ENDLESS}",
+        "CREATE INDEX i ON entries (body)",
+        "CREATE TABLE other (x)",
+    ],
+)
+@pytest.mark.usefixtures("promptly")
+def test_a_database_with_anything_besides_its_table_is_made_anew(store, statement):
+    store.keep([entry("a")], newer)
+    change(store, statement)
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        store.touch([entry("a")])
+    assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.usefixtures("promptly")
+def test_a_pipe_in_place_of_a_file_is_removed(store, ending):
+    store.keep([entry("a")], newer)
+    path = Path(f"{store.path}{ending}")
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+        assert found(store, entry("a")) is None
+    assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+@pytest.mark.usefixtures("promptly")
+def test_a_database_whose_queries_do_not_end_is_not_used(store, monkeypatch):
+    monkeypatch.setattr(measurements, "LONGEST", 0.1)
+    store.keep([entry("a")], newer)
+    with pytest.warns(mg.MinigraphWarning, match="interrupted") as warned:
+        assert store._run(lambda db: db.execute(ENDLESS).fetchall(), None) is None
+        assert found(store, entry("a")) is None
+    assert len(warned) == 1
+    assert found(again(store), entry("a")) == entry("a")
+
+
+def test_a_row_that_is_too_large_is_replaced(store, monkeypatch):
+    store.keep([entry("a", blob=bytes(200_000)), entry("b")], newer)
+    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
+    with pytest.warns(mg.MinigraphWarning, match="too big"):
+        assert store.keep([entry("a")], newer)
+    assert store.entries() == [entry("a"), entry("b")]
 
 
 def test_a_database_that_stays_damaged_is_a_miss_with_a_warning(store, monkeypatch):

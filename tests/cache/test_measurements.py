@@ -217,6 +217,35 @@ def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, sta
     assert other.entries() == [entry("a"), entry("b")]
 
 
+def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monkeypatch, recwarn):
+    monkeypatch.setattr(measurements, "PATIENCE", 0.2)
+    kept = [entry(f"{i}") for i in range(5)]
+    store.keep(kept, newer)
+    db = sqlite3.connect(store.path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    other = again(store)
+    waits, connect = [], sqlite3.connect
+
+    def connected(*args, timeout, **options):
+        waits.append(timeout)
+        return connect(*args, timeout=timeout, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    for one in kept:
+        assert found(other, one) == one
+        other.touch([one])
+    assert waits == [0.2, 0] * 5
+    assert not recwarn.list
+    with pytest.warns(mg.MinigraphWarning, match="database is locked"):
+        for one in kept:
+            assert not other.keep([one], newer)
+            assert found(other, one) == one
+    assert waits[10:] == [0.2, *[0] * 9]
+    db.close()
+    assert other.keep(kept, newer)
+    assert other._patience == 0.2
+
+
 PROLOGUE = """
 import dataclasses, json, os, random, resource, signal, sys, time, warnings
 from pathlib import Path
