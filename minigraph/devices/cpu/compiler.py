@@ -49,6 +49,11 @@ FLAGS = (
 )
 # Compilers take 256 bits for many processors whose vectors of 512 are as fast, or twice as fast.
 WIDE = "-mprefer-vector-width=512"
+# Parallel regions of kernels go through functions of the prelude.
+WRAPPED = (
+    "-Wl,--wrap=GOMP_parallel",
+    "-Wl,--wrap=GOMP_parallel_loop_nonmonotonic_dynamic",
+)
 # By a set of instructions: the flags that take it, and what builds on it, from -march=native.
 WITHOUT = {
     onednn.AVX: ("-mno-avx",),
@@ -132,7 +137,7 @@ def flags() -> list[str]:
     found = onednn.library()
     missing = ~found.instructions if found else 0
     without = (taken for bits, taken in WITHOUT.items() if bits & missing)
-    return [*FLAGS, WIDE, *itertools.chain.from_iterable(without)]
+    return [*FLAGS, WIDE, *WRAPPED, *itertools.chain.from_iterable(without)]
 
 
 @functools.cache

@@ -51,6 +51,7 @@ class LoopKernel(CpuKernel):
         self.op = node.op
         self.body = body
         self.refuses = any(step.kernel.refuses for step in body.steps)
+        self.threads = max((step.kernel.threads for step in body.steps), default=1)
         last = self.op.carried + self.op.scanned
         self.strides = [s[0] for s in strides[self.op.carried : last]]
         self.strided = [self.op.carried <= i < last for i in range(len(node.inputs))]

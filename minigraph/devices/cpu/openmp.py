@@ -29,13 +29,11 @@ PAUSE = 1  # omp_pause_soft
 class _Here(threading.local):
     """What is known of the current thread.
 
-    threads   that its team has; 1 where it has none, 0 before kernels run in it
-    flushing  how many of them flush denormals to zero: the walker tells them to
-    broken    whether its team is one of the process that this one was forked from
+    threads  that its team has; 1 where it has none, 0 before kernels run in it
+    broken   whether its team is one of the process that this one was forked from
     """
 
     threads = 0
-    flushing = 0
     broken = False
 
 
@@ -164,12 +162,12 @@ def _before_fork() -> None:
     except (OSError, AttributeError):  # it is not loaded, or older than OpenMP 5
         return
     if paused == 0:
-        here.threads = here.flushing = 1
+        here.threads = 1
 
 
 def _in_child() -> None:
     here.broken = here.broken or here.threads > 1
-    here.threads = here.flushing = 0
+    here.threads = 0
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_in_child)

@@ -2,17 +2,39 @@
    which, or -1.
 
    Denormals are flushed to zero while a program runs: they would make a trained network tens of
-   times slower.  The caller's settings come back at the end; OpenMP's other threads keep ours, once
-   a walk over no steps has told them. */
+   times slower.  Each thread gets its settings back at the end.  Of the threads of a team that is
+   our kernels' own affair (`prelude.c`); `threads` is how many a library's kernels use, or 1. */
+#if defined(__x86_64__)
+#define NAME_KNOWN 0x80000000u /* no setting has this bit */
+static _Thread_local unsigned NAME_found; /* a thread's settings before the walk */
+static void NAME_flush(void *caller) {
+  (void)caller;
+  NAME_found = __builtin_ia32_stmxcsr() | NAME_KNOWN;
+  __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | MG_FLUSH);
+}
+/* A thread that was started in between began with the settings of this walk. */
+static void NAME_restore(void *caller) {
+  __builtin_ia32_ldmxcsr(NAME_found ? NAME_found & ~NAME_KNOWN : *(unsigned *)caller);
+  NAME_found = 0;
+}
+static void NAME_each(void (*run)(void *), unsigned *caller, int64_t threads) {
+  if (threads <= 1) {
+    run(caller);
+    return;
+  }
+#if defined(__clang__)
+  #pragma omp parallel num_threads(threads)
+  run(caller);
+#else
+  __real_GOMP_parallel(run, caller, threads, 0);
+#endif
+}
+#endif
 int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads, int64_t *failed) {
   const int max_threads = omp_get_max_threads();
 #if defined(__x86_64__)
-  const unsigned saved = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(saved | 0x8040);
-  if (!count) {
-    #pragma omp parallel num_threads(threads)
-    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
-  }
+  unsigned caller = __builtin_ia32_stmxcsr();
+  NAME_each(NAME_flush, &caller, threads);
 #endif
   *failed = -1;
   for (int64_t i = 0; i < count && *failed < 0; i++) {
@@ -20,8 +42,9 @@ int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads,
     if (run((const int64_t *)steps[2 * i + 1], slots)) *failed = i;
   }
 #if defined(__x86_64__)
-  __builtin_ia32_ldmxcsr(saved);
+  NAME_each(NAME_restore, &caller, threads);
 #endif
   omp_set_num_threads(max_threads);
   return *failed >= 0;
 }
+#undef NAME_KNOWN

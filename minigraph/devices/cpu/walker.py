@@ -18,6 +18,7 @@ import numpy as np
 
 from minigraph.devices.cpu import openmp
 from minigraph.devices.cpu.collective import InFlight
+from minigraph.devices.cpu.compiler import compiler_name
 from minigraph.devices.cpu.kernel import (
     Linker,
     NativeCall,
@@ -29,6 +30,7 @@ from minigraph.devices.cpu.kernel import (
     preparations_of,
     texts_of,
 )
+from minigraph.devices.cpu.onednn_kernel import EXECUTE
 from minigraph.devices.host import together
 from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
 from minigraph.errors import GraphError
@@ -57,7 +59,8 @@ SIGNATURE = ctypes.CFUNCTYPE(
     ctypes.c_int64,
     ctypes.c_void_p,
 )
-# Of steps, their count, slots, threads, and where to write which step failed: whether one did.
+# Of steps, their count, slots, threads that it tells to flush denormals, and where to write which
+# step failed: whether one did.
 Walk = Callable[[int, int, int, int, int], int]
 
 
@@ -72,6 +75,13 @@ def load(linker: Linker) -> Walk | None:
 def texts(program: Program) -> list[KernelSource]:
     """Return the texts that a program runs, which one compilation makes functions of."""
     return [WALKER, *(text for step in program.steps for text in texts_of(step.kernel))]
+
+
+def _flushed_by_walker(program: Program) -> bool:
+    """Whether threads do not flush denormals by themselves: oneDNN's, or a compiler's own."""
+    gnu = compiler_name().startswith("gcc")
+    threaded = [step.kernel for step in program.steps if step.kernel.threads > 1]
+    return any(not gnu or EXECUTE in texts_of(kernel) for kernel in threaded)
 
 
 class NativeSegment(NamedTuple):
@@ -118,6 +128,7 @@ class NativeProgram:
             self.slots[self.slot[buffer]] = array.ctypes.data
         self.changing = [self.slot[buffer] for buffer in (*program.inputs, *program.returned)]
         self.threads = threads
+        self.flushed = threads if _flushed_by_walker(program) else 1
         self.linker = linker
         self.prepared = Prepared(self.slots, len(program.buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
@@ -223,7 +234,8 @@ class NativeProgram:
     def _rows(self, calls: Array, begin: int, end: int) -> tuple[int, int, int, int, int]:
         """Return the arguments of a walk over some of the rows of a segment."""
         row = calls.ctypes.data + begin * calls.strides[0]
-        return row, end - begin, self.slots_address, self.threads, ctypes.addressof(self.failed)
+        failed = ctypes.addressof(self.failed)
+        return row, end - begin, self.slots_address, self.flushed, failed
 
     def _go_on(
         self,
@@ -276,10 +288,8 @@ class NativeProgram:
             self.slots[slot] = address_of(array)
 
     def _start_threads(self) -> None:
-        if openmp.here.flushing < self.threads:
+        if openmp.here.threads < self.threads:
             openmp.start(self.threads)
-            self.walk(0, 0, 0, self.threads, ctypes.addressof(self.failed))
-            openmp.here.flushing = self.threads
 
     def _interpret(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         changing = changing_memory(self.program, inputs, outputs)

@@ -185,6 +185,37 @@ static inline void mg_fence(void) {}
 static inline void mg_fetch(const char *from, int64_t bytes) {
   for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(from + j, 0, 2);
 }
+/* Have the threads of each parallel region flush denormals to zero, and get back what they had: they
+   run other libraries' regions too.  The linker puts these functions in the place of GNU OpenMP's.  A
+   thread that starts here has the settings of the one that starts it. */
+#if defined(__x86_64__)
+#define MG_FLUSH 0x8040u
+#if !defined(__clang__)
+typedef struct {
+  void (*run)(void *);
+  void *data;
+} mg_region;
+MG_SHARED void mg_flushing(void *p) {
+  const unsigned found = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(found | MG_FLUSH);
+  ((const mg_region *)p)->run(((const mg_region *)p)->data);
+  __builtin_ia32_ldmxcsr(found);
+}
+#define MG_REGION(name, parameters, ...) \
+  void __real_##name parameters; \
+  __attribute__((visibility("hidden"))) void __wrap_##name parameters { \
+    mg_region region = {run, data}; \
+    const unsigned mine = __builtin_ia32_stmxcsr(); \
+    __builtin_ia32_ldmxcsr(mine & ~MG_FLUSH); \
+    __real_##name(mg_flushing, &region, __VA_ARGS__); \
+    __builtin_ia32_ldmxcsr(mine); \
+  }
+MG_REGION(GOMP_parallel, (void (*run)(void *), void *data, unsigned n, unsigned flags), n, flags)
+MG_REGION(GOMP_parallel_loop_nonmonotonic_dynamic, (void (*run)(void *), void *data, unsigned n, \
+          long begin, long end, long step, long chunk, unsigned flags), n, begin, end, step, chunk, \
+          flags)
+#endif
+#endif
 /* Share the space among threads, in parts that begin at a multiple of 64 elements. */
 typedef void (*mg_part)(const int64_t *a, char **slots, int64_t begin, int64_t end);
 static inline void mg_share(mg_part part, const int64_t *a, char **slots) {
