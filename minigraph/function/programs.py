@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from minigraph.function.choosing import jit_level, travel_of
@@ -10,7 +11,7 @@ from minigraph.function.function import Lowered
 from minigraph.function.stage import timed
 from minigraph.function.task import CompileTask
 from minigraph.function.work import work_of
-from minigraph.graph import Graph
+from minigraph.graph import Graph, Node
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
 from minigraph.program import Backend, Program
@@ -57,6 +58,6 @@ class Programs:
                 program = within(self._limit, program, self._task.results, self._lowered, work_of)
         return Lowered(program, [record for _, record in stages])
 
-    def _lowered(self, graph: Graph) -> Program:
+    def _lowered(self, graph: Graph, stay: AbstractSet[Node] = frozenset()) -> Program:
         task, choose = self._task, self._choices.choose
-        return lower(graph, task.results, task.updates, self._backend, choose)
+        return lower(graph, task.results, task.updates, self._backend, choose, stay)

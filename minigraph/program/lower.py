@@ -6,6 +6,7 @@ Every node becomes a step, or nothing where its result is a view of a buffer tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -34,15 +35,17 @@ def lower(
     updates: Sequence[Parameter],
     backend: Backend,
     choose: Choose,
+    stay: AbstractSet[Node] = frozenset(),
 ) -> Program:
     """Return the program for `graph`.
 
     choose  returns the choice for a node whose inputs have these strides, None if there is none
+    stay    nodes that run in the order in which they were made, whatever reads them
 
     The first `results` outputs are the function's results; the rest are the new values of
     `updates`, in this order.
     """
-    lowering = _Lowering(graph, results, backend, choose, {})
+    lowering = _Lowering(graph, results, backend, choose, {}, stay)
     program = lowering.program
     program.outputs = [lowering.result(y) for y in graph.outputs[:results]]
     values = [lowering.value(y) for y in graph.outputs[results:]]
@@ -87,6 +90,7 @@ class _Lowering:
         backend: Backend,
         choose: Choose,
         strides: Mapping[Node, Shape],
+        stay: AbstractSet[Node] = frozenset(),
     ) -> None:
         self.program = Program(graph)
         self.backend = backend
@@ -94,7 +98,7 @@ class _Lowering:
         self.strides = strides
         self.results = set(map(origin, graph.outputs[:results]))
         self.views: dict[Node, tuple[View, ...]] = {}
-        for node in schedule(graph, results):
+        for node in schedule(graph, results, stay):
             self.node(node)
 
     def buffer(self, home: Home, nbytes: int, node: Node | None = None) -> Buffer:

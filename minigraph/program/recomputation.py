@@ -12,9 +12,11 @@ makes the choices; lowering the rewritten graph shows what they bring.
 from __future__ import annotations
 
 import bisect
+import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +28,7 @@ from minigraph.passes.notes import PassRecord
 from minigraph.passes.overlap import communicates
 from minigraph.program.memory import fullest_step
 from minigraph.program.schedule import turns
-from minigraph.program.steps import Buffer, Home, Program, Step, round_up
+from minigraph.program.steps import Buffer, Home, Program, Step, View, round_up
 
 BYTES, OPERATIONS = 1e10, 5e10  # a second, of steps that were not measured
 ATTEMPTS = 8  # the model's target is lowered so often if the program still exceeds the limit
@@ -37,13 +39,14 @@ def within(
     limit: int,
     program: Program,
     results: int,
-    lowered: Callable[[Graph], Program],
+    lowered: Callable[[Graph, AbstractSet[Node]], Program],
     work: Callable[[Step], tuple[int, int]],
 ) -> Program:
     """Return the program with an arena of at most `limit` bytes, recomputing what has to be.
 
     results  how many outputs of the program's graph the caller gets
-    lowered  returns the program of a rewritten graph
+    lowered  returns the program of a rewritten graph, whose nodes of the second set are run in the
+             order in which they were made
     work     returns the bytes that a step moves, and its floating-point operations
 
     Raises GraphError if recomputation does not reach the limit.
@@ -57,9 +60,12 @@ def within(
     target = model.peak * limit / program.arena_bytes
     for _ in range(ATTEMPTS):
         reached = model.reduce(target)
-        rewritten = _Rewrite(program, model, results).graph
-        made = lowered(rewritten)
-        least = min(least, made, key=lambda one: one.arena_bytes)
+        rewrite = _Rewrite(program, model, results)
+        rewritten = rewrite.graph
+        made = lowered(rewritten, {*rewrite.cloned.values()})
+        if made.arena_bytes > limit:
+            made = min(made, lowered(rewritten, set()), key=_arena_bytes)
+        least = min(least, made, key=_arena_bytes)
         if made.arena_bytes <= limit:
             fired = Counter(clone.step.node.op.name for clone in model.clones)
             before, after = len(graph.order), len(rewritten.order)
@@ -144,9 +150,9 @@ class _Model:
         self._overwritten = _overwritten(program)
         uses: dict[Buffer, list[int]] = defaultdict(list)
         for now, step in enumerate(self.steps):
-            for buffer in {view.buffer for view in step.outputs}:
+            for buffer in _buffers(step.outputs):
                 self.maker[buffer] = step
-            for buffer in {view.buffer for view in step.inputs}:
+            for buffer in _buffers(step.inputs):
                 uses[buffer].append(now)
         end = len(self.steps)
         for view in (*program.outputs, *(view for _, view in program.updates)):
@@ -193,25 +199,34 @@ class _Model:
     def _plan(self, step: Step, full: int, at: int) -> _Plan | None:
         """Return how to run `step` again at the step `at`, with nothing kept at `full` for it."""
         plan = _Plan()
-        seen: set[Step] = set()
+        found: dict[Step, list[Step]] = {}
 
-        def add(step: Step) -> bool:
-            """Whether the step can run again; its clones and those of its inputs are planned."""
-            if step in seen:
-                return True
-            if len(seen) == LONGEST or not self._repeatable(step):
-                return False
-            seen.add(step)
-            for buffer in {view.buffer for view in step.inputs}:
-                if not self._available(buffer, full, at, plan) and not (
-                    buffer in self.maker and add(self.maker[buffer])
-                ):
-                    return False
-            plan.clones.append(step)
-            plan.seconds += self.seconds[step]
-            return True
+        def again(step: Step) -> list[Step] | None:
+            """Return the steps that have to run for one to run again, which is the last of them."""
+            if step in found:
+                return found[step]
+            if len(found) == LONGEST or not self._repeatable(step):
+                return None
+            found[step] = []
+            parts = []
+            for buffer in _buffers(step.inputs):
+                if self._available(buffer, full, at, plan):
+                    continue
+                part = again(self.maker[buffer]) if buffer in self.maker else None
+                if part is None:
+                    return None
+                parts.append(part)
+            if len(parts) > 1:  # what takes the most besides its result comes first
+                parts.sort(key=lambda part: _passing(part) - _made(part[-1]), reverse=True)
+            found[step] = [*dict.fromkeys(itertools.chain(*parts, [step]))]
+            return found[step]
 
-        return plan if add(step) else None
+        clones = again(step)
+        if clones is None:
+            return None
+        plan.clones = clones
+        plan.seconds = sum(self.seconds[clone] for clone in clones)
+        return plan
 
     def _repeatable(self, step: Step) -> bool:
         inside = all(view.buffer.home is Home.ARENA for view in step.outputs)
@@ -249,7 +264,7 @@ class _Model:
         for step in plan.clones:
             clone = _Clone(step, at)
             self.clones.append(clone)
-            for buffer in {view.buffer for view in step.outputs}:
+            for buffer in _buffers(step.outputs):
                 self._split(buffer, at, clone)
 
     def _split(self, buffer: Buffer, at: int, clone: _Clone) -> None:
@@ -271,6 +286,10 @@ class _Model:
         self.usage[first : value.last + 1] += sign * value.size
 
 
+def _arena_bytes(program: Program) -> int:
+    return program.arena_bytes
+
+
 def _seconds(step: Step, moved: int, operations: int) -> float:
     """Return the time of a step as it was measured, else an estimate."""
     choice = step.choice
@@ -279,16 +298,25 @@ def _seconds(step: Step, moved: int, operations: int) -> float:
     return moved / BYTES + operations / OPERATIONS
 
 
+def _buffers(views: Sequence[View]) -> dict[Buffer, None]:
+    """Return the buffers of views, each once, in order."""
+    return dict.fromkeys(view.buffer for view in views)
+
+
+def _made(step: Step) -> int:
+    """Return the bytes of a step's results."""
+    return sum(round_up(buffer.nbytes) for buffer in _buffers(step.outputs))
+
+
 def _passing(steps: Sequence[Step]) -> int:
     """Return the most bytes that steps take at once, where each result lives until its last use."""
     last = {view.buffer: i for i, step in enumerate(steps) for view in step.inputs}
     most = now = 0
     for i, step in enumerate(steps):
-        made = sum(round_up(b.nbytes) for b in {view.buffer for view in step.outputs})
-        most = max(most, now + made + round_up(step.scratch.nbytes))
-        now += made
+        most = max(most, now + _made(step) + round_up(step.scratch.nbytes))
+        now += _made(step)
         for earlier in steps[:i]:
-            for buffer in {view.buffer for view in earlier.outputs}:
+            for buffer in _buffers(earlier.outputs):
                 if last.get(buffer) == i:
                     now -= round_up(buffer.nbytes)
     return most
@@ -315,9 +343,14 @@ class _Rewrite:
         self.cloned: dict[_Clone, Node] = {}
         self.viewed: dict[tuple[Node, Node], Node] = {}
         turn = turns(program.graph, results)
+        clones: dict[int, list[_Clone]] = defaultdict(list)
+        for clone in model.clones:
+            clones[clone.at].append(clone)
         for now, step in enumerate(program.steps):
             if step.node in self.maker:  # not a copy that lowering put there
                 self.turn = turn[step.node][0]
+                for clone in clones[now]:  # nodes run in the order in which they are made
+                    self._latest(clone.step, now)
                 self.new[step.node] = step.node.replace(self._inputs(step.node, now))
         end = len(program.steps)
         outputs = tuple(self._at(y, end) for y in program.graph.outputs)

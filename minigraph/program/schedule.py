@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Set as AbstractSet
 
 from minigraph.graph import Graph, Item, Node
 from minigraph.jit.fused import Fused, Together
@@ -13,16 +14,17 @@ from minigraph.passes.overlap import Await
 Turn = tuple[int, int]
 
 
-def schedule(graph: Graph, results: int) -> list[Node]:
+def schedule(graph: Graph, results: int, stay: AbstractSet[Node]) -> list[Node]:
     """Return the nodes in the order in which they are to run: that of `turns`."""
-    turn = turns(graph, results)
+    turn = turns(graph, results, stay)
     return sorted(turn, key=lambda node: turn[node])  # stable: equal turns keep their order
 
 
-def turns(graph: Graph, results: int) -> dict[Node, Turn]:
+def turns(graph: Graph, results: int, stay: AbstractSet[Node] = frozenset()) -> dict[Node, Turn]:
     """Return when each node is to run, inputs before their users.
 
     results  how many outputs the caller gets; the rest are new values of parameters
+    stay     nodes that do not move
 
     That is the order in which they were made, so a gradient is used up soon after it is there;
     only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
@@ -35,7 +37,7 @@ def turns(graph: Graph, results: int) -> dict[Node, Turn]:
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
     users = graph.users()
     for node in reversed(order):
-        if not _moves(node) or not all(user in tail for user in users[node]):
+        if node in stay or not _moves(node) or not all(user in tail for user in users[node]):
             tail.discard(node)
         elif users[node]:
             tail.add(node)

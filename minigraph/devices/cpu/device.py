@@ -193,11 +193,11 @@ def _parts(node: Node) -> tuple[Node, Node]:
 
 def _first(x: Node) -> str:
     """Return in words the earliest node of the dtype of `x` that `x` is made of."""
-    found = {x}
+    found = {x: None}
     waiting = [x]
     while waiting:
-        new = {y for y in waiting.pop().inputs if not y.is_bundle and y.dtype == x.dtype} - found
-        found |= new
-        waiting += new
+        alike = [y for y in waiting.pop().inputs if not y.is_bundle and y.dtype == x.dtype]
+        waiting += [y for y in alike if y not in found]
+        found.update(dict.fromkeys(alike))
     first = min(found, key=lambda node: node.turn)
     return f"{first.name}, made {first.source}"
