@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,24 +60,69 @@ def replace(path: PathLike, data: bytes) -> None:
 
     A link stays one: the file that it leads to is replaced; who may read and write it stays, too.
     Until the end the data are in a file beside it, `.<name>.tmp`, which its writer has locked:
-    another writer of the same file waits, and removes what a writer that was killed has left.
+    another writer of the same file waits, and removes what a writer that was killed has left.  A
+    handler of a signal that writes the file whose write it interrupts does so at once: its data are
+    the newer ones, and stay.
     Raises OSError, also for a pipe, a device or another user's link, and where the other writer
     does not end, or ValueError.
     """
     target = followed(path)
     mode = _mode(target)
     temporary = target.parent / os.fsdecode(b".%.250b.tmp" % os.fsencode(target.name))
+    interrupted = _here.files.get(temporary)
+    if interrupted and not interrupted.closed and _is_at(interrupted, temporary):
+        _here.newer[temporary] = False
+        temporary.unlink()
+    try:
+        while not _written(temporary, target, mode, data) and not _here.newer.get(temporary):
+            pass
+        if interrupted:
+            _here.newer[temporary] = True
+    finally:
+        if interrupted:
+            _here.files[temporary] = interrupted
+        else:
+            _here.files.pop(temporary, None)
+            _here.newer.pop(temporary, None)
+
+
+class _Here(threading.local):
+    """What the current thread writes.
+
+    files  by path, as far as they are not yet in their place
+    newer  of those that a handler of a signal has removed to write newer data, whether it has
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[Path, BinaryIO] = {}
+        self.newer: dict[Path, bool] = {}
+
+
+_here = _Here()
+
+
+def _written(temporary: Path, target: Path, mode: int | None, data: bytes) -> bool:
+    """Replace a file; return whether that was done, and no handler of a signal came first."""
     with _claimed(temporary) as file:
         try:
+            if _here.newer.get(temporary):
+                return False
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+            if not _is_at(file, temporary):
+                return False
             os.replace(temporary, target)
+        except FileNotFoundError:
+            if temporary not in _here.newer:
+                raise
+            return False
         finally:
             if _is_at(file, temporary):
                 temporary.unlink()
+    return True
 
 
 def _mode(target: Path) -> int | None:
@@ -141,6 +187,7 @@ def _claimed(path: Path) -> BinaryIO:
             _remove_once_unlocked(path)
             continue
         try:
+            _here.files[path] = file
             _lock(file)
             if _is_at(file, path):  # else another writer took it for a dead writer's
                 return file

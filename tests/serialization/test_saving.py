@@ -1,7 +1,9 @@
 """Writing a file of arrays is all or nothing."""
 
+import contextlib
 import fcntl
 import os
+import signal
 import stat
 import time
 
@@ -71,6 +73,45 @@ def test_a_pipe_or_a_device_is_not_replaced(path, tmp_path, linked, promptly):
         save(given, {"a": np.ones(1)})
     assert path.is_fifo()
     assert {path, given} == set(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("at", ["os.fsync", "os.replace", "fcntl.flock"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_handler_of_a_signal_saves_at_once_to_the_path_that_is_being_saved(
+    path, monkeypatch, promptly, at, after, fails
+):
+    module, name = (os if at.startswith("os") else fcntl), at.partition(".")[2]
+    original, waiting = getattr(module, name), [True]
+
+    def interrupted(*args):
+        first, waiting[:] = bool(waiting), []
+        result = original(*args) if after or not first else None
+        if first:
+            signal.raise_signal(signal.SIGUSR1)
+        return original(*args) if first and not after else result
+
+    def handler(number, frame):
+        with contextlib.suppress(GraphError):
+            if fails:
+                monkeypatch.setattr(os, "fchmod", refuse)
+            save(path, {"a": np.full(3, 2.0)})
+
+    def refuse(*args):
+        monkeypatch.undo()
+        raise OSError(28, "No space left on device")
+
+    save(path, {"a": np.ones(3)})
+    monkeypatch.setattr(module, name, interrupted)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        save(path, {"a": np.zeros(3)})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert load(path)["a"].tolist() == [0 if fails else 2] * 3
+    assert os.listdir(path.parent) == [path.name]
+    save(path, {"a": np.full(3, 3.0)})
+    assert load(path)["a"].tolist() == [3] * 3
 
 
 WRITER = """
