@@ -25,7 +25,7 @@ from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.devices.factory import check_device
-from minigraph.errors import CacheError, DeviceError, GraphError, warn_once
+from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
 from minigraph.function import looking
 from minigraph.function.report import amount
 from minigraph.version import __version__
@@ -119,7 +119,12 @@ def _parser() -> _Parser:
 
 
 def _info(asked: argparse.Namespace) -> Answer:
-    found, cc, folder = onednn.library(), compiler.compiler(), settings.cache_folder()
+    found, folder = onednn.library(), settings.cache_folder()
+    try:
+        cc, version, jit = compiler.compiler(), compiler.compiler_version(), _jit()
+    except CompileError as error:
+        warn_once(str(error))
+        cc, version, jit = None, None, "none: CC does not run"
     try:
         check_device(settings.default_device())
     except DeviceError as error:  # shown beside all the rest, which may say why
@@ -134,8 +139,8 @@ def _info(asked: argparse.Namespace) -> Answer:
         "onednn": found.version if found else None,
         "amp": "bfloat16" if found and onednn.BFLOAT16 in onednn.dtypes() else None,
         "compiler": cc,
-        "compiler_version": compiler.compiler_version() if cc else None,
-        "jit": _jit(),
+        "compiler_version": version if cc else None,
+        "jit": jit,
         "cache_folder": str(folder) if folder else None,
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
         "options": settings.from_environment(),

@@ -366,7 +366,7 @@ def _neighbours() -> int:
 
 
 def c_compiler() -> str:
-    """Return `CC`: the name or path of the C compiler that the user wants, or ""."""
+    """Return `CC`: the C compiler that the user wants, perhaps with arguments, or ""."""
     return os.environ.get("CC", "")
 
 

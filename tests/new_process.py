@@ -12,8 +12,8 @@ from minigraph.devices.cpu import compiler, library
 from minigraph.function.choosing import measurements
 
 CACHED = (
+    compiler._compiler,
     compiler.compiler,
-    compiler.compiler_version,
     compiler.compiler_name,
     compiler.environment,
     kernel_cache._binaries,

@@ -98,10 +98,18 @@ def test_info_says_what_compiles_kernels_or_why_nothing_does(monkeypatch):
 
 
 def test_info_says_what_is_missing(tmp_path):
-    printed, said = process("info", "--json", PATH=str(tmp_path), CC="no-compiler")
+    printed, said = process("info", "--json", PATH=str(tmp_path), CC="")
     found = json.loads(printed)
     assert (found["compiler"], found["jit"]) == (None, "none: there is no C compiler")
     assert said.startswith("minigraph: no C compiler")
+    assert said.count("\n") == 1
+
+
+def test_info_says_that_the_compiler_which_is_wanted_does_not_run():
+    printed, said = process("info", "--json", CC="no-compiler")
+    found = json.loads(printed)
+    assert (found["compiler"], found["jit"]) == (None, "none: CC does not run")
+    assert said.startswith("minigraph: CC is 'no-compiler', which does not run")
     assert said.count("\n") == 1
 
 

@@ -11,12 +11,14 @@ import itertools
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from minigraph import options as settings
 from minigraph.cache.machine import processor
@@ -27,7 +29,7 @@ from minigraph.devices.kernel_cache import (
     KernelCache,
     working_folder,
 )
-from minigraph.errors import warn_once
+from minigraph.errors import CompileError, reason, warn_once
 from minigraph.jit.c.prelude import PRELUDE, vector_math
 from minigraph.jit.source import KernelSource, digest
 
@@ -70,11 +72,23 @@ NO_COMPILER = "there is no C compiler"
 WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of a unit
 
 
+class _Compiler(NamedTuple):
+    """The command that a compiler is called by, its program's absolute path first; what it is."""
+
+    command: tuple[str, ...]
+    version: str
+
+
 @functools.cache
-def compiler() -> str | None:
-    """Return the C compiler's absolute path, or None, with one warning, where there is none."""
-    names = (settings.c_compiler(), "gcc", "cc")
-    path = next(filter(None, map(shutil.which, names)), None)
+def _compiler() -> _Compiler | None:
+    """Return the C compiler, or None, with one warning, where there is none.
+
+    Raises CompileError if `CC` is set to what does not run.
+    """
+    wanted = settings.c_compiler()
+    if wanted:
+        return _wanted(wanted)
+    path = shutil.which("gcc") or shutil.which("cc")
     if path is None:
         warn_once(
             "no C compiler was found; elementwise ops and reductions run in NumPy, several times "
@@ -82,19 +96,36 @@ def compiler() -> str | None:
             cause=NO_COMPILER,
         )
         return None
-    return os.path.abspath(path)
+    command = (os.path.abspath(path),)
+    return _Compiler(command, _version(command)[0])
 
 
-@functools.cache
-def compiler_version() -> str:
-    """Return the first line of what the compiler says of itself, or "none"."""
-    path = compiler()
-    if path is None:
-        return "none"
+def _wanted(wanted: str) -> _Compiler:
+    """Return the compiler that `CC` names: a path, or a program with arguments as in a shell."""
+    path, others, version = shutil.which(wanted), [], ""
+    try:
+        if path is None:
+            name, *others = shlex.split(wanted) or [""]
+            path = shutil.which(name)
+        why = "there is no such program"
+        if path is not None:
+            version, why = _version((os.path.abspath(path), *others))
+    except ValueError as error:  # a quotation mark that is left open
+        why = str(error)
+    if path is None or why:
+        raise CompileError(
+            f"CC is {wanted!r}, which does not run ({why}): set it to a C compiler, such as gcc or "
+            '"ccache gcc", or unset it'
+        )
+    return _Compiler((os.path.abspath(path), *others), version)
+
+
+def _version(command: Sequence[str]) -> tuple[str, str]:
+    """Return the first line of what a compiler says of itself, and why it does not run or ""."""
     try:
         done = subprocess.run(
-            [path, "--version"],
-            env=settings.compiler_environment(path, tempfile.gettempdir()),
+            [*command, "--version"],
+            env=settings.compiler_environment(command[0], tempfile.gettempdir()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -102,15 +133,35 @@ def compiler_version() -> str:
             check=False,
             timeout=10,
         )
-    except (OSError, subprocess.TimeoutExpired):  # found, but nothing that runs
-        return "unknown"
-    return (done.stdout.splitlines() or ["unknown"])[0]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "unknown", reason(error)
+    why = ""
+    if done.returncode:
+        lines = [*done.stderr.split("\n"), f"its exit status is {done.returncode}"]
+        why = next(line for line in lines if line.strip())
+    return (done.stdout.splitlines() or ["unknown"])[0], why
+
+
+@functools.cache
+def compiler() -> str | None:
+    """Return the command of the C compiler in one line, or None where there is none.
+
+    Raises CompileError if `CC` is set to what does not run.
+    """
+    found = _compiler()
+    return shlex.join(found.command) if found else None
+
+
+def compiler_version() -> str:
+    """Return the first line of what the compiler says of itself, or "none"."""
+    found = _compiler()
+    return found.version if found else "none"
 
 
 @functools.cache
 def compiler_name() -> str:
     """Return what the compiler is, such as "gcc 12.2.0", whatever it is called here."""
-    path, version = compiler() or "none", compiler_version()
+    (path, *_), version = _compiler() or _Compiler(("none",), "none")
     known = (name for name in ("clang", "gcc") if name in f"{version} {os.path.realpath(path)}")
     numbers = re.findall(r"\d+(?:\.\d+)+", version)
     return " ".join([next(known, os.path.basename(path)), *numbers[-1:]])
@@ -173,11 +224,11 @@ class GccKernels(KernelCache):
         return environment()
 
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
-        path = compiler()
-        assert path is not None, "nothing is compiled without a compiler"
+        found = _compiler()
+        assert found is not None, "nothing is compiled without a compiler"
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
-            begin = [path, *flags()]
+            begin = [*found.command, *flags()]
             names: list[str] = []
             for unit in units:
                 kernels = unit.text("")
@@ -188,7 +239,7 @@ class GccKernels(KernelCache):
                 files = [f"{name}.c", "-o", f"{name}.so"]
                 commands[name] = [*begin, *files, *_libraries()]
                 names.append(name)
-            variables = settings.compiler_environment(path, str(folder))
+            variables = settings.compiler_environment(found.command[0], str(folder))
             errors = processes.run(commands, folder, variables, settings.cpus(), SECONDS)
             for unit, name in zip(units, names, strict=True):
                 yield self._compiled_unit(unit, folder / f"{name}.so", errors[name])

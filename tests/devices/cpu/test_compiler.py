@@ -1,6 +1,7 @@
 """Runs of the compiler: how many, what they compile, which fail, and in what environment."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -102,14 +103,64 @@ def test_gcc_comes_before_what_is_called_cc(tmp_path, monkeypatch, new_process):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     chosen = {}
-    for wanted in ("", "mine", "missing"):
+    for wanted in ("", "mine", "mine -m64"):
         monkeypatch.setenv("CC", wanted)
         new_process()
         chosen[wanted] = compiler.compiler()
     assert chosen == {
-        wanted: str(tmp_path / name)
-        for wanted, name in (("", "gcc"), ("mine", "mine"), ("missing", "gcc"))
+        wanted: str(tmp_path / (wanted or "gcc")) for wanted in ("", "mine", "mine -m64")
     }
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "wanted", ["ccache gcc", "ccache 'gcc' -pipe", "the ccache {}", "{} -DX='a b'"]
+)
+def test_the_compiler_that_is_wanted_may_have_arguments(
+    cache, tmp_path, monkeypatch, new_process, wanted
+):
+    called = tmp_path / "called"
+    for name in ("ccache", "the ccache"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "$@" >> {called}\nexec "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    if wanted.startswith("the"):
+        wanted = shlex.join([str(tmp_path / "the ccache"), GCC])
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CC", wanted.format(GCC))
+    new_process()
+    assert results(kernel(7)) == [7]
+    assert compiler.compiler_name().startswith("gcc")
+    assert "ccache" not in wanted or "-O2" in called.read_text()
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ("no-such-compiler", "there is no such program"),
+        ("no-such-wrapper gcc", "there is no such program"),
+        (" ", "there is no such program"),
+        ("/etc/passwd", "there is no such program"),
+        ("gcc 'and", "No closing quotation"),
+        ("false", "its exit status is 1"),
+        ("{}", "Exec format error"),
+    ],
+)
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_wanted_compiler_that_does_not_run_is_an_error(
+    cache, tmp_path, monkeypatch, new_process, wanted, why, level
+):
+    (tmp_path / "text").write_text("no program")
+    (tmp_path / "text").chmod(0o755)
+    wanted = wanted.format(tmp_path / "text")
+    monkeypatch.setenv("CC", wanted)
+    new_process()
+    x = mg.input("x", (3,))
+    with pytest.raises(mg.CompileError, match="which does not run") as raised:
+        mg.comp_graph("cpu", {"graph_opt_level": level}).compile([x], x + 1)
+    assert wanted in str(raised.value)
+    assert why in str(raised.value)
+    assert mg.comp_graph("reference").compile([x], x + 1)([1, 2, 3]).tolist() == [2, 3, 4]
 
 
 @needs_compiler
@@ -297,6 +348,5 @@ def test_a_malformed_variable_is_an_error_each_time(cache, monkeypatch):
     ],
 )
 def test_a_compiler_has_a_short_name(monkeypatch, path, version, name):
-    monkeypatch.setattr(compiler, "compiler", lambda: path)
-    monkeypatch.setattr(compiler, "compiler_version", lambda: version)
+    monkeypatch.setattr(compiler, "_compiler", lambda: compiler._Compiler((path,), version))
     assert compiler.compiler_name.__wrapped__() == (name or "icx 2024.0.2.20231213")

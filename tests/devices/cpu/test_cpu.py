@@ -148,16 +148,15 @@ def test_without_a_compiler_numpy_takes_over_with_one_warning(usual, tmp_path):
 
 
 BROKEN = {
-    "fails": ("#!/bin/sh\necho 'kernels.c:1: error: out of order' >&2\nexit 1\n", "out of order"),
-    "says nothing": ("#!/bin/sh\nexit 1\n", "exit status 1"),
-    "does not run": ("no program", "could not compile kernels"),
+    "fails": ("echo 'kernels.c:1: error: out of order' >&2\nexit 1\n", "out of order"),
+    "says nothing": ("exit 1\n", "exit status 1"),
 }
 
 
 @pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
 def test_with_a_broken_compiler_numpy_takes_over_with_one_warning(usual, tmp_path, text, said):
     broken = tmp_path / "cc"
-    broken.write_text(text)
+    broken.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\n{text}")
     broken.chmod(0o755)
     (value, *_), warnings = run(CC=str(broken))
     assert value == usual[0][0]
