@@ -20,7 +20,17 @@ from msgspec.json import Decoder
 from minigraph import regular_file
 from minigraph.arguments import FilePath, checked
 from minigraph.errors import DTypeError, GraphError, ShapeError, reason, warn_once
-from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, Node, Parameter, as_array
+from minigraph.graph import (
+    BFLOAT16,
+    BOOL,
+    DTYPES,
+    Array,
+    Node,
+    Parameter,
+    as_array,
+    assign_all,
+    values_of,
+)
 from minigraph.records import decode
 
 # The format's names: F32, I64, ...
@@ -56,7 +66,8 @@ class Incompatible(NamedTuple):
 def save(path: FilePath, state: Any) -> None:
     """Write a module's or an optimizer's state, or a mapping of names to arrays, to `path`.
 
-    Values are NumPy arrays, parameters, torch tensors, numbers.  The file appears whole or not at
+    Values are NumPy arrays, torch tensors, numbers, and parameters, whose values are those of one
+    time: steps in other threads come before or after.  The file appears whole or not at
     all: an earlier one stays as it was until the new one is on disk.  DTypeError for a value that
     is no array; GraphError for a file that cannot be written.  A name that ends as those of torch
     or NumPy is a warning.
@@ -186,8 +197,7 @@ def restore(
         most = MOST // len(problems)
         text = "; ".join(word + _few(found, between, most) for word, between, found in problems)
         raise (kinds.pop() if len(kinds) == 1 else GraphError)(f"{what}: {text}")
-    for parameter, value in values:
-        parameter.assign(value)
+    assign_all(values)
     return Incompatible(missing, unexpected)
 
 
@@ -213,6 +223,7 @@ def host_arrays(what: str, given: Any) -> dict[str, Array]:
     if not isinstance(given, Mapping):
         raise GraphError(f"{what}: a mapping of names to arrays, not {type(given).__name__}")
     arrays: dict[str, Array] = {}
+    parameters = values_of({k: v for k, v in given.items() if isinstance(v, Parameter)})
     for name, value in given.items():
         if not isinstance(name, str):
             raise GraphError(f"{what}: names are strings, not {name!r}")
@@ -223,15 +234,13 @@ def host_arrays(what: str, given: Any) -> dict[str, Array]:
                 f'{{f"{name}.{{k}}": x for k, x in {state}}}'
             )
         try:
-            arrays[name] = _host_array(value)
+            arrays[name] = _host_array(parameters.get(name, value))
         except DTypeError as error:
             raise DTypeError(f"{what}: {name}: {error}") from None
     return arrays
 
 
 def _host_array(value: Any) -> Array:
-    if isinstance(value, Parameter):
-        return value.numpy()
     if isinstance(value, Node):
         raise DTypeError("an expression is no array; compute it, or give a Parameter")
     if hasattr(value, "detach"):  # a torch tensor: NumPy takes none that wants a gradient

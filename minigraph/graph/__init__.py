@@ -35,11 +35,13 @@ from minigraph.graph.leaves import (
     Parameter,
     Variable,
     as_node,
+    assign_all,
     constant,
     from_size,
     from_sizes,
     input,
     namesake,
+    values_of,
 )
 from minigraph.graph.location import Location, here, scope
 from minigraph.graph.loop import (

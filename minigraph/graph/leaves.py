@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from minigraph.graph.dtypes import BFLOAT16, Array, DType, DTypeLike, as_array, 
 from minigraph.graph.location import Location
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Shape, Spec, as_sizes
-from minigraph.graph.state import State
+from minigraph.graph.state import State, alone
 from minigraph.symbolic import SymbolicSize, is_symbolic, named
 
 
@@ -141,6 +141,25 @@ def namesake(node: Node, others: Iterable[Node]) -> str:
                 "notebook was run again, run those that use it again, too"
             )
     return ""
+
+
+def values_of(parameters: Mapping[str, Parameter]) -> dict[str, Array]:
+    """Return copies of the values that parameters have at one time: no call runs meanwhile."""
+
+    def read() -> dict[str, Array]:
+        return {name: p.state.read().copy() for name, p in parameters.items()}
+
+    return alone([p.state for p in parameters.values()], read, changes=False)
+
+
+def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
+    """Set values of the parameters' shapes and dtypes, of which a call sees all or none."""
+
+    def write() -> None:
+        for parameter, value in values:
+            parameter.state.write()[...] = value
+
+    alone([parameter.state for parameter, _ in values], write, changes=True)
 
 
 def _restored(

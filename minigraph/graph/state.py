@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from minigraph import forks
@@ -73,18 +74,8 @@ class State:
         self._current = {device}
 
     def alone(self, work: Callable[[], T], changes: bool) -> T:
-        """Return the result of `work`, which reads the value or, if it `changes` it, writes it.
-
-        No claim runs meanwhile that `work` would disturb or that would disturb it.
-        """
-        while True:
-            known = self._claims
-            claims = [claim for claim in _alive(known) if changes or self in claim.changes]
-            try:
-                locks = (*_in_order(claims), _registry)
-                return _within(locks, work, lambda: self._claims, known)
-            except _Outdated:
-                pass
+        """Return the result of `work`, as the function `alone` does."""
+        return alone([self], work, changes)
 
 
 class Claim:
@@ -127,6 +118,29 @@ class Claim:
         waiting = dict.fromkeys([*_alive(self._others), *others])
         self._others = _references(waiting)
         self._locks = _in_order([self, *waiting])
+
+
+def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
+    """Return the result of `work`, which reads the values or, if it `changes` them, writes them.
+
+    No claim runs meanwhile that `work` would disturb or that would disturb it.
+    """
+    while True:
+        known = [state._claims for state in states]
+        claims: dict[Claim, None] = {}
+        for state, references in zip(states, known, strict=True):
+            alive = _alive(references)
+            claims.update((c, None) for c in alive if changes or state in c.changes)
+        same = functools.partial(_all_same, states, known)
+        try:
+            return _within((*_in_order(claims), _registry), work, same, True)
+        except _Outdated:
+            pass
+
+
+def _all_same(states: Sequence[State], known: Sequence[Claims]) -> bool:
+    """Whether no claim on the states was made since theirs were looked up."""
+    return all(state._claims is claims for state, claims in zip(states, known, strict=True))
 
 
 Claims = tuple[weakref.ref[Claim], ...]

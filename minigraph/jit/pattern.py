@@ -143,7 +143,8 @@ class KernelPattern:
             for a in value.args:
                 if value.level != UNIT or value.stage != self.values[a].stage:
                     read.add(a)
-        return 8 * (2 * len(self.reductions) + len(read & self.wide))
+        # Of each reduction: a stretch, the total, and what its additions rounded off.
+        return 8 * (3 * len(self.reductions) + len(read & self.wide))
 
     @functools.cached_property
     def stages(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from minigraph.arguments import Name, brief, checked, few
 from minigraph.errors import GraphError, located, warn_once
-from minigraph.graph import Array, Changes, Node, Parameter, here
+from minigraph.graph import Array, Changes, Node, Parameter, here, values_of
 from minigraph.graph.location import layer, scope
 from minigraph.habits import OF_MODULES, missing
 from minigraph.serialization import Incompatible, restore
@@ -220,8 +220,11 @@ class Module:
                 yield f"{path}.{name}" if path else name, p
 
     def state_dict(self) -> dict[str, Array]:
-        """Return copies of the values of parameters and buffers, by torch's names."""
-        return {name: p.numpy() for name, p in self._state()}
+        """Return copies of the values of parameters and buffers, by torch's names.
+
+        They are of one time: steps in other threads come before or after.
+        """
+        return values_of(dict(self._state()))
 
     @checked
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Incompatible:

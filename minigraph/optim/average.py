@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from minigraph.arguments import checked
-from minigraph.graph import Array, Node, Parameter
+from minigraph.graph import Array, Node, Parameter, values_of
 from minigraph.ops import astype
 from minigraph.ops.elementwise import as_operand
 from minigraph.optim.optimizer import (
@@ -81,7 +81,7 @@ class EMA:
     def state_dict(self) -> dict[str, Array]:
         """Return copies of the averages, by name; GraphError if two were given one."""
         told_apart("EMA.state_dict", self._alike)
-        return {name: p.numpy() for name, p in self._state.items()}
+        return values_of(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set what `state_dict()` gave; a GraphError says what does not fit, and sets nothing."""

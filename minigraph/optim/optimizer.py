@@ -32,6 +32,7 @@ from minigraph.graph import (
     here,
     in_place_of,
     namesake,
+    values_of,
 )
 from minigraph.habits import OF_OPTIMIZERS, missing
 from minigraph.ops import astype, clip, minimum, split, sqrt, square, stack
@@ -286,10 +287,11 @@ class Optimizer(ABC, Generic[OptionsT]):
         """Return copies of the state, by name: learning rates, counts of steps, averages, ....
 
         Numbers and sums are of a parameter's dtype, of 16-bit parameters float32; counts are int64.
+        All are of one time: steps in other threads come before or after.
         GraphError if two parameters were given one name; those without names go by their place.
         """
         told_apart(f"{type(self).__name__}.state_dict", self._alike)
-        return {name: p.numpy() for name, p in self._state.items()}
+        return values_of(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set what `state_dict()` gave, exactly, for the same parameter names.
