@@ -5,13 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from needs import needs_compiler
+from new_process import start, wait
 from scanned import trained
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.devices.cpu import loop
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
 from minigraph.function.page.document import from_file
 from minigraph.graph import Graph
+from minigraph.jit.source import KernelSource
 from minigraph.ops.scan import Scan
 from minigraph.passes.rewrite.loops import unroll_loops
 
@@ -305,6 +309,74 @@ def test_a_loop_runs_without_a_compiler(monkeypatch):
     np.testing.assert_array_equal(
         mg.comp_graph("cpu", {"graph_opt_level": 0}).compile([x], ys)([1, 2, 3, 4]), [0, 1, 3, 6]
     )
+
+
+@needs_compiler
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_loop_that_pauses_goes_on_where_it_was(level, monkeypatch):
+    text = loop.LOOP.text
+    assert "100000000" in text
+    monkeypatch.setattr(loop, "LOOP", KernelSource(text.replace("100000000", "-1")))
+    x, p = mg.input("x", (5, 3, 4)), mg.Parameter(np.full(4, 0.5, np.float32))
+
+    def row(c, v):
+        return ops.scan(lambda d, u: (ops.tanh(d * p + u), d + u), c, v)
+
+    last, ys = ops.scan(row, ops.ones((4,)), x)
+    loss = last.sum() + ops.square(ys).sum()
+    updates = {p: p - 0.1 * mg.grad(loss, [p])[0]}
+    value = np.random.default_rng(0).normal(size=x.shape)
+    found = []
+    for device in ("reference", "cpu"):
+        p.assign(np.full(4, 0.5))
+        cg = mg.comp_graph(device, {"graph_opt_level": level})
+        functions = [cg.compile([x], [loss, ys], u) for u in ({}, updates, updates)]
+        results = [y for f in functions for y in f(value)]
+        functions[1].profile(value, calls=1)
+        found.append([*results, p.numpy()])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+ENDLESS = """
+import os
+import signal
+import sys
+import threading
+
+import numpy as np
+
+import minigraph as mg
+from minigraph import ops
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+p, x = mg.Parameter(np.ones(4)), mg.input("x", (4,), "float64")
+for length in (10**12, 3):
+    last, _ = ops.scan(lambda c, v: (c * 0.5 + p, None), x, None, length=length)
+    outer, _ = ops.scan(lambda c, v: (last + c, None), x, None, length=length)
+    for y in (last, outer):
+        for updates in ({}, {p: p + y}):
+            cg = mg.comp_graph("cpu", {"graph_opt_level": int(sys.argv[1])})
+            function = cg.compile([x], y, updates)
+            if length > 3:
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+                try:
+                    function(np.ones(4))
+                except KeyboardInterrupt:
+                    print(*p.numpy())
+            else:
+                print(*function(np.ones(4)), *p.numpy())
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("level", [0, 3])
+def test_an_interrupt_ends_a_long_loop_and_changes_nothing(level):
+    printed, _ = wait(start("-c", ENDLESS, level), timeout=60)
+    lines = printed.splitlines()
+    assert lines[:4] == ["1.0 1.0 1.0 1.0"] * 4
+    assert len(lines) == 8
+    assert lines[4] == " ".join(["1.875"] * 4 + ["1.0"] * 4)
 
 
 # ---------------------------------------------------------------- mistakes

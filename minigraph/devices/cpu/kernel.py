@@ -87,6 +87,12 @@ class Linker:
     def __init__(self, sources: Sequence[KernelSource], on_disk: bool) -> None:
         self._addresses = compiler.KERNELS.functions(sources, on_disk)
         self._blocks: list[Array] = []
+        self.begun: list[Array] = []  # how far loops have come that pause: all 0 before a call
+
+    def progress(self) -> int:
+        """Return the address of what a loop keeps of how far it has come."""
+        self.begun.append(np.zeros(3, np.int64))
+        return int(self.begun[-1].ctypes.data)
 
     def keep(self, words: Any) -> int:
         """Return the address of 64-bit integers, which live as long as the linker."""

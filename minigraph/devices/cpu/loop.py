@@ -91,7 +91,7 @@ class LoopKernel(CpuKernel):
             slots[slot[buffer]] = value.ctypes.data
         still, moving, carries = self._tables(slot, operands)
         words = [self.op.length, linker.keep(rows), len(rows), linker.keep(slots)]
-        words += [len(still), len(moving), len(carries)]
+        words += [len(still), len(moving), len(carries), linker.progress()]
         for table in (still, moving, carries):
             words += [word for row in table for word in row]
         return [linker.call(LOOP, words)]

@@ -1,5 +1,5 @@
-/* Walk over steps, each {function, argument block}; return whether one failed.  `failed` becomes
-   which, or -1.
+/* Walk over steps, each {function, argument block}; return whether one stopped.  `failed` becomes
+   -1, which one has failed, or -2 less which one has paused.
 
    Denormals are flushed to zero while a program runs: they would make a trained network tens of
    times slower.  Each thread gets its settings back at the end.  Of the threads of a team that is
@@ -37,14 +37,15 @@ int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads,
   NAME_each(NAME_flush, &caller, threads);
 #endif
   *failed = -1;
-  for (int64_t i = 0; i < count && *failed < 0; i++) {
+  for (int64_t i = 0; i < count && *failed == -1; i++) {
     int (*run)(const int64_t *, char **) = (int (*)(const int64_t *, char **))steps[2 * i];
-    if (run((const int64_t *)steps[2 * i + 1], slots)) *failed = i;
+    const int stopped = run((const int64_t *)steps[2 * i + 1], slots);
+    if (stopped) *failed = stopped == MG_PAUSED ? -2 - i : i;
   }
 #if defined(__x86_64__)
   NAME_each(NAME_restore, &caller, threads);
 #endif
   omp_set_num_threads(max_threads);
-  return *failed >= 0;
+  return *failed != -1;
 }
 #undef NAME_KNOWN

@@ -60,7 +60,7 @@ SIGNATURE = ctypes.CFUNCTYPE(
     ctypes.c_void_p,
 )
 # Of steps, their count, slots, threads that it tells to flush denormals, and where to write which
-# step failed: whether one did.
+# step has failed or paused: whether one did.
 Walk = Callable[[int, int, int, int, int], int]
 
 
@@ -89,7 +89,7 @@ class NativeSegment(NamedTuple):
 
     Without `calls`, one step that Python runs.
 
-    walk  runs all rows, in C alone; returns whether one failed
+    walk  runs all rows, in C alone; returns whether one has failed or paused
     """
 
     calls: Array | None
@@ -98,7 +98,12 @@ class NativeSegment(NamedTuple):
 
     @property
     def changes_parameters(self) -> bool:
-        return any(v.buffer.home is Home.PARAMETER for step in self.steps for v in step.outputs)
+        return self.changes_before(len(self.steps))
+
+    def changes_before(self, row: int) -> bool:
+        """Whether a row before this one changes a parameter."""
+        steps = self.steps[:row]
+        return any(v.buffer.home is Home.PARAMETER for step in steps for v in step.outputs)
 
 
 class NativeProgram:
@@ -192,6 +197,8 @@ class NativeProgram:
         self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
     ) -> None:
         self._place(inputs, outputs)
+        for begun in self.linker.begun:
+            begun[:] = 0
         for segment in self.segments[: self.changes_from]:
             self._run(segment, inputs, outputs)
         rest = self.segments[self.changes_from :]
@@ -212,16 +219,28 @@ class NativeProgram:
         outputs: Sequence[Array],
         commit: Sequence[Done],
     ) -> None:
-        """Run a segment that changes parameters and, without an interrupt in between, commit."""
-        assert segment.walk
-        self.failed.value = -1
-        try:
-            together([segment.walk, *commit])
-        finally:  # also where a signal came just after the walk
-            if self.failed.value >= 0:
-                with held():
-                    self._go_on(segment, self.failed.value, inputs, outputs)
-                    together(commit)
+        """Run a segment that changes parameters and, without an interrupt in between, commit.
+
+        While a loop pauses that comes before all changes, an interrupt ends the call.
+        """
+        assert segment.walk and segment.calls is not None
+        walk, begin = segment.walk, 0
+        while True:
+            self.failed.value = -1
+            try:
+                together([walk, *commit])
+            finally:  # also where a signal came just after the walk
+                stopped = self.failed.value
+                at = begin - 2 - stopped
+                paused = stopped < -1 and not segment.changes_before(at)
+                if stopped != -1 and not paused:
+                    with held():
+                        self._go_on(segment, inputs, outputs, begin)
+                        together(commit)
+            if not paused:
+                return
+            begin = at
+            walk = functools.partial(self.walk, *self._rows(segment.calls, at, len(segment.steps)))
 
     def _run(
         self, segment: NativeSegment, inputs: Sequence[Array], outputs: Sequence[Array]
@@ -229,7 +248,7 @@ class NativeProgram:
         if not segment.walk:
             self._interpret(segment.steps[0], inputs, outputs)
         elif segment.walk():
-            self._go_on(segment, self.failed.value, inputs, outputs)
+            self._go_on(segment, inputs, outputs)
 
     def _rows(self, calls: Array, begin: int, end: int) -> tuple[int, int, int, int, int]:
         """Return the arguments of a walk over some of the rows of a segment."""
@@ -237,24 +256,34 @@ class NativeProgram:
         failed = ctypes.addressof(self.failed)
         return row, end - begin, self.slots_address, self.flushed, failed
 
+    def _row_fails(self, calls: Array, i: int) -> bool:
+        """Run one row to its end; return whether it has failed."""
+        while self.walk(*self._rows(calls, i, i + 1)):
+            if self.failed.value >= 0:
+                return True
+        return False
+
     def _go_on(
         self,
         segment: NativeSegment,
-        failed: int,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
+        begin: int = 0,
     ) -> None:
-        """Run the rest of a segment whose row `failed` has failed."""
+        """Run the rest of a segment, of which the walk that began at a row has stopped."""
         assert segment.calls is not None
-        begin, end = failed, len(segment.steps)
+        end = len(segment.steps)
         while True:
-            step = segment.steps[begin]
-            self._stand_in(step, inputs, outputs)
-            while begin < end and segment.steps[begin] is step:
-                begin += 1
+            if self.failed.value < -1:  # paused
+                begin += -2 - self.failed.value
+            else:
+                begin += self.failed.value
+                step = segment.steps[begin]
+                self._stand_in(step, inputs, outputs)
+                while begin < end and segment.steps[begin] is step:
+                    begin += 1
             if begin == end or not self.walk(*self._rows(segment.calls, begin, end)):
                 return
-            begin += self.failed.value
 
     def profile(
         self,
@@ -274,7 +303,7 @@ class NativeProgram:
                         start = time.perf_counter()
                         if segment.calls is None:
                             self._interpret(step, inputs, outputs)
-                        elif self.walk(*self._rows(segment.calls, i, i + 1)):
+                        elif self._row_fails(segment.calls, i):
                             self._stand_in(step, inputs, outputs)
                         timings.append(Timing(step, start, time.perf_counter() - start))
                     looked()

@@ -216,6 +216,8 @@ MG_REGION(GOMP_parallel_loop_nonmonotonic_dynamic, (void (*run)(void *), void *d
           flags)
 #endif
 #endif
+/* What a kernel returns that has to be called again: signals may be waiting for their handlers. */
+#define MG_PAUSED (1 << 20)
 /* Share the space among threads, in parts that begin at a multiple of 64 elements. */
 typedef void (*mg_part)(const int64_t *a, char **slots, int64_t begin, int64_t end);
 static inline void mg_share(mg_part part, const int64_t *a, char **slots) {
