@@ -13,7 +13,7 @@
 #define NAME_PAUSE 100000000 /* nanoseconds */
 static int64_t NAME_now(void) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
 }
 static int NAME_paused(int64_t *next, int64_t step, int64_t kernel) {
@@ -53,7 +53,7 @@ int NAME(const int64_t *a, char **outer) {
     if (t + 1 != look) continue;
     const int64_t now = NAME_now();
     if (now > until && look < steps) return NAME_paused(next, look, 0);
-    every = now - last < NAME_PAUSE / 100 ? 2 * every : (every + 1) / 2;
+    every = now - last < NAME_PAUSE / 100 ? 8 * every : (every + 1) / 2;
     look += every, last = now;
   }
   for (int64_t i = 0; i < carries; i++) {
