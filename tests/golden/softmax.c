@@ -1,5 +1,5 @@
 
-MG_FOLD float mg_fold_max_float32_float32(const float *lane, float total) {
+MG_FOLD float mg_fold_max_float32_float32(const float *lane) {
   float part[32];
   for (int k = 0; k < 32; k++) part[k] = ((float)lane[32 + k] > (float)lane[k] || (float)lane[32 + k] != (float)lane[32 + k] ? (float)lane[32 + k] : (float)lane[k]);
   for (int k = 0; k < 16; k++) part[k] = (part[16 + k] > part[k] || part[16 + k] != part[16 + k] ? part[16 + k] : part[k]);
@@ -9,10 +9,10 @@ MG_FOLD float mg_fold_max_float32_float32(const float *lane, float total) {
   for (int k = 0; k < 4; k++) by2[k] = (part[k ^ 2] > part[k] || part[k ^ 2] != part[k ^ 2] ? part[k ^ 2] : part[k]);
   float by1[4];
   for (int k = 0; k < 4; k++) by1[k] = (by2[k ^ 1] > by2[k] || by2[k ^ 1] != by2[k ^ 1] ? by2[k ^ 1] : by2[k]);
-  return (by1[0] > total || by1[0] != by1[0] ? by1[0] : total);
+  return by1[0];
 }
 
-MG_FOLD double mg_fold_sum_float32_float32(const float *lane, double total) {
+MG_FOLD double mg_fold_sum_float32_float32(const float *lane) {
   double part[32];
   for (int k = 0; k < 32; k++) part[k] = (double)lane[32 + k] + (double)lane[k];
   for (int k = 0; k < 16; k++) part[k] = part[16 + k] + part[k];
@@ -20,7 +20,7 @@ MG_FOLD double mg_fold_sum_float32_float32(const float *lane, double total) {
   for (int k = 0; k < 4; k++) part[k] = part[4 + k] + part[k];
   for (int k = 0; k < 2; k++) part[k] = part[2 + k] + part[k];
   for (int k = 0; k < 1; k++) part[k] = part[1 + k] + part[k];
-  return part[0] + total;
+  return part[0];
 }
 
 static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split, int64_t run) {
@@ -42,8 +42,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     char *const base1 = slots[operand[1 * pitch]] + place[1];
     const int fetch = splits == 1 && 4 * length <= 131072;
     const char *next0 = base0 + operand[0 * pitch + 1 + units];
-    float total1 = -INFINITY;
-    double total4 = 0;
+    float total1;
+    total1 = -INFINITY;
+    double total4;
+    total4 = 0;
     const int64_t room = (length + 63) / 64 * 64;
     char *const rows = partial + (a[0] > 1 ? omp_get_thread_num() : 0) * 4 * room;
     float *restrict const row3 = (float *)(rows + 0 * room);
@@ -73,9 +75,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
             const float v0 = p0[j + k];
             lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
           }
-          if ((filled += last - first) >= 4096) {
+          filled += (last - first + 63) / 64;
+          if (filled >= 64) {
             filled = 0;
-            total1 = mg_fold_max_float32_float32(lane1, total1);
+            total1 = (mg_fold_max_float32_float32(lane1) > total1 || mg_fold_max_float32_float32(lane1) != mg_fold_max_float32_float32(lane1) ? mg_fold_max_float32_float32(lane1) : total1);
             for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
           }
         }
@@ -83,7 +86,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         col = 0;
         mg_next(a, 2, loops - 1, at, step, index);
       }
-      total1 = mg_fold_max_float32_float32(lane1, total1);
+      total1 = (mg_fold_max_float32_float32(lane1) > total1 || mg_fold_max_float32_float32(lane1) != mg_fold_max_float32_float32(lane1) ? mg_fold_max_float32_float32(lane1) : total1);
     }
     const float v1 = total1;
     {
@@ -118,9 +121,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
             row3[begin + j + k] = v3;
             lane4[k] = v3 + lane4[k];
           }
-          if ((filled += last - first) >= 4096) {
+          filled += (last - first + 63) / 64;
+          if (filled >= 64) {
             filled = 0;
-            total4 = mg_fold_sum_float32_float32(lane4, total4);
+            total4 = mg_fold_sum_float32_float32(lane4) + total4;
             for (int64_t k = 0; k < 64; k++) lane4[k] = none4;
           }
         }
@@ -128,7 +132,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         col = 0;
         mg_next(a, 2, loops - 1, at, step, index);
       }
-      total4 = mg_fold_sum_float32_float32(lane4, total4);
+      total4 = mg_fold_sum_float32_float32(lane4) + total4;
     }
     const float v4 = total4;
     {
