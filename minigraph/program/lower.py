@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from minigraph.errors import CompileError
 from minigraph.graph import (
     Constant,
     Graph,
@@ -23,7 +24,7 @@ from minigraph.graph import (
     copy_of,
 )
 from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
-from minigraph.program.memory import plan, share_in_place, update_in_place
+from minigraph.program.memory import check_offsets, plan, share_in_place, update_in_place
 from minigraph.program.schedule import origin, schedule
 
 Choose = Callable[[Node, Sequence[Shape]], Choice | None]
@@ -55,6 +56,7 @@ def lower(
     update_in_place(program)
     share_in_place(program)
     plan(program)
+    check_offsets(program)
     return program
 
 
@@ -74,6 +76,7 @@ def lower_body(op: Loop, strides: Sequence[Shape], backend: Backend, choose: Cho
     program.outputs = [*lowering.apart(op.graph.outputs[: op.carried]), *results]
     share_in_place(program)
     plan(program)
+    check_offsets(program, inner)
     return program
 
 
@@ -138,6 +141,9 @@ class _Lowering:
                 return False
             before = np.ndarray(view.spec.shape, view.spec.dtype, memory, view.lead, view.strides)
             after = node.op.forward(before)
+            if after.shape != node.shape:
+                what = f"{node.op.name} {node.source}"
+                raise CompileError(f"{what} is a view of {after.shape}, not {node.shape}")
             if not np.may_share_memory(after, memory):
                 return False
             offset = after.__array_interface__["data"][0] - memory.ctypes.data - view.lead

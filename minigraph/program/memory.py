@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
 from minigraph.program import Buffer, Home, Program, Step, View, round_up
 
@@ -85,6 +86,34 @@ def plan(program: Program) -> None:
         for buffer in life.buffers:
             buffer.offset = offset
     program.arena_bytes = _end(lives, places)
+
+
+def check_offsets(program: Program, moving: Container[Node | None] = ()) -> None:
+    """Raise CompileError unless all that steps read and write lies inside of its buffer.
+
+    moving  inputs of a loop's body, which are slices of arrays outside
+    """
+    for buffer in program.buffers:
+        end = buffer.offset + buffer.nbytes
+        if buffer.offset < 0 or (buffer.home is Home.ARENA and end > program.arena_bytes):
+            raise CompileError(f"bytes {buffer.offset} to {end} are not in the arena")
+    for step in program.steps:
+        for view in (*step.inputs, *step.outputs):
+            _check_view(view, moving, f"{step.node.op.name} {step.node.source}")
+    for view in (*program.outputs, *(view for _, view in program.updates)):
+        _check_view(view, moving, "what is returned or updated")
+
+
+def _check_view(view: View, moving: Container[Node | None], what: str) -> None:
+    buffer, nbytes = view.buffer, view.spec.nbytes
+    whole = not view.offset and nbytes <= buffer.nbytes and view.strides == view.spec.strides
+    if whole or not nbytes or buffer.node in moving:
+        return
+    first = view.offset - view.lead
+    if first < 0 or first + view.extent > buffer.nbytes:
+        raise CompileError(
+            f"{what}: {view.spec} at byte {first} lies outside of its {buffer.nbytes} bytes"
+        )
 
 
 def foreseen(graph: Graph) -> int:

@@ -1,5 +1,7 @@
 """The memory plan: what lives at once does not overlap, and little is needed."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from needs import needs_compiler
@@ -7,8 +9,9 @@ from random_functions import assert_plan_is_sound, lowered, random_graph, real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.graph import Graph
-from minigraph.program.memory import foreseen
+from minigraph.graph import Graph, Spec
+from minigraph.program import Buffer, Home, Program, View
+from minigraph.program.memory import check_offsets, foreseen
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -152,3 +155,15 @@ def test_report_shows_the_plan(device):
     assert 0 < memory.arena_bytes <= 4 * 4032
     assert memory.unplanned_bytes >= 99 * 4000
     assert memory.peak_bytes >= memory.arena_bytes + memory.parameter_bytes + 4000
+
+
+@pytest.mark.parametrize(
+    ("offset", "strides"), [(0, (4,)), (8, (4,)), (12, (-4,)), (4, (-4,)), (-4, (4,)), (0, (8,))]
+)
+def test_what_lies_outside_of_its_buffer_is_an_error(offset, strides):
+    buffer = Buffer(Home.INPUT, 16)
+    view = View(buffer, Spec((3,)), offset, strides)
+    fits = {offset + i * strides[0] for i in range(3)} <= {0, 4, 8, 12}
+    program = Program(Graph((), ()), outputs=[view], buffers=[buffer])
+    with nullcontext() if fits else pytest.raises(mg.CompileError, match="outside of its 16 bytes"):
+        check_offsets(program)
