@@ -158,11 +158,13 @@ OPTIONS: dict[str, Option] = {
         ),
         Option(
             "sizes.kept",
-            8,
+            None,
             "A function whose inputs have sizes that calls give keeps what it compiled for so many "
             "sizes, those of the latest calls.",
             kind=int,
             minimum=1,
+            optional=True,
+            default_text="as many as take 2 GiB",
         ),
         Option(
             "autotune.workspace_limit",

@@ -78,21 +78,25 @@ def _compile_alike(
 
 
 def call_alike(
-    world: World, names: Sequence[str], sizes: Sequence[int], due: bool, timeout: float
-) -> bool:
-    """Make sure that all processes call with the same sizes, and return what process 0 is due."""
-    given = world.gather_arrays(np.array([*sizes, due]), "the sizes of a call", timeout).tolist()
-    for rank, (*theirs, _) in enumerate(given):
-        if theirs != given[0][:-1]:
+    world: World, names: Sequence[str], sizes: Sequence[int], due: bool, room: int, timeout: float
+) -> tuple[bool, int]:
+    """Make sure that all processes call with the same sizes.
+
+    Return what process 0 is due, and for how many functions all of them have room.
+    """
+    mine = np.array([*sizes, due, room])
+    given = world.gather_arrays(mine, "the sizes of a call", timeout).tolist()
+    for rank, (*theirs, _, _) in enumerate(given):
+        if theirs != given[0][:-2]:
             their, first = (
                 ", ".join(f"{name} {n}" for name, n in zip(names, row, strict=True))
-                for row in (theirs, given[0][:-1])
+                for row in (theirs, given[0][:-2])
             )
             raise ShapeError(
                 f"process {rank} calls with the sizes {their}, process 0 with {first}; a step "
                 "takes the same sizes in all processes"
             )
-    return bool(given[0][-1])
+    return bool(given[0][-2]), min(row[-1] for row in given)
 
 
 def _lines(graph: Graph, updates: Sequence[Parameter]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from minigraph import forks
 from minigraph.arguments import FilePath, checked
 from minigraph.cache import Entry
 from minigraph.distributed import World
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.function.agreement import call_alike
 from minigraph.function.counted import Counted
 from minigraph.function.counter import CallCounter
@@ -22,6 +23,7 @@ from minigraph.function.profile import Profile
 from minigraph.function.report import Report, preformatted
 from minigraph.graph import Array, Node, SymbolicSize, as_array, here
 
+MEMORY = 2 << 30  # bytes that functions may take that are kept, unless the user says how many are
 SHORT = 5.0  # seconds: the calls of a size take at least so long before it is measured
 
 
@@ -44,11 +46,13 @@ class Kept:
     """The function of a size.
 
     borrows  whether its algorithms were chosen by what was measured for other sizes
+    holds    how many bytes it holds, by what holds them, which functions may share
     seconds  that its calls have taken so far
     """
 
     function: Function
     borrows: bool
+    holds: Mapping[int, int]
     seconds: float = 0.0
 
 
@@ -58,8 +62,8 @@ class AnySizeFunction(Counted):
     The first call of a size compiles a function for it.  Algorithms are measured for the first
     size.  Another size begins with those that are expected to be the fastest by all that was
     measured of other sizes, and is measured, too, once its calls have taken as long as measuring
-    the first one took.  The option `sizes.kept` says how many functions are kept: those of the
-    latest sizes.  Calls of all sizes are counted together.
+    the first one took.  The functions of the latest sizes are kept, as many as the option
+    `sizes.kept` says.  Calls of all sizes are counted together.
     """
 
     def __init__(
@@ -72,7 +76,10 @@ class AnySizeFunction(Counted):
     ) -> None:
         self._inputs = list(inputs)
         self._on_device = on_device
-        self._most = options["sizes.kept"]
+        self._most: int | None = options["sizes.kept"]
+        self._room = self._most or sys.maxsize
+        self._met: set[tuple[int, ...]] = set()  # sizes that were compiled
+        self._warned = False
         self._tunes = options["autotune"] == "tune"
         self._compile = compile
         self._world = world
@@ -194,23 +201,48 @@ class AnySizeFunction(Counted):
             if kept is None:
                 self._check_shapes(values)
             due = bool(kept and kept.borrows and kept.seconds > self._measuring)
+            room = None
             if self._world:
-                due = call_alike(self._world, self._names, sizes, due, self._timeout)
+                given = (sizes, due, self._room, self._timeout)
+                due, room = call_alike(self._world, self._names, *given)
+            new = kept is None or due
             if kept is None or due:
                 kept = self._compiled(sizes, new=kept is None)
             self._kept.pop(sizes, None)
             self._kept[sizes] = kept
-            while len(self._kept) > self._most:
+            if new:
+                self._room = self._most or self._fitting()
+            while len(self._kept) > (room or self._room):
                 del self._kept[next(iter(self._kept))]
             return kept
 
+    def _fitting(self) -> int:
+        """Return how many functions, of the latest sizes, fit into the memory for them."""
+        held: dict[int, int] = {}
+        total = 0
+        for count, kept in enumerate(reversed(self._kept.values())):
+            for holder, nbytes in kept.holds.items():
+                total += max(nbytes - held.get(holder, 0), 0)
+                held[holder] = max(nbytes, held.get(holder, 0))
+            if total > MEMORY and count:
+                return count
+        return sys.maxsize
+
     def _compiled(self, sizes: tuple[int, ...], new: bool) -> Kept:
+        if new and sizes in self._met and not self._warned:
+            self._warned = True
+            given = ", ".join(f"{name} {n}" for name, n in zip(self._names, sizes, strict=True))
+            warn_once(
+                f"a function is compiled for the second time for the size {given}: it keeps those "
+                f"of {len(self._kept)} sizes, and the option sizes.kept lets it keep more"
+            )
         measured = any(not kept.borrows for kept in self._kept.values())
         borrows = new and self._tunes and measured
         shared = Shared(self._counter, self._arenas, borrows)
         function = self._compile(dict(zip(self._names, sizes, strict=True)), shared)
+        self._met.add(sizes)
         self._measuring = max(self._measuring, function.tuning_seconds)
-        return Kept(function, borrows)
+        return Kept(function, borrows, function.holds)
 
     def _arenas(self) -> list[Any]:
         return [kept.function.arena for kept in self._kept.values()]

@@ -39,7 +39,7 @@ from minigraph.function.report import (
 )
 from minigraph.function.stage import timed
 from minigraph.function.text_file import write_text
-from minigraph.graph import Array, Claim, Node, Parameter
+from minigraph.graph import Array, Claim, Constant, Node, Parameter
 from minigraph.ops.random import SEED, STEP
 from minigraph.options import ineffective, num_threads
 from minigraph.passes.notes import PassRecord
@@ -98,6 +98,9 @@ CALLED = at_least(1)
 
 
 PROFILED = 5  # calls, unless a profile is asked for more or fewer
+
+
+STEP_BYTES = 16 << 10  # what a step takes beside arrays: objects of Python, above all
 
 
 APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the golden ratio
@@ -360,6 +363,18 @@ class Function(Counted):
     def arena(self) -> object:
         """Its memory for intermediate results."""
         return self._executor.arena
+
+    @property
+    def holds(self) -> Mapping[int, int]:
+        """How many bytes it holds besides parameters, by the id of what holds them."""
+        program = self._program
+        kernels = sum(STEP_BYTES + step.kernel.prepared_bytes for step in program.steps)
+        constants = {
+            id(b.node.op.value): b.nbytes
+            for b in program.buffers
+            if b.node is not None and isinstance(b.node.op, Constant)
+        }
+        return {**constants, id(self): kernels, id(self.arena): program.arena_bytes}
 
     @property
     def tuning_seconds(self) -> float:

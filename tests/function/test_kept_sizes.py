@@ -21,6 +21,38 @@ def test_the_functions_of_the_latest_sizes_are_kept():
     assert step.report().steps == step.reports()[-1].steps
 
 
+def test_sizes_in_turn_are_compiled_once_each():
+    x = mg.input("x", (None, 3))
+    step = mg.comp_graph("reference").compile([x], x * 2)
+    for n in [*range(1, 21)] * 2:
+        step(np.ones((n, 3)))
+    assert len(step.reports()) == 20
+
+
+def test_what_is_kept_takes_so_much_memory(monkeypatch):
+    x = mg.input("x", (None, 3))
+    step = mg.comp_graph("reference").compile([x], x @ np.ones((3, 1000)))
+    step(np.ones((1, 3)))
+    holds = next(iter(step._kept.values())).holds
+    assert sum(holds.values()) > 24_000
+    monkeypatch.setattr("minigraph.function.any_size.MEMORY", sum(holds.values()) * 1.7)
+    for n in (2, 3, 4, 5):  # which share the constant
+        step(np.ones((n, 3)))
+    assert len(step.reports()) == 2
+
+
+def test_a_size_that_is_compiled_for_the_second_time_gives_one_warning():
+    x = mg.input("x", ("rows", 3))
+    step = mg.comp_graph("reference", {"sizes.kept": 2}).compile([x], x * 2)
+    for n in (11, 12, 13):
+        step(np.ones((n, 3)))
+    with pytest.warns(mg.MinigraphWarning, match="second time for the size rows 11") as told:
+        step(np.ones((11, 3)))
+        step(np.ones((12, 3)))
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
 def test_without_a_call_there_is_nothing_to_report():
     x = mg.input("x", (None, 3))
     step = mg.comp_graph().compile([x], x * 2)
