@@ -107,7 +107,7 @@ def _integer(value: Any) -> int:
 def _sections(value: Any) -> int | tuple[int, ...]:
     """Return how many sections there are, or where they are cut: by sizes that calls give, too."""
     if isinstance(value, tuple | list) and is_symbolic(value):
-        return tuple(n if isinstance(n, SymbolicSize) else _integer(n) for n in value)
+        return tuple(size(n) if isinstance(n, SymbolicSize) else _integer(n) for n in value)
     return one_or_several(value)
 
 
@@ -129,6 +129,8 @@ def integers(value: Any) -> tuple[int, ...]:
 def size(value: Any, least: int = 0) -> int:
     """Return an integer >= `least`, or a size that the calls of a function give."""
     if isinstance(value, SymbolicSize):
+        if not value.is_whole:
+            raise ValueError
         return value
     number = _integer(value)
     if number < least:
@@ -139,7 +141,7 @@ def size(value: Any, least: int = 0) -> int:
 def sizes(value: Any, least: int = 0) -> tuple[int, ...]:
     """Return a size or a sequence of sizes as a tuple."""
     if isinstance(value, SymbolicSize):
-        return (value,)
+        return (size(value, least),)
     if isinstance(value, tuple | list) and is_symbolic(value):
         return tuple(size(n, least) for n in value)
     found = integers(value)

@@ -14,20 +14,66 @@ import math
 import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from minigraph.errors import ShapeError
 
-Atom = Any  # the name of a size, or (operation, x, y) for what is no polynomial
+LARGEST = 1 << 62  # of a size and an offset that a call gives
+BITS = 1100  # of an integer: more than the largest float has
+
+
+class Operation:
+    """What a size that is no polynomial is made of: an operation on two sizes or numbers.
+
+    Equal ones are one object while they are used, since sizes that are cut again and again are
+    made of each other in many ways.
+
+    least  a number that it is never below
+    text   what it shows as, cut where it is long
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_hash",
+        "_key",
+        "is_whole",
+        "least",
+        "name",
+        "names",
+        "text",
+        "x",
+        "y",
+    )
+
+    def __init__(self, name: str, x: Any, y: Any, key: Any) -> None:
+        self.name, self.x, self.y, self._key, self._hash = name, x, y, key, hash(key)
+        self.names = frozenset(n for v in (x, y) if isinstance(v, SymbolicSize) for n in v.names)
+        self.least = _least(name, x, y)
+        self.is_whole = name == "ceil" or (name != "/" and is_whole(x) and is_whole(y))
+        if name == "**":
+            self.is_whole = self.is_whole and _bounds(y)[0] >= 0
+        text = _shown_operation(name, x, y)
+        self.text = text if len(text) < 200 else f"{text[:200]}...)"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Operation) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _operation, (self.name, self.x, self.y)
+
+
+Atom = str | Operation  # the name of a size, or what is no polynomial
 Term = tuple[Atom, ...]  # the factors of a product
-OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "/": operator.truediv,
-    "**": operator.pow,
-}
+_operations: dict[Any, Operation] = {}
+MANY = 10_000  # operations that are remembered
 
 
 class UndecidedSize(ShapeError):
@@ -63,11 +109,14 @@ else:
 class SymbolicSize(_Integer):
     """A polynomial of named sizes, of which at least one is in it.
 
-    Two are equal if they are for all values.  `<` and the like are decided where the answer is the
-    same for all values from 1 on, and raise UndecidedSize elsewhere.
+    Two are equal if they are for all values, those aside for which a slice is cut: `x[:5]` has a
+    size that equals 5, and is what x has in a call that gives less.  Shapes are inferred again at
+    the call, so what such an equality decides is an error there if it does not hold.  `<` and the
+    like are decided where the answer is the same for all values from 1 on, and raise UndecidedSize
+    elsewhere.
     """
 
-    __slots__ = ("terms",)
+    __slots__ = ("_uncut", "terms")
 
     if TYPE_CHECKING:
 
@@ -75,12 +124,25 @@ class SymbolicSize(_Integer):
 
     def __init__(self, terms: Mapping[Term, float]) -> None:
         self.terms = terms
+        self._uncut: Any = None
+
+    @property
+    def uncut(self) -> Any:
+        """What this is where no slice is cut: a size or a number."""
+        if self._uncut is None:
+            plain = all(isinstance(atom, str) for term in self.terms for atom in term)
+            self._uncut = self if plain else self.at(Uncut())
+        return self._uncut
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SymbolicSize) and self.terms == other.terms
+        mine, theirs = self.uncut, other.uncut if isinstance(other, SymbolicSize) else other
+        if isinstance(mine, SymbolicSize) and isinstance(theirs, SymbolicSize):
+            return bool(mine.terms == theirs.terms)
+        return not isinstance(mine, SymbolicSize) and bool(mine == theirs)
 
     def __hash__(self) -> int:
-        return hash(frozenset(self.terms.items()))
+        uncut = self.uncut
+        return hash(frozenset(uncut.terms.items()) if isinstance(uncut, SymbolicSize) else uncut)
 
     def __add__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -92,7 +154,7 @@ class SymbolicSize(_Integer):
             return NotImplemented
         total: dict[Term, float] = {}
         for (s, a), (t, b) in itertools.product(self.terms.items(), terms.items()):
-            term = tuple(sorted((*s, *t), key=repr))
+            term = tuple(sorted((*s, *t), key=_order))
             total[term] = total.get(term, 0) + a * b
         return _made(total)
 
@@ -128,10 +190,10 @@ class SymbolicSize(_Integer):
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
         if isinstance(other, int) and 0 < other < 10:
             return functools.reduce(operator.mul, [self] * other)
-        return _made({(("**", self, other),): 1})
+        return _atom("**", self, other)
 
     def __rpow__(self, other: Any, modulo: Any = None) -> Any:
-        return _made({(("**", other, self),): 1})
+        return _atom("**", other, self)
 
     def __lt__(self, other: Any) -> bool:
         return _positive(other - self, self, other)
@@ -146,8 +208,12 @@ class SymbolicSize(_Integer):
         return not self < other
 
     def __bool__(self) -> bool:
-        """Return whether it may be above 0: arrays without elements are not what is planned for."""
-        return _bounds(self)[1] > 0
+        """Return whether it may be above 0 where no slice is cut.
+
+        It decides nothing that has to be right for a size of 0: that is checked in `infer`, or by a
+        function of sizes, at the call.
+        """
+        return bool(_bounds(self.uncut)[1] > 0)
 
     def __index__(self) -> NoReturn:
         raise UndecidedSize(
@@ -176,6 +242,12 @@ class SymbolicSize(_Integer):
     __repr__ = __str__
 
     @property
+    def brief(self) -> str:
+        """What this is in an error: one line, also if it is computed in many steps."""
+        text = str(self)
+        return text if len(text) <= 40 else f"a size computed of {', '.join(sorted(self.names))}"
+
+    @property
     def multiple(self) -> tuple[str, int] | None:
         """The name of which this is a multiple, and how many times; None if it is none."""
         match [*self.terms.items()]:
@@ -186,14 +258,45 @@ class SymbolicSize(_Integer):
     @property
     def names(self) -> frozenset[str]:
         """The names of the sizes that this is computed from."""
-        return frozenset(name for term in self.terms for atom in term for name in _names(atom))
+        atoms = (atom for term in self.terms for atom in term)
+        return frozenset().union(*({a} if isinstance(a, str) else a.names for a in atoms))
+
+    @property
+    def operations(self) -> set[str]:
+        """The operations in it that make it no polynomial."""
+        return {a.name for term in self.terms for a in term if isinstance(a, Operation)}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is an integer for all sizes."""
+        return all(map(_is_integral, self.terms.items()))
 
     def at(self, sizes: Mapping[str, int]) -> Any:
-        """Return the number that this is for these sizes."""
-        return sum(
-            factor * math.prod(_value(atom, sizes) for atom in term)
-            for term, factor in self.terms.items()
-        )
+        """Return the number that this is for these sizes; ShapeError if there is none."""
+        values = sizes if isinstance(sizes, Sizes) else Sizes(sizes)
+        try:
+            number = sum(
+                factor * math.prod(values[atom] for atom in term)
+                for term, factor in self.terms.items()
+            )
+        except ArithmeticError as error:
+            raise ShapeError(f"{self.brief} has no value {self.where(sizes)}: {error}") from None
+        finite = isinstance(number, int | float) and abs(number) < math.inf
+        if type(values) is Sizes and not finite:
+            raise ShapeError(f"{self.brief} is no finite number {self.where(sizes)}")
+        return number
+
+    def integer_at(self, sizes: Mapping[str, int]) -> int:
+        """Return the integer that this is for these sizes; ShapeError if a size is none such."""
+        number = self.at(sizes)
+        if type(number) is int and abs(number) <= LARGEST:
+            return number
+        wanted = f"a size is an integer up to {LARGEST}"
+        raise ShapeError(f"{self.brief} is {number:g} {self.where(sizes)}; {wanted}")
+
+    def where(self, sizes: Mapping[str, int]) -> str:
+        """Return in words of which sizes this is computed."""
+        return "where " + ", ".join(f"{name} is {sizes[name]}" for name in sorted(self.names))
 
 
 def named(name: str) -> SymbolicSize:
@@ -201,56 +304,91 @@ def named(name: str) -> SymbolicSize:
     return SymbolicSize({(name,): 1})
 
 
+def positive_part(x: int) -> int:
+    """Return x, or 0 where x is below 0."""
+    if not isinstance(x, SymbolicSize):
+        return max(x, 0)
+    lowest, highest = _bounds(x)
+    if lowest >= 0 or highest <= 0:
+        return x if lowest >= 0 else 0
+    first = min((term for term in x.terms if term), key=lambda term: [*map(_order, term)])
+    if x.terms[first] < 0:  # one of the positive parts of x and -x stands for both
+        return x + positive_part(-x)
+    constant = x.terms.get((), 0)
+    match [*_made({**x.terms, (): 0}).terms.items()]:
+        case [((Operation(name="max", x=inner),), 1)] if constant < 0:
+            return positive_part(inner + constant)
+    return _atom("max", x, 0)
+
+
+def quotient_above(x: Any, y: Any) -> Any:
+    """Return x / y rounded up to an integer, also of floats; y is above 0."""
+    if is_whole(x) and is_whole(y):
+        return -(-x // y)
+    return _atom("ceil", x, y) if is_symbolic((x, y)) else math.ceil(x / y)
+
+
 def is_symbolic(shape: Iterable[Any]) -> bool:
     """Return whether a size of a shape is not known."""
     return any(isinstance(n, SymbolicSize) for n in shape)
 
 
-def put(value: Any, sizes: Mapping[str, int]) -> Any:
-    """Return an attribute of an op, a tuple or a record too, with numbers for its sizes."""
+def same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether two shapes are the same in every call, also where a slice is cut."""
+    return tuple(map(_exact, shape)) == tuple(map(_exact, other))
+
+
+def put(
+    value: Any,
+    sizes: Mapping[str, int],
+    number: Callable[[SymbolicSize, Mapping[str, int]], Any] = SymbolicSize.at,
+) -> Any:
+    """Return an attribute of an op, a tuple or a record too, with numbers for its sizes.
+
+    number  returns that of a size
+    """
     if isinstance(value, SymbolicSize):
-        return value.at(sizes)
+        return number(value, sizes)
     if type(value) is tuple:
-        made = tuple(put(each, sizes) for each in value)
+        made = tuple(put(each, sizes, number) for each in value)
         return value if all(map(operator.is_, made, value)) else made
     if is_dataclass(value) and not isinstance(value, type):
         given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        new = {name: put(each, sizes) for name, each in given.items()}
+        new = {name: put(each, sizes, number) for name, each in given.items()}
         changed = {name: each for name, each in new.items() if each is not given[name]}
         return replace(value, **changed) if changed else value
     return value
-
-
-def not_broadcast(shapes: Sequence[tuple[int, ...]]) -> ShapeError:
-    """Return the error for shapes that have no common one."""
-    given = " and ".join(map(str, shapes))
-    text = f"shapes {given} do not broadcast: along an axis, sizes are equal or 1"
-    return ShapeError(text + of_multiples(shapes))
-
-
-def of_multiples(shapes: Iterable[tuple[int, ...]]) -> str:
-    """Return what to do if shapes hold a size that is divided and may leave a rest, else ""."""
-    sizes = (n for shape in shapes for n in shape if isinstance(n, SymbolicSize))
-    divided = any(isinstance(a, tuple) and a[0] == "//" for n in sizes for t in n.terms for a in t)
-    return "; a size '32*h' of an input leaves no rest when it is halved" if divided else ""
-
-
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return NumPy's broadcast shape; a size that calls give equals itself only, also if it is 1.
-
-    ShapeError if there is none.
-    """
-    axes = itertools.zip_longest(*map(reversed, shapes), fillvalue=1)
-    sizes = [{n for n in axis if n != 1} or {1} for axis in axes]
-    if any(len(each) > 1 for each in sizes):
-        raise not_broadcast(shapes)
-    return tuple(each.pop() for each in reversed(sizes))
 
 
 def _terms(value: Any) -> Mapping[Term, float] | None:
     if isinstance(value, SymbolicSize):
         return value.terms
     return {(): value} if isinstance(value, int | float) else None
+
+
+def _operation(name: str, x: Any, y: Any) -> Operation:
+    """Return the operation, the same object as long as it is remembered."""
+    key = name, _exact(x), _exact(y)
+    known = _operations.get(key)
+    if known is None:
+        if len(_operations) > MANY:
+            _operations.clear()
+        known = _operations.setdefault(key, Operation(name, x, y, key))
+    return known
+
+
+def _atom(operation: str, x: Any, y: Any) -> Any:
+    """Return the size that an operation on sizes or numbers makes, which is no polynomial."""
+    return SymbolicSize({(_operation(operation, x, y),): 1})
+
+
+def _exact(x: Any) -> Any:
+    """Return what tells a size from all others, also where no slice is cut."""
+    return frozenset(x.terms.items()) if isinstance(x, SymbolicSize) else x
+
+
+def _order(atom: Atom) -> tuple[bool, str]:
+    return isinstance(atom, Operation), str(atom)
 
 
 def _made(terms: Mapping[Term, float]) -> Any:
@@ -269,7 +407,7 @@ def _divided(operation: str, x: Any, y: Any) -> Any:
         return NotImplemented
     if not any(above.values()):
         return 0
-    if operation == "//" and isinstance(y, int) and y > 0 and all(map(_is_whole, above.items())):
+    if operation == "//" and isinstance(y, int) and y > 0 and all(map(_is_integral, above.items())):
         whole = _made({term: factor // y for term, factor in above.items()})
         if (rest := _made({term: factor % y for term, factor in above.items()})) != x:
             return whole + rest // y
@@ -280,26 +418,23 @@ def _divided(operation: str, x: Any, y: Any) -> Any:
             rest = _without(term, factors)
             if rest is None or not number or factor % number:
                 break
-            quotient[rest] = factor // number
+            quotient[rest] = factor // number if operation == "//" else float(factor // number)
         else:
             return _made(quotient)
     elif above == below:
-        return 1
-    return _made({((operation, x, y),): 1})
+        return 1 if operation == "//" else 1.0
+    return _atom(operation, x, y)
 
 
-def _is_whole(item: tuple[Term, float]) -> bool:
+def _is_integral(item: tuple[Term, float]) -> bool:
     """Return whether a term of a polynomial is an integer for all sizes."""
     term, factor = item
-    return isinstance(factor, int) and all(isinstance(a, str) or a[0] == "//" for a in term)
+    return isinstance(factor, int) and all(isinstance(a, str) or a.is_whole for a in term)
 
 
-def _names(atom: Atom) -> Iterator[str]:
-    if isinstance(atom, str):
-        yield atom
-    else:
-        for value in atom[1:]:
-            yield from value.names if isinstance(value, SymbolicSize) else ()
+def is_whole(x: Any) -> bool:
+    """Return whether a size or a number is an integer, in every call."""
+    return x.is_whole if isinstance(x, SymbolicSize) else isinstance(x, int)
 
 
 def _without(term: Term, factors: Term) -> Term | None:
@@ -320,19 +455,47 @@ def _positive(difference: Any, x: Any, y: Any) -> bool:
     if lowest > 0 or highest <= 0:
         return lowest > 0
     if _rules.large:
-        return bool(difference.at(_Large()) > 0)
+        return bool(difference.at(Large()) > 0)
     raise UndecidedSize(
         f"how {x} compares with {y} is known only when the function is called; give the input's "
         "shape in numbers"
     )
 
 
-def _bounds(value: Any) -> tuple[float, float]:
-    """Return numbers that `value` is never below, and never above."""
+def _bounds(value: Any, deep: int = 4) -> tuple[float, float]:
+    """Return numbers that `value` is never below, and never above.
+
+    deep  how many of its operations are looked at: a positive part is 0 or what it is of, and what
+          x // y loses of x / y is between 0 and (y - 1) / y
+    """
     if not isinstance(value, SymbolicSize):
         return value, value
+    lowest, highest = _bounds_of_terms(value)
+    if not deep or lowest == highest:
+        return lowest, highest
+    for term, factor in value.terms.items():
+        for atom in (a for a in term if isinstance(a, Operation)):
+            x, y = atom.x, atom.y
+            divides = atom.name == "//" and is_whole(x) and isinstance(y, int) and y > 0
+            if atom.name == "max":
+                both = [_bounds(_with(value, atom, by), deep - 1) for by in (x, 0)]
+                low, high = min(low for low, _ in both), max(high for _, high in both)
+            elif divides and term == (atom,):
+                most = _made({**value.terms, term: 0}) * y + factor * x  # of y times the value
+                least = most - factor * (y - 1)
+                if factor < 0:
+                    least, most = most, least
+                low, high = _bounds(least, deep - 1)[0] / y, _bounds(most, deep - 1)[1] / y
+            else:
+                continue
+            return max(lowest, low), min(highest, high)
+    return lowest, highest
+
+
+def _bounds_of_terms(value: SymbolicSize) -> tuple[float, float]:
     # Each size is its least value + something not negative, of which this is a polynomial.
-    least = {atom: _least(atom) for term in value.terms for atom in term}
+    atoms = {atom for term in value.terms for atom in term}
+    least = {atom: 1 if isinstance(atom, str) else atom.least for atom in atoms}
     if -math.inf in least.values():
         return -math.inf, math.inf
     over: Any = 0
@@ -347,36 +510,89 @@ def _bounds(value: Any) -> tuple[float, float]:
     )
 
 
-def _least(atom: Atom) -> float:
-    """Return a number that a size, a division or a power is never below."""
-    if isinstance(atom, str):
-        return 1
-    operation, x, y = atom
+def _with(value: SymbolicSize, atom: Atom, by: Any) -> Any:
+    """Return a size with `by` in place of an operation."""
+    total: Any = 0
+    for term, factor in value.terms.items():
+        parts = (by if a == atom else SymbolicSize({(a,): 1}) for a in term)
+        total = total + math.prod(parts, start=factor)
+    return total
+
+
+def _least(operation: str, x: Any, y: Any) -> float:
+    """Return a number that an operation on sizes is never below."""
+    if operation == "max":
+        return 0
     low = _bounds(x)[0]
     if operation == "//" and isinstance(y, int) and y > 0:
         return low if math.isinf(low) else low // y
     return 0 if low >= 0 and _bounds(y)[0] > 0 else -math.inf
 
 
-class _Large(dict[str, int]):
-    """Sizes that are all large, and different from what programs write."""
+class Sizes(dict[Any, Any]):
+    """Values of named sizes, and of the operations that were computed with them."""
 
-    def __missing__(self, name: str) -> int:
-        return 1_000_003
+    def __missing__(self, atom: Any) -> Any:
+        if isinstance(atom, str):
+            return self.size(atom)
+        x, y = (v.at(self) if isinstance(v, SymbolicSize) else v for v in (atom.x, atom.y))
+        self[atom] = OPERATIONS[atom.name](x, y)
+        return self[atom]
+
+    def size(self, name: str) -> Any:
+        raise KeyError(name)
 
 
-def _value(atom: Atom, sizes: Mapping[str, int]) -> Any:
-    if isinstance(atom, str):
-        return sizes[atom]
-    operation, x, y = atom
-    return OPERATIONS[operation](put(x, sizes), put(y, sizes))
+class Large(Sizes):
+    """Sizes that are all large, and different from what programs write.
+
+    An array has rarely more rows, and `x[-100_000_000:]` is all of it.
+    """
+
+    def size(self, name: str) -> Any:
+        return 50_000_017
+
+
+class Uncut(Sizes):
+    """Sizes that stay symbolic, and of which no slice is cut."""
+
+    def size(self, name: str) -> Any:
+        return named(name)
+
+
+def _power(x: Any, y: Any) -> Any:
+    """Return x ** y, infinity for an integer that no float would hold."""
+    whole = isinstance(x, int) and isinstance(y, int)
+    return math.inf if whole and (abs(x).bit_length() - 1) * y > BITS else x**y
+
+
+def _larger(x: Any, y: Any) -> Any:
+    """Return the larger of two numbers, or of two sizes if both are large."""
+    difference = x - y
+    if isinstance(difference, SymbolicSize):
+        with suppress(ShapeError):  # of a division by 0, which is an error of the call
+            difference = difference.at(Large())
+    return x if isinstance(difference, SymbolicSize) or difference > 0 else y
+
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv,
+    "/": operator.truediv,
+    "**": _power,
+    "max": _larger,
+    "ceil": quotient_above,
+}
 
 
 def _shown(term: Term, factor: float) -> str:
-    atoms = [
-        a if isinstance(a, str) else f"({_operand(a[1])} {a[0]} {_operand(a[2])})" for a in term
-    ]
+    atoms = [*map(str, term)]
     return "*".join([*([f"{factor:g}"] if factor != 1 or not atoms else []), *atoms])
+
+
+def _shown_operation(operation: str, x: Any, y: Any) -> str:
+    if operation.isalpha():  # a function
+        return f"max({x}, {y})" if operation == "max" else f"ceil({_operand(x)} / {_operand(y)})"
+    return f"({_operand(x)} {operation} {_operand(y)})"
 
 
 def _operand(x: Any) -> str:

@@ -10,10 +10,11 @@ import pytest
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph, UndecidedSize, with_sizes
-from minigraph.symbolic import named, put, taken_as_large
+from minigraph.symbolic import named, positive_part, put, same_shape, taken_as_large
 
 N, M = named("n"), named("m")
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
+ARITHMETIC += [lambda x, y: positive_part(x - y)] * 2
 ORDER = [operator.lt, operator.le, operator.gt, operator.ge]
 
 
@@ -83,6 +84,28 @@ def test_a_division_with_a_rest_stays_a_division():
     assert put(1 / N, {"n": 4}) == 0.25
     assert put((N + 1) ** 0.5, {"n": 8}) == 3
     assert put(2**N, {"n": 5}) == 32
+
+
+def test_a_slice_that_may_be_cut_has_the_size_of_one_that_is_not():
+    cut = N - positive_part(N - 5)
+    assert cut == 5 and hash(cut) == hash(5) and cut * M == 5 * M
+    assert not same_shape((cut,), (5,))
+    assert [put(cut, {"n": n}) for n in (1, 5, 9)] == [1, 5, 5]
+    assert cut + positive_part(N - 5) == N
+    assert positive_part(positive_part(N - 2) - 3) == positive_part(N - 5)
+    assert 1 <= cut <= N
+    assert not cut // 3 - 1
+    assert positive_part(N - 2) // 2 - (N - 2) // 2 + M == M  # which differ for n = 1
+    assert put(positive_part(N - 2) // 2 - (N - 2) // 2, {"n": 1}) == 1
+
+
+def test_sizes_that_are_cut_again_and_again_stay_small():
+    x, rows = mg.input("x", (None,)), [*range(50)]
+    for k in range(3, 9):
+        x = x[-20:][x.shape[0] // k : -k : 1 - 2 * (k % 2)][::-1]
+        rows = rows[-20:][len(rows) // k : -k : 1 - 2 * (k % 2)][::-1]
+        assert len(str(x.shape[0])) < 5000
+        assert put(x.shape[0], {"batch": 50}) == len(rows)
 
 
 def test_a_size_is_no_number_before_a_call():

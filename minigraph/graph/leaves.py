@@ -8,9 +8,18 @@ from typing import Annotated, Any
 import numpy as np
 
 from minigraph.arguments import Kind, Name, checked
-from minigraph.errors import DTypeError, ShapeError
+from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph.builder import builder
-from minigraph.graph.dtypes import BFLOAT16, Array, DType, DTypeLike, as_array, as_dtype, cast
+from minigraph.graph.dtypes import (
+    BFLOAT16,
+    FLOATS,
+    Array,
+    DType,
+    DTypeLike,
+    as_array,
+    as_dtype,
+    cast,
+)
 from minigraph.graph.location import Location
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Shape, Spec, as_sizes
@@ -28,8 +37,12 @@ class Input(Op):
 
 
 class FromSizes(Op):
-    """An array that is computed from symbolic sizes: a `Constant` once they are known."""
+    """An array that is computed from symbolic sizes: a `Constant` once they are known.
 
+    of  whose it is, in errors
+    """
+
+    of: str
     function: Callable[..., Any]
     sizes: tuple[Any, ...]
     shape: Shape
@@ -39,7 +52,18 @@ class FromSizes(Op):
         return Spec(self.shape, self.dtype)
 
     def forward(self) -> Array:
-        return cast(np.asarray(self.function(*self.sizes)), self.dtype)
+        try:
+            made = np.asarray(self.function(*self.sizes))
+            if made.dtype == object:  # of integers beyond 64 bits
+                made = made.astype(np.float64 if self.dtype in FLOATS else self.dtype)
+            return cast(made, self.dtype).reshape(self.shape)
+        except OverflowError:
+            given = ", ".join(map(str, self.sizes))
+            raise DTypeError(f"{given} does not fit into {self.dtype.name}") from None
+        except (ArithmeticError, ValueError, TypeError) as error:
+            if isinstance(error, GraphError):
+                raise
+            raise ShapeError(f"no {self.infer()} is made of {self.sizes}: {error}") from None
 
 
 class Variable(Op):
@@ -228,14 +252,21 @@ def constant(value: Any, dtype: Any = None) -> Node:
 
 def from_size(size: SymbolicSize, dtype: DType) -> Node:
     """Return a size that calls give as an expression."""
-    return FromSizes(np.asarray, (size,), (), dtype)()
+    return FromSizes("a size", _itself, (size,), (), dtype)()
+
+
+def _itself(number: float) -> float:
+    return number
 
 
 def from_sizes(
-    function: Callable[..., Array], sizes: tuple[Any, ...], shape: Shape, dtype: DType
+    of: str, function: Callable[..., Array], sizes: tuple[Any, ...], shape: Shape, dtype: DType
 ) -> Node:
-    """Return `function(*sizes)`, an array of `shape`, now or once the sizes are known."""
-    op = FromSizes(function, sizes, shape, dtype)
+    """Return `function(*sizes)`, an array of `shape`, now or once the sizes are known.
+
+    of  the op that needs it, for errors
+    """
+    op = FromSizes(of, function, sizes, shape, dtype)
     return op() if is_symbolic(sizes) else constant(op.forward())
 
 

@@ -1,17 +1,24 @@
-"""Graphs with symbolic sizes, and numbers for these."""
+"""Graphs with symbolic sizes, and numbers for these.
+
+What a call makes known is checked here, for all ops: a size or an offset is an integer from 0 on,
+and each result has the shape that was foreseen when the graph was built.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
-from minigraph.errors import GraphError, located
+from minigraph.errors import GraphError, ShapeError, located
 from minigraph.graph.graph import Graph
 from minigraph.graph.leaves import FromSizes, Input, constant
 from minigraph.graph.loop import GraphOp
-from minigraph.graph.node import Node
+from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Spec
-from minigraph.symbolic import put
+from minigraph.symbolic import Sizes, SymbolicSize, put
+
+NUMBERS = ("float", "tuple[Any, ...]")
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -19,6 +26,7 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
     Raises ShapeError, with the user's line, for sizes that some op cannot have.
     """
+    sizes = sizes if isinstance(sizes, Sizes) else Sizes(sizes)  # which remembers
     new = {x: _with_sizes(x, (), sizes) for x in graph.inputs}
 
     def known(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -31,25 +39,59 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) -> Node:
     """Return `node` with other inputs and with numbers for symbolic sizes."""
-    op = node.op
-    if isinstance(op, Input):
+    if isinstance(node.op, Input):
         spec = Spec(put(node.shape, sizes), node.dtype)
-        return node if spec == node.spec else Node(op, (), (spec,))
-    given = {f.name: getattr(op, f.name) for f in fields(op)}  # type: ignore[arg-type]
-    changed = {
-        name: new for name, value in given.items() if (new := put(value, sizes)) is not value
-    }
-    if isinstance(op, GraphOp) and (inside := with_sizes(op.graph, sizes)) is not op.graph:
-        changed["graph"] = inside
-    made = node.replace(inputs)
-    if made is node and not changed:
-        return node
-    op = replace(op, **changed) if changed else op  # type: ignore[type-var]
+        return node if spec == node.spec else Node(node.op, (), (spec,))
     try:
+        below: list[str] = []
+        op = _known(node.op, sizes, below)
+        if op is node.op and node.replace(inputs) is node:
+            return node
+        specs = _inferred(op, inputs, below)
+        for spec, shape in zip(specs, (put(s.shape, sizes) for s in node.specs), strict=True):
+            if spec.shape != shape:
+                raise ShapeError(
+                    f"the result has shape {spec.shape}, where {shape} was foreseen when the graph "
+                    "was built: a size that calls give does not broadcast where it is 1"
+                )
         if isinstance(op, FromSizes):
             return constant(op.forward())
-        specs = op.inferred(inputs)
     except GraphError as error:
-        what = "the sizes of the call" if isinstance(op, FromSizes) else op.name
+        what = node.op.of if isinstance(node.op, FromSizes) else node.op.name
         raise located(error, what, inputs, node.source) from None
-    return Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
+    return Node(op, inputs, specs)
+
+
+def _inferred(op: Op, inputs: Sequence[Node], below: Sequence[str]) -> tuple[Spec, ...]:
+    """Return what `op` makes of `inputs`; ShapeError if a size is below 0, as `below` says."""
+    try:
+        specs = op.inferred(inputs)
+        if below:
+            raise ShapeError("a size is below 0")
+    except GraphError as error:  # which says best what the size is for
+        raise type(error)("; ".join((str(error), *below[:1]))) from None
+    return specs if isinstance(specs, tuple) else (specs,)
+
+
+def _known(op: Op, sizes: Mapping[str, int], below: list[str]) -> Op:
+    """Return `op` with numbers for symbolic sizes; ShapeError where one is no integer.
+
+    below  is extended by those that are below 0, in words
+    """
+
+    def whole(size: SymbolicSize, sizes: Mapping[str, int]) -> int:
+        number = size.integer_at(sizes)
+        if number < 0:
+            below.append(f"{size.brief} is {number} {size.where(sizes)}")
+        return number
+
+    changed: dict[str, Any] = {}
+    for field in fields(op):  # type: ignore[arg-type]
+        value = getattr(op, field.name)
+        # What is annotated so need be no size: it is a value, or what one is computed from.
+        number = SymbolicSize.at if field.type in NUMBERS else whole
+        if (new := put(value, sizes, number)) is not value:
+            changed[field.name] = new
+    if isinstance(op, GraphOp) and (inside := with_sizes(op.graph, sizes)) is not op.graph:
+        changed["graph"] = inside
+    return replace(op, **changed) if changed else op  # type: ignore[type-var]

@@ -24,7 +24,9 @@ MAX_BYTES = 1 << 62
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and dtype of a value; ShapeError for more axes or bytes than an array can have.
+    """The shape and dtype of a value; ShapeError for what no array can have.
+
+    That is a size below 0, and more axes or bytes than there may be.
 
     size  how many elements it has
     """
@@ -38,11 +40,17 @@ class Spec:
         object.__setattr__(self, "size", count)
         if isinstance(count, SymbolicSize):
             _check_axes(len(self.shape))
-        elif not 0 < count <= MAX_BYTES >> 4 or len(self.shape) > MAX_AXES:
+        elif (
+            not 0 < count <= MAX_BYTES >> 4
+            or len(self.shape) > MAX_AXES
+            or min(self.shape, default=1) < 0
+        ):
             self._check()
 
     def _check(self) -> None:
         _check_axes(len(self.shape))
+        if min(self.shape, default=0) < 0:
+            raise ShapeError(f"{self} has a size below 0")
         # NumPy refuses a size that is too long also beside an empty one.
         count = math.prod(n for n in self.shape if n and not isinstance(n, SymbolicSize))
         if count * self.dtype.itemsize > MAX_BYTES:

@@ -113,7 +113,7 @@ def _as_one(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
     place = as_node(np.int64(0))
     for size, given in zip(sizes, indices, strict=True):
         # Taken of 0 ... size-1, indices are counted from the front, and checked at the call.
-        from_front = from_sizes(np.arange, (size,), (size,), np.dtype(np.int64))
+        from_front = from_sizes("index", np.arange, (size,), (size,), np.dtype(np.int64))
         place = place * size + Take(0)(from_front, given)
     merged = (*x.shape[:first], math.prod(sizes), *x.shape[first + len(sizes) :])
     return reshape(x, merged), broadcast_to(place, together)

@@ -20,6 +20,7 @@ from minigraph.ops.indexing import check_range
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import broadcast_to, normalize_axis
 from minigraph.ops.slicing import getitem
+from minigraph.symbolic import taken_as_large
 
 
 def _check_indices(indices: Spec) -> None:
@@ -64,6 +65,8 @@ class AddAlong(Op):
 
     def infer(self, x: Spec, indices: Spec) -> Spec:
         _check_indices(indices)
+        if x.shape != indices.shape:
+            raise ShapeError(f"x has shape {x.shape}, indices {indices.shape}; they are equal")
         return Spec(_with(x.shape, self.axis, self.size), x.dtype)
 
     def forward(self, x: Array, indices: Array) -> Array:
@@ -100,10 +103,13 @@ class PutAlong(Op):
     axis: int
 
     def infer(self, x: Spec, indices: Spec, v: Spec) -> Spec:
-        _check_indices(indices)
+        TakeAlong(self.axis).infer(x, indices)
+        AddAlong(self.axis, x.shape[self.axis]).infer(v, indices)
         return x
 
     def forward(self, x: Array, indices: Array, v: Array) -> Array:
+        if not v.shape[self.axis]:
+            return x.copy()
         size = x.shape[self.axis]
         last = LastAlong(self.axis, size).forward(indices)
         put = v[_places(np.maximum(last, 0), self.axis, v.shape[self.axis])]
@@ -184,7 +190,7 @@ def scatter(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
            [7, 0]])
     """
     x, axis, index, src = _scattered(x, axis, index, src)
-    if not index.size:
+    if index.size == 0:
         return x
     put = PutAlong(axis)(_first(x, index.shape, axis), index, src)
     if put.shape == x.shape:
@@ -223,7 +229,8 @@ def _scattered(x: Any, axis: int, index: Any, src: Any) -> tuple[Node, int, Node
 def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
     """Raise ShapeError if index is longer than x along an axis other than `axis`."""
     sizes = zip(index.shape, x.shape, strict=False)
-    longer = any(a != axis and n > m for a, (n, m) in enumerate(sizes))
+    with taken_as_large():  # the ops check it again
+        longer = any(a != axis and n > m for a, (n, m) in enumerate(sizes))
     if index.ndim != x.ndim or longer:
         besides = "" if axis is None else f" but along axis {axis}"
         raise ShapeError(f"index of shape {index.shape} exceeds {name} of {x.shape}{besides}")
@@ -232,8 +239,7 @@ def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
 def _first(x: Node, shape: Sequence[int], axis: int | None) -> Node:
     """Return the first elements of x, as many as `shape` has along each axis but `axis`."""
     ends = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
-    windows = (slice(None) if n == m else slice(n) for n, m in zip(ends, x.shape, strict=True))
-    return getitem(x, tuple(windows))
+    return getitem(x, tuple(map(slice, ends)))
 
 
 def _grown(x: Node, shape: Shape) -> Node:

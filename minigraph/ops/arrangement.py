@@ -17,6 +17,7 @@ from minigraph.ops.shape import (
     reshape,
 )
 from minigraph.ops.slicing import getitem
+from minigraph.symbolic import positive_part
 
 
 @builder
@@ -83,7 +84,7 @@ def _rolled(x: Node, distance: int, axis: int) -> Node:
     size = x.shape[axis]
     if not size or not (isinstance(size, SymbolicSize) or distance % size):
         return x
-    head, tail = split(x, [size - distance % size], axis)
+    head, tail = split(x, [size - distance % (positive_part(size - 1) + 1)], axis)
     return concat([tail, head], axis)
 
 

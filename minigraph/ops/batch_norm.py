@@ -134,6 +134,9 @@ class BatchNormBackward(Op):
     composed = True
 
     def infer(self, dy: Spec, x: Spec, weight: Spec, mean: Spec, var: Spec) -> tuple[Spec, ...]:
+        if dy != x:
+            raise ShapeError(f"x is {x}, but dy is {dy}")
+        _check_channels(x, weight, mean, var)
         return x, weight, weight
 
     def forward(

@@ -108,9 +108,9 @@ class Conv2dBackwardData(Op):
     shape: Shape
 
     def infer(self, dy: Spec, w: Spec) -> Spec:
-        dx = Spec(self.shape, dy.dtype)
         if any(n < 0 for n in self.shape):
             raise ShapeError(f"the result would have {self.shape[2:]} pixels")
+        dx = Spec(self.shape, dy.dtype)
         if self.conv.infer(dx, Spec(w.shape, dy.dtype)) != dy:
             raise ShapeError(f"of images {self.shape} the convolution does not make {dy.shape}")
         return dx
@@ -136,7 +136,10 @@ class Conv2dBackwardWeights(Op):
     shape: Shape
 
     def infer(self, dy: Spec, x: Spec) -> Spec:
-        return Spec(self.shape, dy.dtype)
+        dw = Spec(self.shape, dy.dtype)
+        if self.conv.infer(x, dw) != dy:
+            raise ShapeError(f"of images {x.shape} the convolution does not make {dy.shape}")
+        return dw
 
     def forward(self, dy: Array, x: Array) -> Array:
         conv = self.conv

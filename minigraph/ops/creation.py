@@ -13,7 +13,6 @@ from minigraph.graph import (
     BOOL,
     Array,
     DTypeLike,
-    FromSizes,
     Node,
     Operand,
     Sizes,
@@ -28,6 +27,7 @@ from minigraph.graph import (
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.ops.shape import broadcast_to, matrices
+from minigraph.symbolic import is_whole, positive_part, quotient_above
 
 
 @builder
@@ -107,14 +107,11 @@ def arange(
     if stop is None:
         start, stop = 0, start
     ends = (start, stop, step)
-    if is_symbolic(ends):
-        count: Any = -((start - stop) // step)
-        return FromSizes(
-            np.arange, ends, (count,), np.dtype(np.int64) if dtype is None else dtype
-        )()
     if dtype is None:
-        whole = all(isinstance(end, int) for end in ends)
-        dtype = np.dtype(np.int64 if whole else np.float32)
+        dtype = np.dtype(np.int64 if all(map(is_whole, ends)) else np.float32)
+    if is_symbolic(ends):
+        count = positive_part(quotient_above(stop - start, step))
+        return from_sizes("arange", np.arange, ends, (count,), dtype)
     try:
         if step == 0 or not all(map(math.isfinite, ends)):
             raise ValueError("there is no last number")
@@ -143,7 +140,7 @@ def linspace(
         raise ShapeError(f"no numbers lead from {start} to {stop}")
     try:
         given = (start, stop, num, endpoint, as_dtype(dtype))
-        return from_sizes(_evenly_spaced, given, (num,), as_dtype(dtype))
+        return from_sizes("linspace", _evenly_spaced, given, (num,), as_dtype(dtype))
     except DTypeError:
         raise
     except (ValueError, OverflowError, IndexError) as error:
@@ -161,7 +158,7 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
            [0., 1.]], dtype=float32)
     """
     columns = n_rows if n_cols is None else n_cols
-    made = from_sizes(_on_diagonal, (n_rows, columns, k), (n_rows, columns), BOOL)
+    made = from_sizes("eye", _on_diagonal, (n_rows, columns, k), (n_rows, columns), BOOL)
     return made.astype(dtype)
 
 
@@ -191,7 +188,7 @@ def triu(x: Operand, k: int = 0) -> Node:
 
 def lower_triangle(rows: int, columns: int, k: int = 0) -> Node:
     """Return where a matrix (rows, columns) is on or below its diagonal `k`."""
-    return from_sizes(_below, (rows, columns, k), (rows, columns), BOOL)
+    return from_sizes("triangle", _below, (rows, columns, k), (rows, columns), BOOL)
 
 
 def _on_diagonal(rows: int, columns: int, k: int) -> Array:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
 
-from minigraph import symbolic
 from minigraph.arguments import shown
-from minigraph.errors import DTypeError
+from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BFLOAT16,
     BOOL,
@@ -47,16 +47,30 @@ def kind(dtype: DType) -> str:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Return NumPy's broadcast shape; ShapeError if there is none."""
+    """Return NumPy's broadcast shape; a size that calls give equals itself only, also if it is 1.
+
+    ShapeError if there is none.
+    """
     different = {shape for shape in shapes if shape}
     if len(different) < 2:
         return next(iter(different), ())
-    if any(map(is_symbolic, shapes)):
-        return symbolic.broadcast_shapes(*shapes)
     try:
-        return np.broadcast_shapes(*shapes)
+        if not any(map(is_symbolic, shapes)):
+            return np.broadcast_shapes(*shapes)
+        axes = itertools.zip_longest(*map(reversed, shapes), fillvalue=1)
+        sizes = [{n for n in axis if n != 1} or {1} for axis in axes]
+        return tuple(n for (n,) in reversed(sizes))
     except ValueError:
-        raise symbolic.not_broadcast(shapes) from None
+        given = " and ".join(map(str, shapes))
+        text = f"shapes {given} do not broadcast: along an axis, sizes are equal or 1"
+        raise ShapeError(text + of_multiples(shapes)) from None
+
+
+def of_multiples(shapes: Iterable[Shape]) -> str:
+    """Return what to do if shapes hold a size that is divided and may leave a rest, else ""."""
+    sizes = (n for shape in shapes for n in shape if isinstance(n, SymbolicSize))
+    divided = any("//" in n.operations for n in sizes)
+    return "; a size '32*h' of an input leaves no rest when it is halved" if divided else ""
 
 
 class Elementwise(Op):
@@ -131,7 +145,8 @@ def common_dtype(*xs: Any) -> DType:
     if BFLOAT16 in strong:
         others = {d for d in strong if kind(d) == "f"} - {BFLOAT16}
         return np.result_type(np.float32, *others) if others else BFLOAT16
-    weak = [1 if isinstance(x, SymbolicSize) else x for x in xs if not hasattr(x, "dtype")]
+    weak = [x for x in xs if not hasattr(x, "dtype")]
+    weak = [(1 if x.is_whole else 1.0) if isinstance(x, SymbolicSize) else x for x in weak]
     return np.result_type(*strong, *weak)
 
 

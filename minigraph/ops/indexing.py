@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from minigraph.arguments import Axis, CountOrSize
-from minigraph.errors import DTypeError, GraphError
+from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Array,
     DType,
@@ -67,7 +67,10 @@ class TakeBackward(Op):
     tokens: bool = False
 
     def infer(self, dy: Spec, indices: Spec) -> Spec:
-        return Spec(self.shape, dy.dtype)
+        dx = Spec(self.shape, dy.dtype)
+        if Take(self.axis).infer(dx, indices) != dy:
+            raise ShapeError(f"dy has shape {dy.shape}, of {self.shape} at {indices.shape}")
+        return dx
 
     def forward(self, dy: Array, indices: Array) -> Array:
         a = self.axis

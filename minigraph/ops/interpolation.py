@@ -72,7 +72,10 @@ class BlendBackward(Op):
 
     def infer(self, dy: Spec, low: Spec, high: Spec, share: Spec) -> Spec:
         a = self.axis
-        return Spec((*dy.shape[:a], self.size, *dy.shape[a + 1 :]), dy.dtype)
+        dx = Spec((*dy.shape[:a], self.size, *dy.shape[a + 1 :]), dy.dtype)
+        if Blend(a).infer(dx, low, high, share) != dy:
+            raise ShapeError(f"dy has shape {dy.shape} for {share.shape} places")
+        return dx
 
     def forward(self, dy: Array, low: Array, high: Array, share: Array) -> Array:
         wide, part = widened(dy), _along(widened(share), dy.ndim - self.axis)
@@ -224,7 +227,7 @@ def _nearest(x: Node, axis: int, size: int, factor: float | None) -> Node:
     """Return x with the element before each of `size` places along an axis."""
     real = _wide(x.dtype) if kind(x.dtype) == "f" else np.dtype(np.float32)
     known = (x.shape[axis], size, factor, real)
-    return Take(axis)(x, from_sizes(_nearest_places, known, (size,), INT64))
+    return Take(axis)(x, from_sizes("interpolate", _nearest_places, known, (size,), INT64))
 
 
 def _linear(x: Node, axis: int, size: int, factor: float | None, align_corners: bool) -> Node:
@@ -232,12 +235,14 @@ def _linear(x: Node, axis: int, size: int, factor: float | None, align_corners: 
     known = (x.shape[axis], size, factor, align_corners)
     place, share = np.dtype(np.int32), _wide(x.dtype)
     operands = ((_below, place), (_above, place), (_share, share))
-    return Blend(axis)(x, *(from_sizes(made, known, (size,), dtype) for made, dtype in operands))
+    return Blend(axis)(
+        x, *(from_sizes("interpolate", made, known, (size,), dtype) for made, dtype in operands)
+    )
 
 
 def _step(n: int, size: int, factor: float | None) -> float:
     """Return how far apart in n elements neighbours of `size` are; ShapeError for no neighbours."""
-    if size < 1:
+    if n < 1 or size < 1:
         raise ShapeError(f"an axis of {n} would have {size} elements")
     return n / size if factor is None else 1 / factor
 

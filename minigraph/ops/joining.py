@@ -20,10 +20,10 @@ from minigraph.graph import (
     as_node,
     builder,
 )
-from minigraph.ops.elementwise import promote
+from minigraph.ops.elementwise import of_multiples, promote
 from minigraph.ops.shape import expand_dims, normalize_axis, reshape
 from minigraph.ops.slicing import Pad, Slice, getitem
-from minigraph.symbolic import UndecidedSize, of_multiples
+from minigraph.symbolic import UndecidedSize
 
 
 class Concat(Op):

@@ -5,13 +5,14 @@ NaN is larger than any number, and -0 equals 0.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 
 from minigraph.arguments import Axis, Size
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder, flat
+from minigraph.graph import Array, Node, Op, Operand, Spec, UndecidedSize, as_node, builder, flat
 from minigraph.ops.along import TakeAlong
 from minigraph.ops.elementwise import kind, promote, widened
 from minigraph.ops.shape import normalize_axis, reshape
@@ -31,8 +32,9 @@ class Argsort(Op):
 
     def infer(self, x: Spec) -> Spec:
         a = self.axis
-        if self.count > x.shape[a]:
-            raise ShapeError(f"axis {a} of shape {x.shape} has no {self.count} elements")
+        with suppress(UndecidedSize):  # which is no large one here, but is checked at the call
+            if self.count > x.shape[a]:
+                raise ShapeError(f"axis {a} of shape {x.shape} has no {self.count} elements")
         return Spec((*x.shape[:a], self.count, *x.shape[a + 1 :]), INDEX)
 
     def forward(self, x: Array) -> Array:

@@ -65,7 +65,7 @@ def pad(
     for axis in reversed(range(x.ndim)):  # so that most elements move in the longest rows
         if any(pairs[axis]):
             n, widths = x.shape[axis], tuple(pairs[axis])
-            places = from_sizes(_places, (n, widths, mode), (n + sum(widths),), INT64)
+            places = from_sizes("pad", _places, (n, widths, mode), (n + sum(widths),), INT64)
             x = Take(axis)(x, places)
     return x
 

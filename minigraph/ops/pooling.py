@@ -97,7 +97,10 @@ class MaxPool2dBackward(Op):
     shape: Shape
 
     def infer(self, dy: Spec, where: Spec) -> Spec:
-        return Spec(self.shape, dy.dtype)
+        dx = Spec(self.shape, dy.dtype)
+        for each in (dy, where):
+            MaxPool2dTake(self.pooling).infer(dx, each)
+        return dx
 
     def forward(self, dy: Array, where: Array) -> Array:
         r, s = self.pooling.window
@@ -114,6 +117,8 @@ class MaxPool2dTake(Op):
     pooling: Pooling
 
     def infer(self, x: Spec, where: Spec) -> Spec:
+        if where.shape != self.pooling.shape(x.shape):
+            raise ShapeError(f"places {where.shape} are not of the windows of {x.shape}")
         return Spec(where.shape, x.dtype)
 
     def forward(self, x: Array, where: Array) -> Array:
@@ -165,7 +170,10 @@ class AvgPool2dBackward(Op):
     shape: Shape
 
     def infer(self, dy: Spec) -> Spec:
-        return Spec(self.shape, dy.dtype)
+        dx = Spec(self.shape, dy.dtype)
+        if self.pool.infer(dx) != dy:
+            raise ShapeError(f"dy has shape {dy.shape} for images of {self.shape}")
+        return dx
 
     def forward(self, dy: Array) -> Array:
         wide = widened(dy)

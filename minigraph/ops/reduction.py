@@ -38,6 +38,7 @@ from minigraph.ops.shape import (
     squeeze,
     stop_gradient,
 )
+from minigraph.symbolic import same_shape
 
 FEW = 64  # numbers that are added up one after the other in their own type
 
@@ -240,10 +241,17 @@ def mean(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> No
     """
     x = _floating(x)
     axes = normalize_axes(axis, x.ndim)
-    if not _count(x, axes):
-        raise ShapeError(f"mean over axes {axes} of shape {x.shape}: no elements")
-    y = Sum(axes)(widened(x)) / _count(x, axes)
+    wide = widened(x)
+    count = from_sizes("mean", _elements, (_count(x, axes), axes, x.shape), (), wide.dtype)
+    y = Sum(axes)(wide) / count
     return _drop(y.astype(x.dtype), axes, keepdims)
+
+
+def _elements(count: int, axes: tuple[int, ...], shape: Shape) -> Array:
+    """Return over how many elements a mean is; ShapeError over none."""
+    if not count:
+        raise ShapeError(f"mean over axes {axes} of shape {shape}: no elements")
+    return np.array(count)
 
 
 def _above_zero(count: float, axes: tuple[int, ...], shape: Shape, correction: float) -> Array:
@@ -266,7 +274,7 @@ def var(
     axes = normalize_axes(axis, x.ndim)
     wide = widened(x)
     given = (_count(x, axes) - correction, axes, x.shape, correction)
-    freedom = from_sizes(_above_zero, given, (), wide.dtype)
+    freedom = from_sizes("var", _above_zero, given, (), wide.dtype)
     distance = wide - mean(wide, axes, keepdims=True)
     y = Sum(axes)(distance * distance) / freedom
     return _drop(y.astype(x.dtype), axes, keepdims)
@@ -295,7 +303,7 @@ def _floating(x: Any) -> Node:
 
 def sum_to(x: Node, shape: tuple[int, ...]) -> Node:
     """Undo broadcasting: sum x down to `shape`, which broadcasts to the shape of x."""
-    if x.shape == shape:
+    if same_shape(x.shape, shape):
         return x
     lead = x.ndim - len(shape)
     padded = (1,) * lead + shape

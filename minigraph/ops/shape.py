@@ -23,6 +23,7 @@ from minigraph.graph import (
     flat,
 )
 from minigraph.ops.elementwise import broadcast_shapes
+from minigraph.symbolic import same_shape
 
 Ints = tuple[int, ...]
 
@@ -170,7 +171,7 @@ def reshape(x: Operand, shape: Annotated[Any, PARTIAL]) -> Node:
                 f"no size for -1 makes {x.size} elements fit shape {shape}; only one size may be -1"
             )
         shape = tuple(x.size // known if n == -1 else n for n in shape)
-    return x if shape == x.shape else Reshape(shape)(x)
+    return x if same_shape(shape, x.shape) else Reshape(shape)(x)
 
 
 @builder
@@ -194,7 +195,7 @@ def broadcast_to(x: Operand, shape: Sizes) -> Node:
            [1, 2]])
     """
     x = as_node(x)
-    return x if shape == x.shape else BroadcastTo(shape)(x)
+    return x if same_shape(shape, x.shape) else BroadcastTo(shape)(x)
 
 
 @builder

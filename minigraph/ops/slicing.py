@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ from minigraph.graph import (
     Shape,
     Spec,
     SymbolicSize,
+    UndecidedSize,
     as_node,
     builder,
+    is_symbolic,
 )
 from minigraph.ops.shape import Ints, normalize_axes, reshape
+from minigraph.symbolic import positive_part, same_shape
 
 KNOWN = (int, np.integer, SymbolicSize, builtins.slice)  # of an index, when the graph is built
 
@@ -38,16 +42,18 @@ class Slice(Op):
     def infer(self, x: Spec) -> Spec:
         windows = [*zip(self.start, self.stop, self.step, x.shape, strict=True)]
         for start, stop, _, size in windows:
-            if stop > size or start > stop:
-                raise ShapeError(f"there is no slice {start}:{stop} of an axis of length {size}")
+            with suppress(UndecidedSize):  # which is no large one here, but is checked at the call
+                if not 0 <= start <= stop <= size:
+                    index = start - size if start < 0 else start  # as it was written
+                    what = f"slice {start}:{stop}" if stop - start != 1 else f"index {index}"
+                    raise ShapeError(f"{what} is out of range for an axis of length {size}")
         return Spec(tuple((b - a + t - 1) // t for a, b, t, _ in windows), x.dtype)
 
     def forward(self, x: Array) -> Array:
         return x[tuple(map(builtins.slice, self.start, self.stop, self.step))]
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        steps = zip(dy.shape, self.step, strict=True)
-        spans = [n if t == 1 or not n else (n - 1) * t + 1 for n, t in steps]
+        spans = map(_span, dy.shape, (t - 1 for t in self.step))
         high = tuple(n - a - s for n, a, s in zip(x.shape, self.start, spans, strict=True))
         return (Pad(self.start, high, tuple(t - 1 for t in self.step))(dy),)
 
@@ -81,8 +87,10 @@ class Pad(Op):
     value: float = 0.0
 
     def infer(self, x: Spec) -> Spec:
+        if any(n < 0 for n in (*self.low, *self.high, *self.interior)):
+            raise ShapeError(f"a border of {self.low} and {self.high} elements is none")
         sizes = zip(x.shape, self.low, self.high, self.interior, strict=True)
-        return Spec(tuple(a + b + n + max(n - 1, 0) * i for n, a, b, i in sizes), x.dtype)
+        return Spec(tuple(a + b + _span(n, i) for n, a, b, i in sizes), x.dtype)
 
     def forward(self, x: Array) -> Array:
         y = np.full(self.infer(Spec(x.shape, x.dtype)).shape, self.value, x.dtype)
@@ -99,6 +107,11 @@ class Pad(Op):
         inside = self._inside(y.shape)
         start, stop, step = zip(*((s.start, s.stop, s.step) for s in inside), strict=True)
         return (Slice(start, stop, step)(dy),)
+
+
+def _span(count: int, interior: int) -> int:
+    """Return how long `count` elements are with so many between neighbours."""
+    return count + positive_part(count - 1) * interior
 
 
 @builder
@@ -161,7 +174,7 @@ def getitem(x: Operand, index: Any) -> Node:
         windows.append(window)
         shape.extend(kept)
     y = x
-    if any(w != (0, n, 1) for w, n in zip(windows, x.shape, strict=True)):
+    if not all(same_shape(w, (0, n, 1)) for w, n in zip(windows, x.shape, strict=True)):
         start, stop, step = zip(*windows, strict=True)
         y = Slice(start, stop, step)(y)
     if flipped:
@@ -171,7 +184,8 @@ def getitem(x: Operand, index: Any) -> Node:
 
 def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
     """Return (start, stop, step > 0), whether to reverse, and the sizes that stay, of one axis."""
-    if isinstance(size, SymbolicSize):
+    ends = (item.start, item.stop) if isinstance(item, builtins.slice) else (item,)
+    if is_symbolic((size, *ends)):
         return _window_of_unknown(item, size)
     if not isinstance(item, builtins.slice):
         if not -size <= item < size:
@@ -189,25 +203,38 @@ def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]
 
 
 def _window_of_unknown(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
-    """As `_window`, of an axis whose length the calls give.
+    """As `_window`, of an axis whose length, or of an index that, the calls give."""
 
-    Ends are not cut to the length: a call in which the axis is shorter raises ShapeError.
-    """
+    def from_front(given: Any) -> int:
+        if not isinstance(given, SymbolicSize):
+            given = operator.index(given)
+        elif not given.is_whole:
+            raise TypeError(f"{given} is no integer")
+        below = positive_part(-given) - positive_part(-given - 1)  # 1 where it is below 0, else 0
+        return given + size * below
 
-    def end(given: int | None, default: int) -> int:
+    def end(given: Any, default: int, least: int) -> int:
+        """Return an end of a slice, cut to least ... least + size."""
         if given is None:
             return default
-        if isinstance(given, SymbolicSize):
-            return given
-        return operator.index(given) + (size if given < 0 else 0)
+        cut = least + positive_part(from_front(given) - least)
+        return cut - positive_part(cut - least - size)
 
-    if not isinstance(item, builtins.slice):
-        at = end(item, 0)
-        return (at, at + 1, 1), False, []
-    step = 1 if item.step is None else operator.index(item.step)
-    if step == -1 and (item.start, item.stop) == (None, None):
-        return (0, size, 1), True, [size]
-    if step < 1:
-        raise ShapeError(f"index {item} of an axis whose length calls give takes a step above 0")
-    low, high = end(item.start, 0), end(item.stop, size)
-    return (low, high, step), False, [(high - low + step - 1) // step]
+    try:
+        if not isinstance(item, builtins.slice):
+            at = from_front(item)
+            return (at, at + 1, 1), False, []
+        step = 1 if item.step is None else operator.index(item.step)
+        if not step:
+            raise ValueError("slice step cannot be zero")
+        if step > 0:
+            low, high = end(item.start, 0, 0), end(item.stop, size, 0)
+            high = low + positive_part(high - low)
+        else:
+            first, behind = end(item.start, size - 1, -1), end(item.stop, -1, -1)
+            count = (positive_part(first - behind) - step - 1) // -step
+            low, high = first + 1 - _span(count, -step - 1), first + 1
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"index {item}: {error}") from None
+    distance = abs(step)
+    return (low, high, distance), step < 0, [(high - low + distance - 1) // distance]

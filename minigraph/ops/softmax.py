@@ -23,6 +23,8 @@ class AlongAxis(Op):
     composed = True
 
     def infer(self, x: Spec) -> Spec:
+        if not x.shape[self.axis]:
+            raise ShapeError(f"axis {self.axis} of shape {x.shape} has no elements")
         return x
 
 
@@ -88,7 +90,7 @@ def softmax(x: Operand, axis: Axis = -1, where: Operand | None = None) -> Node:
     array([0., 0.])
     """
     (x,) = promote(x, floating=True)
-    axis = _axis_with_elements(x, axis)
+    axis = normalize_axis(axis, x.ndim)
     if where is None:
         return Softmax(axis)(x)
     taken = comparison.where(as_node(where), x, -np.inf)
@@ -105,11 +107,4 @@ def log_softmax(x: Operand, axis: Axis = -1) -> Node:
     array([[-1.31326169, -0.31326169]])
     """
     (x,) = promote(x, floating=True)
-    return LogSoftmax(_axis_with_elements(x, axis))(x)
-
-
-def _axis_with_elements(x: Node, axis: int) -> int:
-    axis = normalize_axis(axis, x.ndim)
-    if not x.shape[axis]:
-        raise ShapeError(f"axis {axis} of shape {x.shape} has no elements")
-    return axis
+    return LogSoftmax(normalize_axis(axis, x.ndim))(x)

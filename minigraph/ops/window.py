@@ -79,7 +79,7 @@ def around_conv(padding: Any, window: Shape, stride: Shape, dilation: Shape) -> 
 def steps(size: int, window: int, stride: int, padding: Pair, dilation: int = 1) -> int:
     """Return how many windows fit along an axis; ShapeError if none does."""
     reach = dilation * (window - 1) + 1
-    if size + sum(padding) < reach:
+    if size + sum(padding) < max(reach, 1):
         raise ShapeError(f"a window of {reach} does not fit {size} pixels with padding {padding}")
     return (size + sum(padding) - reach) // stride + 1
 

@@ -118,6 +118,72 @@ def test_an_input_of_a_size_that_follows_from_another():
     assert "no input has the size size2 itself" in message(alone, np.ones((1, 2, 4, 4)))
 
 
+def size_of(x):
+    return x.shape[0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (lambda x: ops.zeros(size_of(x) - 5), r"float32\[-2\] .*rows - 5 is -2 where rows is 3"),
+        (lambda x: ops.full((2, size_of(x) - 5), 7.0), "rows - 5 is -2"),
+        (lambda x: ops.random_uniform((size_of(x) - 5,)), "random_uniform: .*rows - 5 is -2"),
+        (lambda x: ops.one_hot([0, 1], size_of(x) - 5), "one_hot: .*rows - 5 is -2"),
+        (lambda x: ops.linspace(0, 1, size_of(x) - 5), "linspace: .*rows - 5 is -2"),
+        (lambda x: ops.eye(size_of(x) - 5), "eye: .*rows - 5 is -2"),
+        (lambda x: ops.repeat(x, size_of(x) - 5, 0), "rows - 5 is -2"),
+        (lambda x: ops.topk(x, size_of(x) - 5, 0)[1], "rows - 5 is -2"),
+        (lambda x: ops.scan(lambda c, _: (c, None), x, None, size_of(x) - 5)[0], "rows - 5 is -2"),
+        (lambda x: ops.zeros(size_of(x) * 10**20), "is an integer up to"),
+        (lambda x: ops.zeros(2 ** (1000 * size_of(x))), "no finite number where rows is 3"),
+        (lambda x: x * 2 ** (10**9 * size_of(x)), "no finite number where rows is 3"),
+        (lambda x: x * (size_of(x) - 8) ** 0.5, "no finite number where rows is 3"),
+        (lambda x: x * (8 // (size_of(x) - 3)), r"\(8 // \(rows - 3\)\) has no value .*division"),
+        (lambda x: ops.ones(8 % (size_of(x) - 3)), "has no value .*division"),
+        (lambda x: x[-4], "index -4 is out of range for an axis of length 3"),
+        (lambda x: x[3], "index 3 is out of range for an axis of length 3"),
+        (lambda x: x[size_of(x) - 100], "index -97 is out of range for an axis of length 3"),
+        (lambda x: x[:, size_of(x)], "index 3 is out of range for an axis of length 2"),
+        (lambda x: x[3:].mean(), r"mean over axes \(0, 1\) of shape \(0, 2\): no elements"),
+        (lambda x: ops.mse_loss(x[3:], -x[3:]), "mean .*no elements"),
+        (lambda x: ops.softmax(x[5:], 0), r"axis 0 of shape \(0, 2\) has no elements"),
+        (lambda x: ops.max(x[3:], 0), "no elements"),
+        (lambda x: ops.adaptive_avg_pool2d(x[None, None, 3:], 1), "window of 0 does not fit 0 pix"),
+        (
+            lambda x: ops.topk([1.0, 2.0], size_of(x))[0],
+            r"axis 0 of shape \(2,\) has no 3 elements",
+        ),
+        (lambda x: x[:5] * np.ones((5, 1)), r"shapes \(3, 2\) and \(5, 1\) do not broadcast"),
+        (lambda x: x[:5].reshape(10), r"6 elements do not fit shape \(10,\)"),
+        (lambda x: ops.gather(x[:5], 1, ops.zeros((5, 2), "int64")), "only axis 1 differs"),
+    ],
+)
+def test_what_a_size_computes_is_a_size_or_an_error_of_the_call(expression, text):
+    x = mg.input("x", ("rows", 2))
+    function = mg.comp_graph("reference").compile([x], expression(x))
+    assert re.search(text, message(function, real(3, 2)))
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("int8", 100), ("uint8", -1), ("int32", 2**40)])
+def test_a_size_that_does_not_fit_into_the_type_of_an_array_is_an_error(dtype, factor):
+    x = mg.input("x", (None,), dtype)
+    function = mg.comp_graph("reference").compile([x], x + x.shape[0] * factor)
+    with pytest.raises(mg.DTypeError, match=f"{3 * factor} does not fit into {dtype} at "):
+        function(np.ones(3, dtype))
+
+
+def test_a_size_over_two_is_a_float_as_in_python():
+    x = mg.input("x", ("2*pairs",), "int32")
+    half = x.shape[0] / 2
+    assert (x * half).dtype == np.float64
+    for use in (ops.zeros, lambda n: x[n], lambda n: x[:n], lambda n: ops.eye(3, n)):
+        with pytest.raises(mg.ShapeError, match="integer"):
+            use(half)
+    numbers = ops.arange(0, half, 0.5)
+    assert numbers.dtype == np.float32
+    assert mg.comp_graph("reference").compile([x], numbers)(np.ones(4, np.int32)).size == 4
+
+
 def test_images_of_any_size():
     x = mg.input("x", (None, 3, None, None))
     net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU())
