@@ -107,7 +107,7 @@ def _as_one(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
             continue
         if isinstance(given.op, Constant):  # else at the call
             _check_known(given.op.value, size)
-    if len(indices) == 1:
+    if len(indices) == 1 and x.size != 0:  # else nothing is taken, and no index is looked at
         return x, indices[0]
     together = broadcast_shapes(*(i.shape for i in indices))
     place = as_node(np.int64(0))

@@ -124,6 +124,17 @@ def test_the_last_of_several_stays_and_has_the_gradient(put):
     np.testing.assert_array_equal(dv, [0, 12, 14])
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_an_index_is_checked_where_nothing_is_put(device, accumulate):
+    x, at = mg.input("x", (3, 0)), mg.input("at", (1,), "int64")
+    put = ops.index_put(x, [at], np.zeros((1, 0), np.float32), accumulate)
+    function = mg.comp_graph(device).compile([x, at], put)
+    assert function(np.zeros((3, 0)), [2]).shape == (3, 0)
+    with pytest.raises(mg.GraphError, match=r"index 77 at \(0,\) is not in -3 \.\.\. 2"):
+        function(np.zeros((3, 0)), [77])
+
+
 @pytest.mark.parametrize("level", [0, 3])
 def test_native_kernels_compute_them_at_every_level(level):
     x, v = mg.input("x", X.shape), mg.input("v", SRC.shape)
