@@ -18,11 +18,10 @@ from minigraph.graph import BOOL, DTYPES, FLOATS, Graph
 
 OPS = [op for op in ELEMENTWISE.values() if not is_random(op)]
 SHAPES = ((6, 37), (6, 37), (37,), (6, 1), ())
-NODES = 40
+NODES = 30
 LEVELS = (
     *({"graph_opt_level": level} for level in range(4)),
     {"graph_opt_level": 2, "graph_opt.jit": 1},
-    {"graph_opt_level": 0, "graph_opt.jit": 2},
 )
 
 
