@@ -174,6 +174,7 @@ def planned(asked: argparse.Namespace) -> Plan:
     names = {field.name for field in fields(Plan)}
     plan |= {k: v for k, v in vars(asked).items() if k in names and v is not None}
     threads = asked.threads or (asked.processes if asked.processes > 1 else None)
+    plan["named"] = asked.peers is not None
     return Plan(**{**plan, "device": device, "threads": num_threads(threads)})
 
 

@@ -1,4 +1,4 @@
-"""The networks, written once for every library.
+"""The networks, written once for minigraph and PyTorch.
 
 A network is a function of a library: of anything that has layers under torch.nn's names, and those
 of `with_blocks`.  AlexNet, the ResNets and the GPT are those of the examples, layer by layer.

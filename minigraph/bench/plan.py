@@ -13,7 +13,6 @@ from typing import Any
 from minigraph.bench.cases import (
     EXPRESSIONS,
     LOSSES,
-    NETWORKS,
     PRECISIONS,
     PREDICTIONS,
     USUAL,
@@ -22,7 +21,7 @@ from minigraph.bench.cases import (
     scale,
 )
 from minigraph.bench.limit import limit
-from minigraph.bench.own_network import is_file
+from minigraph.bench.own_network import name_of
 from minigraph.bench.results import (
     CHANNELS_LAST,
     EAGER,
@@ -53,10 +52,9 @@ class Peer:
     settings    one for each of its sides
     precisions  those that it has
     on_cuda     its settings for networks on a GPU, where a start may take minutes; empty: all
-    lacks       cases that its program does not have
+    cases       those that its program has; empty: all, and networks that users bring
     devices     those on which it is measured
     unlimited   whether it uses all instructions of the processor, whatever it is told
-    layers      whether it has all layers of torch.nn, and so runs networks that users bring
     """
 
     libraries: Sequence[str]
@@ -64,16 +62,15 @@ class Peer:
     settings: Sequence[str]
     precisions: Collection[str] = tuple(PRECISIONS)
     on_cuda: Sequence[str] = ()
-    lacks: Collection[str] = ()
+    cases: Collection[str] = ()
     devices: Collection[str] = ("cpu", "cuda")
     unlimited: bool = False
-    layers: bool = False
 
     def sides(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case."""
-        if model in self.lacks or device.partition(":")[0] not in self.devices:
+        if self.cases and model not in self.cases:
             return ()
-        if is_file(model) and not self.layers:
+        if device.partition(":")[0] not in self.devices:
             return ()
         if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
@@ -83,23 +80,21 @@ class Peer:
 BEST = f"compiled, {CHANNELS_LAST}"
 ONNX = "onnxruntime"
 PEERS = {
-    "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST), layers=True),
-    "torch.compile": Peer(
-        ("torch",), "torch_peer", ("compiled", BEST), on_cuda=(BEST,), layers=True
-    ),
+    "torch": Peer(("torch",), "torch_peer", ("", CHANNELS_LAST)),
+    "torch.compile": Peer(("torch",), "torch_peer", ("compiled", BEST), on_cuda=(BEST,)),
     "jax": Peer(
         ("jax",),
         "jax_peer",
         ("",),
         [name for name, p in PRECISIONS.items() if p.jax],
-        lacks=("mobilenetv2", "unet", "gpt", "lstm"),
+        cases=(*EXPRESSIONS, "mlp"),
     ),
     ONNX: Peer(
         (ONNX, "torch", "onnx"),
         "onnx_peer",
         ("",),
         (USUAL,),
-        lacks=(*EXPRESSIONS, *NETWORKS),
+        cases=PREDICTIONS,
         devices=("cpu",),
         unlimited=True,
     ),
@@ -117,6 +112,7 @@ class Plan:
     repeats  turns of each side, where the time allows them
     minutes  after which the run has to end; None: as long as it takes where nothing else runs
     twice    start each side in two processes: with empty caches, then with those of the first
+    named    whether the user named the peers, and wants to know what they do not run
     """
 
     models: Sequence[str]
@@ -133,6 +129,7 @@ class Plan:
     repeats: int
     minutes: int | None
     twice: bool
+    named: bool = False
 
     def task(self, model: str, setting: str = "", processes: int = 1) -> Task:
         """Return what a worker has to do for a side of a case, in so many processes."""
@@ -145,24 +142,29 @@ class Plan:
         """Return the libraries that were asked for and cannot be measured, each with the reason."""
         reasons = {}
         for peer in map(PEERS.__getitem__, self.peers):
-            library = peer.libraries[0]
-            absent = [name for name in peer.libraries if find_spec(name) is None]
-            if not any(peer.sides(model, self.device) for model in self.models):
-                trains = any(peer.sides(network, self.device) for network in NETWORKS)
-                if trains and any(map(is_file, self.models)):
-                    reasons[library] = "runs the networks of the benchmark only, none of a file"
-                continue
-            if library in absent:
-                reasons[library] = "is not installed"
-            elif absent:
-                reasons[library] = f"needs {absent[0]}, which is not installed"
-            elif peer.unlimited and limit():
-                reasons[library] = f"cannot be limited to {limit()}"
-            elif self.precision not in peer.precisions:
-                reasons[library] = f"is not measured in {self.precision}"
+            lacking = [model for model in self.models if not peer.sides(model, self.device)]
+            why = "" if len(lacking) == len(self.models) else self._unusable(peer)
+            if not why and lacking and self.named:
+                why = f"does not run {', '.join(map(name_of, lacking))} on {self.device}"
+            if why:
+                reasons[peer.libraries[0]] = why
         if self.processes > 1 and not self._launcher:
             reasons["several processes"] = "need mpiexec and mpi4py: pip install 'minigraph[mpi]'"
         return reasons
+
+    def _unusable(self, peer: Peer) -> str:
+        """Return why a peer can run nothing here; "" if it can."""
+        library, *others = peer.libraries
+        if find_spec(library) is None:
+            return "is not installed"
+        for name in others:
+            if find_spec(name) is None:
+                return f"needs {name}, which is not installed"
+        if peer.unlimited and limit():
+            return f"cannot be limited to {limit()}"
+        if self.precision not in peer.precisions:
+            return f"is not measured in {self.precision}"
+        return ""
 
     def sides(self, model: str) -> dict[str, list[str]]:
         """Return the command of each side of a case, by name, that of the probe first."""
@@ -178,10 +180,9 @@ class Plan:
             settings.append(f"{max(self.levels)}{UNFROZEN}")
         commands = {MACHINE: command("probe" if self.device == "cpu" else "cuda_probe", "")}
         commands |= {f"level {setting}": command("ours", setting) for setting in settings}
-        missing = self.missing()
         for name in self.peers:
             peer = PEERS[name]
-            if peer.libraries[0] not in missing:
+            if not self._unusable(peer):
                 for setting in peer.sides(model, self.device):
                     side = f"{name}, {CHANNELS_LAST}" if CHANNELS_LAST in setting else name
                     commands[side] = command(peer.program, setting)
@@ -199,7 +200,7 @@ class Plan:
 
         many, level = f", {self.processes}{PROCESSES}", max(self.levels)
         commands = {f"level {level}{many}": launch("ours", str(level))}
-        if EAGER in self.peers and PEERS[EAGER].libraries[0] not in self.missing():
+        if EAGER in self.peers and not self._unusable(PEERS[EAGER]):
             commands[f"{EAGER_LAST}{many}"] = launch(PEERS[EAGER].program, CHANNELS_LAST)
         return commands
 

@@ -146,7 +146,7 @@ def test_a_busy_machine_gets_fewer_turns_then_fewer_sides_then_fewer_cases(machi
 def test_what_there_was_no_time_for_is_named(machine):
     found = machine("--quick", "--models", "resnet18,mlp", "--minutes", "1", busy=(12,)).run()
     (line,) = [line for line in remarks(found) if "The time was up" in line]
-    assert "not measured are 5 sides and the bounds of ResNet-18 and " in line
+    assert "not measured are 4 sides and the bounds of ResNet-18 and " in line
     assert "--minutes" in line
     assert "level 1" in found.left_out[found.cases["resnet18"].title]
 

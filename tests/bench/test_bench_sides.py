@@ -108,6 +108,27 @@ def test_the_results_name_the_peers_that_are_not_installed(run, monkeypatch):
     }
 
 
+@pytest.mark.parametrize(
+    ("peers", "models", "missing"),
+    [
+        ((), "mlp,resnet18,thin.py", {}),
+        (("--peers", "torch,jax"), "abc,mlp", {}),
+        (("--peers", "jax"), "mlp,resnet18,gpt", {"jax": "does not run resnet18, gpt on cpu"}),
+        (("--peers", "jax"), "alexnet-1,thin.py", {"jax": "does not run alexnet-1, thin on cpu"}),
+    ],
+)
+def test_a_peer_that_was_named_says_what_it_does_not_run(
+    installed, tmp_path, monkeypatch, peers, models, missing
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "thin.py").touch()
+    plan = planned("--device", "cpu", "--models", models, *peers)
+    assert plan.missing() == missing
+    assert [name for name in plan.models if "jax" in plan.sides(name)] == (
+        [name for name in plan.models if name in ("abc", "mlp")]
+    )
+
+
 def test_an_expression_has_no_channels_and_nothing_to_tune(installed):
     plan = planned("--device", "cpu", "--untuned", "--levels", "0,2,3", "--peers", "torch")
     of_expression, of_network = (plan.sides(name).keys() for name in ("abc", "mlp"))

@@ -53,7 +53,7 @@ def test_all_that_is_trained_and_multiplied_is_counted(file):
 def test_it_is_measured_beside_pytorch_and_not_beside_libraries_with_fewer_layers(file, installed):
     plan = planned("--device", "cpu", "--models", str(file))
     sides = plan.sides(str(file))
-    assert plan.missing() == {"jax": "runs the networks of the benchmark only, none of a file"}
+    assert plan.missing() == {}
     assert {name.partition(",")[0] for name in sides if not name.startswith("level")} == {
         *("machine", "torch", "torch.compile")
     }
