@@ -14,9 +14,10 @@ errors   typical mistakes and their messages, from tests/mistakes.py and tests/g
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
 plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
-scaling  what `benchmarks/scaling.py --json docs/scaling.json` measured in each run, and its model
+scaling  what `benchmarks/compare.py scaling --json docs/scaling.json` measured in each run, and its
+         model
 many     what that model says of more processes
-growth   what `benchmarks/growth.py --json docs/growth.json` measured
+growth   what `benchmarks/compare.py growth --json docs/growth.json` measured
 networks, expressions
          the targets beside what the processors in PROCESSORS reached
 
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import itertools
 import json
 import re
@@ -54,6 +56,7 @@ from minigraph.options import OPTIONS
 from minigraph.records import decode
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "benchmarks"))  # for its model of scaling
 FILES = (
     "README.md",
     "docs/architecture.md",
@@ -301,13 +304,13 @@ def _plans() -> list[str]:
 
 def _scaling(name: str) -> list[str]:
     """Return the runs of a training step in several processes, or what follows for many."""
-    program = runpy.run_path(str(ROOT / "benchmarks" / "scaling.py"))
-    runs = decode(program["RUNS"], (ROOT / "docs" / "scaling.json").read_bytes())
+    scaling = importlib.import_module("comparisons.scaling")
+    runs = decode(scaling.RUNS, (ROOT / "docs" / "scaling.json").read_bytes())
     if name == "many":
-        lines: list[str] = program["predictions"](runs).markdown()
+        lines: list[str] = scaling.predictions(runs).markdown()
         return lines
     machines = dict.fromkeys(f"{r.date}, {r.processor}, {r.cpus} processors" for r in runs)
-    return [f"{'; '.join(machines)}:", "", *program["checks"](runs).markdown()]
+    return [f"{'; '.join(machines)}:", "", *scaling.checks(runs).markdown()]
 
 
 def _growth() -> list[str]:

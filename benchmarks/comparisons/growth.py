@@ -1,19 +1,5 @@
-"""Measure how compiling and calling grow with a graph: 100 to 100,000 nodes.
+"""How compiling and calling grow with a graph."""
 
-    python benchmarks/growth.py [--nodes 100,1000,10000,100000] [--json docs/growth.json]
-
-Arrays are tiny, so that all the time is overhead.  Compiling is counted in this process's processor
-time, without the C compiler's: other programs change that least.  The share of a pass is of the
-wall time of all passes.  A call is the shortest of several, in wall time.
-
-chain     elementwise ops, each on the result of the one before
-mlp       layers of a perceptron, with gradients and Adam
-unrolled  steps of a recurrent network that share two matrices, with gradients and Adam
-random    elementwise ops and means of results chosen at random; at level 2, since level 3 would
-          give the C compiler as many different kernels
-"""
-
-import argparse
 import datetime
 import json
 import os
@@ -43,6 +29,39 @@ RANDOM = (
     lambda a, b: a - ops.mean(b, 1, keepdims=True),
     lambda a, b: ops.where(a > b, a, b),
 )
+
+
+def add_arguments(parser):
+    parser.add_argument("--nodes", default="100,1000,10000,100000", metavar="N,N")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+
+
+def growth(asked):
+    """How compiling and calling grow with a graph of tiny arrays: 100 to 100,000 nodes.
+
+    All the time is overhead.  Compiling is counted in this process's processor time, without the C
+    compiler's: other programs change that least.  The share of a pass is of the wall time of all
+    passes.  A call is the shortest of several, in wall time.
+
+    chain     elementwise ops, each on the result of the one before
+    mlp       layers of a perceptron, with gradients and Adam
+    unrolled  steps of a recurrent network that share two matrices, with gradients and Adam
+    random    elementwise ops and means of results chosen at random; at level 2, since level 3 would
+              give the C compiler as many different kernels
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MINIGRAPH_CACHE_DIR"] = folder
+        threads = [n for n in (1, 2, 4, 8, 16) if n <= cpus()]
+        run = {"date": datetime.date.today().isoformat(), "processor": processor(), "cpus": cpus()}
+        run |= {"graphs": [], "tuning": [tuned(count) for count in PROBLEMS]}
+        for count in map(int, asked.nodes.split(",")):
+            for kind in GRAPHS:
+                row = grown(kind, count, threads)
+                run["graphs"].append(row)
+                each = 1e6 * row["compiling"] / row["nodes"]
+                print(f"{kind}, {row['nodes']:,} nodes: {each:.0f} us a node", flush=True)
+    if asked.json:
+        write_text(asked.json, json.dumps(run, indent=1) + "\n")
 
 
 def chain(count):
@@ -134,29 +153,3 @@ def tuned(count):
     cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "tune"})
     call = cg.compile([x], [x @ w for w in weights])
     return {"problems": count, "seconds": call.tuning_seconds}
-
-
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--nodes", default="100,1000,10000,100000", metavar="N,N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["MINIGRAPH_CACHE_DIR"] = folder
-        threads = [n for n in (1, 2, 4, 8, 16) if n <= cpus()]
-        run = {"date": datetime.date.today().isoformat(), "processor": processor(), "cpus": cpus()}
-        run |= {"graphs": [], "tuning": [tuned(count) for count in PROBLEMS]}
-        for count in map(int, asked.nodes.split(",")):
-            for kind in GRAPHS:
-                row = grown(kind, count, threads)
-                run["graphs"].append(row)
-                each = 1e6 * row["compiling"] / row["nodes"]
-                print(f"{kind}, {row['nodes']:,} nodes: {each:.0f} us a node", flush=True)
-    if asked.json:
-        write_text(asked.json, json.dumps(run, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()

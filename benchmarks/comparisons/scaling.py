@@ -1,13 +1,5 @@
 """How long a training step takes in several processes, and in how many it would still be fast.
 
-    mpiexec -n 2 python benchmarks/scaling.py mlp resnet18 --quick --json scaling.json
-    mpiexec -n 4 python benchmarks/scaling.py mlp resnet18 --quick --json scaling.json
-
-Each run measures a step with its exchange of gradients and without, and the link between the
-processes.  A model says what the step should take, in those processes and in more; the tables show
-it beside what was measured in all runs that the file holds.  Start it on the machines in question:
-`mpiexec -hosts one,two -ppn 1 -n 2 ...` measures the network between two.
-
 The model is that of a ring: to reduce n bytes, each of p processes sends 2 (p - 1) messages of n/p
 bytes (P. Patarasuk and X. Yuan, 2009, Bandwidth optimal all-reduce algorithms for clusters of
 workstations).
@@ -26,13 +18,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from comparisons import slow_link
 from msgspec.json import Decoder
 
 from minigraph.bench import ours
 from minigraph.bench.cases import NETWORKS
 from minigraph.bench.results import SideResult
 from minigraph.bench.tables import Table, milliseconds
-from minigraph.bench.worker import BACKWARD, LONG, Task, seconds, seconds_of_all, take_cores
+from minigraph.bench.worker import (
+    BACKWARD,
+    LONG,
+    Task,
+    hidden_share,
+    seconds,
+    seconds_of_all,
+    take_cores,
+)
 from minigraph.cache.machine import processor
 from minigraph.distributed import world
 from minigraph.errors import GraphError
@@ -40,8 +41,56 @@ from minigraph.function.text_file import write_text
 from minigraph.records import Record, decode, encode
 
 SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
+MIB = 1 << 20
 TURNS = 13
 MANY = (8, 64, 512)  # processes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("networks", nargs="+", choices=NETWORKS, metavar="NETWORK")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller images")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="images of each process")
+    parser.add_argument("--budget", type=float, default=20.0, metavar="S", help="of tuning")
+    parser.add_argument("--bucket-mib", type=float, nargs="+", default=[4.0], metavar="MIB")
+    names = ("GBIT", "MS")
+    parser.add_argument("--link", type=float, nargs=2, metavar=names, help="to delay messages as")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="holds runs, and gets this one")
+
+
+def scaling(asked: argparse.Namespace) -> None:
+    """How long a training step takes in several processes, and in how many it would still be fast.
+
+        mpiexec -n 2 python benchmarks/compare.py scaling mlp resnet18 --quick --json scaling.json
+        mpiexec -n 4 python benchmarks/compare.py scaling mlp resnet18 --quick --json scaling.json
+
+    Each run measures a step with its exchange of gradients and without, and the link between the
+    processes, for each network and each size of the buckets in which gradients travel
+    (`distributed.bucket_bytes`).  A model says what the step should take, in those processes and in
+    more; the tables show it beside what was measured in all runs that the file holds.  Start it on
+    the machines in question: `mpiexec -hosts one,two -ppn 1 -n 2 ...` measures the network between
+    two.  With --link, reductions land as late as over a network of so many Gbit/s and ms.
+    """
+    team = world()
+    if team.size == 1:
+        command = "mpiexec -n 2 python benchmarks/compare.py scaling ..."
+        raise SystemExit(f"scaling takes several processes: {command}")
+    kept = asked.json.read_text() if team.rank == 0 and asked.json and asked.json.exists() else "[]"
+    try:
+        runs = decode(RUNS, team.broadcast(kept))
+    except ValueError as error:
+        raise GraphError(f"{asked.json} {error}") from None  # in all, so it is printed once
+    take_cores(1)
+    if asked.link:
+        gbit, ms = asked.link
+        slow_link.connect(team, gbit * 1e9 / 8, ms / 1e3)
+    for network in asked.networks:
+        runs += [measure(asked, network, int(size * MIB)) for size in asked.bucket_mib]
+    if team.rank:
+        return
+    if asked.json:
+        write_text(asked.json, encode(runs, indent=1) + "\n")
+    for table in (checks(runs), predictions(runs)):
+        print("\n".join(table.text(shutil.get_terminal_size().columns)), end="\n\n")
 
 
 # ---------------------------------------------------------------- the model
@@ -140,20 +189,17 @@ class Run(Record):
 RUNS = Decoder(list[Run])
 
 
-def measure(name: str, quick: bool, batch_size: int | None, budget: float) -> Run:
-    """Return what the processes measure, each with a thread; all of them call this.
-
-    batch_size  of each process
-    budget      seconds of tuning
-    """
+def measure(asked: argparse.Namespace, network: str, bucket_bytes: int) -> Run:
+    """Return what the processes measure, each with a thread; all of them call this."""
     team = world()
 
     def task(batch_size: int | None) -> Task:
-        return Task(name, "3", "cpu", 1, batch_size, quick, "float32", budget)
+        return Task(network, "3", "cpu", 1, batch_size, asked.quick, "float32", asked.budget)
 
-    each = task(batch_size).subject
+    each = task(asked.batch_size).subject
     whole = task(each.images * team.size)
     cg, net = ours.graph_for(whole, 3), whole.subject.network(ours.LIBRARY)
+    cg.set_option("distributed.bucket_bytes", bucket_bytes)
     call, batches = ours.training(cg, whole.subject, net)
     same, again = ours.training(cg, whole.subject, net, reduce=False)
     steps: dict[str, Callable[[], object]] = {
@@ -211,8 +257,11 @@ def checks(runs: Sequence[Run]) -> Table:
             exchange = exchange_seconds(link, processes, run.buckets)
             steps = step_seconds(alone, link, processes, run.buckets)
             facts = [run.network, str(processes), f"{source.processes} processes"]
-            facts += map(milliseconds, (alone, run.median("exchange"), exchange, step))
-            facts += [_span(*map(milliseconds, steps)), f"{alone / step:.0%}"]
+            talk = run.median("exchange")
+            facts += [milliseconds(alone), str(len(run.buckets))]
+            facts += map(milliseconds, (talk, exchange, step))
+            facts += [_span(*map(milliseconds, steps)), f"{hidden_share(step, alone, talk):.0%}"]
+            facts.append(f"{alone / step:.0%}")
             spread = max(run.spread(what) for what in ("alone", "exchange", "step"))
             rows.append([*facts, _efficiency(alone, steps), f"{spread:.0%}"])
     return Table("Measured, and by the model", CHECKS, CHECKS_HEADER, rows)
@@ -245,46 +294,16 @@ def _span(*ends: str) -> str:
 CHECKS = (
     "The efficiency is the time of a step alone, with no exchange but beside the same processes, "
     "over that of the step. The model takes latency and bandwidth from two reductions by the "
-    "processes in the third column. The spread is the largest of the three times."
+    "processes in the third column. Hidden is the share of what can be: of the shorter of the "
+    "exchange and the backward pass, two thirds of the step alone. The spread is the largest of "
+    "the three times."
 )
 CHECKS_HEADER = (
-    *("network", "processes", "link measured in", "step alone", "exchange", "by the model"),
-    *("step", "by the model", "efficiency", "by the model", "spread"),
+    *("network", "processes", "link measured in", "step alone", "buckets", "exchange"),
+    *("by the model", "step", "by the model", "hidden", "efficiency", "by the model", "spread"),
 )
 PREDICTIONS = "What the efficiency would be if each process had such a link of its own."
 PREDICTIONS_HEADER = (
     *("network", "link", "latency, bandwidth"),
     *(f"efficiency in {p}" for p in MANY),
 )
-
-
-def main() -> None:
-    lines = (__doc__ or "").splitlines()
-    parser = argparse.ArgumentParser(description=lines[0])
-    parser.add_argument("networks", nargs="+", choices=NETWORKS, metavar="NETWORK")
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller images")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="images of each process")
-    parser.add_argument("--budget", type=float, default=20.0, metavar="S", help="of tuning")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="holds runs, and gets this one")
-    given = parser.parse_args()
-    if world().size == 1:
-        parser.error(f"takes several processes: {lines[2].strip()}")
-    first = world().rank == 0
-    kept = given.json.read_text() if first and given.json and given.json.exists() else "[]"
-    try:
-        runs = decode(RUNS, world().broadcast(kept))
-    except ValueError as error:
-        raise GraphError(f"{given.json} {error}") from None  # in all, so it is printed once
-    take_cores(1)
-    for network in given.networks:
-        runs.append(measure(network, given.quick, given.batch_size, given.budget))
-    if not first:
-        return
-    if given.json:
-        write_text(given.json, encode(runs, indent=1) + "\n")
-    for table in (checks(runs), predictions(runs)):
-        print("\n".join(table.text(shutil.get_terminal_size().columns)), end="\n\n")
-
-
-if __name__ == "__main__":
-    main()
