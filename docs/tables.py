@@ -41,7 +41,6 @@ from typing import Any
 
 from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
-from minigraph.bench.runs import processors, runs, targets
 from minigraph.bench.tables import milliseconds, tables
 from minigraph.errors import GraphError
 from minigraph.habits import (
@@ -56,7 +55,8 @@ from minigraph.options import OPTIONS
 from minigraph.records import decode
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "benchmarks"))  # for its model of scaling
+sys.path.append(str(ROOT / "benchmarks"))
+RUNS, SCALING = (importlib.import_module(f"comparisons.{name}") for name in ("runs", "scaling"))
 FILES = (
     "README.md",
     "docs/architecture.md",
@@ -101,9 +101,10 @@ def _of_results(name: str, folder: Path) -> list[str]:
     if not table:
         raise GraphError(f"<!-- bench: {name} --> names no RUN[,RUN...] TABLE")
     several = [Results.read(folder / run) for run in names.split(",")]
-    of_several = {"runs": runs, "targets": targets}
+    of_several = {"runs": RUNS.runs, "targets": RUNS.targets}
     if table in of_several:
-        return of_several[table](several).markdown()
+        lines: list[str] = of_several[table](several).markdown()
+        return lines
     if len(several) > 1:
         raise GraphError(f"{table!r} takes one run; only the tables runs and targets take several")
     (results,) = several
@@ -304,13 +305,12 @@ def _plans() -> list[str]:
 
 def _scaling(name: str) -> list[str]:
     """Return the runs of a training step in several processes, or what follows for many."""
-    scaling = importlib.import_module("comparisons.scaling")
-    runs = decode(scaling.RUNS, (ROOT / "docs" / "scaling.json").read_bytes())
+    runs = decode(SCALING.RUNS, (ROOT / "docs" / "scaling.json").read_bytes())
     if name == "many":
-        lines: list[str] = scaling.predictions(runs).markdown()
+        lines: list[str] = SCALING.predictions(runs).markdown()
         return lines
     machines = dict.fromkeys(f"{r.date}, {r.processor}, {r.cpus} processors" for r in runs)
-    return [f"{'; '.join(machines)}:", "", *scaling.checks(runs).markdown()]
+    return [f"{'; '.join(machines)}:", "", *SCALING.checks(runs).markdown()]
 
 
 def _growth() -> list[str]:
@@ -344,7 +344,8 @@ def _processors(subject: str) -> list[str]:
         name: [Results.read(folder / run) for run in several]
         for name, several in PROCESSORS.items()
     }
-    return processors(measured).markdown()
+    lines: list[str] = RUNS.processors(measured).markdown()
+    return lines
 
 
 def main(arguments: list[str] | None = None) -> int:

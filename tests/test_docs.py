@@ -36,7 +36,7 @@ OPTIONAL = (
     "devices.cuda.",
     "bench.cuda_probe",
     "bench.jax_peer",
-    "bench.onnx_",
+    "bench.onnx_peer",
     "bench.torch_peer",
     "bench.plot",
 )  # libraries

@@ -55,8 +55,6 @@ class Scale:
 
     floats   in each array of an expression
     square   rows, and columns, of softmax's matrix
-    batches  images in a step of each network
-    quick    the same in a quick run
     copied   floats that the probe copies: reading and writing them moves as many bytes as an
              expression of four arrays; fewer bytes might stay in a cache
     matrix   rows, and columns, of the matrices that the probe multiplies
@@ -66,8 +64,6 @@ class Scale:
 
     floats: int
     square: int
-    batches: Mapping[str, int]
-    quick: Mapping[str, int]
     copied: int
     matrix: int
     speed: float
@@ -86,28 +82,6 @@ SCALES = {
     "cpu": Scale(
         floats=1 << 24,
         square=1 << 12,
-        batches={
-            "mlp": 32,
-            "alexnet": 32,
-            "resnet18": 16,
-            "resnet50": 8,
-            "mobilenetv2": 16,
-            "resnet20": 128,
-            "unet": 4,
-            "gpt": 32,
-            "lstm": 32,
-        },
-        quick={
-            "mlp": 32,
-            "alexnet": 8,
-            "resnet18": 4,
-            "resnet50": 2,
-            "mobilenetv2": 4,
-            "resnet20": 32,
-            "unet": 2,
-            "gpt": 8,
-            "lstm": 8,
-        },
         copied=1 << 25,
         matrix=1536,
         speed=1e11,
@@ -118,28 +92,6 @@ SCALES = {
     "cuda": Scale(
         floats=1 << 28,
         square=1 << 14,
-        batches={
-            "mlp": 32,
-            "alexnet": 256,
-            "resnet18": 256,
-            "resnet50": 128,
-            "mobilenetv2": 256,
-            "resnet20": 1024,
-            "unet": 64,
-            "gpt": 256,
-            "lstm": 256,
-        },
-        quick={
-            "mlp": 32,
-            "alexnet": 64,
-            "resnet18": 32,
-            "resnet50": 16,
-            "mobilenetv2": 32,
-            "resnet20": 128,
-            "unet": 16,
-            "gpt": 32,
-            "lstm": 32,
-        },
         copied=1 << 29,
         matrix=1 << 14,
         speed=2e13,
@@ -218,16 +170,23 @@ EXPRESSIONS = expressions(SCALES["cpu"])
 RESNET18 = partial(networks.resnet, depths=(2, 2, 2, 2), bottleneck=False)
 RESNET50 = partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
 DIGIT, CIFAR, ROW, TEXT = (1, 28, 28), (3, 32, 32), (networks.CONTEXT,), (100,)
+TOKENS = networks.VOCABULARY
 NETWORKS = {
     "mlp": Described("MLP 784-128-10", networks.mlp, {}, DIGIT, DIGIT, 10),
-    "alexnet": Described("AlexNet", networks.alexnet, {2: 1.03, 3: 1.14}),
-    "resnet18": Described("ResNet-18", RESNET18, {}),
-    "resnet50": Described("ResNet-50", RESNET50, {2: 1.22, 3: 1.24}),
-    "mobilenetv2": Described("MobileNetV2", networks.mobilenetv2, {}),
-    "resnet20": Described("ResNet-20", networks.resnet20, {}, CIFAR, CIFAR, 10),
-    "unet": Described("U-Net", networks.unet, {}, (3, 128, 128), classes=4, labels="pixels"),
-    "gpt": Described("GPT 4 x 128", networks.gpt, {}, ROW, ROW, networks.VOCABULARY, "tokens"),
-    "lstm": Described("LSTM 2 x 256", networks.lstm, {}, TEXT, TEXT, networks.VOCABULARY, "tokens"),
+    "alexnet": Described("AlexNet", networks.alexnet, {2: 1.03, 3: 1.14}, batches=(32, 8, 256, 64)),
+    "resnet18": Described("ResNet-18", RESNET18, {}, batches=(16, 4, 256, 32)),
+    "resnet50": Described("ResNet-50", RESNET50, {2: 1.22, 3: 1.24}, batches=(8, 2, 128, 16)),
+    "mobilenetv2": Described("MobileNetV2", networks.mobilenetv2, {}, batches=(16, 4, 256, 32)),
+    "resnet20": Described(
+        "ResNet-20", networks.resnet20, {}, CIFAR, CIFAR, 10, batches=(128, 32, 1024, 128)
+    ),
+    "unet": Described(
+        "U-Net", networks.unet, {}, (3, 128, 128), (3, 64, 64), 4, "pixels", (4, 2, 64, 16)
+    ),
+    "gpt": Described("GPT 4 x 128", networks.gpt, {}, ROW, ROW, TOKENS, "tokens", (32, 8, 256, 32)),
+    "lstm": Described(
+        "LSTM 2 x 256", networks.lstm, {}, TEXT, TEXT, TOKENS, "tokens", (32, 8, 256, 32)
+    ),
 }
 # By name: the network, and the images in a batch.
 PREDICTIONS = {
@@ -360,9 +319,8 @@ def case(
     name        or the file of a network of one's own
     batch_size  of a training step; a prediction's is part of its name
     """
-    sizes = scale(device)
     if name in EXPRESSIONS:
-        return expressions(sizes)[name]
+        return expressions(scale(device))[name]
     width = PRECISIONS[precision].width
     if name in PREDICTIONS:
         network, images = PREDICTIONS[name]
@@ -373,7 +331,7 @@ def case(
             title, found.network, shape, images, found.classes, found.labels, {}, width
         )
     found = own_network.read(name) if own_network.is_file(name) else NETWORKS[name]
-    batch = batch_size or (sizes.quick if quick else sizes.batches).get(name, found.batch)
+    batch = batch_size or found.batches[2 * (device != "cpu") + quick]
     shape = found.quick if quick else found.shape
     title = f"{found.title}, batch {batch}" + _size(shape) * (name != "mlp")
     return TrainingStep(

@@ -25,7 +25,8 @@ class Described(NamedTuple):
     quick    the same in a quick run
     classes  of labels: of an example, of each of its pixels, or of each of its tokens
     labels   what has one
-    batch    examples in a step, where devices have no number of their own
+    batches  examples in a step on a CPU, there in a quick run, and both on a GPU, where work that
+             fills a CPU would leave it almost idle
     """
 
     title: str
@@ -35,7 +36,7 @@ class Described(NamedTuple):
     quick: Shape = (3, 64, 64)
     classes: int = 1000
     labels: Labels = "examples"
-    batch: int = 32
+    batches: tuple[int, int, int, int] = (32, 32, 32, 32)
 
 
 def mlp(nn: Any) -> Any:

@@ -24,7 +24,7 @@ def onnx_side(task: Task) -> Side:
     assert isinstance(subject, Prediction)
     path = Path(os.environ["MINIGRAPH_CACHE_DIR"], "network.onnx")
     if not path.exists():
-        program = [sys.executable, "-m", "minigraph.bench.onnx_export"]
+        program = [sys.executable, "-m", "minigraph.bench.torch_peer"]
         made = subprocess.run(
             [*program, encode(task), str(path)], stderr=subprocess.PIPE, text=True
         )

@@ -27,7 +27,7 @@ from minigraph.bench.networks import Described, Labels
 from minigraph.errors import GraphError
 
 SUFFIX = ".py"
-OPTIONAL = {name: Described._field_defaults[name] for name in ("batch", "labels")}
+OPTIONAL = {"batch": 32, "labels": "examples"}
 
 
 def is_file(model: str) -> bool:
@@ -69,7 +69,7 @@ def read(path: str) -> Described:
     classes = part("classes", _counts, "the number of classes, an integer")
     batch = part("batch", _counts, "the number of examples in a step, an integer")
     network = part("network", callable, "a function of a library, such as minigraph.nn")
-    return Described(name_of(path), network, {}, shape, shape, classes, labels, batch)
+    return Described(name_of(path), network, {}, shape, shape, classes, labels, (batch,) * 4)
 
 
 def _counts(x: Any) -> bool:

@@ -1,8 +1,13 @@
-"""PyTorch's side of a case: eager or compiled, as a user first writes it or in its best setting."""
+"""PyTorch's side of a case: eager or compiled, as a user first writes it or in its best setting.
+
+With the path of a file behind the task, the program exports the network to ONNX instead.
+"""
 
 from __future__ import annotations
 
 import socket
+import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
@@ -25,9 +30,10 @@ from minigraph.bench.cases import (
 )
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import CHANNELS_LAST
-from minigraph.bench.worker import Side, Task, hidden, predicting, serve
+from minigraph.bench.worker import TASK, Side, Task, hidden, predicting, serve
 from minigraph.distributed import world
 from minigraph.options import local_rank
+from minigraph.records import decode
 
 ATTENTION = functional.scaled_dot_product_attention
 LIBRARY = with_blocks(
@@ -213,5 +219,19 @@ def _share(array: Any) -> Any:
     return np.array_split(array, world().size)[world().rank]
 
 
+def export(task: Task, path: str) -> None:
+    """Write the network of a prediction to an ONNX file."""
+    subject = task.subject
+    assert isinstance(subject, Prediction)
+    net = with_first_values(subject.network(LIBRARY)).eval()
+    images = torch.zeros((subject.images, *subject.shape))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the newer exporter takes far longer
+        torch.onnx.export(net, (images,), path, dynamo=False)
+
+
 if __name__ == "__main__":
-    serve(torch_side)
+    if len(sys.argv) == 2:
+        serve(torch_side)
+    else:
+        export(decode(TASK, sys.argv[1]), sys.argv[2])

@@ -4,10 +4,10 @@ import functools
 import json
 
 import pytest
+from comparisons.runs import processors, runs, targets
 
 from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.results import CaseResult, ProbeResult, Results, SideResult
-from minigraph.bench.runs import processors, runs, targets
 from minigraph.bench.tables import SAME, conclusion, tables
 from minigraph.errors import GraphError
 
