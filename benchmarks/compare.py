@@ -1,6 +1,6 @@
 """Measure what the documents compare.
 
-    python benchmarks/compare.py CASE [OPTION ...]
+    python benchmarks/compare.py CASE [NETWORK ...] [OPTION ...]
     python benchmarks/compare.py --list
 
 `compare.py CASE --help` explains a case and its options.
@@ -8,40 +8,69 @@
 
 import argparse
 import inspect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from comparisons import compile_trace, growth, memory, scaling, start, steps
 
+from minigraph.bench.cases import NETWORKS
+
+
+class Case(NamedTuple):
+    """What is compared.
+
+    run            takes the arguments; its docstring says what it prints
+    add_arguments  adds the case's own options
+    networks       those that it trains, unless others are named; empty: it trains none
+    """
+
+    run: Callable[[argparse.Namespace], None]
+    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    networks: Sequence[str] = ()
+
+
+LARGE = ("resnet18", "resnet50", "alexnet")
 CASES = {
-    "start": (start.add_arguments, start.start),
-    "growth": (growth.add_arguments, growth.growth),
-    "trace": (compile_trace.add_arguments, compile_trace.trace),
-    "memory": (memory.add_arguments, memory.memory),
-    "memory-limit": (steps.add_arguments, steps.memory_limit),
-    "saved-activations": (steps.add_arguments, steps.saved_activations),
-    "bfloat16": (steps.add_arguments, steps.bfloat16),
-    "without-onednn": (steps.add_arguments, steps.without_onednn),
-    "scaling": (scaling.add_arguments, scaling.scaling),
+    "start": Case(start.start, start.add_arguments, ("mlp", "resnet18", "resnet50")),
+    "growth": Case(growth.growth, growth.add_arguments),
+    "trace": Case(compile_trace.trace, compile_trace.add_arguments),
+    "memory": Case(memory.memory, networks=LARGE),
+    "memory-limit": Case(steps.memory_limit, steps.add_arguments, ("resnet50",)),
+    "saved-activations": Case(steps.saved_activations, steps.add_arguments, LARGE),
+    "bfloat16": Case(steps.bfloat16, steps.add_arguments, LARGE),
+    "without-onednn": Case(steps.without_onednn, steps.add_arguments, LARGE),
+    "scaling": Case(scaling.scaling, scaling.add_arguments, ("mlp", "resnet18")),
 }
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="print the cases")
-    cases = parser.add_subparsers(metavar="CASE")
+    commands = parser.add_subparsers(metavar="CASE")
     lines = []
-    for name, (add_arguments, run) in CASES.items():
-        about = inspect.getdoc(run) or ""
+    for name, case in CASES.items():
+        about = inspect.getdoc(case.run) or ""
         first = about.partition("\n")[0]
         lines.append(f"{name:18} {first}")
         raw = argparse.RawDescriptionHelpFormatter
-        each = cases.add_parser(name, help=first, description=about, formatter_class=raw)
-        add_arguments(each)
-        each.set_defaults(run=run)
+        command = commands.add_parser(name, help=first, description=about, formatter_class=raw)
+        if case.networks:
+            help = f"of {', '.join(NETWORKS)}; default: {', '.join(case.networks)}"
+            own = {"default": [*case.networks], "type": _network, "help": help}
+            command.add_argument("networks", nargs="*", metavar="NETWORK", **own)
+        case.add_arguments(command)
+        command.set_defaults(run=case.run)
     asked = parser.parse_args(arguments)
     if "run" not in asked:
         print("\n".join(lines))
         return
     asked.run(asked)
+
+
+def _network(name: str) -> str:
+    if name not in NETWORKS:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(NETWORKS)}")
+    return name
 
 
 if __name__ == "__main__":

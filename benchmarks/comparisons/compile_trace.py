@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def trace(asked: argparse.Namespace) -> None:
-    """How many files and functions of minigraph compiling and calling `relu(x @ w + b)` pass.
+    """Count the files and functions that compiling and calling `relu(x @ w + b)` pass.
 
     The cache folder is empty, so the compile tunes the product and compiles its kernel.  Importing
     the package, building the expression and other threads are not counted.  A function is a

@@ -37,7 +37,7 @@ def add_arguments(parser):
 
 
 def growth(asked):
-    """How compiling and calling grow with a graph of tiny arrays: 100 to 100,000 nodes.
+    """Show how compiling and calling grow with a graph of tiny arrays, to 100,000 nodes.
 
     All the time is overhead.  Compiling is counted in this process's processor time, without the C
     compiler's: other programs change that least.  The share of a pass is of the wall time of all

@@ -14,13 +14,8 @@ STEPS = 4
 MIB = 1 << 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    networks = ["alexnet", "resnet18", "resnet50"]
-    parser.add_argument("networks", nargs="*", default=networks, metavar="NETWORK")
-
-
 def memory(asked: argparse.Namespace) -> None:
-    """What the memory of a training process holds, in MiB.
+    """Show what the memory of a training process holds, in MiB.
 
     Each network trains for a few steps at level 3 in a fresh process, with the algorithms that were
     measured before, else by heuristics.

@@ -22,7 +22,6 @@ from comparisons import slow_link
 from msgspec.json import Decoder
 
 from minigraph.bench import ours
-from minigraph.bench.cases import NETWORKS
 from minigraph.bench.results import SideResult
 from minigraph.bench.tables import Table, milliseconds
 from minigraph.bench.worker import (
@@ -47,7 +46,6 @@ MANY = (8, 64, 512)  # processes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("networks", nargs="+", choices=NETWORKS, metavar="NETWORK")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller images")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images of each process")
     parser.add_argument("--budget", type=float, default=20.0, metavar="S", help="of tuning")
@@ -58,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def scaling(asked: argparse.Namespace) -> None:
-    """How long a training step takes in several processes, and in how many it would still be fast.
+    """Time training steps in several processes, and predict in how many they would be fast.
 
         mpiexec -n 2 python benchmarks/compare.py scaling mlp resnet18 --quick --json scaling.json
         mpiexec -n 4 python benchmarks/compare.py scaling mlp resnet18 --quick --json scaling.json

@@ -27,8 +27,6 @@ COLUMNS = ("import", "network", "graph", *STAGES.values(), "build", "processors"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    networks = ["mlp", "resnet18", "resnet50"]
-    parser.add_argument("networks", nargs="*", default=networks, metavar="NETWORK")
     parser.add_argument("--side", action="append", choices=[*OURS, *PEERS], help="default: off")
     parser.add_argument("--steps", type=int, default=2, metavar="N")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="of each side")
@@ -36,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def start(asked: argparse.Namespace) -> None:
-    """What the time from the start of a process to the end of its first training steps is made of.
+    """Time a program from its start to the end of its first training steps, part by part.
 
     Each side trains each network in processes of its own, one after the other: the first with
     nothing on disk, the others, of which the medians are shown, with what the first left there.

@@ -45,8 +45,6 @@ class Side(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    networks = ["resnet18", "resnet50", "alexnet"]
-    parser.add_argument("networks", nargs="*", default=networks, metavar="NETWORK")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images in a step")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller images")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tuning")
@@ -54,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def memory_limit(asked: argparse.Namespace) -> None:
-    """Training steps whose intermediate results keep to shares of the memory that they would take.
+    """Time training steps that keep to shares of the memory of their intermediate results.
 
     The option is `graph_opt.memory_limit`; the note is what is computed again.
     """
@@ -74,7 +72,7 @@ def memory_limit(asked: argparse.Namespace) -> None:
 
 
 def saved_activations(asked: argparse.Namespace) -> None:
-    """Training steps whose activations wait for the backward pass in bfloat16.
+    """Time training steps whose activations wait for the backward pass in bfloat16.
 
     The option is `graph_opt.saved_activations`.
     """
@@ -87,9 +85,9 @@ def saved_activations(asked: argparse.Namespace) -> None:
 
 
 def without_onednn(asked: argparse.Namespace) -> None:
-    """Training steps with oneDNN, and with minigraph's own kernels alone, as on other processors.
+    """Time training steps with oneDNN, and with minigraph's own kernels alone.
 
-    The note is the share of the steps that NumPy computes.
+    Other processors have only these.  The note is the share of the steps that NumPy computes.
     """
 
     def sides(network: str, stack: ExitStack) -> Iterator[Side]:
@@ -101,7 +99,7 @@ def without_onednn(asked: argparse.Namespace) -> None:
 
 
 def bfloat16(asked: argparse.Namespace) -> None:
-    """Training steps in bfloat16 beside float32, of minigraph and of PyTorch where it is installed.
+    """Time training steps in bfloat16 beside float32, also of PyTorch where it is installed.
 
     Each side is a process of its own, as in `minigraph bench`; PyTorch has the channels last, a
     fused Adam and autocast.

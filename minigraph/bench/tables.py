@@ -208,8 +208,7 @@ def _peers(results: Results) -> Table:
         "the others allocate a new result in each call; minigraph reuses results that the caller "
         f"has dropped, and new memory pages cost more time than the arithmetic. {UNCLEAR}"
     )
-    notes = [f"{name} {why}." for name, why in results.missing.items()]
-    notes += [
+    notes = [
         f"{case.title}: {name} failed and is left out."
         for case in results.cases.values()
         for name, side in case.sides.items()
