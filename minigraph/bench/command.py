@@ -71,7 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
     add("--batch-size", type=_count, metavar="N", help="images per training step")
-    peers = f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)})"
+    peers = (
+        f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)}); "
+    )
+    peers += "jax has expressions and the mlp, onnxruntime predictions"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
     processes = "also train in so many processes, which share the threads, one each by default; "

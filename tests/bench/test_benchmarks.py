@@ -1,6 +1,5 @@
-"""Every case of benchmarks/compare.py, and every program beside it, measures something small."""
+"""Every case of benchmarks/compare.py measures something small; cuda_kernels.py beside it, too."""
 
-import os
 from pathlib import Path
 
 import compare
@@ -10,8 +9,6 @@ from needs import NO_BFLOAT16
 from new_process import python, wait
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-IMPORTED = {"sass"}  # by the programs
-GPU = {"nccl_bucket"}
 SMALL = "resnet20 --quick --batch-size 2 --turns 1 --budget 0.01"
 # What each is asked for, and what it then prints beside other things.
 CASES = {
@@ -25,46 +22,39 @@ CASES = {
     "trace": ("--top 3", "compile"),
     "without-onednn": (SMALL, "| own kernels |"),
 }
-PROGRAMS = {
-    "cuda_kernels": ("mlp --rows 2", "texts | "),
-    "first_contact": ("--device cpu", "column reduction"),
-    "profile_training": ("mlp --device cpu --quick --budget 0 --out {folder}", ""),
-}
 TOGETHER = {"scaling"}  # by a launcher of MPI
 
 
-def test_every_case_and_program_is_asked():
-    assert compare.CASES.keys() == CASES.keys()
-    others = {path.stem for path in FOLDER.glob("*.py")} - {"compare"}
-    assert others == {*PROGRAMS} | IMPORTED | GPU
-
-
-def test_the_cases_are_listed_with_a_sentence_each(capsys):
+def test_the_cases_are_listed_with_a_sentence_each_and_all_are_tested(capsys):
     compare.main(["--list"])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [*compare.CASES]
+    assert {line.split()[0] for line in lines} == compare.CASES.keys() == CASES.keys()
     assert all(line.endswith(".") and len(line.split()) > 5 for line in lines)
 
 
-def test_a_case_that_takes_several_processes_says_so_in_one():
+def test_what_a_case_cannot_do_is_one_line(capsys):
     with pytest.raises(SystemExit, match=r"several processes: mpiexec -n 2 python benchmarks/"):
         compare.main(["scaling", "mlp"])
+    with pytest.raises(SystemExit):
+        compare.main(["memory", "resnet"])
+    assert "error: argument NETWORK: 'resnet' is none of mlp, " in capsys.readouterr().err
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*CASES, *PROGRAMS])
-def test_it_measures(name, tmp_path):
-    if name == "cuda_kernels":
-        pytest.importorskip("cuda.bindings.nvrtc")
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_measures(name, tmp_path):
     if name == "bfloat16" and NO_BFLOAT16:
         pytest.skip("needs AVX512_BF16 or AMX")
-    asked, shown = (CASES | PROGRAMS)[name]
-    program = (FOLDER / "compare.py", name) if name in CASES else (FOLDER / f"{name}.py",)
-    arguments = *program, *asked.format(folder=tmp_path / "out").split()
-    cache = {"MINIGRAPH_CACHE_DIR": str(tmp_path / "cache")}
+    asked, shown = CASES[name]
+    arguments = FOLDER / "compare.py", name, *asked.split()
+    cache = {"MINIGRAPH_CACHE_DIR": str(tmp_path)}
     printed, _ = (
         wait(start(2, *arguments, **cache)) if name in TOGETHER else python(*arguments, **cache)
     )
     assert shown in printed
-    if "{folder}" in asked:
-        assert os.listdir(tmp_path / "out")
+
+
+@pytest.mark.long
+def test_the_table_of_cuda_kernels_is_printed():
+    pytest.importorskip("cuda.bindings.nvrtc")
+    assert "texts | " in python(FOLDER / "cuda_kernels.py", "mlp", "--rows", "2")[0]
