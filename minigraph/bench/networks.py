@@ -190,22 +190,19 @@ def with_blocks(nn: Any, functions: Any) -> Any:
         def forward(self, x: Any) -> Any:
             return self.relu(self.body(x) + self.shortcut(x))
 
-    class Added(nn.Module):  # type: ignore[misc]
-        """x + body(x)."""
-
+    class Wrapper(nn.Module):  # type: ignore[misc]
         def __init__(self, body: Any) -> None:
             super().__init__()
             self.body = body
+
+    class Added(Wrapper):
+        """x + body(x)."""
 
         def forward(self, x: Any) -> Any:
             return x + self.body(x)
 
-    class Beside(nn.Module):  # type: ignore[misc]
+    class Beside(Wrapper):
         """The channels of x, then those of body(x)."""
-
-        def __init__(self, body: Any) -> None:
-            super().__init__()
-            self.body = body
 
         def forward(self, x: Any) -> Any:
             return functions.concat([x, self.body(x)], 1)
@@ -221,15 +218,11 @@ def with_blocks(nn: Any, functions: Any) -> Any:
         def forward(self, x: Any) -> Any:
             return self.tokens(x) + self.places.weight
 
-    class States(nn.Module):  # type: ignore[misc]
+    class States(Wrapper):
         """The states of all steps of a recurrent layer."""
 
-        def __init__(self, layer: Any) -> None:
-            super().__init__()
-            self.layer = layer
-
         def forward(self, x: Any) -> Any:
-            return self.layer(x)[0]
+            return self.body(x)[0]
 
     class CausalAttention(nn.Module):  # type: ignore[misc]
         """Self-attention of rows (n, t, width), where no token sees later ones."""
