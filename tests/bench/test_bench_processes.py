@@ -30,6 +30,8 @@ def test_networks_are_trained_in_several_processes_which_share_the_threads(insta
     assert not of_expression.keys() & many.keys()
     more = planned(*asked, "--processes", "2", "--threads", "6").sides("mlp")
     assert json.loads(more["level 3, 2 processes"][-1])["threads"] == 3
+    monkeypatch.setattr(plans, "find_spec", lambda name: None if name == "torch" else name)
+    assert [*planned(*asked, "--processes", "4").sides("mlp")][-1] == "level 3, 4 processes"
 
 
 def test_without_a_launcher_there_are_no_sides_of_several_processes(installed, monkeypatch):
