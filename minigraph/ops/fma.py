@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from minigraph.graph import Array, Node, Operand, builder
+from minigraph.graph import Array, DType, Node, Operand, builder
 from minigraph.ops.elementwise import Elementwise, kind, promote
 
 Sign = Literal["+", "-"]
@@ -55,6 +55,9 @@ class Fma(MultiplyAdd):
 
     c = "fma{f}({op.product}{0}, {1}, {op.addend}{2})"
     c_int = Fma3.c
+
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        return kind(dtype) != "f"  # NumPy rounds a second time
 
     def forward(self, a: Array, b: Array, c: Array) -> Array:
         if kind(a.dtype) != "f" or a.dtype == np.float64:
