@@ -118,12 +118,18 @@ def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, No
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
     near = Sum(axes)(wide) / count
     distance = wide - near
-    lack = Sum(axes)(distance) / count
-    var = Maximum.of(Sum(axes)(Square.of(distance)) / count - Square.of(lack), 0)
+    lack = _if_finite(Sum(axes)(distance) / count)
+    var = Sum(axes)(Square.of(distance)) / count - _if_finite(Square.of(lack))
+    var = Maximum.of(var, 0)
     scale = of_channels(weight, x) * Rsqrt.of(var + eps)
-    mean = near + where(Isfinite.of(lack), lack, 0)
+    mean = near + lack
     y = (wide - mean) * scale + of_channels(bias, x)
     return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
+
+
+def _if_finite(x: Node) -> Node:
+    """Return a correction, 0 where overflow has made none of it."""
+    return where(Isfinite.of(x), x, 0)
 
 
 class BatchNormBackward(Op):

@@ -118,6 +118,8 @@ def arange(
         numbers = np.arange(*ends)
     except (ValueError, OverflowError) as error:
         raise ShapeError(f"the numbers in steps of {shown(step)}: {error}") from None
+    if numbers.dtype == object:  # of integers beyond 64 bits
+        numbers = numbers.astype(np.float64)
     return constant(cast(numbers, dtype))
 
 

@@ -44,9 +44,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const float v9 = 0x0.0p+0;
     const float v13 = *p1;
     const float v16 = *(const float *)(constants + 2);
-    const float v19 = 0x0.0p+0;
-    const float v21 = *(const float *)(constants + 3);
-    const float v25 = *p2;
+    const float v20 = 0x0.0p+0;
+    const float v23 = 0x0.0p+0;
+    const float v25 = *(const float *)(constants + 3);
+    const float v29 = *p2;
     if (splits == 1 || run == 0) {
       float lane1[64], none1 = 0;
       MG_HIDE(none1);
@@ -167,11 +168,14 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const float v11 = v3 + v10;
     const float v15 = total15;
     const float v17 = v15 / v16;
-    const float v18 = -(v7 * v7) + v17;
-    const float v20 = (v18 > v19 || v18 != v18 ? v18 : v19);
-    const float v22 = v20 + v21;
-    const float v23 = 1 / sqrtf(v22);
-    const float v24 = v13 * v23;
+    const float v18 = v10 * v10;
+    const uint8_t v19 = (v18 - v18 == v18 - v18) != 0;
+    const float v21 = (v19 ? v18 : v20);
+    const float v22 = v17 - v21;
+    const float v24 = (v22 > v23 || v22 != v22 ? v22 : v23);
+    const float v26 = v24 + v25;
+    const float v27 = 1 / sqrtf(v26);
+    const float v28 = v13 * v27;
     if (splits == 1 || run == 2) {
       const int64_t stream = a[4] && base3 != base0;
       int64_t begin = from, col = from - first_row * inner;
@@ -188,9 +192,9 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           for (int64_t j = first; j < last; j++) {
             const float v0 = p0[j];
             const float v12 = v0 - v11;
-            const float v26 = +(v12 * v24) + v25;
-            const float v27 = (v26 < 0 ? 0 : v26);
-            out3[j] = v27;
+            const float v30 = +(v12 * v28) + v29;
+            const float v31 = (v30 < 0 ? 0 : v30);
+            out3[j] = v31;
           }
           if (stream) mg_stream(p3 + first, piece3, (last - first) * sizeof *piece3);
         }

@@ -275,8 +275,8 @@ def test_a_channel_of_equal_numbers_is_normalised_to_zeros(level):
     assert not y.any()
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_what_is_not_finite_reaches_sums_and_statistics_alike_at_all_levels(value):
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e30])
+def test_what_is_not_finite_or_overflows_reaches_sums_and_statistics_alike_at_all_levels(value):
     x = RNG.normal(size=(8, 2, 32, 32))
     x[4, 0, 16, 16] = value
     functions = [
