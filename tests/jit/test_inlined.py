@@ -12,7 +12,8 @@ from minigraph.devices.cpu import compiler
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.graph import Graph, Node, stand_ins
-from minigraph.jit.c.prelude import PRELUDE, vector_math
+from minigraph.jit.c.prelude import PRELUDE
+from minigraph.jit.c.vector_math import vector_math
 from minigraph.jit.fused import Fused
 
 pytestmark = needs_compiler

@@ -20,7 +20,7 @@ from samples import (
 
 from minigraph.devices.cpu import compiler
 from minigraph.graph import Spec
-from minigraph.jit.c.prelude import vector_math
+from minigraph.jit.c.vector_math import vector_math
 from minigraph.jit.expression import c_type, expression, stored, support
 
 C_DTYPES = ("float32", "float64", "int32", "int64", "uint64", "uint8", "bool")

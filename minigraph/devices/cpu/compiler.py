@@ -30,7 +30,8 @@ from minigraph.devices.kernel_cache import (
     working_folder,
 )
 from minigraph.errors import CompileError, reason, warn_once
-from minigraph.jit.c.prelude import PRELUDE, vector_math
+from minigraph.jit.c.prelude import PRELUDE
+from minigraph.jit.c.vector_math import vector_math
 from minigraph.jit.source import KernelSource, digest
 
 FLAGS = (

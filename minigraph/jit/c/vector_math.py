@@ -1,0 +1,115 @@
+"""Functions of the C library in vectors, which give a number the same bits in every loop.
+
+In a loop gcc calls a function's variant for vectors as long as the loop's, and for what is left the
+variants for shorter ones and the scalar function.  Those of glibc's libmvec and libm differ in the
+last place, and how long a loop is depends on the kernel.  So kernels call functions of another
+name, mg_sinf for sinf, all variants of which call libmvec's widest with copies of what they get.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
+
+# What libmvec has, since which version of glibc, and how many arguments each takes.  Declared so,
+# gcc vectorises calls without giving up NaN and infinity, as it would with -ffast-math.  Of `expf`
+# and `tanhf` prelude.c has its own.
+_LIBMVEC = (
+    ((2, 22), 1, ("sin", "cos", "exp", "log")),
+    ((2, 22), 2, ("pow",)),
+    ((2, 35), 1, ("tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh")),
+    ((2, 35), 1, ("atanh", "expm1", "log1p", "log2", "log10", "erf", "erfc")),
+    ((2, 35), 2, ("atan2", "hypot")),
+)
+_OWN = ("expf", "tanhf")
+_TYPES = {"float": ("f", 4), "double": ("", 8)}  # with the suffix of their functions, and bytes
+
+# Under which condition gcc may call which variants, the widest first: their letter and bytes.
+_VARIANTS = {
+    "defined(__AVX512F__)": (("e", 64), ("d", 32), ("b", 16)),
+    "defined(__AVX2__)": (("d", 32), ("b", 16)),
+    "defined(__AVX__)": (("c", 32), ("b", 16)),
+    "1": (("b", 16),),
+}
+_CALLED = "static __attribute__((used, noinline))"
+
+
+def vector_math(kernels: str | None = None) -> str:
+    """Return the functions of this machine's C library that `kernels` call, or all.
+
+    Clang, which vectorises no call of a function that it does not know, has the scalar ones.
+    """
+    found = _functions()
+    if kernels is not None:
+        called = set(re.findall(r"\b[a-z][a-z0-9]*(?=\()", kernels))
+        found = {name: how for name, how in found.items() if name in called}
+    if not found:
+        return ""
+    lines = ["#if !defined(__clang__)", "#if 0"]
+    for condition, variants in _VARIANTS.items():
+        lines.append(f"#elif {condition}")
+        for t in _TYPES:
+            for _, size in variants:
+                lines.append(
+                    f"typedef {t} {_vector(t, size)} __attribute__((vector_size({size})));"
+                )
+        for name, (t, arguments) in found.items():
+            lines += _definitions(name, t, arguments, variants)
+    lines.append("#endif")
+    for name, (t, arguments) in found.items():
+        lines += [
+            "#pragma omp declare simd notinbranch",
+            f"{t} mg_{name}({', '.join([t] * arguments)}) __attribute__((const, nothrow, leaf));",
+            f"#define {name} mg_{name}",
+        ]
+    return "\n".join([*lines, "#endif\n"])
+
+
+def _functions() -> Mapping[str, tuple[str, int]]:
+    """Return the type and the number of arguments of the functions that have vector variants."""
+    library, version = platform.libc_ver()
+    if library != "glibc" or platform.machine() != "x86_64":
+        return {}
+    there = tuple(map(int, version.split(".")[:2]))
+    return {
+        f"{name}{suffix}": (t, arguments)
+        for since, arguments, names in _LIBMVEC
+        for name in (names if there >= since else ())
+        for t, (suffix, _) in _TYPES.items()
+        if f"{name}{suffix}" not in _OWN
+    }
+
+
+def _vector(t: str, size: int) -> str:
+    return f"mg_{t}_{size}"
+
+
+def _definitions(
+    name: str, t: str, arguments: int, variants: Sequence[tuple[str, int]]
+) -> Iterator[str]:
+    """Yield the variants of a function, under the names that gcc looks for, and the scalar one."""
+    _, element = _TYPES[t]
+
+    def variant(of: str, letter: str, size: int) -> str:
+        return f"_ZGV{letter}N{size // element}{'v' * arguments}_{of}"
+
+    wide, widest = _vector(t, variants[0][1]), variant(name, *variants[0])
+    count, operands = variants[0][1] // element, "xy"[:arguments]
+
+    def definition(own: str, called: str, lanes: Sequence[str], result: str) -> str:
+        """Return the C of a function of operands with these lanes."""
+        filled = (", ".join(x + lane for lane in islice(cycle(lanes), count)) for x in operands)
+        call = f"{widest}({', '.join(f'({wide}){{{lanes}}}' for lanes in filled)})"
+        head = f"{_CALLED} {own} {called}({', '.join(f'{own} {x}' for x in operands)})"
+        return f"{head} {{ const {wide} all = {call}; return {result}; }}"
+
+    yield f"{wide} {widest}({', '.join([wide] * arguments)});"
+    for letter, size in variants:
+        own, lanes = _vector(t, size), [f"[{i}]" for i in range(size // element)]
+        result = f"({own}){{{', '.join(f'all{lane}' for lane in lanes)}}}"
+        yield definition(own, variant(f"mg_{name}", letter, size), lanes, result)
+    # A definition under its own name would have variants made of its text.
+    yield f'{_CALLED} {t} mg_scalar_{name}({", ".join([t] * arguments)}) __asm__("mg_{name}");'
+    yield definition(t, f"mg_scalar_{name}", [""], "all[0]")
