@@ -126,7 +126,9 @@ def _inside(array: Array, low: int, high: int) -> bool:
 
 @functools.cache
 def _bounds(source: DType, target: DType) -> tuple[Any, Any] | None:
-    """Return the least and the largest number of `target`; None if it holds those of `source`."""
+    """Return the least and the largest number of `target`; None if it takes all of `source`."""
+    if target == BOOL:
+        return None  # of each number its truth, as in NumPy and PyTorch
     (least, most), (low, high) = map(limits, (source, target))
     finite = source not in FLOATS or target in FLOATS
     return None if finite and low <= least and most <= high else (low, high)
