@@ -123,7 +123,7 @@ class VerifiedFunction(Function):
         actual = dict(enumerate([*map(_on_host, results), *after]))
         doubts = {
             **_differences(_without(expected, self._bitwise), actual, self._strict),
-            **_different_bits({at: expected[at] for at in self._bitwise}, actual),
+            **_different_bits({at: x for at, x in expected.items() if at in self._bitwise}, actual),
         }
         # What one process looks at more closely all do: it takes more calls, with collectives.
         if self._world.any(bool(doubts)) if self._world else doubts:
@@ -421,13 +421,23 @@ def _changed_node(
     before: Graph, after: Graph, args: Sequence[Array]
 ) -> tuple[Node, Node, Difference] | None:
     """Return the first node that a pass replaced by one of other bits, and its replacement."""
+    pairs, differences = _replaced(before, after, args, _different_bits)
+    return next(((*pairs[at], difference) for at, difference in differences.items()), None)
+
+
+def _replaced(
+    before: Graph,
+    after: Graph,
+    args: Sequence[Array],
+    compare: Callable[[Values, Values], dict[int, Difference]],
+) -> tuple[list[tuple[Node, Node]], dict[int, Difference]]:
+    """Return the nodes that a pass replaced, each with its replacement, and how values differ."""
     pairs = [*_pairs(before, after)]
     if not pairs:
-        return None
+        return [], {}
     old, new = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
     expected, actual = (dict(enumerate(evaluate(graph, args))) for graph in (old, new))
-    differences = _different_bits(expected, actual)
-    return next(((*pairs[at], difference) for at, difference in differences.items()), None)
+    return pairs, compare(expected, actual)
 
 
 def _part(graph: Graph, outputs: Mapping[int, Any] | Sequence[int]) -> Graph:
@@ -438,14 +448,14 @@ def _wrong_node(
     before: Graph, after: Graph, args: Sequence[Array], strict: bool
 ) -> tuple[Node, Node, Difference] | None:
     """Return the first node that a pass replaced by one of another meaning, and its replacement."""
-    pairs = [*_pairs(before, after)]
-    old, new = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
-    expected, actual = (dict(enumerate(graph(*args))) for graph in (old, new))
-    differences = _differences(expected, actual, strict)
+    pairs, differences = _replaced(
+        before, after, args, lambda expected, actual: _differences(expected, actual, strict)
+    )
     step, end = CLOSER_LOOKS
     for first in range(0, min(len(differences), end), step):
         some = dict(itertools.islice(differences.items(), first, first + step))
-        runs = [dict(zip(some, run, strict=True)) for run in noisy(_part(old, some), args)]
+        old = Graph(before.inputs, tuple(pairs[at][0] for at in some))
+        runs = [dict(zip(some, run, strict=True)) for run in noisy(old, args)]
         for at, difference in _unexplained(some, runs).items():
             return (*pairs[at], difference)
     return None
