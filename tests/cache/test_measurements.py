@@ -192,6 +192,18 @@ def test_a_folder_that_cannot_be_made_is_told_once(nowhere):
     assert len(warned) == 1
 
 
+def connection_waits(monkeypatch):
+    """The list to which each new connection adds how long it waits for locks."""
+    waits, connect = [], sqlite3.connect
+
+    def connected(*args, timeout, **options):
+        waits.append(timeout)
+        return connect(*args, timeout=timeout, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    return waits
+
+
 @pytest.mark.parametrize("statement", ["BEGIN EXCLUSIVE", "PRAGMA locking_mode = EXCLUSIVE"])
 def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, statement):
     monkeypatch.setattr(measurements, "PATIENCE", 0.2)
@@ -200,13 +212,7 @@ def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, sta
     db.execute(statement)
     db.execute("UPDATE entries SET used = 1")
     other = again(store)
-    waits, connect = [], sqlite3.connect
-
-    def connected(*args, timeout, **options):
-        waits.append(timeout)
-        return connect(*args, timeout=timeout, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", connected)
+    waits = connection_waits(monkeypatch)
     with pytest.warns(mg.MinigraphWarning, match="database is locked") as warned:
         assert not other.keep([entry("b")], newer)
         assert not other.keep([entry("b")], newer)
@@ -224,13 +230,7 @@ def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monke
     db = sqlite3.connect(store.path, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     other = again(store)
-    waits, connect = [], sqlite3.connect
-
-    def connected(*args, timeout, **options):
-        waits.append(timeout)
-        return connect(*args, timeout=timeout, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", connected)
+    waits = connection_waits(monkeypatch)
     for one in kept:
         assert found(other, one) == one
         other.touch([one])
