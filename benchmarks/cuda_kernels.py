@@ -39,6 +39,7 @@ from minigraph import options as settings
 from minigraph.autotune.session import Session
 from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
 from minigraph.bench.ours import LIBRARY, learning
+from minigraph.compile.context import jit_level
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.cudnn_kernel import Exactness
@@ -47,7 +48,6 @@ from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.factory import policy_of
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.devices.parts import kernel_parts
-from minigraph.function.choosing import jit_level
 from minigraph.graph import Graph, Node, Shape
 from minigraph.jit.cuda.prelude import PRELUDE
 from minigraph.jit.cuda.text import text

@@ -9,7 +9,7 @@ options  the options, from minigraph/options.py
 tour     the files that are headings of the document, with their numbers of lines
 attacks  what `tests/long.py --json docs/long-run.json` counted, with its machine, seed and commit
 samples  what `tests/torch_samples.py --json docs/torch-samples.json` counted
-habits   what people try who know PyTorch, and what serves here, from minigraph/habits.py
+torch_hints   what people try who know PyTorch, and what serves here, from minigraph/torch_hints.py
 errors   typical mistakes and their messages, from tests/mistakes.py and tests/golden/errors.txt
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
@@ -43,7 +43,9 @@ from minigraph.bench.page import about, remarks
 from minigraph.bench.results import Results
 from minigraph.bench.tables import milliseconds, tables
 from minigraph.errors import GraphError
-from minigraph.habits import (
+from minigraph.options import OPTIONS
+from minigraph.platform.records import decode
+from minigraph.torch_hints import (
     OF_COMP_GRAPHS,
     OF_EXPRESSIONS,
     OF_FUNCTIONS,
@@ -51,8 +53,6 @@ from minigraph.habits import (
     OF_OPTIMIZERS,
     OF_SCHEDULES,
 )
-from minigraph.options import OPTIONS
-from minigraph.records import decode
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -126,7 +126,7 @@ def _of_code(name: str, document: str) -> list[str]:
     if name == "options":
         rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
         return _markdown(["option", "default", "meaning"], rows)
-    if name == "habits":
+    if name == "torch_hints":
         return _markdown(["what is tried", "what the error says"], _habits())
     if name == "errors":
         return _errors()
@@ -147,7 +147,7 @@ def _of_code(name: str, document: str) -> list[str]:
         return _growth()
     if name in ("networks", "expressions"):
         return _processors(name)
-    known = "parts, options, habits, errors, tour, attacks, samples, refused, sweep, plans, "
+    known = "parts, options, torch_hints, errors, tour, attacks, samples, refused, sweep, plans, "
     known += "scaling, many, growth, networks, expressions"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
@@ -166,9 +166,9 @@ def _habits() -> Iterator[list[str]]:
         "graph": OF_COMP_GRAPHS,
         "lr_scheduler": OF_SCHEDULES,
     }
-    for owner, habits in tried.items():
+    for owner, torch_hints in tried.items():
         names: dict[str, list[str]] = {}
-        for name, answer in habits.items():
+        for name, answer in torch_hints.items():
             names.setdefault(answer, []).append(f"`{owner}.{name}`")
         for answer, found in names.items():
             yield [", ".join(found), answer]

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from minigraph import autotune, data, distributed, habits, jit, nn, ops, optim
+from minigraph import autotune, data, distributed, jit, nn, ops, optim, torch_hints
 from minigraph.autodiff import grad
+from minigraph.compile.comp_graph import comp_graph
 from minigraph.errors import (
     CacheError,
     CompileError,
@@ -14,7 +15,6 @@ from minigraph.errors import (
     OptionError,
     ShapeError,
 )
-from minigraph.function.compile import comp_graph
 from minigraph.graph import Parameter, input
 from minigraph.messages import start_log
 from minigraph.serialization import load, save
@@ -53,4 +53,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = habits.of_module(__name__, habits.OF_PACKAGE, ops, nn, optim)
+    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_PACKAGE, ops, nn, optim)

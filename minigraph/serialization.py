@@ -17,7 +17,6 @@ import safetensors.numpy
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from minigraph import regular_file
 from minigraph.arguments import FilePath, checked
 from minigraph.errors import DTypeError, GraphError, ShapeError, reason, warn_once
 from minigraph.graph import (
@@ -31,7 +30,8 @@ from minigraph.graph import (
     assign_all,
     values_of,
 )
-from minigraph.records import decode
+from minigraph.platform import regular_file
+from minigraph.platform.records import decode
 
 # The format's names: F32, I64, ...
 NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {

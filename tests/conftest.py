@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_functions import DEVICES
 
+import minigraph as mg
 from minigraph.devices.cpu import processes
 
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
@@ -62,6 +64,17 @@ def small_frames():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "run", checked)
         yield
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    """Each device that computes on this machine's processor."""
+    return request.param
+
+
+@pytest.fixture
+def cg(device):
+    return mg.comp_graph(device)
 
 
 @pytest.fixture(scope="session")

@@ -286,7 +286,7 @@ def open_instead(patch, device, load, without_cudnn=True):
     """Let minigraph open a stand-in, with `load` for its compiler."""
     from minigraph.devices.cuda import communicator, compiler, cudnn_kernel
     from minigraph.devices.cuda import device as device_module
-    from minigraph.function import bound
+    from minigraph.inspect import roofline as bound
 
     patch.setattr(bound, "COPIED", 1 << 12)  # whose speed is that of the emulation
     patch.setattr(bound, "MATRIX", 16)

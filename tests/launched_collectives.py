@@ -5,7 +5,7 @@ from cuda_device import on_host
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.function.verify import VerifiedFunction
+from minigraph.debug.verify import VerifiedFunction
 from minigraph.graph import BFLOAT16
 
 WORLD = mg.distributed.world()

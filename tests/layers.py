@@ -6,7 +6,8 @@ imports with this order; the table of parts in docs/architecture.md is made from
 
 LAYERS = {
     "minigraph": [
-        ["errors", "forks", "habits", "records", "regular_file", "signals", "version"],
+        ["errors", "torch_hints", "version"],
+        ["platform"],
         ["symbolic"],
         ["arguments"],
         ["options"],
@@ -19,12 +20,15 @@ LAYERS = {
         ["passes"],
         ["program"],
         ["devices"],
-        ["function"],
+        ["inspect"],
+        ["runtime"],
+        ["debug"],
+        ["compile"],
         ["serialization"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
-        ["evaluation", "bench"],
         ["training"],
+        ["bench"],
         ["cli"],
     ],
     "minigraph.graph": [
@@ -92,27 +96,38 @@ LAYERS = {
         ["optimizer"],
         ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
     ],
-    "minigraph.function": [
-        ["bound", "counter", "inputs", "stage", "text_file", "trace", "work"],
-        ["report"],
-        [
-            "profile",
-            "dot",
-            "fingerprint",
-            "noise",
-            "cache_file",
-            "choosing",
-            "given",
-            "left_out",
-            "task",
-        ],
-        ["description"],
-        ["page", "comparison", "counted"],
-        ["agreement", "function"],
-        ["any_size", "finite", "programs", "verify", "watching"],
-        ["compile", "looking"],
+    "minigraph.platform": [
+        ["forks", "records", "regular_file", "signals"],
+        ["text_file"],
     ],
-    "minigraph.function.description": [
+    "minigraph.inspect": [
+        ["cost", "roofline", "trace"],
+        ["report"],
+        ["profile", "dot"],
+        ["description"],
+        ["page", "comparison"],
+    ],
+    "minigraph.runtime": [
+        ["call_counter", "fingerprint", "inputs", "stage"],
+        ["cache_file", "counted"],
+        ["agreement", "function", "watching"],
+        ["any_size"],
+    ],
+    "minigraph.debug": [
+        ["noise"],
+        ["check_finite", "verify"],
+    ],
+    "minigraph.compile": [
+        ["arguments", "missing_updates", "task"],
+        ["context"],
+        ["pipeline"],
+        ["comp_graph", "view"],
+    ],
+    "minigraph.training": [
+        ["evaluation"],
+        ["loop"],
+    ],
+    "minigraph.inspect.description": [
         ["record"],
         ["history"],
         ["describe"],

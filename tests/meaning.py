@@ -7,7 +7,7 @@ import pytest
 from samples import ANY_ZERO
 
 import minigraph as mg
-from minigraph.function.noise import explained, noisy
+from minigraph.debug.noise import explained, noisy
 from minigraph.graph import FLOATS, Graph, as_node
 from minigraph.ops.random import SEED, STEP, number_streams
 

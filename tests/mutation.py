@@ -58,14 +58,14 @@ TESTS = {
     "jit/cuda": "cuda_backend cuda_text",
     "jit/fused": "golden fusion library_fusion",
     "jit/small_float": "sixteen_bit lanes",
-    "records": "records cache_file store odd_measurements",
+    "platform/records": "records cache_file store odd_measurements",
     "autotune": "trial session odd_measurements workbench tuned",
     "cache": "measurements store cache_file cache_api cache_dir session",
     "cache/binaries": "store cache_file jit_cache",
     "program": "program memory_plan program_steps cuda_program function tuned",
     "graph": "graph state function ops",
     "data": "any_data iterables transforms loader",
-    "evaluation": "evaluation",
+    "training/evaluation": "evaluation",
 }
 # What takes longest and finds least: other processes, many random graphs, whole networks.
 SKIPPED = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import minigraph as mg
 from minigraph.autotune import session
+from minigraph.compile.context import measurements
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, library
-from minigraph.function.choosing import measurements
 
 CACHED = (
     compiler._compiler,

@@ -16,7 +16,8 @@ PROGRAM = '''
 import os
 import signal
 
-from minigraph import nn, optim, training
+from minigraph import nn, optim
+from minigraph import training
 from minigraph.data import Dataset
 from minigraph.training import Recipe
 

@@ -21,7 +21,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.graph import Node
 from minigraph.program.steps import Buffer, Step
-from minigraph.records import encode
+from minigraph.platform.records import encode
 
 TIMES = ("seconds", "bandwidth", "peak", "bound")
 warnings.simplefilter("ignore", mg.MinigraphWarning)

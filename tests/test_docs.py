@@ -19,11 +19,11 @@ import minigraph
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.bench.results import CaseResult, Results, SideResult
+from minigraph.compile.comp_graph import CompGraph
 from minigraph.devices.cpu import candidates
-from minigraph.function.compile import CompGraph
-from minigraph.function.function import Function
 from minigraph.graph import Graph
 from minigraph.passes.levels import optimize, pipeline
+from minigraph.runtime.function import Function
 
 ROOT = Path(__file__).parent.parent
 FOUND = pkgutil.walk_packages(minigraph.__path__, "minigraph.")
@@ -349,7 +349,7 @@ def test_tables_of_a_document_come_from_the_results(document, capsys):
 
 def test_tables_of_a_document_come_from_the_code(document):
     heading = "## 1. `minigraph/version.py`"
-    names = "options", "parts", "habits", "tour", "attacks", "samples", "refused", "sweep"
+    names = "options", "parts", "torch_hints", "tour", "attacks", "samples", "refused", "sweep"
     names += "scaling", "many", "growth"
     marks = "\n".join(f"<!-- table: {name} -->\n<!-- end -->" for name in names)
     document.write_text(f"{marks}\n{heading}\n")

@@ -3,7 +3,7 @@
 import pytest
 from comparisons.scaling import RUNS, Link, Run, checks, predictions, step_seconds
 
-from minigraph.records import decode, encode
+from minigraph.platform.records import decode, encode
 
 LINK = Link(latency=1e-3, bandwidth=1e6)
 

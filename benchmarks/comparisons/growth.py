@@ -13,8 +13,8 @@ import numpy as np
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.cache.machine import processor
-from minigraph.function.text_file import write_text
 from minigraph.options import cpus
+from minigraph.platform.text_file import write_text
 
 ROWS, WIDTH = 8, 16
 RECENT = 30  # a random op reads some of so many results before it

@@ -36,8 +36,8 @@ from minigraph.bench.worker import (
 from minigraph.cache.machine import processor
 from minigraph.distributed import world
 from minigraph.errors import GraphError
-from minigraph.function.text_file import write_text
-from minigraph.records import Record, decode, encode
+from minigraph.platform.records import Record, decode, encode
+from minigraph.platform.text_file import write_text
 
 SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
 MIB = 1 << 20

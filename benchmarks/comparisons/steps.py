@@ -23,7 +23,7 @@ from minigraph.bench.results import CHANNELS_LAST
 from minigraph.bench.worker import Task, Worker, seconds
 from minigraph.devices.cpu import onednn
 from minigraph.options import num_threads
-from minigraph.records import encode
+from minigraph.platform.records import encode
 
 MIB = 1 << 20
 PATIENCE = 600.0  # seconds for an answer of a worker; a first call tunes

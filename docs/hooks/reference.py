@@ -28,7 +28,15 @@ SHORT = {name: f"minigraph.{name}" for name in ("nn", "ops", "optim")} | {"mg": 
 # Where classes are that programs get and never name.
 UNNAMED = tuple(
     f"minigraph.{part}."
-    for part in ("autotune.measurement", "cache", "function", "graph", "passes")
+    for part in (
+        "autotune.measurement",
+        "cache",
+        "compile",
+        "graph",
+        "inspect",
+        "passes",
+        "runtime",
+    )
 )
 LEAVES = (Module, Optimizer, Exception)  # of their subclasses only the arguments are shown
 
@@ -120,10 +128,10 @@ def shortened(path: str) -> str:
 
     >>> shortened("minigraph.nn.init.uniform_"), shortened("minigraph.data.DataLoader")
     ('nn.init.uniform_', 'mg.data.DataLoader')
-    >>> shortened("minigraph.function.report.Report")
+    >>> shortened("minigraph.inspect.report.Report")
     'Report'
     """
-    if path.startswith((*UNNAMED, "minigraph.evaluation.")):
+    if path.startswith((*UNNAMED, "minigraph.training.evaluation.")):
         return path.rpartition(".")[2]
     for short, full in SHORT.items():
         if path.startswith(f"{full}."):

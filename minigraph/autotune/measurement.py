@@ -11,7 +11,7 @@ from msgspec import Meta, structs
 from msgspec.json import Decoder
 
 from minigraph.cache import Entry, environment_of
-from minigraph.records import Record, decode, encode
+from minigraph.platform.records import Record, decode, encode
 
 QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
 LONGEST = 1e6  # seconds: no run is longer

@@ -26,8 +26,8 @@ from minigraph.bench.plan import PEERS, Plan
 from minigraph.bench.results import FILE, LEVELS, Results
 from minigraph.bench.schedule import Clock
 from minigraph.errors import GraphError, OptionError, reason
-from minigraph.function.text_file import write_text
 from minigraph.options import num_threads
+from minigraph.platform.text_file import write_text
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
 PLOTS = ("levels.svg", "roofline.svg", "kernels.svg")

@@ -15,7 +15,7 @@ import onnxruntime
 
 from minigraph.bench.cases import Prediction
 from minigraph.bench.worker import Side, Task, predicting, serve
-from minigraph.records import encode
+from minigraph.platform.records import encode
 
 
 def onnx_side(task: Task) -> Side:

@@ -26,8 +26,8 @@ from minigraph.bench.networks import without_dropout
 from minigraph.bench.results import UNFROZEN, UNTUNED
 from minigraph.bench.worker import Side, Task, hidden, serve
 from minigraph.distributed import World, world
-from minigraph.function.profile import Profile
 from minigraph.graph import Shape
+from minigraph.inspect.profile import Profile
 
 PROFILES = 5  # the time of a kernel is its median in so many
 

@@ -32,7 +32,7 @@ from minigraph.bench.results import (
     UNTUNED,
 )
 from minigraph.bench.worker import LONG, MANY, Task
-from minigraph.records import encode
+from minigraph.platform.records import encode
 
 MACHINE = "machine"  # the name of the probe, which is no side
 TUNED = 2  # the lowest level that measures algorithms

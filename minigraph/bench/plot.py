@@ -18,7 +18,7 @@ from matplotlib import pyplot
 from matplotlib.patches import Patch
 
 from minigraph.bench.results import Results
-from minigraph.function.bound import GIGA
+from minigraph.inspect.roofline import GIGA
 
 GREY = "#808080"
 COLOURS = (

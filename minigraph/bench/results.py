@@ -21,10 +21,10 @@ from minigraph.bench.limit import limit
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
 from minigraph.errors import GraphError
-from minigraph.function.bound import Bound
-from minigraph.function.text_file import write_text
+from minigraph.inspect.roofline import Bound
 from minigraph.options import cpus
-from minigraph.records import decode, encode
+from minigraph.platform.records import decode, encode
+from minigraph.platform.text_file import write_text
 from minigraph.version import __version__
 
 FILE = "results.json"

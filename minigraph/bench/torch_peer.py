@@ -33,7 +33,7 @@ from minigraph.bench.results import CHANNELS_LAST
 from minigraph.bench.worker import TASK, Side, Task, hidden, predicting, serve
 from minigraph.distributed import world
 from minigraph.options import local_rank
-from minigraph.records import decode
+from minigraph.platform.records import decode
 
 ATTENTION = functional.scaled_dot_product_attention
 LIBRARY = with_blocks(

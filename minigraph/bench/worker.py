@@ -34,7 +34,7 @@ from msgspec.json import Decoder
 
 from minigraph.bench.cases import Case, case
 from minigraph.distributed import World, world
-from minigraph.records import decode, encode
+from minigraph.platform.records import decode, encode
 
 PAUSE = 0.02  # seconds before a turn
 LONG = 0.1  # seconds: shorter steps are run several times in a turn

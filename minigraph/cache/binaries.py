@@ -21,7 +21,7 @@ from msgspec.json import Decoder
 
 from minigraph.cache.entry import Entry, environment_of
 from minigraph.cache.folder import Folder
-from minigraph.records import Record, decode, encode
+from minigraph.platform.records import Record, decode, encode
 
 SCHEMA = 1  # of entries and units: a change makes all that is on disk unknown
 LIMIT = 256 << 20  # bytes of units

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from minigraph import forks
+from minigraph.platform import forks
 
 T = TypeVar("T", bound=Any)
 

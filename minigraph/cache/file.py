@@ -25,12 +25,12 @@ import msgspec
 from msgspec import Meta, Raw, structs
 from msgspec.json import Decoder
 
-from minigraph import regular_file
 from minigraph.cache import temporary, trust
 from minigraph.cache.entry import KINDS, Entry, environment_of
 from minigraph.cache.folder import lock
 from minigraph.errors import CacheError, reason
-from minigraph.records import Record, decode, encode, in_one_line
+from minigraph.platform import regular_file
+from minigraph.platform.records import Record, decode, encode, in_one_line
 
 PathLike = str | os.PathLike[str]
 

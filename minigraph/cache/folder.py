@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from minigraph import forks
 from minigraph.cache import temporary, trust
 from minigraph.errors import reason, warn_once
-from minigraph.regular_file import open_to_read, wait_for
+from minigraph.platform import forks
+from minigraph.platform.regular_file import open_to_read, wait_for
 
 UNFINISHED = "", ".tmp"  # how the names of unfinished files begin and end
 

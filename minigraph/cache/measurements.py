@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.json import Decoder
 
-from minigraph import forks
 from minigraph.cache import trust
 from minigraph.cache.entry import Entry, environment_of
 from minigraph.cache.folder import Folder
 from minigraph.errors import reason, warn_once
-from minigraph.records import decode, encode, in_one_line
+from minigraph.platform import forks
+from minigraph.platform.records import decode, encode, in_one_line
 
 SCHEMA = 1  # a change makes everything on disk unknown
 LIMIT = 64 << 20  # bytes of entries

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from minigraph.regular_file import LINK, MOST_LINKS, link, ours
+from minigraph.platform.regular_file import LINK, MOST_LINKS, link, ours
 
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW  # O_PATH: also where only search is allowed
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # O_NONBLOCK: do not wait for a pipe's writer

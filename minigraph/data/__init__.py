@@ -5,7 +5,7 @@ scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: `pip install mi
 
 from typing import TYPE_CHECKING
 
-from minigraph import habits
+from minigraph import torch_hints
 from minigraph.data.cifar import CIFAR10
 from minigraph.data.collation import default_collate
 from minigraph.data.dataset import Dataset
@@ -32,4 +32,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = habits.of_module(__name__, habits.OF_DATA)
+    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_DATA)

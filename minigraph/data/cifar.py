@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from minigraph import regular_file
 from minigraph.arguments import FilePath, checked
 from minigraph.data.dataset import Images, InMemory, Labels, normalise
 from minigraph.errors import GraphError, reason
+from minigraph.platform import regular_file
 
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = ("test_batch.bin",)

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph import regular_file
 from minigraph.arguments import NUMBER, Count, FilePath, Kind, checked
 from minigraph.data.dataset import Images, library, normalise
 from minigraph.errors import GraphError
+from minigraph.platform import regular_file
 
 # Pillow knows a file by its contents, whatever its name: for PostScript it would run Ghostscript.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")

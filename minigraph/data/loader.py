@@ -18,13 +18,13 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from minigraph import forks
 from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked
 from minigraph.data.collation import collated
 from minigraph.data.dataset import Dataset, InMemory
 from minigraph.data.source import SOURCE, Columns, Stream, optional_generator
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import GraphError
+from minigraph.platform import forks
 
 S = TypeVar("S", list[int], range)
 EPOCH = at_least(0)

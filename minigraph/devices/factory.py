@@ -15,8 +15,8 @@ from minigraph.devices.cpu import CpuBackend
 from minigraph.devices.reference import ReferenceBackend
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
-from minigraph.habits import OF_DEVICES
 from minigraph.program import Backend
+from minigraph.torch_hints import OF_DEVICES
 
 
 def check_device(device: str) -> str:

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from minigraph import forks
 from minigraph import options as settings
 from minigraph.cache import Binaries, Entry, temporary, trust
 from minigraph.cache.counters import kernel_counters
 from minigraph.errors import DeviceError, warn_once
 from minigraph.jit.source import KernelSource
+from minigraph.platform import forks
 
 log = logging.getLogger(__name__)
 

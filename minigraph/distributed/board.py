@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph import forks
+from minigraph.platform import forks
 
 ENDED = "has ended"
 BUSY = "is in no collective: it computes, is stopped or hangs"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph.location import here
-from minigraph.habits import OF_EXPRESSIONS, OF_OPS, of_expression
+from minigraph.torch_hints import OF_EXPRESSIONS, OF_OPS, of_expression
 
 # Of NumPy's functions of two arrays, the operator of an expression that is the second of them.
 REFLECTED = {

@@ -9,9 +9,9 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from minigraph import forks
 from minigraph.graph.dtypes import Array
 from minigraph.graph.spec import Spec, aligned_empty
+from minigraph.platform import forks
 
 HOST = "host"
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minigraph import habits
+from minigraph import torch_hints
 from minigraph.graph import Parameter as Parameter
 from minigraph.nn import init
 from minigraph.nn.activation import (
@@ -85,4 +85,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = habits.of_module(__name__, habits.OF_LAYERS)
+    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_LAYERS)

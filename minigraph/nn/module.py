@@ -15,8 +15,8 @@ from minigraph.arguments import Name, brief, checked, few
 from minigraph.errors import GraphError, located, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here, values_of
 from minigraph.graph.location import layer, scope
-from minigraph.habits import OF_MODULES, missing
 from minigraph.serialization import Incompatible, restore
+from minigraph.torch_hints import OF_MODULES, missing
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ Importing this package gives nodes their operators and methods.
 
 from typing import TYPE_CHECKING
 
-from minigraph import graph, habits
+from minigraph import graph, torch_hints
 from minigraph.ops import (
     activation,
     arithmetic,
@@ -200,4 +200,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = habits.of_module(__name__, habits.OF_OPS)
+    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_OPS)

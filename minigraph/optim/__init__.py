@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minigraph import habits
+from minigraph import torch_hints
 from minigraph.optim import schedules
 from minigraph.optim.accumulation import Accumulation
 from minigraph.optim.adagrad import Adagrad
@@ -21,4 +21,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = habits.of_module(__name__, habits.OF_OPTIM)
+    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_OPTIM)

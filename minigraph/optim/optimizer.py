@@ -34,11 +34,11 @@ from minigraph.graph import (
     namesake,
     values_of,
 )
-from minigraph.habits import OF_OPTIMIZERS, missing
 from minigraph.ops import astype, clip, minimum, split, sqrt, square, stack
 from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.serialization import restore
+from minigraph.torch_hints import OF_OPTIMIZERS, missing
 
 Updates = dict[Parameter, Node]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from minigraph import habits
+from minigraph import torch_hints
 from minigraph.arguments import Count, Integers, Kind, at_least, checked
 from minigraph.errors import GraphError
 from minigraph.graph import Array
@@ -27,7 +27,7 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = habits.of_module(__name__, habits.OF_SCHEDULES)
+    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_SCHEDULES)
 
 Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
 

@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 
-from minigraph.function import verify
+from minigraph.debug import verify
 from minigraph.graph import Spec
 from minigraph.ops.random import SEED, STEP
 

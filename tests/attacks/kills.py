@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from new_process import start, wait
-from test_training import PROGRAM
+from small_training import PROGRAM
 
 import minigraph as mg
 from minigraph import ops, training

@@ -14,8 +14,8 @@ from example_networks import EXAMPLES
 from new_process import wait
 
 import minigraph as mg
-from minigraph.records import decode
-from minigraph.training import POSITION
+from minigraph.platform.records import decode
+from minigraph.training.loop import POSITION
 
 STARTING = 3.0  # seconds, roughly
 TRAINING = 0.75  # the share of kills while the network is trained; the others are before

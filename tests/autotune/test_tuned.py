@@ -17,8 +17,8 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import session
 from minigraph.autotune.measurement import ProblemTable, table
+from minigraph.compile.context import measurements
 from minigraph.devices.cpu import compiler, onednn, onednn_kernel, walker, winograd
-from minigraph.function.choosing import measurements
 
 pytestmark = needs_both
 

@@ -13,8 +13,8 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.devices.cpu import loop
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
-from minigraph.function.page.document import from_file
 from minigraph.graph import Graph
+from minigraph.inspect.page.document import from_file
 from minigraph.jit.source import KernelSource
 from minigraph.ops.scan import Scan
 from minigraph.passes.rewrite.loops import unroll_loops

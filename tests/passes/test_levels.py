@@ -1,6 +1,6 @@
 """Random graphs give at every level what they mean: NaN, infinity and the sign of zero included.
 
-Rounding may differ, by as much as the graph lets it matter (`minigraph.function.noise`).  A failure
+Rounding may differ, by as much as the graph lets it matter (`minigraph.debug.noise`).  A failure
 prints the program of its graph.
 """
 

@@ -13,8 +13,8 @@ from new_process import start
 from other_user import OTHER, as_root
 
 import minigraph as mg
-from minigraph import regular_file
 from minigraph.errors import DTypeError, GraphError
+from minigraph.platform import regular_file
 from minigraph.serialization import load, save
 
 

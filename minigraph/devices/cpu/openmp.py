@@ -15,7 +15,7 @@ import threading
 
 from minigraph import options
 from minigraph.errors import DeviceError, warn_once
-from minigraph.signals import give_handlers_room, kept_from_threads
+from minigraph.platform.signals import give_handlers_room, kept_from_threads
 
 NAME = "libgomp.so.1"
 SETTING = "GOMP_SPINCOUNT"

@@ -36,6 +36,7 @@ from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
+from minigraph.platform.signals import held
 from minigraph.program import (
     Done,
     Home,
@@ -48,7 +49,6 @@ from minigraph.program import (
     View,
     look_away,
 )
-from minigraph.signals import held
 
 WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
 SIGNATURE = ctypes.CFUNCTYPE(

@@ -31,12 +31,12 @@ import threading
 import warnings
 from typing import Any
 
-from minigraph import forks
 from minigraph.devices.cuda.call_watch import CallWatch
 from minigraph.devices.cuda.driver import Driver
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
 from minigraph.graph import DType
+from minigraph.platform import forks
 
 # NCCL's numbers, which `nccl.h` fixes; it has no integers of 16 bits.
 TYPES = {

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import cudnn
 import numpy as np
 
-from minigraph import forks
 from minigraph.autotune.candidate import Candidate
 from minigraph.autotune.measurement import Recipe
 from minigraph.devices.cuda.cudnn_graph import (
@@ -50,6 +49,7 @@ from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import unpacked
 from minigraph.ops.matmul import Matmul
+from minigraph.platform import forks
 from minigraph.program import Kernel
 
 # All functions of a device share a handle, which works on the stream that was set last: between

@@ -11,7 +11,7 @@ from typing import Any, cast
 import cudnn
 import cupy
 
-from minigraph import forks, options
+from minigraph import options
 from minigraph.autotune.candidate import Run, Runner
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.cache import Entry
@@ -35,6 +35,7 @@ from minigraph.graph import Array, DType, Node, Shape
 from minigraph.graph import cast as cast_array
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.gathering import Gathering
+from minigraph.platform import forks
 from minigraph.program import (
     NOTHING_AHEAD,
     Ahead,

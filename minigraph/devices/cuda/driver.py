@@ -18,10 +18,10 @@ import numpy as np
 from cuda.bindings import driver as cuda
 from cuda.pathfinder import DynamicLibNotFoundError
 
-from minigraph import forks
 from minigraph.devices.cuda.memory import array_at, on_stream
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Shape, Spec
+from minigraph.platform import forks
 
 OLDEST = (8, 0)  # compute capability
 Dim3 = tuple[int, int, int]

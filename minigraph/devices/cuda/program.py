@@ -33,9 +33,9 @@ from minigraph.devices.cuda.staging import Staging
 from minigraph.devices.cuda.step import Call, Places, interpret, launches_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
 from minigraph.graph import Array, Constant, Parameter
+from minigraph.platform.signals import held
 from minigraph.program import Buffer, Done, Home, Program, Step, Timing, View, nothing
 from minigraph.program.memory import demand
-from minigraph.signals import held
 
 
 class GraphSegment(NamedTuple):

@@ -12,10 +12,10 @@ from small_network import network
 
 import minigraph as mg
 from minigraph import nn, ops, optim
+from minigraph.debug.noise import noisy
 from minigraph.devices.cpu import candidates, compiler, onednn, primitives
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.cpu.widened import around, wide_node
-from minigraph.function.noise import noisy
 from minigraph.graph import BFLOAT16
 from minigraph.ops.batch_norm import BatchNorm
 from minigraph.passes.library.mixed_precision import compute_small

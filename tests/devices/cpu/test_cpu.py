@@ -11,7 +11,7 @@ from new_process import python
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cpu import compiler, onednn
-from minigraph.function.page.document import from_file
+from minigraph.inspect.page.document import from_file
 
 
 def training_step(**options):

@@ -22,7 +22,7 @@ from cuda_stand_in import DeviceArray, StandIn, open_instead
 
 from minigraph.devices.cuda import binding
 from minigraph.devices.cuda import device as device_module
-from minigraph.function.page.document import from_file
+from minigraph.inspect.page.document import from_file
 
 pytestmark = needs_gpp
 

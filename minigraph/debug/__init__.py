@@ -1,0 +1,1 @@
+"""Checks of a function while it runs."""

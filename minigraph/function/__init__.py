@@ -1,1 +1,0 @@
-"""Compiled functions: compiling them, calling them, and what they tell about themselves."""

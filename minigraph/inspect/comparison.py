@@ -1,0 +1,135 @@
+"""What is different between two functions, such as two levels, or before and after a change."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from minigraph.inspect.description.record import Description
+
+LAYERS = 12  # whose times are compared, those that changed most
+OPS = 6  # of a kernel that are named
+MIB = 1 << 20
+
+
+class Difference(NamedTuple):
+    """Something that is different: its subject, what it is, and how it is in each function."""
+
+    subject: str
+    what: str
+    before: str
+    after: str
+
+
+def differences(a: Description, b: Description) -> list[Difference]:
+    """Return what is different between two functions, by subject."""
+    subjects = {
+        "options": (_options(a), _options(b)),
+        "passes": (_passes(a), _passes(b)),
+        "steps": (_steps(a), _steps(b)),
+        "kernels": (_kernels(a), _kernels(b)),
+        "algorithms": (_algorithms(a), _algorithms(b)),
+        "memory": (_memory(a), _memory(b)),
+    }
+    found = [
+        Difference(subject, what, before.get(what, "none"), after.get(what, "none"))
+        for subject, (before, after) in subjects.items()
+        for what in dict.fromkeys((*before, *after))
+        if before.get(what) != after.get(what)
+    ]
+    return [*found, *_times(a, b)]
+
+
+def _options(d: Description) -> dict[str, str]:
+    return {"device": d.device, **{name: repr(value) for name, value in d.options.items()}}
+
+
+def _passes(d: Description) -> dict[str, str]:
+    """Return what each pass did; one that runs several times has a number from the second on."""
+    seen: Counter[str] = Counter()
+    found = {}
+    for stage in d.stages:
+        seen[stage.name] += 1
+        again = f" ({seen[stage.name]})" if seen[stage.name] > 1 else ""
+        fired = ", ".join(f"{name} {n}" for name, n in stage.fired.items())
+        found[stage.name + again] = f"{stage.nodes} nodes" + (f" ({fired})" if fired else "")
+    return found
+
+
+def _counts(names: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(n) for name, n in sorted(names.items(), key=lambda item: -item[1])}
+
+
+def _steps(d: Description) -> dict[str, str]:
+    makers = Counter(f"by {step.kernel.split(' ')[0]}" for step in d.steps)
+    ops = Counter(step.name for step in d.steps)
+    return {"all": str(len(d.steps)), **_counts(makers), **_counts(ops)}
+
+
+def _kernels(d: Description) -> dict[str, str]:
+    """Return how often there is a generated kernel of some ops."""
+    inside = _inside(d)
+    ops = (inside.get(step.node, [step.name]) for step in d.steps if step.texts)
+    return _counts(Counter(f"{', '.join(names[:OPS])} ({len(names)})" for names in ops))
+
+
+def _inside(d: Description) -> dict[int, list[str]]:
+    """Return the names of the ops in each box of the last stage."""
+    names: dict[int, str] = {}
+    boxes: dict[int, int] = {}
+    for stage in d.stages:
+        for gone in stage.removed:
+            boxes.pop(gone.id)
+        names |= {node.id: node.name for node in stage.added if node.kind == "op"}
+        boxes |= {node.id: node.box for node in stage.added}
+        boxes |= {node.id: node.box for node in stage.rewired}
+    found: dict[int, list[str]] = {}
+    for node, box in boxes.items():
+        if box and node in names:
+            found.setdefault(box, []).append(names[node])
+    return found
+
+
+def _algorithms(d: Description) -> dict[str, str]:
+    """Return for each problem what computes it, by the problem and the layouts of its images."""
+    found: dict[str, list[str]] = {}
+    for a in d.algorithms:
+        took = "" if a.seconds is None else f", {1e3 * a.seconds:.3g} ms"
+        words = f"{a.name} in {' '.join(a.layouts)}{took}"
+        found.setdefault(a.subject, []).append(words)
+    return {subject: "; ".join(sorted(words)) for subject, words in found.items()}
+
+
+def _memory(d: Description) -> dict[str, str]:
+    homes: Counter[str] = Counter()
+    for buffer in d.buffers:
+        homes[buffer.home] += buffer.bytes
+    moved = sum(step.bytes for step in d.steps)
+    sizes = {"arena": d.arena, "arena without reuse": d.unplanned, "moved by a call": moved}
+    sizes |= {home: homes[home] for home in ("parameter", "constant", "output")}
+    return {name: f"{size / MIB:.2f} MiB" for name, size in sizes.items()}
+
+
+def _times(a: Description, b: Description) -> Iterator[Difference]:
+    """Yield the times of the profiles and of the layers that changed most, if both have one."""
+    if not (a.runs and b.runs):
+        return
+    before, after = _by_layer(a), _by_layer(b)
+    yield _time("all", sum(before.values()), sum(after.values()))
+    names = dict.fromkeys((*before, *after))
+    for name in sorted(names, key=lambda name: -abs(before[name] - after[name]))[:LAYERS]:
+        yield _time(name or "no layer", before[name], after[name])
+
+
+def _by_layer(d: Description) -> defaultdict[str, float]:
+    layers = {node.id: node.layer for stage in d.stages for node in stage.added}
+    found: defaultdict[str, float] = defaultdict(float)
+    for run in d.runs:
+        found[layers.get(d.steps[run.step].node, "")] += run.seconds
+    return found
+
+
+def _time(what: str, before: float, after: float) -> Difference:
+    faster = f" ({before / after:.2f} times as fast)" if before and after else ""
+    return Difference("times", what, f"{1e3 * before:.3f} ms", f"{1e3 * after:.3f} ms{faster}")

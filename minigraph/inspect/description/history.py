@@ -1,0 +1,338 @@
+"""The graph of a function through its passes: one id for a node as long as passes leave it alone.
+
+A pass rebuilds whatever reads something new, so the identity of nodes tells little.  Two nodes are
+taken for the same if they have the same turn, op and results.  Items and the graphs inside of ops
+are taken apart: what is read is always the node that computes it, also within a kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from minigraph.graph import Constant, Graph, GraphOp, Input, Item, Node, Parameter
+from minigraph.graph.location import Location
+from minigraph.inspect.description.record import (
+    NodeRecord,
+    Removed,
+    Rewired,
+    Stage,
+    StopRecord,
+)
+from minigraph.jit.fused import Together, meaning
+from minigraph.passes.notes import PassRecord
+
+Key = tuple[Any, ...]  # of nodes that may be the same in two graphs
+OTHER_READERS = 3  # what that many readers became, at most, says what a node became
+
+
+@dataclass(eq=False)
+class Entry:
+    """A node of a graph, or of a graph inside of one of its ops.
+
+    reads  what computes its inputs
+    box    the op with a graph that it is inside of
+    """
+
+    node: Node
+    reads: list[Entry]
+    box: Entry | None
+    kind: str
+    key: Key
+    id: int = 0
+    role: str = "forward"
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, Parameter):
+        return "parameter"
+    if isinstance(node.op, Input):
+        return "input"
+    return "constant" if isinstance(node.op, Constant) else "op"
+
+
+class Flattened:
+    """A graph as a list of entries, in the order of their dependences.
+
+    of       the entry of a node, or of the box that it is
+    outputs  what computes them
+    """
+
+    def __init__(self, graph: Graph, texts: dict[int, str]) -> None:
+        self.entries: list[Entry] = []
+        self.of: dict[Node, Entry] = {}
+        self._texts = texts
+        self._results: dict[Node, list[Entry]] = {}  # of nodes with graphs inside
+        self.outputs = self._add(graph, {}, None)
+
+    def _add(self, graph: Graph, given: Mapping[Node, Entry], box: Entry | None) -> list[Entry]:
+        """Add the nodes of a graph; return what computes its outputs.
+
+        given  what its inputs stand for
+        """
+        made = dict(given)
+        for node in graph:
+            if node in made:
+                continue
+            if isinstance(node.op, Item):
+                inside = self._results.get(node.inputs[0])
+                made[node] = inside[node.op.index] if inside else made[node.inputs[0]]
+                continue
+            reads = [made[x] for x in node.inputs]
+            made[node] = self._entry(node, reads, box)
+            if isinstance(node.op, GraphOp | Together):
+                self._results[node] = self._open(node, reads, made[node])
+                if not node.is_bundle:
+                    made[node] = self._results[node][0]
+        return [made[y] for y in graph.outputs]
+
+    def _open(self, node: Node, reads: list[Entry], box: Entry) -> list[Entry]:
+        """Add what is inside of a node; return what computes its results."""
+        op = node.op
+        if isinstance(op, GraphOp):
+            return self._add(op.graph, dict(zip(op.graph.inputs, reads, strict=True)), box)
+        assert isinstance(op, Together)
+        results: list[Entry] = []
+        specs = [x.spec for x in node.inputs]
+        for (part, read), (_, given) in zip(op.groups(reads), op.groups(specs), strict=True):
+            graph = meaning(part, given)
+            results += self._add(graph, dict(zip(graph.inputs, read, strict=True)), box)
+        return results
+
+    def _entry(self, node: Node, reads: list[Entry], box: Entry | None) -> Entry:
+        if isinstance(node.op, GraphOp | Together):
+            kind, text = "box", node.op.name
+        else:
+            kind = _kind(node)
+            text = self._texts.get(id(node.op)) or self._texts.setdefault(id(node.op), str(node.op))
+        entry = Entry(node, reads, box, kind, (node.turn[0], text, node.specs))
+        self.entries.append(entry)
+        self.of[node] = entry
+        return entry
+
+
+@dataclass
+class History:
+    """The stages of a function's graph, and the ids of the nodes of the last one.
+
+    results   how many outputs the caller gets; the others are new values of `changes`
+    """
+
+    results: int
+    changes: Sequence[Parameter]
+    stages: list[Stage] = field(default_factory=list)
+    last: Flattened | None = None
+
+    def __post_init__(self) -> None:
+        self._count = 0
+        self._layers: dict[int, str] = {}  # by id, of nodes that the user made outside of layers
+        self._texts: dict[int, str] = {}
+        self._ops: list[Graph] = []  # keep alive the ops whose `id` is a key of `_texts`
+        self._folder = os.getcwd() + os.sep
+
+    def add(self, graph: Graph, record: PassRecord | None = None) -> None:
+        """Add the graph as written or, with its record, after a pass."""
+        before = self.last
+        if before is not None and self._ops[-1] is graph:
+            self.stages.append(_stage(record, len(graph.order)))
+            return
+        self._ops.append(graph)
+        now = Flattened(graph, self._texts)
+        self._number(before, now)
+        self._give_roles(now)
+        self._give_layers(now)
+        old = {entry.id: entry for entry in before.entries} if before else {}
+        new = {entry.id: entry for entry in now.entries}
+        added = [entry for entry in now.entries if entry.id not in old]
+        self.stages.append(
+            _stage(
+                record,
+                len(graph.order),
+                added=tuple(map(self._record, added)),
+                removed=_removed(before, now, added) if before else (),
+                rewired=tuple(
+                    Rewired(entry.id, _ids(entry.reads), _box(entry))
+                    for entry in now.entries
+                    if entry.id in old and _moved(old[entry.id], entry)
+                ),
+                stops=tuple(_stops(record, old.values(), new)),
+            )
+        )
+        self.last = now
+
+    def ids_of(self, graph: Graph) -> dict[Node, int]:
+        """Return the ids of the nodes of a graph that was made as the last one was.
+
+        Nodes that passes make have other turns each time.  A graph that is different after all, as
+        where an algorithm was measured meanwhile, becomes a stage of its own.
+        """
+        assert self.last is not None, "there is the graph as written"
+        now = Flattened(graph, self._texts)
+        if [e.key[1:] for e in now.entries] != [e.key[1:] for e in self.last.entries]:
+            self.add(graph, PassRecord("as it runs", 0, 0, 0.0))
+            return {node: entry.id for node, entry in self.last.of.items()}
+        id_of = {x: y.id for x, y in zip(now.entries, self.last.entries, strict=True)}
+        return {node: id_of[entry] for node, entry in now.of.items()}
+
+    def _number(self, before: Flattened | None, now: Flattened) -> None:
+        """Give each entry the id of the one before that computes the same, or else a new one."""
+        pool: defaultdict[Key, list[Entry]] = defaultdict(list)
+        same: dict[Node, Entry] = {}
+        for entry in before.entries if before else ():
+            pool[entry.key].append(entry)
+            same.setdefault(entry.node, entry)
+        kept = {same[e.node] for e in now.entries if e.node in same}
+        for entry in now.entries:
+            known = same.pop(entry.node, None)
+            if known is None:
+                free = [e for e in pool[entry.key] if e not in kept]
+                reads = _ids(entry.reads)
+                known = next((e for e in free if _ids(e.reads) == reads), free[0] if free else None)
+                if known is not None:
+                    kept.add(known)
+            if known is None:
+                self._count += 1
+            entry.id = known.id if known else self._count
+
+    def _give_roles(self, now: Flattened) -> None:
+        """Say which entries are part of gradients, and which are for updates alone."""
+        needed = set(now.outputs[: self.results])
+        for entry in reversed(now.entries):
+            if entry.node.source.backward and entry.kind != "box":
+                entry.role = "backward"
+                needed.update(entry.reads)
+            elif entry in needed and entry.kind != "box":
+                needed.update(entry.reads)
+        gradients = {entry for entry in now.entries if entry.role == "backward"}
+        for entry in now.entries:
+            later = not gradients.isdisjoint(entry.reads)
+            if entry.kind in ("op", "constant") and entry not in gradients:
+                if later or entry not in needed:
+                    entry.role = "update"
+                if later:
+                    gradients.add(entry)
+        inside: defaultdict[Entry, list[str]] = defaultdict(list)
+        for entry in now.entries:
+            if entry.box:
+                inside[entry.box].append(entry.role)
+        for box, roles in inside.items():
+            box.role = max(("update", "backward", "forward"), key=roles.count)
+
+    def _give_layers(self, now: Flattened) -> None:
+        """Find the layers of nodes outside of modules: those of the parameters that they update."""
+        names = {e.node.name for e in now.entries if e.kind == "parameter"}
+        layers = {e.node.source.layer for e in now.entries}
+        updated: defaultdict[Entry, set[str]] = defaultdict(set)
+        for parameter, entry in zip(self.changes, now.outputs[self.results :], strict=True):
+            updated[entry].add(layer_of(parameter.name, names, layers))
+        for entry in reversed(now.entries):
+            if entry.kind == "parameter":
+                self._layers.setdefault(entry.id, layer_of(entry.node.name, names, layers))
+            elif entry.role == "update" and entry.kind == "op":
+                found = updated[entry]
+                if len(found) == 1 and not entry.node.source.layer:
+                    self._layers.setdefault(entry.id, *found)
+                for x in entry.reads:
+                    updated[x] |= found
+
+    def _record(self, entry: Entry) -> NodeRecord:
+        node = entry.node
+        name = node.name if entry.kind in ("op", "box", "parameter", "input") else str(node.op)
+        text = entry.key[1]
+        return NodeRecord(
+            id=entry.id,
+            name=name,
+            kind=entry.kind,
+            results=tuple(map(str, node.specs)),
+            reads=_ids(entry.reads),
+            text=text if text != name and entry.kind == "op" else "",
+            line=self._line(node.source) if entry.kind in ("op", "box") else "",
+            layer=self._layers.get(entry.id, node.source.layer),
+            role=entry.role,
+            turn=node.turn[0],
+            box=_box(entry),
+        )
+
+    def _line(self, place: Location) -> str:
+        return f"{place.file.removeprefix(self._folder)}:{place.line}"
+
+
+def layer_of(name: str, names: set[str], layers: set[str]) -> str:
+    """Return the layer of a parameter, or of the state that an optimizer keeps for one.
+
+    names   of all parameters: the state of "conv1.weight" is "adam.exp_avg.conv1.weight"
+    layers  those that nodes were made in
+    """
+    if name.rpartition(".")[0] in layers:
+        return name.rpartition(".")[0]
+    parts = name.split(".")
+    owners = (".".join(parts[i:]) for i in range(1, len(parts)))
+    return next((owner for owner in owners if owner in names), name).rpartition(".")[0]
+
+
+def _ids(entries: Sequence[Entry]) -> tuple[int, ...]:
+    return tuple([entry.id for entry in entries])
+
+
+def _box(entry: Entry) -> int:
+    return entry.box.id if entry.box else 0
+
+
+def _moved(old: Entry, new: Entry) -> bool:
+    return _box(old) != _box(new) or _ids(old.reads) != _ids(new.reads)
+
+
+def _stage(record: PassRecord | None, nodes: int, **changes: Any) -> Stage:
+    if record is None:
+        return Stage("as written", nodes, **changes)
+    return Stage(record.name, nodes, record.seconds, dict(record.fired), **changes)
+
+
+def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple[Removed, ...]:
+    """Return the entries that are gone, each with what computes its value now."""
+    new = {entry.id: entry for entry in now.entries}
+    by_turn: defaultdict[int, list[Entry]] = defaultdict(list)
+    for entry in added:
+        if entry.kind != "constant" or entry.node.turn[0] >= 0:
+            by_turn[entry.node.turn[0]].append(entry)
+    became: dict[Entry, set[int]] = defaultdict(set)
+    readers: defaultdict[Entry, list[Entry]] = defaultdict(list)
+    for y, z in zip(before.outputs, now.outputs, strict=True):
+        became[y].add(z.id)
+    gone = []
+    for entry in reversed(before.entries):  # readers before what they read
+        after = new.get(entry.id)
+        for i, x in enumerate(entry.reads):
+            if after is None:
+                readers[x].append(entry)
+            elif len(after.reads) == len(entry.reads) and entry.kind != "box":
+                became[x].add(after.reads[i].id)
+        if after is None:
+            found = became[entry]
+            fresh = by_turn[entry.node.turn[0]]
+            again = [e for e in fresh if e.node.op.name == entry.node.op.name]  # in another layout
+            found.update(e.id for e in again or (() if found else fresh))
+            if not found:
+                for reader in readers[entry][:OTHER_READERS]:
+                    found |= became[reader]
+            gone.append(Removed(entry.id, tuple(sorted(found))))
+    return tuple(reversed(gone))
+
+
+def _stops(
+    record: PassRecord | None, before: Iterable[Entry], new: Mapping[int, Entry]
+) -> Iterator[StopRecord]:
+    """Yield the stops of a pass with the ids of their nodes, 0 for those that are gone."""
+    ids = {(e.node.turn[0], e.node.op.name): e.id for e in before if e.kind != "box"}
+    for stop in record.stops if record else ():
+        producer = ids.get((stop.turns[0], stop.producer), 0)
+        consumer = ids.get((stop.turns[1], stop.consumer), 0)
+        yield StopRecord(
+            producer=producer if producer in new else 0,
+            consumer=consumer if consumer in new else 0,
+            names=(stop.producer, stop.consumer),
+            reason=stop.reason,
+        )

@@ -1,0 +1,302 @@
+"""How long each kernel of a function took, and how long it had to take."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from minigraph.inspect.cost import work_of
+from minigraph.inspect.report import preformatted
+from minigraph.inspect.roofline import GIGA, Bound, Speeds
+from minigraph.inspect.trace import Exchange, Slice, trace
+from minigraph.passes.overlap import Await, Begin, Flight
+from minigraph.platform.text_file import write_text
+from minigraph.program import Step, Timing, Traffic
+
+MOST = 15  # rows of a table
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One kernel of a call.
+
+    name     of its op
+    kernel   what computed it
+    result   its shapes and dtypes
+    line     the user's
+    start    in seconds, if every kernel took its median time and nothing came between them
+    seconds  the median of the calls
+    layer    that the op belongs to; outside of layers, its line
+    bytes    that it reads and writes at least
+    flops    of a convolution or product, else one for each element that an op computes
+    threads  that may share its work
+    memory   bytes of the arena that hold something while it runs
+    """
+
+    name: str
+    kernel: str
+    result: str
+    line: str
+    start: float
+    seconds: float
+    layer: str = ""
+    bytes: int = 0
+    flops: int = 0
+    threads: int = 1
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some kernels take together.
+
+    share  of the time of the whole profile
+    bound  the share of their time that moving their bytes, or computing their operations, has to
+           take on this device; over 1 where data stay in caches, or an algorithm needs fewer
+           operations; None where the device's speed is not known
+    """
+
+    name: str
+    kernels: int
+    seconds: float
+    bytes: int
+    flops: int
+    share: float
+    bound: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Profile:
+    """The kernels of a call, in order, each with the median time of some calls; `print` it.
+
+    calls      how many there were
+    speeds     what the device reached in a copy and in a matrix product; None if it is not known
+    exchanges  what several processes exchange while these kernels run
+    """
+
+    kernels: list[KernelTime]
+    calls: int = 1
+    speeds: Speeds | None = None
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """All kernels together."""
+        return sum(k.seconds for k in self.kernels)
+
+    @property
+    def by_layer(self) -> list[Cost]:
+        """What each layer takes, the slowest first; outside of layers, each line of the program."""
+        return self._costs(lambda kernel: kernel.layer)
+
+    @property
+    def by_op(self) -> list[Cost]:
+        """What all ops of a name take, the slowest first."""
+        return self._costs(lambda kernel: kernel.name)
+
+    @property
+    def by_kernel(self) -> list[Cost]:
+        """What all ops of a name take that the same kernel computes, the slowest first."""
+        return self._costs(lambda kernel: f"{kernel.name} by {kernel.kernel}")
+
+    def _costs(self, key: Callable[[KernelTime], str]) -> list[Cost]:
+        groups: dict[str, list[KernelTime]] = {}
+        for kernel in self.kernels:
+            groups.setdefault(key(kernel), []).append(kernel)
+        costs = [self._cost(name, group) for name, group in groups.items()]
+        return sorted(costs, key=lambda cost: -cost.seconds)
+
+    def _cost(self, name: str, kernels: Sequence[KernelTime]) -> Cost:
+        seconds = sum(k.seconds for k in kernels)
+        least = [b.seconds for b in map(self._bound, kernels) if b]
+        return Cost(
+            name=name,
+            kernels=len(kernels),
+            seconds=seconds,
+            bytes=sum(k.bytes for k in kernels),
+            flops=sum(k.flops for k in kernels),
+            share=seconds / (self.seconds or 1.0),
+            bound=sum(least) / seconds if least and seconds else None,
+        )
+
+    def _bound(self, kernel: KernelTime) -> Bound | None:
+        return Bound(*self.speeds, kernel.bytes, kernel.flops) if self.speeds else None
+
+    def compare(self, other: Profile) -> Comparison:
+        """Return what became faster and slower from this profile to another, by layer and op."""
+        return Comparison(
+            before=self.seconds,
+            after=other.seconds,
+            by_layer=_changes(self.by_layer, other.by_layer),
+            by_op=_changes(self.by_op, other.by_op),
+        )
+
+    def __str__(self) -> str:
+        speed = ""
+        if self.speeds:
+            bandwidth, peak = (value / GIGA for value in self.speeds)
+            speed = f"; the bound: {bandwidth:.1f} GB/s, {peak:,.0f} GFLOP/s"
+        head = f"{1e3 * self.seconds:.3f} ms in {len(self.kernels)} kernels, median of {self.calls}"
+        tables = (_table("layer", self.by_layer), _table("kernel", self.by_kernel))
+        return "\n".join([f"{head} calls{speed}", *(line for table in tables for line in table)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kernels, and what layers, ops and kernels take, as JSON's types."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        costs = {"by_layer": self.by_layer, "by_op": self.by_op, "by_kernel": self.by_kernel}
+        return {**found, "seconds": self.seconds, **msgspec.to_builtins(costs)}
+
+    def to_chrome_trace(self, path: str | Path) -> None:
+        """Write a trace that chrome://tracing and Perfetto show.
+
+        A track for each thread has the kernels that it may run, the tracks of layers have those
+        that the kernels belong to, and a counter has the memory in use.  What several processes
+        exchange meanwhile has tracks of its own.
+        """
+        slices = [
+            Slice(
+                name=k.name,
+                # what is in no layer has a line of the program
+                layers=[k.layer] if ":" in k.layer else k.layer.split("."),
+                start=k.start,
+                seconds=k.seconds,
+                threads=k.threads,
+                memory=k.memory,
+                told=msgspec.to_builtins(k),
+            )
+            for k in self.kernels
+        ]
+        write_text(path, trace(slices, self.exchanges))
+
+
+def profiled(
+    runs: Sequence[Sequence[Timing]], speeds: Speeds | None, memory: Mapping[Step, int]
+) -> Profile:
+    """Return the profile of calls of the same program.
+
+    memory  bytes of the arena that are in use while each step runs
+    """
+    seconds = [_by_step(run) for run in runs]
+    kernels: list[KernelTime] = []
+    exchanges: list[Exchange] = []
+    begun: dict[Flight, float] = {}
+    start = 0.0
+    for step in seconds[0]:
+        took = statistics.median(each[step] for each in seconds)
+        work = work_of(step)
+        kernels.append(
+            KernelTime(
+                name=step.node.op.name,
+                kernel=step.kernel.name,
+                result=", ".join(map(str, step.node.specs)),
+                line=str(step.node.source),
+                start=start,
+                seconds=took,
+                layer=step.node.source.brief,
+                bytes=work.bytes,
+                flops=work.flops,
+                threads=step.kernel.threads,
+                memory=memory[step],
+            )
+        )
+        op = step.node.op
+        if isinstance(op, Begin):
+            begun[op.flight] = start
+        start += took
+        if isinstance(op, Await):
+            exchanges.append(_exchange(op.flight, step.kernel.traffic, begun[op.flight], start))
+    return Profile(kernels, len(runs), speeds, exchanges)
+
+
+def _exchange(flight: Flight, sent: Traffic | None, begin: float, end: float) -> Exchange:
+    """Return an exchange that was over when its result was there, or before, if it usually is."""
+    usual = sent.flown / sent.times if sent and sent.times else end - begin
+    return Exchange(str(flight), begin, min(end - begin, usual))
+
+
+def _by_step(timings: Sequence[Timing]) -> dict[Step, float]:
+    """Return how long each step took, whose parts may have been timed one by one."""
+    seconds: dict[Step, float] = {}
+    for timing in timings:
+        seconds[timing.step] = seconds.get(timing.step, 0.0) + timing.seconds
+    return seconds
+
+
+def _table(title: str, costs: Sequence[Cost]) -> list[str]:
+    shown = costs[:MOST]
+    width = max([len(cost.name) for cost in shown] + [len(title)])
+    names = f"{'kernels':>7} {'ms':>9} {'share':>6} {'MB':>9} {'MFLOP':>10} {'bound':>6}"
+    lines = [f"{title:{width}} {names}"]
+    for c in shown:
+        bound = "" if c.bound is None else f"{c.bound:6.0%}"
+        lines.append(
+            f"{c.name:{width}} {c.kernels:7} {1e3 * c.seconds:9.3f} {c.share:6.1%} "
+            f"{c.bytes / 1e6:9.2f} {c.flops / 1e6:10.2f} {bound}".rstrip()
+        )
+    if len(costs) > MOST:
+        rest = sum(cost.seconds for cost in costs[MOST:])
+        lines.append(f"{len(costs) - MOST} more, {1e3 * rest:.3f} ms together")
+    return lines
+
+
+# ---------------------------------------------------------------- two profiles
+
+
+@dataclass(frozen=True)
+class Change:
+    """Seconds of a layer or op before and after; None where it is not there."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+    @property
+    def seconds(self) -> float:
+        """How much longer it takes afterwards."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Two profiles side by side, what changed most first; `print` it."""
+
+    before: float
+    after: float
+    by_layer: list[Change] = field(default_factory=list)
+    by_op: list[Change] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        total = Change("all", self.before, self.after)
+        lines = []
+        for title, changes in (("layer", self.by_layer), ("op", self.by_op)):
+            shown = [*changes[:MOST], total]
+            width = max([len(change.name) for change in shown] + [len(title)])
+            lines.append(f"{title:{width}} {'before, ms':>11} {'after, ms':>11} {'change':>9}")
+            for c in shown:
+                before, after = (
+                    "-" if s is None else f"{1e3 * s:.3f}" for s in (c.before, c.after)
+                )
+                lines.append(f"{c.name:{width}} {before:>11} {after:>11} {1e3 * c.seconds:+9.3f}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def _changes(before: Sequence[Cost], after: Sequence[Cost]) -> list[Change]:
+    """Return the changes of what has the same name, the largest first."""
+    old, new = ({cost.name: cost.seconds for cost in costs} for costs in (before, after))
+    changes = [Change(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
+    return sorted(changes, key=lambda change: -abs(change.seconds))

@@ -1,0 +1,1 @@
+"""Compiled functions, and calling them."""

@@ -1,0 +1,248 @@
+"""How good a network is on data: means of metrics over all examples of a loader.
+
+It knows nothing of training, and leaves the network as it found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import numpy as np
+
+import minigraph as mg
+from minigraph import nn, ops
+from minigraph.arguments import Kind, checked, shown
+from minigraph.compile.comp_graph import CompGraph
+from minigraph.distributed.world import Processes, World
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, Node, Operand, as_array, as_node, builder, cast
+from minigraph.ops.loss import check_labels
+
+Metric = Callable[..., Node | tuple[Node, Node]]
+
+
+@builder
+def accuracy(scores: Operand, labels: Operand) -> Node:
+    """Return the share of labels (n, ...) whose class has the highest score (n, classes, ...).
+
+    Labels are integers, and there are two classes or more: of one score for two classes it is
+    `((scores[:, 0] > 0) == labels).mean()`.  Labels of another shape are a ShapeError.
+
+    >>> cg.compile([], accuracy(ops.full((1, 2), [0.1, 0.9]), [1]))()
+    array(1.)
+    """
+    scores, labels = as_node(scores), as_node(labels)
+    check_labels(scores, labels)
+    if scores.shape[1] == 1:
+        raise ShapeError(
+            f"scores {scores.shape} are of one class; where one score tells two classes apart, the "
+            "accuracy is ((scores[:, 0] > 0) == labels).mean()"
+        )
+    return (ops.argmax(scores, axis=1) == labels).mean()
+
+
+METRICS: dict[str, Metric] = {"loss": ops.cross_entropy, "accuracy": accuracy}
+
+
+def _module(value: Any) -> nn.Module:
+    if not isinstance(value, nn.Module):
+        raise TypeError
+    return value
+
+
+def _metrics(value: Any) -> dict[str, Metric]:
+    metrics = dict(value)
+    if not all(isinstance(name, str) and callable(metric) for name, metric in metrics.items()):
+        raise TypeError
+    return metrics
+
+
+def _comp_graph(value: Any) -> CompGraph:
+    if not isinstance(value, CompGraph):
+        raise TypeError
+    return value
+
+
+def _iterable(value: Any) -> Iterable[Any]:
+    if not isinstance(value, Iterable):
+        raise TypeError
+    return value
+
+
+Loader = Annotated[Iterable[Any], Kind("an iterable of batches", _iterable)]
+Network = Annotated[nn.Module, Kind("a module", _module)]
+Compiler = Annotated[CompGraph, Kind("what mg.comp_graph returned", _comp_graph)]
+Metrics = Annotated[
+    Mapping[str, Metric],
+    Kind("a mapping of names to functions of (outputs, target)", _metrics),
+]
+
+
+class Evaluation:
+    """Measure `net` on loaders: what `evaluate` does, with functions that are compiled once.
+
+    Make it before the first epoch, and call it with a loader after each: it uses the parameters'
+    current values.
+
+    net      a module, called with all parts of a batch but the last
+    metrics  functions of what the module returns and the last part of the batch, as `evaluate`
+             takes them
+    cg       what compiles, `mg.comp_graph()` by default
+    world    the processes among which the examples are shared, each with a loader of its own
+
+    >>> from minigraph.training.evaluation import Evaluation
+    >>> measure = Evaluation(nn.Identity(), {"loss": ops.mse_loss}, cg)
+    >>> measure([(np.ones((4, 3)), np.zeros((4, 3)))])
+    {'loss': 1.0}
+    """
+
+    @checked
+    def __init__(
+        self,
+        net: Network,
+        metrics: Metrics | None = None,
+        cg: Compiler | None = None,
+        world: Processes | None = None,
+    ) -> None:
+        self._net = net
+        self._world = world or World()
+        self._metrics = METRICS if metrics is None else dict(metrics)
+        self._cg = mg.comp_graph() if cg is None else cg
+        self._functions: dict[Any, Any] = {}
+        floats = (p.dtype for p in net.parameters() if p.dtype.kind == "f")
+        self._float = next(floats, np.dtype("float32"))
+
+    @checked
+    def __call__(self, loader: Loader) -> dict[str, float]:
+        """Return the mean of each metric over all that a loader gives."""
+        sums = np.zeros((1 + len(self._metrics), 2))  # of the examples first, then sum and weight
+        for number, batch in enumerate(loader):
+            arrays = self._arrays(number, batch)
+            made = self._function(arrays)(*arrays)
+            pairs = np.array([1, len(arrays[0]), *map(float, made)]).reshape(-1, 2)
+            pairs[pairs[:, 1] == 0, 0] = 0  # a mean over nothing is NaN
+            pairs[:, 0] *= pairs[:, 1]
+            sums += pairs
+        (examples, _), *totals = np.sum(self._world.gather(sums), axis=0).tolist()
+        if not examples:
+            raise GraphError("evaluate: the loader gave no batch")
+        found = dict(zip(self._metrics, totals, strict=True))
+        for name, (_, weight) in found.items():
+            if not weight:
+                raise GraphError(f"evaluate: the weights of metric {name!r} are 0 in all batches")
+        return {name: total / weight for name, (total, weight) in found.items()}
+
+    def _arrays(self, number: int, batch: Any) -> list[Array]:
+        """Return the parts of a batch; floats become what the network computes in."""
+        if not isinstance(batch, tuple | list) or len(batch) < 2:
+            raise GraphError(
+                f"evaluate: batch {number} is {shown(batch)}; it takes tuples of inputs and a "
+                "target, which a loader's batch_transform can make"
+            )
+        try:
+            arrays = [as_array(part) for part in batch]
+            arrays = [cast(a, self._float) if a.dtype.kind == "f" else a for a in arrays]
+        except DTypeError as error:
+            raise DTypeError(f"evaluate: batch {number}: {error}") from None
+        if len({array.shape[:1] for array in arrays}) > 1 or not arrays[0].shape:
+            raise ShapeError(
+                f"evaluate: the parts of batch {number} have shapes "
+                f"{', '.join(str(array.shape) for array in arrays)}; "
+                "the first axis of each counts the examples"
+            )
+        return arrays
+
+    def _function(self, arrays: Sequence[Array]) -> Any:
+        """Return a function that computes the metrics of such examples, in batches of any size."""
+        key = tuple((array.shape[1:], array.dtype) for array in arrays)
+        if key not in self._functions:
+            inputs = [
+                mg.input(f"part {number}", ("batch", *shape), dtype)
+                for number, (shape, dtype) in enumerate(key)
+            ]
+            with evaluating(self._net):
+                outputs = self._net(*inputs[:-1])
+            made = [self._mean(name, outputs, inputs[-1]) for name in self._metrics]
+            self._functions[key] = self._cg.compile(
+                inputs, [node for pair in made for node in pair]
+            )
+        return self._functions[key]
+
+    def _mean(self, name: str, outputs: Any, target: Node) -> tuple[Node, Node]:
+        """Return the mean of a metric over a batch, and its weight."""
+        made = self._metrics[name](outputs, target)
+        match made:
+            case Node():
+                return (made.mean() if made.ndim else made), as_node(target.shape[0])
+            case (Node() as value, Node() as weight):
+                total = weight.astype("float64").sum()
+                if not value.ndim:
+                    return value, total
+                if weight.shape == value.shape:
+                    return ops.where(weight == 0, 0, value * weight).sum() / total, total
+                text = f"values of shape {value.shape} and weights of shape {weight.shape}"
+                raise ShapeError(f"evaluate: metric {name!r} returned {text}")
+        raise GraphError(
+            f"evaluate: metric {name!r} returned {shown(made)}; it takes expressions and "
+            "returns one, or a pair of values and weights"
+        )
+
+
+@checked
+def evaluate(
+    net: Network,
+    loader: Loader,
+    metrics: Metrics | None = None,
+    cg: Compiler | None = None,
+    world: Processes | None = None,
+) -> dict[str, float]:
+    """Return the mean loss and accuracy of a network over all examples of a loader, by name.
+
+    The network is built as in evaluation (`net.eval()`), and afterwards is in the mode that it was
+    in.  A batch counts by the number of its examples, so it does not matter how large the last one
+    is.
+
+    net      a module that is called with all parts of a batch but the last
+    loader   a `DataLoader`, or any other iterable of batches: tuples of inputs and, as the last
+             part, the target, arrays whose first axis counts examples
+    metrics  functions by name, `{"loss": ops.cross_entropy, "accuracy": accuracy}` by default; each
+             gets what the network returns and the target, as expressions, and returns an
+             expression, the mean of which over the batch is wanted; or that and its weight, where
+             something else than examples counts
+    cg       what compiles the function that computes them, `mg.comp_graph()` by default
+    world    `mg.distributed.world()` where each process has a share of the examples, from a
+             `DataLoader` with `shard=world`: all get the means over the examples of all
+
+    A mean over tokens gives their number as its weight, else it would depend on how the sentences
+    are batched::
+
+        def loss(logits, tokens):
+            return ops.cross_entropy(logits, tokens, ignore_index=0), tokens != 0
+
+    If the first of the pair is no scalar, each of its elements has its own weight.
+
+    Whoever evaluates a network after each epoch makes an `Evaluation` once and calls that, which
+    compiles once.  GraphError for batches of another kind, and for a loader that gives none.
+
+    >>> from minigraph import nn, ops
+    >>> from minigraph.data import DataLoader
+    >>> from minigraph.training import evaluate
+    >>> x, y = np.ones((5, 3), "float32"), np.zeros((5, 3), "float32")
+    >>> evaluate(nn.Identity(), DataLoader((x, y), batch_size=2), {"squared error": ops.mse_loss})
+    {'squared error': 1.0}
+    """
+    return Evaluation(net, metrics, cg, world)(loader)
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Let calls of a module build what evaluation computes, until the end of the block."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,156 @@
+"""Profiles: medians by layer, op and kernel, the bound, comparisons and traces."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops
+from minigraph.inspect.profile import KernelTime, Profile
+from minigraph.inspect.roofline import Speeds
+from minigraph.inspect.trace import EXCHANGES, LAYERS, THREADS, Exchange
+
+
+def kernel(name, seconds, layer, start=0.0, **more):
+    return KernelTime(name, "c", "float32[2]", "at a.py:1", start, seconds, layer, **more)
+
+
+TWO = Profile(
+    [
+        kernel("conv2d", 3.0, "stem.conv", bytes=10, flops=400),
+        kernel("add", 1.0, "stem", 3.0, bytes=50, flops=10, threads=2, memory=64),
+        kernel("conv2d", 2.0, "a.py:7", 4.0, bytes=10, flops=100),
+    ],
+    calls=3,
+    speeds=Speeds(bandwidth=100.0, peak=200.0),
+)
+
+
+def test_costs_are_summed_by_layer_op_and_kernel_the_slowest_first():
+    assert [(c.name, c.seconds) for c in TWO.by_layer] == [
+        ("stem.conv", 3.0),
+        ("a.py:7", 2.0),
+        ("stem", 1.0),
+    ]
+    assert [(c.name, c.kernels, c.seconds) for c in TWO.by_op] == [
+        ("conv2d", 2, 5.0),
+        ("add", 1, 1.0),
+    ]
+    assert [c.name for c in TWO.by_kernel] == ["conv2d by c", "add by c"]
+    assert TWO.by_op[0].flops == 500 and TWO.by_op[0].share == pytest.approx(5 / 6)
+
+
+def test_the_bound_is_the_longer_of_moving_and_computing_of_each_kernel():
+    bounds = {cost.name: cost.bound for cost in TWO.by_op}
+    assert bounds == {"conv2d": pytest.approx((2.0 + 0.5) / 5), "add": pytest.approx(0.5)}
+    assert all(cost.bound is None for cost in Profile(TWO.kernels).by_op)
+
+
+def test_a_profile_prints_bounded_tables():
+    many = Profile([kernel("add", 1.0, f"layer{i}") for i in range(100)])
+    assert "85 more, 85000.000 ms together" in str(many)
+    assert len(str(many).splitlines()) < 25
+    assert repr(TWO) == str(TWO) and "median of 3 calls" in str(TWO)
+    assert TWO._repr_html_().startswith("<pre>")
+    assert json.loads(json.dumps(TWO.to_dict()))["by_op"][1]["name"] == "add"
+
+
+def test_two_profiles_are_compared_by_layer_and_op():
+    other = Profile([kernel("conv2d", 1.0, "stem.conv"), kernel("relu", 0.5, "head")])
+    changes = TWO.compare(other)
+    assert [(c.name, c.before, c.after) for c in changes.by_layer] == [
+        ("stem.conv", 3.0, 1.0),
+        ("a.py:7", 2.0, None),
+        ("stem", 1.0, None),
+        ("head", None, 0.5),
+    ]
+    assert (changes.before, changes.after) == (6.0, 1.5)
+    assert [(c.name, c.seconds) for c in changes.by_op][:2] == [("conv2d", -4.0), ("add", -1.0)]
+    assert str(changes).splitlines()[-1].split() == ["all", "6000.000", "1500.000", "-4500.000"]
+    assert changes._repr_html_() == f"<pre>{changes}</pre>"
+
+
+def events(tmp_path, profile, group):
+    profile.to_chrome_trace(tmp_path / "trace.json")
+    found = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    return [event for event in found if event["pid"] == group]
+
+
+def test_a_trace_has_the_kernels_on_each_thread_and_the_memory(tmp_path):
+    found = events(tmp_path, TWO, THREADS)
+    on = [(e["name"], e["tid"]) for e in found if e["ph"] == "X"]
+    assert on == [("conv2d", 0), ("add", 0), ("add", 1), ("conv2d", 0)]
+    assert [e["args"]["bytes"] for e in found if e["ph"] == "C"] == [0, 64, 0]
+    assert [e["args"]["name"] for e in found if e["ph"] == "M"] == [
+        "kernels",
+        "thread 0",
+        "thread 1",
+    ]
+
+
+def test_a_trace_has_layers_inside_of_layers(tmp_path):
+    slices = [e for e in events(tmp_path, TWO, LAYERS) if e["ph"] == "X"]
+    assert {(e["name"], e["tid"], e["ts"], e["dur"]) for e in slices} == {
+        ("stem", 0, 0.0, 4e6),
+        ("stem.conv", 1, 0.0, 3e6),
+        ("a.py:7", 0, 4e6, 2e6),
+    }
+
+
+def test_a_trace_has_exchanges_that_overlap(tmp_path):
+    assert not events(tmp_path, TWO, EXCHANGES)
+    both = [Exchange("of a", 0.0, 2.0), Exchange("of b", 1.0, 2.0)]
+    _, *found = events(tmp_path, replace(TWO, exchanges=both), EXCHANGES)
+    assert [(e["name"], e["ph"], e["ts"]) for e in found] == [
+        ("of a", "b", 0.0),
+        ("of a", "e", 2e6),
+        ("of b", "b", 1e6),
+        ("of b", "e", 3e6),
+    ]
+    assert len({e["id"] for e in found}) == 2
+
+
+def training(level=3):
+    x = mg.input("x", (32, 16))
+    net = nn.Linear(16, 4)
+    loss = ops.dropout(net(x), 0.5).sum()
+    (gradient,) = mg.grad(loss, [net.weight])
+    cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
+    return cg.compile([x], loss, {net.weight: net.weight - gradient}), net
+
+
+@pytest.mark.parametrize("level", [0, 3, -3])
+def test_a_profile_of_many_calls_changes_what_one_call_changes(level):
+    x = np.ones((32, 16), "float32")
+    (step, net), (other, same) = training(level), training(level)
+    same.load_state_dict(net.state_dict())
+    profile = step.profile(x, calls=3)
+    other(x)
+    assert profile.calls == 3 and step.calls == other.calls == 1
+    np.testing.assert_array_equal(net.weight.numpy(), same.weight.numpy())
+    assert Counter(k.name for k in profile.kernels)["matmul"] == 2
+    assert profile.speeds.bandwidth > 0 and profile.speeds.peak > 0
+
+
+@pytest.mark.parametrize("calls", [0, -1, 1.5, None])
+def test_calls_is_a_count(calls):
+    x = mg.input("x", (3,))
+    with pytest.raises(mg.GraphError, match=r"calls is .*; it takes an integer >= 1"):
+        mg.comp_graph("reference").compile([x], x * 2).profile(np.ones(3), calls=calls)
+
+
+def test_a_loop_counts_the_work_of_all_its_steps():
+    x, h = mg.input("x", (5, 8, 8)), mg.input("h", (8, 8))
+    _, ys = ops.scan(lambda c, v: (c, ops.matmul(c, v)), h, x)
+    step = mg.comp_graph("cpu", {"autotune": "off"}).compile([x, h], ys)
+    profile = step.profile(np.ones((5, 8, 8)), np.ones((8, 8)), calls=1)
+    assert sum(k.flops for k in profile.kernels if k.name == "scan") >= 5 * 2 * 8**3
+
+
+def test_a_function_of_any_size_is_profiled_for_the_size_of_the_call():
+    x = mg.input("x", (None, 3))
+    step = mg.comp_graph("cpu", {"autotune": "off"}).compile([x], ops.exp(x))
+    assert "float32[5,3]" in step.profile(np.ones((5, 3)), calls=2).kernels[0].result

@@ -1,0 +1,97 @@
+"""What a function tells of itself: its report, its fingerprint, its calls."""
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+from new_process import python
+
+import minigraph as mg
+from minigraph import ops
+
+
+def layer(size=3, *, op=ops.relu, bias=1.0, dtype="float32"):
+    x = mg.input("x", (4, size), dtype)
+    w = mg.Parameter(np.eye(size, dtype=dtype), "w")
+    return [x], [op(x @ w + bias).sum()], {w: w * 2}
+
+
+def test_report_counts_the_ops_that_are_executed(cg):
+    report = cg.compile(*layer()).report()
+    assert report.ops["matmul"] == report.ops["relu"] == report.ops["sum"] == 1
+    assert [name for name, _, _ in report.steps].count("matmul") == 1
+    assert report.syncs == 0
+
+
+def test_report_has_the_seconds_of_each_stage(cg):
+    seconds = cg.compile(*layer()).report().seconds
+    assert seconds
+    assert all(isinstance(stage, str) and value >= 0 for stage, value in seconds.items())
+
+
+def test_report_prints_as_five_lines(cg):
+    function = cg.compile(*layer())
+    page = str(function.report())
+    assert len(page.splitlines()) == 5
+    assert cg.device in page
+    assert function.report().fingerprint[-7:] in page
+
+
+def test_fingerprint_is_40_hex_digits_that_stay(cg):
+    one, other = (cg.compile(*layer()) for _ in range(2))
+    fingerprint = one.report().fingerprint
+    assert re.fullmatch(r"[0-9a-f]{40}", fingerprint)
+    one(np.ones((4, 3)))
+    assert one.report().fingerprint == fingerprint == other.report().fingerprint
+
+
+def test_fingerprint_tells_functions_apart(cg):
+    graphs = [
+        layer(),
+        layer(4),
+        layer(op=ops.tanh),
+        layer(bias=2.0),
+        layer(dtype="float64"),
+        (*layer()[:2], {}),
+    ]
+    found = [cg.compile(*graph).report().fingerprint for graph in graphs]
+    assert len(set(found)) == len(found)
+    other = {"cpu": "reference", "reference": "cpu"}[cg.device]
+    assert mg.comp_graph(other).compile(*layer()).report().fingerprint not in found
+    cg.set_option("graph_opt_level", 0)
+    assert cg.compile(*layer()).report().fingerprint not in found
+
+
+def test_fingerprint_does_not_depend_on_the_values_of_parameters_and_inputs(cg):
+    inputs, outputs, updates = layer()
+    before = cg.compile(inputs, outputs, updates).report().fingerprint
+    next(iter(updates)).assign(np.zeros((3, 3)))
+    assert cg.compile(inputs, outputs, updates).report().fingerprint == before
+
+
+def test_fingerprint_is_the_same_in_another_process():
+    script = "import runtime.test_fingerprint as t; print(t.fingerprint_of_layer())"
+    printed, _ = python("-c", script, PYTHONHASHSEED="7")
+    assert printed.strip() == fingerprint_of_layer()
+
+
+def fingerprint_of_layer():
+    return mg.comp_graph("cpu", {"seed": 1}).compile(*layer()).report().fingerprint
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_function_cannot_be_copied(duplicate):
+    x = mg.input("x", (2,))
+    function = mg.comp_graph("reference").compile([x], x * 2)
+    with pytest.raises(mg.GraphError, match="compile another one"):
+        duplicate(function)
+
+
+@pytest.mark.parametrize("calls", [-1, 0.5, "3", None, 2**64])
+def test_calls_is_a_count(calls):
+    x = mg.input("x", (2,))
+    function = mg.comp_graph("reference").compile([x], x * 2)
+    with pytest.raises(mg.GraphError, match="calls is"):
+        function.calls = calls

@@ -1,0 +1,250 @@
+"""Evaluation: right means over whole loaders, and a network that stays as it was."""
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.data import DataLoader
+from minigraph.distributed.world import World
+from minigraph.training import Evaluation, evaluate, evaluation
+from minigraph.training.evaluation import accuracy
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((10, 4)).astype("float32")
+LABELS = RNG.integers(0, 3, 10)
+GRAPH = mg.comp_graph("reference")
+
+
+def network():
+    nn.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+
+
+def expected(net, x=X, labels=LABELS):
+    """Return the means as NumPy computes them; the statistics of BatchNorm are 0 and 1."""
+    weight, bias = net[0].weight.numpy(), net[0].bias.numpy()
+    scores = (x @ weight.T + bias) / np.sqrt(1 + 1e-5)
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    loss = -np.log(shares[np.arange(len(x)), labels]).mean()
+    return {"loss": loss, "accuracy": (scores.argmax(1) == labels).mean()}
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 5, 10, 99])
+def test_loss_and_accuracy_are_means_over_all_examples_however_they_are_batched(batch_size):
+    net = network()
+    found = evaluate(net, DataLoader((X, LABELS), batch_size), cg=GRAPH)
+    assert list(found) == ["loss", "accuracy"]
+    assert found == pytest.approx(expected(net), rel=1e-6)
+    assert all(type(value) is float for value in found.values())
+
+
+class Together(World):
+    """A world of two processes, of which the other one has gathered some values already."""
+
+    def __init__(self, rank, other):
+        super().__init__()
+        self.rank, self.size, self.other, self.given = rank, 2, other, None
+
+    def gather(self, value):
+        self.given = value
+        return [self.other, value] if self.rank else [value, value * 0]
+
+
+@pytest.mark.parametrize("batch_size", [2, 4, 6, 20])
+def test_processes_that_share_the_examples_get_the_means_over_all(batch_size):
+    net = network()
+    first = Together(0, None)
+    evaluate(net, DataLoader((X, LABELS), batch_size, shard=first), cg=GRAPH, world=first)
+    second = Together(1, first.given)
+    loader = DataLoader((X, LABELS), batch_size, shard=second)
+    assert evaluate(net, loader, cg=GRAPH, world=second) == pytest.approx(expected(net), rel=1e-6)
+
+
+def test_the_network_is_built_in_evaluation_and_left_as_it_was():
+    net = network()
+    net[1].eval()
+    modes = [module.training for module in net.modules()]
+    before = net.state_dict()
+    evaluate(net, [(X, LABELS)], cg=GRAPH)
+    assert [module.training for module in net.modules()] == modes == [True, True, False, True]
+    for name, array in net.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    with pytest.raises(mg.ShapeError):
+        evaluate(net, [(X[:, :3], LABELS)], cg=GRAPH)
+    assert [module.training for module in net.modules()] == modes
+
+
+def test_an_evaluation_is_compiled_once_and_follows_the_parameters():
+    compiled = []
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x):
+            compiled.append(x)
+            return self.net(x)
+
+    net = Counting()
+    measure = Evaluation(net, cg=GRAPH)
+    loader = DataLoader((X, LABELS), 4)
+    first = measure(loader)
+    assert len(compiled) == 1
+    net.net[0].weight.assign(-net.net[0].weight.numpy())
+    assert measure(loader) == pytest.approx(expected(net.net), rel=1e-6)
+    assert measure(loader) != first
+    assert len(compiled) == 1
+
+
+def test_metrics_are_functions_of_outputs_and_target():
+    targets = RNG.standard_normal((10, 3))
+    net = nn.Linear(4, 3)
+    metrics = {
+        "squared": ops.mse_loss,
+        "distances": lambda y, t: ops.sqrt(((y - t) ** 2).sum(axis=1)),
+        "above": lambda y, t: y > t,
+    }
+    found = evaluate(net, DataLoader((X, targets), 4), metrics, cg=GRAPH)
+    y = X @ net.weight.numpy().T + net.bias.numpy()
+    assert found == pytest.approx(
+        {
+            "squared": ((y - targets) ** 2).mean(),
+            "distances": np.sqrt(((y - targets) ** 2).sum(1)).mean(),
+            "above": (y > targets).mean(),
+        },
+        rel=1e-5,
+    )
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 9])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_metric_with_a_weight_is_a_mean_over_all_that_weighs(batch_size, reduction):
+    lengths = np.array([5, 0, 1, 3, 2, 0, 0, 4, 1])  # batches of 1 have nothing that counts
+    tokens = np.where(np.arange(5) < lengths[:, None], RNG.integers(1, 3, (9, 5)), 0)
+    scores = RNG.standard_normal((9, 3, 5))
+
+    def loss(scores, tokens):
+        ignored = {"ignore_index": 0} if reduction == "mean" else {}
+        return ops.cross_entropy(scores, tokens, reduction=reduction, **ignored), tokens != 0
+
+    loader = DataLoader((scores, tokens), batch_size)
+    found = evaluate(
+        nn.Identity(), loader, {"loss": loss, "examples": lambda y, t: y[:, 0, 0]}, GRAPH
+    )
+    logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    losses = -np.take_along_axis(logs, tokens[:, None], 1)[:, 0]
+    assert found["loss"] == pytest.approx(losses[tokens != 0].mean(), rel=1e-5)
+    assert found["examples"] == pytest.approx(scores[:, 0, 0].mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "error", "text"),
+    [
+        (
+            (4, 3),
+            np.zeros((4, 1), int),
+            mg.ShapeError,
+            r"\(4, 3\) take labels \(4,\), not \(4, 1\)",
+        ),
+        ((4, 3), np.zeros((4, 3), int), mg.ShapeError, r"take labels \(4,\), not \(4, 3\)"),
+        ((4, 3), np.zeros(1, int), mg.ShapeError, r"take labels \(4,\), not \(1,\)"),
+        ((4, 3), 0, mg.ShapeError, r"take labels \(4,\), not \(\)"),
+        ((2, 3, 4, 4), np.zeros((2, 1, 4, 4), int), mg.ShapeError, r"labels \(2, 4, 4\), not"),
+        (
+            (4, 1),
+            np.zeros(4, int),
+            mg.ShapeError,
+            r"\(4, 1\) are of one class; .*scores\[:, 0\] > 0",
+        ),
+        ((4,), np.zeros(4, int), mg.ShapeError, r"logits \(4,\) take labels"),
+        ((4, 3), np.zeros(4), mg.DTypeError, "labels are integers, not float64"),
+    ],
+)
+def test_accuracy_is_of_integers_one_for_each_row_of_scores(scores, labels, error, text):
+    with pytest.raises(error, match=text):
+        accuracy(mg.input("scores", scores), labels)
+
+
+def test_a_network_may_have_several_inputs_and_masks_for_labels():
+    class Masked(nn.Module):
+        def forward(self, scores, mask):
+            return scores * mask
+
+    scores = RNG.standard_normal((6, 3, 2, 2)).astype("float32")
+    masks, labels = scores[:, :1] > 0, RNG.integers(0, 3, (6, 2, 2))
+    found = evaluate(Masked(), DataLoader((scores, masks, labels), 4), cg=GRAPH)
+    assert found["accuracy"] == pytest.approx(((scores * masks).argmax(1) == labels).mean())
+
+
+@pytest.mark.parametrize(("dtype", "net_dtype"), [("float64", "float32"), ("float32", "float64")])
+def test_floats_become_what_the_network_computes_in(dtype, net_dtype):
+    seen = []
+    net = nn.Linear(4, 3, dtype=net_dtype)
+
+    def metric(y, t):
+        seen.append((y.dtype, t.dtype))
+        return ops.mse_loss(y, t)
+
+    evaluate(net, [(X.astype(dtype), np.zeros((10, 3), dtype))], {"m": metric}, cg=GRAPH)
+    assert seen == [(net_dtype, net_dtype)]
+
+
+def test_torch_loaders_give_batches_too(torch):
+    data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(LABELS))
+    net = network()
+    found = evaluate(net, torch.utils.data.DataLoader(data, 4), cg=GRAPH)
+    assert found == pytest.approx(expected(net), rel=1e-6)
+
+
+def test_it_may_be_called_between_steps_of_training():
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    x, labels = mg.input("x", (10, 4)), mg.input("labels", (10,), "int64")
+    loss = ops.cross_entropy(net(x), labels)
+    updates = {**optim.SGD(net.parameters(), 0.5).minimize(loss), **net.updates()}
+    step = GRAPH.compile([x, labels], loss, updates)
+    measure = Evaluation(net, cg=GRAPH)
+    losses = []
+    for _ in range(30):
+        losses.append(measure([(X, LABELS)])["loss"])
+        step(X, LABELS)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"net": 3}, "net is 3; it takes a module"),
+        ({"loader": 3}, "loader is 3; it takes an iterable of batches"),
+        ({"loader": []}, "the loader gave no batch"),
+        ({"loader": [X]}, "batch 0 is array.* it takes tuples of inputs and a target"),
+        ({"loader": [{"x": X, "y": X}]}, "batch 0 is {'x': .* batch_transform can make"),
+        ({"loader": [(X, None)]}, "batch 0: None is neither a number, an array"),
+        ({"loader": [(X, LABELS[:9])]}, r"batch 0 have shapes \(10, 4\), \(9,\); the first axis"),
+        ({"loader": [(X[0, 0], X[0, 0])]}, "the first axis of each counts the examples"),
+        ({"metrics": {"loss": 3}}, "metrics is {'loss': 3}; it takes a mapping of names to"),
+        ({"metrics": {"a": ops.mse_loss, "b": 3}}, "metrics is .*; it takes a mapping"),
+        ({"metrics": {"m": lambda y, t: 3.0}}, "metric 'm' returned 3.0; it takes expressions"),
+        ({"metrics": {"m": lambda y, t: (y.sum(), 2)}}, "metric 'm' returned .* a pair of"),
+        ({"metrics": {"m": lambda y, t: (y, t == t)}}, r"values of shape \(batch, 3\) and weights"),
+        ({"metrics": {"m": lambda y, t: (y.mean(), t < 0)}}, "weights of metric 'm' are 0 in all"),
+        (
+            {"loader": [(X * np.float64(1e41), LABELS)]},
+            r"batch 0: -?\d.*e\+\d+ at \(0, 0\) does not fit",
+        ),
+        ({"cg": "cpu"}, "cg is 'cpu'; it takes what mg.comp_graph returned"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_that_names_it(arguments, text):
+    given = {"net": nn.Linear(4, 3), "loader": [(X, LABELS)], "cg": GRAPH, **arguments}
+    with pytest.raises(mg.GraphError, match=text):
+        evaluate(**given)
+
+
+def test_evaluating_restores_the_modes_after_an_error():
+    net = network()
+    with pytest.raises(ZeroDivisionError), evaluation.evaluating(net):
+        assert not net[2].training
+        raise ZeroDivisionError
+    assert net[2].training
