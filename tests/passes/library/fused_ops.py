@@ -20,12 +20,6 @@ def fused(rewrite, inputs, outputs):
     return graph, notes.fired
 
 
-def assert_untouched(rewrite, inputs, outputs):
-    graph, fired = fused(rewrite, inputs, outputs)
-    assert not fired
-    assert str(graph) == str(Graph(tuple(inputs), tuple(outputs)))
-
-
 def assert_same_numbers(graph, inputs, outputs, xs, tolerance=0.0):
     """The graph computes what it was made from: to the bit, unless there is a tolerance."""
     for got, want in zip(graph(*xs), Graph(tuple(inputs), tuple(outputs))(*xs), strict=True):

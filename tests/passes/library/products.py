@@ -1,7 +1,5 @@
 """A convolution, a product, and what joins them: graphs before and after library fusion."""
 
-import re
-
 import numpy as np
 from heavy_nodes import assert_agrees, real
 
@@ -27,20 +25,6 @@ def rewritten(graph, *passes):
         assert str(rewrite(graph, again)) == str(graph)
         assert not again.fired
     return graph, notes.fired
-
-
-def text(node):
-    """An expression as it could be written, without attributes."""
-    if not node.inputs:
-        return node.name
-    name = re.sub(r"\[.*?\]", "", str(node.op))
-    return f"{name}({', '.join(map(text, node.inputs))})"
-
-
-def assert_left_alone(graph, rewrite):
-    after, fired = rewritten(graph, rewrite)
-    assert all(new is old for new, old in zip(after.outputs, graph.outputs, strict=True))
-    assert not fired
 
 
 def drawn(graph):

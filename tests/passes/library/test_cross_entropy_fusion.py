@@ -5,11 +5,8 @@ import pytest
 from fused_ops import (
     SPECIAL,
     assert_same_numbers,
-    assert_untouched,
     float32,
     fused,
-    names,
-    with_gradients,
 )
 from samples import integer, real
 
@@ -33,48 +30,6 @@ def picked(x, labels):
     return ops.sum(ops.where(chosen, ops.log_softmax(x), 0), -1, keepdims=True)
 
 
-def test_a_cross_entropy_is_one_op_and_so_is_its_gradient(classes):
-    inputs = classes[:2]
-    graph, fired = fused(
-        fuse_cross_entropy, inputs, with_gradients(ops.cross_entropy(*inputs), inputs[:1])
-    )
-    assert str(graph).splitlines()[1:] == [
-        "  %0: float32[4,1] = cross_entropy x labels",
-        "  %1: float32[1,1] = sum[axes=(0, 1)] %0",
-        "  %2: float32[] = const 4",
-        "  %3: float32[1,1] = divide %1 %2",
-        "  %4: float32[] = reshape[shape=()] %3",
-        "  %5: float32[] = const 1",
-        "  %6: float32[1,1] = reshape[shape=(1, 1)] %5",
-        "  %7: float32[1,1] = divide %6 %2",
-        "  %8: float32[4,1] = broadcast_to[shape=(4, 1)] %7",
-        "  %9: float32[4,3] = cross_entropy_backward %8 x labels",
-        "  return %4, %9",
-    ]
-    assert fired == {"cross_entropy": 1, "cross_entropy_backward": 1}
-
-
-def test_the_loss_and_its_gradient_are_fused_where_they_stand_alone(classes):
-    inputs = classes[:2]
-    loss, dx = with_gradients(ops.cross_entropy(*inputs), inputs[:1])
-    assert fused(fuse_cross_entropy, inputs, [loss])[1] == {"cross_entropy": 1}
-    assert fused(fuse_cross_entropy, inputs, [dx])[1] == {"cross_entropy_backward": 1}
-
-
-@pytest.mark.parametrize("size", [(5, 3), (2, 3, 4), (2, 1, 2, 3), (0, 3)])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_rows_and_images_of_any_dtype_have_the_same_cross_entropy(size, dtype):
-    rows = (size[0], *size[2:])
-    inputs = [mg.input("x", size, dtype), mg.input("labels", rows, "uint8")]
-    outputs = (
-        with_gradients(ops.cross_entropy(*inputs), inputs[:1]) if size[0] else [-picked(*inputs)]
-    )
-    graph, fired = fused(fuse_cross_entropy, inputs, outputs)
-    assert fired.total() == len(outputs)
-    xs = [real(*size).astype(dtype), integer(*rows, high=size[1]).astype(np.uint8)]
-    assert_same_numbers(graph, inputs, outputs, xs, 2e-3 if dtype == "float16" else 1e-6)
-
-
 @pytest.mark.parametrize("value", SPECIAL)
 @pytest.mark.parametrize("where", ["label", "other", "all", "weight"])
 def test_special_values_pass_as_in_the_ops_that_were_fused(classes, where, value):
@@ -89,88 +44,6 @@ def test_special_values_pass_as_in_the_ops_that_were_fused(classes, where, value
     if where == "weight":
         xs[2][2] = value
     assert_same_numbers(graph, classes, outputs, xs, 1e-6)
-
-
-def test_rows_may_have_weights(classes):
-    x, labels, w = classes
-    outputs = with_gradients((-picked(x, labels) * w).sum(), [x, w])
-    graph, fired = fused(fuse_cross_entropy, classes, outputs)
-    assert fired.total() == 2
-    xs = [float32(4, 3), np.array([0, 2, 1, 1]), float32(4, 1, seed=1)]
-    assert_same_numbers(graph, classes, outputs, xs, 1e-6)
-    assert "negative" not in names(graph)
-
-
-def test_the_factors_of_the_gradient_may_be_swapped(classes):
-    x, labels, w = classes
-    logs, chosen = ops.log_softmax(x), ops.one_hot(labels, 3, "bool")
-    dlogs = ops.where(chosen, w, 0)
-    outputs = [dlogs - ops.sum(dlogs, -1, keepdims=True) * ops.exp(logs)]
-    graph, fired = fused(fuse_cross_entropy, classes, outputs)
-    assert names(graph) == ["negative", "cross_entropy_backward"]
-    assert fired == {"cross_entropy_backward": 1}
-    xs = [float32(4, 3), np.array([0, 2, 1, 1]), float32(4, 1, seed=1)]
-    assert_same_numbers(graph, classes, outputs, xs, 1e-6)
-
-
-def log_likelihood(axis=-1, size=3, fill=0, total=-1, dtype="bool"):
-    """As `picked`, but for one thing."""
-
-    def build(x, labels, w):
-        chosen = ops.one_hot(labels, size, dtype)
-        return [-ops.sum(ops.where(chosen, ops.log_softmax(x, axis), fill), total, keepdims=True)]
-
-    return build
-
-
-def gradient_of(logs, dlogs, total=None):
-    return dlogs - ops.exp(logs) * ops.sum(dlogs if total is None else total, -1, keepdims=True)
-
-
-LOSS_NOT_FUSED = {
-    "the softmax is another axis's": log_likelihood(axis=0),
-    "the sum is another axis's": log_likelihood(total=0),
-    "the rest is not 0": log_likelihood(fill=1),
-    "the labels are repeated": lambda x, labels, w: log_likelihood()(x, labels[:1], w),
-    "the choice is no one-hot": lambda x, labels, w: [
-        -ops.sum(ops.where(x > 0, ops.log_softmax(x), 0), -1, keepdims=True)
-    ],
-    "the largest is taken": lambda x, labels, w: [
-        -ops.max(
-            ops.where(ops.one_hot(labels, 3, "bool"), ops.log_softmax(x), 0), -1, keepdims=True
-        )
-    ],
-    "the sign is missing": lambda x, labels, w: [picked(x, labels)],
-    "the sum has another reader": lambda x, labels, w: [-(z := picked(x, labels)), z * 2],
-    "the sum is an output": lambda x, labels, w: [-(z := picked(x, labels)), z],
-    "the logarithms are an output": lambda x, labels, w: [
-        -ops.sum(ops.where(ops.one_hot(labels, 3, "bool"), z := ops.log_softmax(x), 0), -1),
-        z,
-    ],
-    "the logarithms have another reader": lambda x, labels, w: [
-        -(z := picked(x, labels)),
-        z.inputs[0].inputs[1] * 2,
-    ],
-    "the logarithms have a gradient": lambda x, labels, w: mg.grad(
-        (loss := ops.cross_entropy(x, labels)),
-        [x, next(n for n in Graph((), (loss,)) if n.op.name == "log_softmax")],
-    ),
-    "the probabilities have another reader": lambda x, labels, w: [
-        dx := mg.grad(ops.cross_entropy(x, labels), [x])[0],
-        dx.inputs[1].inputs[0],
-    ],
-    "the weights differ in a row": lambda x, labels, w: [
-        gradient_of(ops.log_softmax(x), ops.where(ops.one_hot(labels, 3, "bool"), x, 0))
-    ],
-    "another gradient is summed": lambda x, labels, w: [
-        gradient_of(ops.log_softmax(x), ops.where(ops.one_hot(labels, 3, "bool"), w, 0), x)
-    ],
-}
-
-
-@pytest.mark.parametrize("why", LOSS_NOT_FUSED)
-def test_a_cross_entropy_is_left_alone_where(classes, why):
-    assert_untouched(fuse_cross_entropy, classes, LOSS_NOT_FUSED[why](*classes))
 
 
 # ---------------------------------------------------------------- kernels of the cross entropy
