@@ -93,8 +93,9 @@ LAYERS = {
         ["world"],
     ],
     "minigraph.optim": [
+        ["rule"],
         ["optimizer"],
-        ["accumulation", "adagrad", "adam", "average", "lion", "rmsprop", "schedules", "sgd"],
+        ["accumulation", "algorithms", "average", "schedules"],
     ],
     "minigraph.platform": [
         ["forks", "records", "regular_file", "signals"],

@@ -5,13 +5,9 @@ from typing import TYPE_CHECKING
 from minigraph import torch_hints
 from minigraph.optim import schedules
 from minigraph.optim.accumulation import Accumulation
-from minigraph.optim.adagrad import Adagrad
-from minigraph.optim.adam import Adam, AdamW
+from minigraph.optim.algorithms import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 from minigraph.optim.average import EMA
-from minigraph.optim.lion import Lion
 from minigraph.optim.optimizer import Optimizer
-from minigraph.optim.rmsprop import RMSprop
-from minigraph.optim.sgd import SGD
 
 __all__ = sorted(["schedules", *[n for n, value in globals().items() if isinstance(value, type)]])
 

@@ -8,7 +8,8 @@ from minigraph.arguments import checked
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Expression, Node, Operand, Parameter, as_node, constant
 from minigraph.ops import astype, where
-from minigraph.optim.optimizer import Parameters, Updates, listed, reached, wide
+from minigraph.optim.optimizer import Parameters, Updates, gradients, parameter_list
+from minigraph.optim.rule import accumulator
 
 
 class Accumulation:
@@ -32,12 +33,12 @@ class Accumulation:
     @checked
     def __init__(self, parameters: Parameters) -> None:
         self._sums: dict[Parameter, Parameter] = {}
-        for p in listed("Accumulation", parameters):
+        for p in parameter_list("Accumulation", parameters):
             if p.trainable:
-                zeros = np.zeros(p.shape, wide(p.dtype))
+                zeros = np.zeros(p.shape, accumulator(p.dtype))
                 self._sums[p] = Parameter(zeros, f"sum.{p.name}", trainable=False)
-        self._reached: dict[Parameter, None] = {}  # those that a loss depends on, in order
-        self._given: frozenset[Parameter] | None = None  # those of which `mean` gave gradients
+        self._with_gradient: dict[Parameter, None] = {}  # an ordered set
+        self._in_mean: frozenset[Parameter] | None = None  # of which `mean` returned gradients
         self._weight = Parameter(np.float64(0), "sum.weight", trainable=False)
 
     @checked
@@ -49,21 +50,22 @@ class Accumulation:
                 `(tokens != padding).sum()`.  A call of weight 0 adds nothing, even if its loss is
                 NaN
 
-        GraphError if the loss depends on no parameter, or on one that `mean` left out before;
+        GraphError if the loss depends on no parameter, or on one that an earlier `mean` left out;
         ShapeError for a weight that is no scalar.
         """
         scale = None if weight is None else as_node(weight)
         if scale is not None and scale.ndim:
             raise ShapeError(f"Accumulation.add: weight has shape {scale.shape}; it is a scalar")
-        found = reached("Accumulation.add", loss, [*self._sums])
-        if self._given is not None and (late := [p for p in found if p not in self._given]):
+        grads = gradients("Accumulation.add", loss, [*self._sums])
+        new = next((p for p in grads if p not in (self._in_mean or grads)), None)
+        if new is not None:
             raise GraphError(
-                f"Accumulation.add: the loss (made {loss.source}) depends on {late[0].name}, of "
+                f"Accumulation.add: the loss (made {loss.source}) depends on {new.name}, of "
                 "which `mean` gave no gradient; call `add` with all losses before `mean`"
             )
-        self._reached.update(dict.fromkeys(found))
+        self._with_gradient.update(dict.fromkeys(grads))
         updates: Updates = {self._weight: self._weight + (1 if scale is None else scale)}
-        for p, g in found.items():
+        for p, g in grads.items():
             total = self._sums[p]
             added = astype(g, total.dtype)
             if scale is not None:
@@ -75,20 +77,20 @@ class Accumulation:
     def mean(self) -> dict[Parameter, Node]:
         """The weighted mean of the gradients of the calls since the sums were cleared.
 
-        They are those of the parameters that have a way from a loss which `add` was given, so an
-        optimizer leaves the others alone.  GraphError if `add` was given none.
+        Parameters on which no loss depends have none, so an optimizer leaves them alone.
+        GraphError before the first `add`.
         """
-        if not self._reached:
+        if not self._with_gradient:
             raise GraphError("Accumulation.mean: there are no sums; call add(loss) first")
-        self._given = frozenset(self._reached)
+        self._in_mean = frozenset(self._with_gradient)
         weight = where(self._weight == 0, 1, self._weight)
         return {
             p: astype(self._sums[p] / astype(weight, self._sums[p].dtype), p.dtype)
-            for p in self._reached
+            for p in self._with_gradient
         }
 
     def clear(self) -> Updates:
-        """Return the updates that begin again."""
+        """Return the updates that set the sums to 0."""
         sums: Updates = {
             total: constant(np.zeros(total.shape, total.dtype)) for total in self._sums.values()
         }

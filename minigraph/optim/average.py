@@ -13,12 +13,11 @@ from minigraph.ops.elementwise import as_operand
 from minigraph.optim.optimizer import (
     Parameters,
     Updates,
-    given_name,
-    listed,
-    told_apart,
-    wide,
-    within,
+    check_unambiguous,
+    parameter_list,
+    user_name,
 )
+from minigraph.optim.rule import accumulator, within
 from minigraph.serialization import restore
 
 
@@ -44,13 +43,13 @@ class EMA:
         self.decay = within("decay", decay, high=1)
         self._averages: dict[Parameter, Parameter] = {}
         self._state: dict[str, Parameter] = {}
-        self._alike: str | None = None  # a name that two parameters have
-        for i, p in enumerate(listed("EMA", parameters)):
+        self._ambiguous_name: str | None = None  # that two parameters have
+        for i, p in enumerate(parameter_list("EMA", parameters)):
             name = f"ema.{p.name}"
             if name in self._state:
-                self._alike, name = given_name(p) or self._alike, f"{name}#{i}"
+                self._ambiguous_name, name = user_name(p) or self._ambiguous_name, f"{name}#{i}"
             self._averages[p] = self._state[name] = Parameter(
-                p.numpy(), name, dtype=wide(p.dtype), trainable=False
+                p.numpy(), name, dtype=accumulator(p.dtype), trainable=False
             )
 
     def updates(self, updates: Mapping[Parameter, Node] | None = None) -> Updates:
@@ -61,9 +60,9 @@ class EMA:
         """
         new: Updates = {}
         for p, average in self._averages.items():
-            now = astype((updates or {}).get(p, p), average.dtype)
-            keep, share = (as_operand(x, now.dtype) for x in (self.decay, 1 - self.decay))
-            new[average] = average * keep + now * share
+            value = astype((updates or {}).get(p, p), average.dtype)
+            keep, share = (as_operand(x, value.dtype) for x in (self.decay, 1 - self.decay))
+            new[average] = average * keep + value * share
         return new
 
     @contextmanager
@@ -80,9 +79,9 @@ class EMA:
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of the averages, by name; GraphError if two were given one."""
-        told_apart("EMA.state_dict", self._alike)
+        check_unambiguous("EMA.state_dict", self._ambiguous_name)
         return values_of(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what `state_dict()` gave; a GraphError says what does not fit, and sets nothing."""
+        """Set what `state_dict()` returned; GraphError for what does not fit, with nothing set."""
         restore("EMA.load_state_dict", self._state, state)

@@ -1,17 +1,13 @@
 """What optimizers have in common: groups of parameters, state, clipped gradients.
 
 An optimizer's state is parameters that nothing trains, so a step updates it with everything else.
-Numbers that change between steps are computed in float64, like torch's Python floats: once a step,
-for all parameters of a group together.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +19,6 @@ from minigraph.graph import (
     Array,
     Constant,
     Descent,
-    DType,
     Expression,
     Graph,
     Node,
@@ -37,6 +32,7 @@ from minigraph.graph import (
 from minigraph.ops import astype, clip, minimum, split, sqrt, square, stack
 from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand, kind
+from minigraph.optim.rule import Rule, accumulator, within
 from minigraph.serialization import restore
 from minigraph.torch_hints import OF_OPTIMIZERS, missing
 
@@ -55,49 +51,18 @@ Parameters = Annotated[
     Iterable[Parameter] | Iterable[Mapping[str, Any]],
     Kind("a list of parameters, or of dicts with a list of them as `params`", _several),
 ]
-
-
 GRADS = Kind("a mapping of parameters to gradients", mapping)
 
 
-def _pair(value: Any) -> tuple[float, float]:
-    first, second = map(NUMBER.parse, value)
-    return first, second
-
-
-Betas = Annotated[tuple[float, float], Kind("a pair of numbers", _pair)]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a group of parameters is trained with, besides the learning rate.
-
-    Numbers are 0 or above, those of a pair below 1 too; only `signed` ones may be negative.
-    """
-
-    signed: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, tuple):
-                for i, number in enumerate(value):
-                    within(f"{name}[{i}]", number, high=1)
-            else:
-                within(name, value, low=-math.inf if name in self.signed else 0)
-
-
-OptionsT = TypeVar("OptionsT", bound=Options)
-
-
-class Group(NamedTuple, Generic[OptionsT]):
+class Group(NamedTuple):
     """Parameters that are trained alike, and their learning rate."""
 
     parameters: Sequence[Parameter]
     lr: Parameter
-    options: OptionsT
+    rule: Rule
 
 
-class Optimizer(ABC, Generic[OptionsT]):
+class Optimizer:
     """The base of optimizers.
 
     parameters  those to train, of float dtypes; those that are not `trainable` are left out.  Or
@@ -120,21 +85,24 @@ class Optimizer(ABC, Generic[OptionsT]):
     >>> adam.lr = 0.001
     """
 
-    def __init__(self, parameters: Iterable[Any], lr: float, options: OptionsT) -> None:
-        self._name = type(self).__name__.lower()
+    def __init__(self, parameters: Iterable[Any], lr: float, rule: Rule) -> None:
+        self._prefix = type(self).__name__.lower()
         self._state: dict[str, Parameter] = {}
-        self._alike: str | None = None  # a name that two parameters with a state have
-        given = _groups(type(self).__name__, list(parameters), within("lr", lr), options)
-        self._lr = self._make("lr", np.float64(lr))
-        rates = {self._lr: 1.0}  # as multiples of the first
-        self.groups: list[Group[OptionsT]] = []
-        for i, (trained, rate, own) in enumerate(given):
-            of_group = self._lr if rate == lr else self._make(f"lr#{i}", np.float64(rate))
-            rates.setdefault(of_group, rate / (lr or 1))
-            self.groups.append(Group(trained, of_group, own))
-        self._rates, self.shares = [*rates], [*rates.values()]
-        self.parameters = [p for group in self.groups for p in group.parameters]
-        self._steps: dict[Parameter, Parameter] = {}  # counts, of parameters that need them
+        self._ambiguous_name: str | None = None  # that two parameters with a state have
+        groups = _parsed_groups(type(self).__name__, list(parameters), within("lr", lr), rule)
+        self._lr = self._new_state("lr", np.float64(lr))
+        ratios = {self._lr: 1.0}
+        self.groups: list[Group] = []
+        for i, (trained, rate, own_rule) in enumerate(groups):
+            group_lr = self._lr if rate == lr else self._new_state(f"lr#{i}", np.float64(rate))
+            ratios.setdefault(group_lr, rate / (lr or 1))
+            self.groups.append(Group(trained, group_lr, own_rule))
+        self._rates, self.ratios = [*ratios], [*ratios.values()]  # ratios: to the first rate
+        self._states: dict[Parameter, dict[str, Parameter]] = {}
+        for group in self.groups:
+            for p in group.parameters:
+                self._init_state(p, group.rule)
+        self.parameters = [*self._states]
 
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
@@ -144,7 +112,7 @@ class Optimizer(ABC, Generic[OptionsT]):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in OF_OPTIMIZERS:
             raise missing(type(self).__name__, name, OF_OPTIMIZERS, self)
-        if any(hasattr(group.options, name) for group in vars(self).get("groups", ())):
+        if any(name in group.rule.__dataclass_fields__ for group in vars(self).get("groups", ())):
             raise AttributeError(
                 f"{type(self).__name__}: {name} is part of the updates that minimize has returned; "
                 "make an optimizer with another one, and compile its minimize(loss). lr alone "
@@ -155,7 +123,7 @@ class Optimizer(ABC, Generic[OptionsT]):
     def __repr__(self) -> str:
         parts = (
             f"{(n := len(group.parameters))} parameter{'s' * (n != 1)}: lr={group.lr.numpy():g}"
-            + "".join(f", {name}={value!r}" for name, value in vars(group.options).items())
+            + "".join(f", {name}={value!r}" for name, value in group.rule.hyperparameters.items())
             for group in self.groups
         )
         return f"{type(self).__name__}({'; '.join(parts)})"
@@ -167,7 +135,7 @@ class Optimizer(ABC, Generic[OptionsT]):
     @lr.setter
     def lr(self, value: float) -> None:
         number = within("lr", NUMBER.check("lr", value))
-        self.rates = [number * share for share in self.shares]
+        self.rates = [number * ratio for ratio in self.ratios]
 
     @property
     def rates(self) -> list[float]:
@@ -205,48 +173,54 @@ class Optimizer(ABC, Generic[OptionsT]):
         In a dict of several updates the last of a parameter counts, as in every dict.  To lower two
         losses at once, minimize their sum.
         """
-        found = self._gradients(loss) if grads is None else self._given(grads)
+        grads = self._gradients(loss) if grads is None else self._checked_gradients(grads)
         if reduce is not None:
-            found = {p: mean_gradient(g, reduce, p.name) for p, g in found.items()}
-        found = {p: astype(g, wide(p.dtype)) for p, g in found.items()}
+            grads = {p: mean_gradient(g, reduce, p.name) for p, g in grads.items()}
+        grads = {p: astype(g, accumulator(p.dtype)) for p, g in grads.items()}
         if clip_value is not None:
             bound = within("minimize: clip_value", clip_value)
-            found = {p: clip(g, -bound, bound) for p, g in found.items()}
+            grads = {p: clip(g, -bound, bound) for p, g in grads.items()}
         if clip_norm is not None:
-            found = _clipped(found, within("minimize: clip_norm", clip_norm))
+            grads = _clipped(grads, within("minimize: clip_norm", clip_norm))
         updates: Updates = {}
         for group in self.groups:
-            if of_group := {p: found[p] for p in group.parameters if p in found}:
-                self._descend(group, of_group, updates)
-        descent = Descent(f"{type(self).__name__}.minimize", tuple(found), here())
+            if group_grads := {p: grads[p] for p in group.parameters if p in grads}:
+                updates |= self._group_updates(group, group_grads)
+        descent = Descent(f"{type(self).__name__}.minimize", tuple(grads), here())
         for value in updates.values():
             value.descent = descent
         return updates
 
-    def _descend(self, group: Group[OptionsT], grads: Updates, updates: Updates) -> None:
-        """Add the new values of a group's parameters, which have gradients, and of their state."""
-        counts = [self._steps[p] for p in grads if p in self._steps]
-        updates.update({count: count + 1 for count in counts})
+    def _group_updates(self, group: Group, grads: Updates) -> Updates:
+        """Return the new values of a group's parameters, which have gradients, and of their state.
+
+        Counts of steps come first: coefficients depend on them.
+        """
+        states = [self._states[p] for p in grads]
+        counts = [state["step"] for state in states if "step" in state]
+        updates: Updates = {count: count + 1 for count in counts}
         # As early as the parameters: what runs at the end would keep all gradients until then.
         with in_place_of(next(iter(grads)), like=updates[counts[0]] if counts else group.lr):
-            numbers = self._numbers(group.lr, group.options, stack(counts) if counts else None)
+            numbers = group.rule.coefficients(group.lr, stack(counts) if counts else None)
             dtypes = dict.fromkeys(g.dtype for g in grads.values())
             typed = {d: [_each(as_operand(x, d), len(grads)) for x in numbers] for d in dtypes}
-        for i, (p, g) in enumerate(grads.items()):
+        for i, ((p, g), state) in enumerate(zip(grads.items(), states, strict=True)):
             own = [each[i] if p.ndim else each[i].reshape(()) for each in typed[g.dtype]]
-            new = self._new(p, astype(p, g.dtype), g, own, group.options, updates)
-            updates[p] = astype(new, p.dtype)
+            value, new_state = group.rule.update(astype(p, g.dtype), g, state, own)
+            updates |= {state[name]: new for name, new in new_state.items()}
+            updates[p] = astype(value, p.dtype)
+        return updates
 
     def _gradients(self, loss: Any) -> Updates:
         """Return the gradients of a loss, for the parameters that it depends on."""
         if loss is None:
             raise GraphError(f"{type(self).__name__}.minimize takes a loss, or `grads`")
         trained = [p for p in self.parameters if p.trainable]
-        return reached(f"{type(self).__name__}.minimize", loss, trained)
+        return gradients(f"{type(self).__name__}.minimize", loss, trained)
 
-    def _given(self, grads: Mapping[Parameter, Any]) -> Updates:
+    def _checked_gradients(self, grads: Mapping[Parameter, Any]) -> Updates:
         """Return gradients that the user gave, in dtypes that go with those of their parameters."""
-        found: Updates = {}
+        checked_grads: Updates = {}
         trained = {p for p in self.parameters if p.trainable}
         for p, g in grads.items():
             what = f"{type(self).__name__}.minimize: the gradient of {getattr(p, 'name', p)!s:.40}"
@@ -256,96 +230,54 @@ class Optimizer(ABC, Generic[OptionsT]):
             node = as_node(g)
             if node.shape != p.shape:
                 raise ShapeError(f"{what} has shape {node.shape}, not {p.shape}")
-            found[p] = node if node.dtype == p.dtype else astype(node, wide(p.dtype))
-        return found
-
-    @abstractmethod
-    def _numbers(self, lr: Node, options: OptionsT, steps: Node | None) -> tuple[Node | float, ...]:
-        """Return what new values are computed with, besides gradients and state, in float64.
-
-        steps  how many each parameter of the group has done, (n,); None if they are not counted.
-               A number that depends on them is (n,), too
-        """
-
-    @abstractmethod
-    def _new(
-        self,
-        p: Parameter,
-        value: Node,
-        g: Node,
-        numbers: Sequence[Node],
-        options: OptionsT,
-        updates: Updates,
-    ) -> Node:
-        """Return the new value of a parameter; add the new values of its state to `updates`.
-
-        value    what it has now, in the dtype of the gradient g
-        numbers  those of `_numbers`, scalars in that dtype
-        """
+            checked_grads[p] = node if node.dtype == p.dtype else astype(node, accumulator(p.dtype))
+        return checked_grads
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of the state, by name: learning rates, counts of steps, averages, ....
 
         Numbers and sums are of a parameter's dtype, of 16-bit parameters float32; counts are int64.
         All are of one time: steps in other threads come before or after.
-        GraphError if two parameters were given one name; those without names go by their place.
+        GraphError if two parameters have one name; those without names go by their place.
         """
-        told_apart(f"{type(self).__name__}.state_dict", self._alike)
+        check_unambiguous(f"{type(self).__name__}.state_dict", self._ambiguous_name)
         return values_of(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what `state_dict()` gave, exactly, for the same parameter names.
+        """Set what `state_dict()` returned, exactly, for the same parameter names.
 
         Raises GraphError (ShapeError, DTypeError) with all that does not fit, and sets nothing.
         """
-        restore(f"{type(self).__name__}.load_state_dict", self._state, self._completed(state))
+        restore(f"{type(self).__name__}.load_state_dict", self._state, self._upgraded(state))
 
-    def _completed(self, state: Any) -> Any:
+    def _upgraded(self, state: Any) -> Any:
         """Return a state of minigraph 0.2, which has one count and one rate, as one of today."""
         if not isinstance(state, Mapping):
             return state
-        made, step, lr = dict(state), f"{self._name}.step", f"{self._name}.lr"
-        counts = [p.name for p in self._steps.values()]
-        if step in made and counts and made.keys().isdisjoint(counts):
-            made |= dict.fromkeys(counts, made.pop(step))
-        if lr in made:
-            for p, share in zip(self._rates, self.shares, strict=True):
-                made.setdefault(p.name, np.asarray(made[lr]) * share)
-        return made
+        upgraded, step, lr = dict(state), f"{self._prefix}.step", f"{self._prefix}.lr"
+        counts = [own["step"].name for own in self._states.values() if "step" in own]
+        if step in upgraded and counts and upgraded.keys().isdisjoint(counts):
+            upgraded |= dict.fromkeys(counts, upgraded.pop(step))
+        if lr in upgraded:
+            for p, ratio in zip(self._rates, self.ratios, strict=True):
+                upgraded.setdefault(p.name, np.asarray(upgraded[lr]) * ratio)
+        return upgraded
 
-    def _make(self, name: str, value: Any) -> Parameter:
-        name = f"{self._name}.{name}"
+    def _new_state(self, name: str, value: Any) -> Parameter:
+        name = f"{self._prefix}.{name}"
         self._state[name] = Parameter(value, name, trainable=False)
         return self._state[name]
 
-    def _count_steps(self, where: Callable[[OptionsT], bool] = lambda _: True) -> None:
-        """Count the steps of each parameter of the groups whose options need it."""
-        self._steps = self._make_each("step", np.int64(0), where)
-
-    def _make_each(
-        self,
-        name: str,
-        value: float | np.int64 = 0.0,
-        where: Callable[[OptionsT], bool] = lambda _: True,
-    ) -> dict[Parameter, Parameter]:
-        """Return a state for each parameter of the groups whose options need it.
-
-        It is named after the parameter (and its place, if that is taken).
-
-        value  of all its elements; an integer: a state that is one number
-        """
-        made: dict[Parameter, Parameter] = {}
-        needed = {p for group in self.groups if where(group.options) for p in group.parameters}
-        for i, p in enumerate(self.parameters):
-            if p not in needed:
-                continue
-            if taken := f"{self._name}.{name}.{p.name}" in self._state:
-                self._alike = given_name(p) or self._alike
-            start: Any = value
-            if isinstance(value, float):  # takes no memory
-                start = np.broadcast_to(np.array(value, wide(p.dtype)), p.shape)
-            made[p] = self._make(f"{name}.{p.name}" + f"#{i}" * taken, start)
-        return made
+    def _init_state(self, p: Parameter, rule: Rule) -> None:
+        """Make the state of a parameter, named after it (and its place, if that is taken)."""
+        values = rule.init(p.spec)
+        taken = any(f"{self._prefix}.{name}.{p.name}" in self._state for name in values)
+        if taken:
+            self._ambiguous_name = user_name(p) or self._ambiguous_name
+        name_of_p = f"{p.name}#{len(self._states)}" if taken else p.name
+        self._states[p] = {
+            name: self._new_state(f"{name}.{name_of_p}", value) for name, value in values.items()
+        }
 
 
 def _each(numbers: Node, n: int) -> list[Node]:
@@ -353,15 +285,14 @@ def _each(numbers: Node, n: int) -> list[Node]:
     return split(numbers, n) if numbers.ndim else [numbers] * n
 
 
-def reached(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
-    """Return the gradients of a loss, for those of the parameters that have a way from it.
+def gradients(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
+    """Return the gradients of a loss, for those of the parameters on which it depends.
 
-    GraphError that begins with `what` if none has.
+    GraphError that begins with `what` if it depends on none.
     """
     grads = dict(zip(parameters, grad(loss, parameters), strict=True))
-    found = {p: g for p, g in grads.items() if not _is_nothing(g)}
-    if found:
-        return found
+    if reached := {p: g for p, g in grads.items() if not _is_constant_zero(g)}:
+        return reached
     what = f"{what}: the loss (made {loss.source})"
     read = Graph((), (loss,)).parameters
     if set(read).isdisjoint(parameters):
@@ -374,34 +305,35 @@ def reached(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
     )
 
 
-def _is_nothing(gradient: Node) -> bool:
-    """Return whether `grad` found no way from the loss to a parameter, and gave zeros."""
+def _is_constant_zero(gradient: Node) -> bool:
+    """Return whether a gradient is the zeros that `grad` returns where the loss does not depend."""
     while gradient.op.is_view and len(gradient.inputs) == 1:
         (gradient,) = gradient.inputs
     return isinstance(gradient.op, Constant) and not gradient.op.value.any()
 
 
-def _groups(
-    what: str, given: list[Any], lr: float, options: OptionsT
-) -> list[tuple[list[Parameter], float, OptionsT]]:
-    """Return the groups that a user gave: the parameters that are trainable, rate and options."""
-    dicts = given if given and isinstance(given[0], Mapping) else [{"params": given}]
-    groups: list[tuple[list[Parameter], float, OptionsT]] = []
+def _parsed_groups(
+    what: str, parameters: list[Any], lr: float, rule: Rule
+) -> list[tuple[list[Parameter], float, Rule]]:
+    """Return the groups that a user gave: the parameters that are trainable, rate and rule."""
+    dicts = parameters
+    if not (parameters and isinstance(parameters[0], Mapping)):
+        dicts = [{"params": parameters}]
+    groups: list[tuple[list[Parameter], float, Rule]] = []
     seen: dict[Parameter, None] = {}
     for i, one in enumerate(dicts):
         if not isinstance(one, Mapping) or "params" not in one:
             raise GraphError(f"{what}: group {i} is no dict with a list of parameters as `params`")
         others = {name: value for name, value in one.items() if name not in ("params", "lr")}
         try:
-            own = replace(options, **others)
+            own_rule = replace(rule, **others)
         except TypeError:
-            known = ", ".join(["lr", *options.__dataclass_fields__])
-            raise GraphError(f"{what}: group {i} takes params, {known}, not {[*others]}") from None
+            names = ", ".join(["lr", *rule.hyperparameters])
+            raise GraphError(f"{what}: group {i} takes params, {names}, not {[*others]}") from None
         rate = within("lr", NUMBER.check("lr", one.get("lr", lr)))
         if rate != lr and not lr:
             raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
-        trained = _trainable(what, _several(one["params"]), seen)
-        groups.append((trained, rate, own))
+        groups.append((_trainable(what, _several(one["params"]), seen), rate, own_rule))
     if not any(trained for trained, _, _ in groups):
         if not seen:
             raise GraphError(
@@ -414,7 +346,7 @@ def _groups(
 
 def _trainable(what: str, parameters: list[Any], seen: dict[Parameter, None]) -> list[Parameter]:
     """Return the parameters that are trainable; none may be among those `seen` before."""
-    for p in listed(what, parameters):
+    for p in parameter_list(what, parameters):
         if p in seen:
             raise GraphError(f"{what}: parameter {p.name} is there twice")
         if p.trainable and kind(p.dtype) != "f":
@@ -423,24 +355,24 @@ def _trainable(what: str, parameters: list[Any], seen: dict[Parameter, None]) ->
     return [p for p in parameters if p.trainable]
 
 
-def listed(what: str, parameters: Iterable[Any]) -> list[Parameter]:
-    """Return parameters as a list; a GraphError that begins with `what` if one is none."""
-    found = list(parameters)
-    for p in found:
+def parameter_list(what: str, values: Iterable[Any]) -> list[Parameter]:
+    """Return parameters as a list; a GraphError that begins with `what` for anything else."""
+    parameters = list(values)
+    for p in parameters:
         if not isinstance(p, Parameter):
             raise GraphError(f"{what}: parameters are mg.Parameters, not {type(p).__name__}")
-    return found
+    return parameters
 
 
-def given_name(p: Parameter) -> str | None:
+def user_name(p: Parameter) -> str | None:
     """Return the name that a parameter was given; None if it was given none."""
     return None if p.name == "parameter" else p.name
 
 
-def told_apart(what: str, name: str | None) -> None:
-    """Raise a GraphError that begins with `what` if two parameters have a name, which is not None.
+def check_unambiguous(what: str, name: str | None) -> None:
+    """Raise a GraphError that begins with `what` if two parameters have a `name`, not None.
 
-    In another order each would get the other's state.
+    Made in another order, each would get the other's state.
     """
     if name is not None:
         raise GraphError(
@@ -458,15 +390,3 @@ def _clipped(grads: Updates, most: float) -> Updates:
         total = total + each
     factor = minimum(most / (sqrt(total) + 1e-6), 1.0)
     return {p: g * astype(factor, g.dtype) for p, g in grads.items()}
-
-
-def wide(dtype: DType) -> DType:
-    """Return the dtype in which sums of a dtype's numbers are taken: at least float32."""
-    return np.promote_types(dtype, np.float32)
-
-
-def within(what: str, number: float, low: float = 0, high: float = math.inf) -> float:
-    """Return `number`; a GraphError that names `what` if it is not in [low, high)."""
-    if not low <= number < high:
-        raise GraphError(f"{what} is {number!r}; it takes a number in [{low:g}, {high:g})")
-    return number

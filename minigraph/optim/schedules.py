@@ -17,7 +17,8 @@ from minigraph import torch_hints
 from minigraph.arguments import Count, Integers, Kind, at_least, checked
 from minigraph.errors import GraphError
 from minigraph.graph import Array
-from minigraph.optim.optimizer import Optimizer, within
+from minigraph.optim.optimizer import Optimizer
+from minigraph.optim.rule import within
 
 __all__ = ["cosine", "exponential", "multi_step", "one_cycle", "plateau", "step", "warmup"]
 
@@ -32,13 +33,13 @@ if not TYPE_CHECKING:  # else no wrong name would be found
 Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
 
 
-def _optimizer(value: Any) -> Optimizer[Any]:
+def _optimizer(value: Any) -> Optimizer:
     if not isinstance(value, Optimizer):
         raise TypeError
     return value
 
 
-SomeOptimizer = Annotated[Optimizer[Any], Kind("an optimizer", _optimizer)]
+SomeOptimizer = Annotated[Optimizer, Kind("an optimizer", _optimizer)]
 
 
 class Resumable:
@@ -48,7 +49,7 @@ class Resumable:
     """
 
     kept: ClassVar[Mapping[str, Callable[[Any], Any]]]
-    optimizer: Optimizer[Any]
+    optimizer: Optimizer
     step: Callable[..., None]
 
     def state_dict(self) -> dict[str, Array]:
@@ -75,7 +76,7 @@ class Resumable:
 
     def _of_groups(self, rates: list[float]) -> list[float]:
         """Return the rates of a state; minigraph 0.2 kept one, and those of groups followed it."""
-        shares = self.optimizer.shares
+        shares = self.optimizer.ratios
         if len(rates) == 1:
             return [rates[0] * share for share in shares]
         if len(rates) != len(shares):
@@ -108,7 +109,7 @@ class Schedule(Resumable):
 
     kept: ClassVar = {"steps": int, "base": _rates}
 
-    def __init__(self, optimizer: Optimizer[Any], rate: Rate, floor: float | None = 0.0) -> None:
+    def __init__(self, optimizer: Optimizer, rate: Rate, floor: float | None = 0.0) -> None:
         self.optimizer = optimizer
         self.steps = 0
         self.base = optimizer.rates
@@ -224,7 +225,7 @@ class WarmUp(Schedule):
 
     def __init__(
         self,
-        optimizer: Optimizer[Any],
+        optimizer: Optimizer,
         total_iters: int,
         start_factor: float,
         after: Resumable | None,
@@ -345,7 +346,7 @@ class Plateau(Resumable):
 
     def __init__(
         self,
-        optimizer: Optimizer[Any],
+        optimizer: Optimizer,
         better: Callable[[float, float], bool],
         worst: float,
         factor: float,

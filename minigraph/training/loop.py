@@ -203,7 +203,7 @@ class Training:
     def __init__(
         self,
         net: nn.Module,
-        optimizer: Optimizer[Any],
+        optimizer: Optimizer,
         sets: tuple[Dataset, Dataset],
         recipe: Recipe,
         args: argparse.Namespace,
@@ -405,7 +405,7 @@ class Training:
 
 def fit(
     net: nn.Module,
-    optimizer: Optimizer[Any],
+    optimizer: Optimizer,
     sets: tuple[Dataset, Dataset],
     recipe: Recipe,
     args: argparse.Namespace,
@@ -494,7 +494,7 @@ def held_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
-def _prefix(part: nn.Module | Optimizer[Any]) -> str:
+def _prefix(part: nn.Module | Optimizer) -> str:
     return "net." if isinstance(part, nn.Module) else "optimizer."
 
 

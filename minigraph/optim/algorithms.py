@@ -1,0 +1,353 @@
+"""The optimizers of `torch.optim`, and Lion: for each a rule, and the class that users make.
+
+A product comes before what it is added to, as in `g * descent + p`, so that both become one FMA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from minigraph.arguments import checked
+from minigraph.errors import GraphError
+from minigraph.graph import Array, Node, Spec
+from minigraph.ops import maximum, rsqrt, sign, sqrt, where
+from minigraph.optim.optimizer import Optimizer, Parameters
+from minigraph.optim.rule import STEP, Betas, Rule, State, filled
+
+# ---------------------------------------------------------------- SGD
+
+
+@checked
+@dataclass(frozen=True)
+class SGDRule(Rule):
+    momentum: float
+    dampening: float
+    weight_decay: float
+    nesterov: bool
+
+    signed = frozenset({"dampening"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and not (self.momentum and not self.dampening):
+            raise GraphError("nesterov takes a momentum above 0 and a dampening of 0")
+
+    def init(self, p: Spec) -> dict[str, Array]:
+        state = {"momentum": filled(p)} if self.momentum else {}
+        return state | ({"step": STEP} if self.momentum and self.dampening else {})
+
+    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+        # As in torch, the first gradient of a parameter is not dampened.
+        new = 1.0 if steps is None else where(steps > 0, 1 - self.dampening, 1.0)
+        return -lr, self.weight_decay, self.momentum, new
+
+    def update(
+        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
+    ) -> tuple[Node, dict[str, Node]]:
+        descent, decay, momentum, new = coefficients
+        if self.weight_decay:
+            g = p * decay + g
+        if not self.momentum:
+            return g * descent + p, {}
+        buffer = state["momentum"] * momentum + (g * new if self.dampening else g)
+        direction = buffer * momentum + g if self.nesterov else buffer
+        return direction * descent + p, {"momentum": buffer}
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum (Sutskever et al., 2013), as in `torch.optim`.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> sgd = optim.SGD([w], lr=0.25, momentum=0.9)
+    >>> descend = cg.compile([], [], sgd.minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.5, -1. ])
+    """
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(parameters, lr, SGDRule(momentum, dampening, weight_decay, nesterov))
+
+
+# ---------------------------------------------------------------- Adam, AdamW
+
+
+@dataclass(frozen=True)
+class AdaptiveMoments(Rule):
+    """The arithmetic of Adam and AdamW, which differ in what is decayed: gradient or parameter."""
+
+    betas: Betas
+    eps: float
+    weight_decay: float
+    amsgrad: bool
+
+    decoupled: ClassVar[bool]  # whether weight decay leaves the gradient alone
+
+    def init(self, p: Spec) -> dict[str, Array]:
+        state = {"step": STEP, "exp_avg": filled(p), "exp_avg_sq": filled(p)}
+        return state | ({"max_exp_avg_sq": filled(p)} if self.amsgrad else {})
+
+    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+        assert steps is not None
+        beta1, beta2 = self.betas
+        t = (steps + 1).astype("float64")
+        descent = -lr / (1 - beta1**t)
+        scale = rsqrt(1 - beta2**t)
+        decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
+        return descent, scale, beta1, 1 - beta1, beta2, 1 - beta2, self.eps, decay
+
+    def update(
+        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
+    ) -> tuple[Node, dict[str, Node]]:
+        descent, scale, keep1, new1, keep2, new2, eps, decay = coefficients
+        if self.weight_decay and self.decoupled:
+            p = p * decay
+        elif self.weight_decay:
+            g = p * decay + g
+        mean = state["exp_avg"] * keep1 + g * new1
+        square = state["exp_avg_sq"] * keep2 + g * g * new2
+        new = {"exp_avg": mean, "exp_avg_sq": square}
+        if self.amsgrad:
+            square = new["max_exp_avg_sq"] = maximum(state["max_exp_avg_sq"], square)
+        return mean / (sqrt(square) * scale + eps) * descent + p, new
+
+
+@checked
+class AdamRule(AdaptiveMoments):
+    decoupled = False
+
+
+@checked
+class AdamWRule(AdaptiveMoments):
+    decoupled = True
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2015), as in `torch.optim`: `weight_decay` is added to the gradient.
+
+    amsgrad  divide by the root of the largest second moment so far, so that rates only fall
+             (AMSGrad; Reddi et al., 2018).  Groups choose for themselves
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> adam = optim.Adam([w], lr=0.1)
+    >>> descend = cg.compile([], [], adam.minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
+    >>> v = mg.Parameter([1.0], "v")
+    >>> list(optim.Adam([v], amsgrad=True).state_dict())[2:]
+    ['adam.exp_avg.v', 'adam.exp_avg_sq.v', 'adam.max_exp_avg_sq.v']
+    """
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+    ) -> None:
+        super().__init__(parameters, lr, AdamRule(betas, eps, weight_decay, amsgrad))
+
+
+class AdamW(Optimizer):
+    """Adam with weight decay of its own (Loshchilov and Hutter, 2019), as in `torch.optim`.
+
+    amsgrad  as in `Adam`
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> adam = optim.AdamW([w], lr=0.1, weight_decay=0.5)
+    >>> descend = cg.compile([], [], adam.minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.85, -1.8 ])
+    """
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+    ) -> None:
+        super().__init__(parameters, lr, AdamWRule(betas, eps, weight_decay, amsgrad))
+
+
+# ---------------------------------------------------------------- RMSprop
+
+
+@checked
+@dataclass(frozen=True)
+class RMSpropRule(Rule):
+    alpha: float
+    eps: float
+    weight_decay: float
+    momentum: float
+    centered: bool
+
+    def init(self, p: Spec) -> dict[str, Array]:
+        names = {"square_avg": True, "grad_avg": self.centered, "momentum": self.momentum}
+        return {name: filled(p) for name, needed in names.items() if needed}
+
+    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+        return -lr, self.alpha, 1 - self.alpha, self.eps, self.weight_decay, self.momentum
+
+    def update(
+        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
+    ) -> tuple[Node, dict[str, Node]]:
+        descent, keep, new, eps, decay, momentum = coefficients
+        if self.weight_decay:
+            g = p * decay + g
+        square = state["square_avg"] * keep + g * g * new
+        updated = {"square_avg": square}
+        if self.centered:
+            mean = updated["grad_avg"] = state["grad_avg"] * keep + g * new
+            square = square - mean * mean
+        g = g / (sqrt(square) + eps)
+        if self.momentum:
+            g = updated["momentum"] = state["momentum"] * momentum + g
+        return g * descent + p, updated
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Tieleman and Hinton, 2012; centred: Graves, 2013), as in `torch.optim`.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> descend = cg.compile([], [], optim.RMSprop([w], lr=0.01).minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
+    """
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+    ) -> None:
+        rule = RMSpropRule(alpha, eps, weight_decay, momentum, centered)
+        super().__init__(parameters, lr, rule)
+
+
+# ---------------------------------------------------------------- Adagrad
+
+
+@checked
+@dataclass(frozen=True)
+class AdagradRule(Rule):
+    lr_decay: float
+    weight_decay: float
+    initial_accumulator_value: float
+    eps: float
+
+    def init(self, p: Spec) -> dict[str, Array]:
+        return {"step": STEP, "sum": filled(p, self.initial_accumulator_value)}
+
+    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+        assert steps is not None
+        if self.lr_decay:
+            lr = lr / (1 + steps.astype("float64") * self.lr_decay)
+        return -lr, self.weight_decay, self.eps
+
+    def update(
+        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
+    ) -> tuple[Node, dict[str, Node]]:
+        descent, decay, eps = coefficients
+        if self.weight_decay:
+            g = p * decay + g
+        total = state["sum"] + g * g
+        return g / (sqrt(total) + eps) * descent + p, {"sum": total}
+
+
+class Adagrad(Optimizer):
+    """Adagrad (Duchi, Hazan and Singer, 2011), as in `torch.optim`.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> descend = cg.compile([], [], optim.Adagrad([w], lr=0.1).minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
+    """
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+    ) -> None:
+        rule = AdagradRule(lr_decay, weight_decay, initial_accumulator_value, eps)
+        super().__init__(parameters, lr, rule)
+
+
+# ---------------------------------------------------------------- Lion
+
+
+@checked
+@dataclass(frozen=True)
+class LionRule(Rule):
+    betas: Betas
+    weight_decay: float
+
+    def init(self, p: Spec) -> dict[str, Array]:
+        return {"exp_avg": filled(p)}
+
+    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+        beta1, beta2 = self.betas
+        return -lr, 1 - lr * self.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2
+
+    def update(
+        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
+    ) -> tuple[Node, dict[str, Node]]:
+        descent, decay, keep1, new1, keep2, new2 = coefficients
+        mean = state["exp_avg"]
+        start = p * decay if self.weight_decay else p
+        direction = sign(mean * keep1 + g * new1)
+        return direction * descent + start, {"exp_avg": mean * keep2 + g * new2}
+
+
+class Lion(Optimizer):
+    """Lion (X. Chen et al., 2023, Symbolic Discovery of Optimization Algorithms).
+
+    Each element of a parameter moves by the learning rate; the weight decay is AdamW's.
+
+    >>> w = mg.Parameter([1.0, -2.0])
+    >>> descend = cg.compile([], [], optim.Lion([w], lr=0.1).minimize((w * w).sum()))
+    >>> _ = descend()
+    >>> w.numpy()
+    array([ 0.9, -1.9])
+    """
+
+    @checked
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-4,
+        betas: Betas = (0.9, 0.99),
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr, LionRule(betas, weight_decay))
