@@ -9,7 +9,8 @@ options  the options, from minigraph/options.py
 tour     the files that are headings of the document, with their numbers of lines
 attacks  what `tests/long.py --json docs/long-run.json` counted, with its machine, seed and commit
 samples  what `tests/torch_samples.py --json docs/torch-samples.json` counted
-torch_hints   what people try who know PyTorch, and what serves here, from minigraph/torch_hints.py
+torch_hints
+         names of PyTorch and what serves here, from minigraph/torch_hints.toml
 errors   typical mistakes and their messages, from tests/mistakes.py and tests/golden/errors.txt
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
@@ -45,14 +46,7 @@ from minigraph.bench.tables import milliseconds, tables
 from minigraph.errors import GraphError
 from minigraph.options import OPTIONS
 from minigraph.platform.records import decode
-from minigraph.torch_hints import (
-    OF_COMP_GRAPHS,
-    OF_EXPRESSIONS,
-    OF_FUNCTIONS,
-    OF_MODULES,
-    OF_OPTIMIZERS,
-    OF_SCHEDULES,
-)
+from minigraph.torch_hints import hints
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -127,7 +121,7 @@ def _of_code(name: str, document: str) -> list[str]:
         rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
         return _markdown(["option", "default", "meaning"], rows)
     if name == "torch_hints":
-        return _markdown(["what is tried", "what the error says"], _habits())
+        return _markdown(["what is tried", "what the error says"], _torch_hints())
     if name == "errors":
         return _errors()
     if name == "tour":
@@ -156,22 +150,19 @@ def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]
     return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
 
 
-def _habits() -> Iterator[list[str]]:
-    """Yield a row for each answer: the names that it is given for, on what they are tried."""
-    tried = {
-        "x": OF_EXPRESSIONS,
-        "net": OF_MODULES,
-        "adam": OF_OPTIMIZERS,
-        "function": OF_FUNCTIONS,
-        "graph": OF_COMP_GRAPHS,
-        "lr_scheduler": OF_SCHEDULES,
+def _torch_hints() -> Iterator[list[str]]:
+    """Yield a row for each answer: the names, on an object that lacks them, and the answer."""
+    owners = {
+        "expressions": "x",
+        "modules": "net",
+        "optimizers": "adam",
+        "functions": "function",
+        "comp_graphs": "graph",
+        "schedules": "lr_scheduler",
     }
-    for owner, torch_hints in tried.items():
-        names: dict[str, list[str]] = {}
-        for name, answer in torch_hints.items():
-            names.setdefault(answer, []).append(f"`{owner}.{name}`")
-        for answer, found in names.items():
-            yield [", ".join(found), answer]
+    for part, owner in owners.items():
+        for answer, names in itertools.groupby(hints(part), key=hints(part).__getitem__):
+            yield [", ".join(f"`{owner}.{name}`" for name in names), answer]
 
 
 def _errors() -> list[str]:

@@ -53,4 +53,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_PACKAGE, ops, nn, optim)
+    __getattr__ = torch_hints.of_module(__name__, "package", ops, nn, optim)

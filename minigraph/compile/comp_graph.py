@@ -46,7 +46,7 @@ from minigraph.runtime.any_size import AnySizeFunction, Shared
 from minigraph.runtime.function import Compiled, Function, Lowered
 from minigraph.runtime.stage import collector_paused, timed
 from minigraph.runtime.watching import told
-from minigraph.torch_hints import OF_COMP_GRAPHS, missing
+from minigraph.torch_hints import missing
 
 
 class CompGraph:
@@ -68,7 +68,7 @@ class CompGraph:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("a comp_graph", name, OF_COMP_GRAPHS, self)
+            raise missing("a comp_graph", name, "comp_graphs", self)
 
     def set_option(self, name: str, value: Any) -> Any:
         """Set an option for functions compiled from now on; return its old value."""

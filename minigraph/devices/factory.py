@@ -16,7 +16,7 @@ from minigraph.devices.reference import ReferenceBackend
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
 from minigraph.program import Backend
-from minigraph.torch_hints import OF_DEVICES
+from minigraph.torch_hints import hints
 
 
 def check_device(device: str) -> str:
@@ -29,7 +29,7 @@ def check_device(device: str) -> str:
     except DeviceError as error:
         raise DeviceError(f"device {device!r} cannot be opened: {error}") from None
     if not isinstance(device, str) or device not in ("cpu", "reference"):
-        instead = OF_DEVICES.get(str(device).lower().partition(":")[0])
+        instead = hints("devices").get(str(device).lower().partition(":")[0])
         raise DeviceError(
             f"there is no device {shown(device)}"
             + f" ({instead})" * bool(instead)

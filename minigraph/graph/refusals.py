@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph.location import here
-from minigraph.torch_hints import OF_EXPRESSIONS, OF_OPS, of_expression
+from minigraph.torch_hints import hints, of_expression
 
 # Of NumPy's functions of two arrays, the operator of an expression that is the second of them.
 REFLECTED = {
@@ -52,7 +52,7 @@ class Refusals:
             raise of_expression(name, self, self.functions)
 
     def __float__(self) -> float:
-        raise GraphError(f"{self!r} is no number: {OF_EXPRESSIONS['item']}")
+        raise GraphError(f"{self!r} is no number: {hints('expressions')['item']}")
 
     __int__ = __complex__ = __float__
 
@@ -73,7 +73,7 @@ class Refusals:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         # Else NumPy would index an expression, down to each of its elements.
-        raise DTypeError(f"{self!r} is no array: {OF_EXPRESSIONS['item']}")
+        raise DTypeError(f"{self!r} is no array: {hints('expressions')['item']}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Let array + expression be an expression; NumPy's functions are for arrays."""
@@ -94,7 +94,9 @@ class Refusals:
 
     def _of_numpy(self, name: str) -> GraphError:
         """Return the error for one of NumPy's functions."""
-        instead = f"ops.{name}" if name in self.functions else OF_OPS.get(name, "minigraph.ops")
+        instead = (
+            f"ops.{name}" if name in self.functions else hints("ops").get(name, "minigraph.ops")
+        )
         return DTypeError(
             f"np.{name} computes arrays, and {self!r} has no value before a call {here()}; "
             f"functions of expressions: {instead}"

@@ -16,7 +16,7 @@ from minigraph.errors import GraphError, located, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here, values_of
 from minigraph.graph.location import layer, scope
 from minigraph.serialization import Incompatible, restore
-from minigraph.torch_hints import OF_MODULES, missing
+from minigraph.torch_hints import missing
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class Module:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(type(self).__name__, name, OF_MODULES, self)
+            raise missing(type(self).__name__, name, "modules", self)
 
     def _path_of(self, name: str) -> str:
         """Return the path of a part, from the nearest module that is called: its attribute."""

@@ -200,4 +200,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_OPS)
+    __getattr__ = torch_hints.of_module(__name__, "ops")

@@ -34,7 +34,7 @@ from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.optim.rule import Rule, accumulator, within
 from minigraph.serialization import restore
-from minigraph.torch_hints import OF_OPTIMIZERS, missing
+from minigraph.torch_hints import hints, missing
 
 Updates = dict[Parameter, Node]
 
@@ -107,18 +107,24 @@ class Optimizer:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(type(self).__name__, name, OF_OPTIMIZERS, self)
+            raise missing(type(self).__name__, name, "optimizers", self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in OF_OPTIMIZERS:
-            raise missing(type(self).__name__, name, OF_OPTIMIZERS, self)
-        if any(name in group.rule.__dataclass_fields__ for group in vars(self).get("groups", ())):
+        is_made = "parameters" in vars(self)
+        if is_made and not hasattr(type(self), name):
+            self._check_settable(name)
+        super().__setattr__(name, value)
+
+    def _check_settable(self, name: str) -> None:
+        """Raise AttributeError for an attribute that would change nothing if it was set."""
+        if name in hints("optimizers"):
+            raise missing(type(self).__name__, name, "optimizers", self)
+        if any(name in group.rule.hyperparameters for group in self.groups):
             raise AttributeError(
                 f"{type(self).__name__}: {name} is part of the updates that minimize has returned; "
                 "make an optimizer with another one, and compile its minimize(loss). lr alone "
                 "changes between calls"
             )
-        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         parts = (

@@ -28,7 +28,7 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = torch_hints.of_module(__name__, torch_hints.OF_SCHEDULES)
+    __getattr__ = torch_hints.of_module(__name__, "schedules")
 
 Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
 

@@ -11,7 +11,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.inspect.description.record import Description
 from minigraph.runtime.call_counter import CallCounter
-from minigraph.torch_hints import OF_FUNCTIONS, missing
+from minigraph.torch_hints import missing
 
 WORD = at_least(0, most=2**64 - 1)  # what random ops count with
 
@@ -29,7 +29,7 @@ class Counted:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("a compiled function", name, OF_FUNCTIONS, self)
+            raise missing("a compiled function", name, "functions", self)
 
     @property
     def ready(self) -> bool:
