@@ -1,47 +1,30 @@
-"""Activations as modules, as in `torch.nn`.
-
-`inplace` is there for its arguments and changes nothing: where results lie in memory is the
-compiler's work.
-"""
+"""Activations as modules, as in `torch.nn`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from minigraph import ops
 from minigraph.arguments import Axis, Count, checked
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn.init import Weights, full
+from minigraph.nn.layer import FunctionLayer, layer
 from minigraph.nn.module import Module
 
 
-@dataclass(eq=False, repr=False)
-class _InPlace(Module):
-    """An activation without other arguments."""
-
-    inplace: bool = False
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class ReLU(_InPlace):
+@layer(ops.relu)
+class ReLU(FunctionLayer):
     """0 where x is negative, else x.
 
     >>> nn.ReLU()(mg.input("x", (8, 16)))
     relu: float32[8,16]
     """
 
-    def forward(self, x: Any) -> Node:
-        return ops.relu(x)
+    inplace: bool = False
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class Hardsigmoid(Module):
+@layer(ops.hardsigmoid)
+class Hardsigmoid(FunctionLayer):
     """0 below -3, 1 above 3, x / 6 + 1 / 2 in between.
 
     >>> nn.Hardsigmoid()(mg.input("x", (8, 16))).shape
@@ -50,26 +33,20 @@ class Hardsigmoid(Module):
 
     inplace: bool = False
 
-    def forward(self, x: Any) -> Node:
-        return ops.hardsigmoid(x)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class Mish(_InPlace):
+@layer(ops.mish)
+class Mish(FunctionLayer):
     """x * tanh(softplus(x)).
 
     >>> nn.Mish()(mg.input("x", (8, 16))).shape
     (8, 16)
     """
 
-    def forward(self, x: Any) -> Node:
-        return ops.mish(x)
+    inplace: bool = False
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class Hardswish(Module):
+@layer(ops.hardswish)
+class Hardswish(FunctionLayer):
     """0 below -3, x above 3, x * (x + 3) / 6 in between.
 
     >>> nn.Hardswish()(mg.input("x", (8, 16))).shape
@@ -78,26 +55,20 @@ class Hardswish(Module):
 
     inplace: bool = False
 
-    def forward(self, x: Any) -> Node:
-        return ops.hardswish(x)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class ReLU6(_InPlace):
+@layer(ops.relu6)
+class ReLU6(FunctionLayer):
     """0 where x is negative, 6 where it is above 6, else x.
 
     >>> nn.ReLU6()(mg.input("x", (8, 16))).shape
     (8, 16)
     """
 
-    def forward(self, x: Any) -> Node:
-        return ops.relu6(x)
+    inplace: bool = False
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class LeakyReLU(Module):
+@layer(ops.leaky_relu)
+class LeakyReLU(FunctionLayer):
     """x where it is positive, else x * negative_slope.
 
     >>> nn.LeakyReLU(0.1)(mg.input("x", (8, 16))).shape
@@ -107,16 +78,9 @@ class LeakyReLU(Module):
     negative_slope: float = 0.01
     inplace: bool = False
 
-    def forward(self, x: Any) -> Node:
-        return ops.leaky_relu(x, self.negative_slope)
 
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}" + ", inplace=True" * self.inplace
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class ELU(Module):
+@layer(ops.elu)
+class ELU(FunctionLayer):
     """x where it is positive, else alpha * (exp(x) - 1).
 
     >>> nn.ELU(alpha=0.5)(mg.input("x", (8, 16))).shape
@@ -125,12 +89,6 @@ class ELU(Module):
 
     alpha: float = 1.0
     inplace: bool = False
-
-    def forward(self, x: Any) -> Node:
-        return ops.elu(x, self.alpha)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}" + ", inplace=True" * self.inplace
 
 
 class PReLU(Module):
@@ -158,9 +116,8 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class GELU(Module):
+@layer(ops.gelu)
+class GELU(FunctionLayer):
     """x times the normal distribution function of x.
 
     >>> nn.GELU()(mg.input("x", (8, 16))).shape
@@ -169,29 +126,20 @@ class GELU(Module):
 
     approximate: Literal["none", "tanh"] = "none"
 
-    def forward(self, x: Any) -> Node:
-        return ops.gelu(x, self.approximate)
 
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class SiLU(_InPlace):
+@layer(ops.silu)
+class SiLU(FunctionLayer):
     """x * sigmoid(x).
 
     >>> nn.SiLU()(mg.input("x", (8, 16))).shape
     (8, 16)
     """
 
-    def forward(self, x: Any) -> Node:
-        return ops.silu(x)
+    inplace: bool = False
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class Softplus(Module):
+@layer(ops.softplus)
+class Softplus(FunctionLayer):
     """log(1 + exp(beta * x)) / beta.
 
     >>> nn.Softplus()(mg.input("x", (8, 16))).shape
@@ -201,37 +149,27 @@ class Softplus(Module):
     beta: float = 1.0
     threshold: float = 20.0
 
-    shown = "beta={beta}, threshold={threshold}"
 
-    def forward(self, x: Any) -> Node:
-        return ops.softplus(x, self.beta, self.threshold)
-
-
-class Sigmoid(Module):
+@layer(ops.sigmoid)
+class Sigmoid(FunctionLayer):
     """1 / (1 + exp(-x)).
 
     >>> nn.Sigmoid()(mg.input("x", (8, 16)))
     sigmoid: float32[8,16]
     """
 
-    def forward(self, x: Any) -> Node:
-        return ops.sigmoid(x)
 
-
-class Tanh(Module):
+@layer(ops.tanh)
+class Tanh(FunctionLayer):
     """The hyperbolic tangent.
 
     >>> nn.Tanh()(mg.input("x", (8, 16)))
     tanh: float32[8,16]
     """
 
-    def forward(self, x: Any) -> Node:
-        return ops.tanh(x)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class Softmax(Module):
+@layer(ops.softmax)
+class Softmax(FunctionLayer):
     """exp(x) over its sum along the axis `dim`; None: axis 1 of 2 or more than 3 axes, else 0.
 
     >>> nn.Softmax(dim=1)(mg.input("x", (8, 10))).shape
@@ -240,30 +178,17 @@ class Softmax(Module):
 
     dim: Axis | None = None
 
-    shown = "dim={dim}"
-
     def forward(self, x: Any) -> Node:
-        return ops.softmax(x, _axis(self.dim, as_node(x)))
+        x, axis = as_node(x), self.dim
+        if axis is None:
+            axis = 0 if x.ndim in (0, 1, 3) else 1
+        return self.function(x, axis)
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class LogSoftmax(Module):
+@layer(ops.log_softmax)
+class LogSoftmax(Softmax):
     """The logarithm of `Softmax`, accurate where that is small.
 
     >>> nn.LogSoftmax(dim=1)(mg.input("x", (8, 10))).shape
     (8, 10)
     """
-
-    dim: Axis | None = None
-
-    shown = "dim={dim}"
-
-    def forward(self, x: Any) -> Node:
-        return ops.log_softmax(x, _axis(self.dim, as_node(x)))
-
-
-def _axis(dim: int | None, x: Node) -> int:
-    if dim is None:
-        return 0 if x.ndim in (0, 1, 3) else 1
-    return dim

@@ -1,28 +1,44 @@
 """Losses as modules, as in `torch.nn` but for the arguments that torch has deprecated.
 
-Weights are state that is not learnt.  What the arguments mean is said by the functions in
-`minigraph.ops` that the modules call.
+Weights are state that is not learnt.  The functions of `minigraph.ops` say what the arguments mean.
 """
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any, Literal
 
 from minigraph import ops
-from minigraph.arguments import checked
 from minigraph.graph import Node
-from minigraph.nn.module import Module, ModuleState
+from minigraph.nn.layer import FunctionLayer, layer
+from minigraph.nn.module import ModuleState
 from minigraph.ops.loss import Reducing, Share
 
 
-def _state(value: Any) -> ModuleState | None:
-    return None if value is None else ModuleState(value)
+class Loss(FunctionLayer):
+    """A function of x and a target."""
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "pos_weight"):
+            if getattr(self, name, None) is not None:
+                setattr(self, name, ModuleState(getattr(self, name)))
+
+    def forward(self, x: Any, target: Any) -> Node:  # type: ignore[override]
+        return self.function(x, target, **self._arguments())
+
+    def extra_repr(self) -> str:
+        return ""
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class CrossEntropyLoss(Module):
+class ClassLoss(Loss):
+    """A function of x and labels, the numbers of classes."""
+
+    def forward(self, x: Any, labels: Any) -> Node:  # type: ignore[override]
+        return super().forward(x, labels)
+
+
+@layer(ops.cross_entropy)
+class CrossEntropyLoss(ClassLoss):
     """`ops.cross_entropy` of logits (n, classes, ...) and labels (n, ...).
 
     >>> x, labels = mg.input("x", (2, 2)), np.array([0, 1])
@@ -37,23 +53,9 @@ class CrossEntropyLoss(Module):
     reduction: Reducing = "mean"
     label_smoothing: Share = 0.0
 
-    def __post_init__(self) -> None:
-        self.weight = _state(self.weight)
 
-    def forward(self, x: Any, labels: Any) -> Node:
-        return ops.cross_entropy(
-            x,
-            labels,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class NLLLoss(Module):
+@layer(ops.nll_loss)
+class NLLLoss(ClassLoss):
     """`ops.nll_loss` of logarithms of probabilities (n, classes, ...) and labels (n, ...).
 
     >>> x = mg.input("x", (1, 2))
@@ -66,18 +68,9 @@ class NLLLoss(Module):
     ignore_index: int | None = None
     reduction: Reducing = "mean"
 
-    def __post_init__(self) -> None:
-        self.weight = _state(self.weight)
 
-    def forward(self, x: Any, labels: Any) -> Node:
-        return ops.nll_loss(
-            x, labels, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class MSELoss(Module):
+@layer(ops.mse_loss)
+class MSELoss(Loss):
     """`ops.mse_loss` of two expressions of one shape.
 
     >>> x = mg.input("x", (2,))
@@ -88,13 +81,9 @@ class MSELoss(Module):
     _: KW_ONLY
     reduction: Reducing = "mean"
 
-    def forward(self, x: Any, target: Any) -> Node:
-        return ops.mse_loss(x, target, reduction=self.reduction)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class L1Loss(Module):
+@layer(ops.l1_loss)
+class L1Loss(Loss):
     """`ops.l1_loss` of two expressions of one shape.
 
     >>> x = mg.input("x", (2,))
@@ -105,13 +94,9 @@ class L1Loss(Module):
     _: KW_ONLY
     reduction: Reducing = "mean"
 
-    def forward(self, x: Any, target: Any) -> Node:
-        return ops.l1_loss(x, target, reduction=self.reduction)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class SmoothL1Loss(Module):
+@layer(ops.smooth_l1_loss)
+class SmoothL1Loss(Loss):
     """`ops.smooth_l1_loss` of two expressions of one shape.
 
     >>> x = mg.input("x", (2,))
@@ -123,13 +108,9 @@ class SmoothL1Loss(Module):
     reduction: Reducing = "mean"
     beta: float = 1.0
 
-    def forward(self, x: Any, target: Any) -> Node:
-        return ops.smooth_l1_loss(x, target, reduction=self.reduction, beta=self.beta)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class HuberLoss(Module):
+@layer(ops.huber_loss)
+class HuberLoss(Loss):
     """`ops.huber_loss` of two expressions of one shape.
 
     >>> x = mg.input("x", (2,))
@@ -140,13 +121,9 @@ class HuberLoss(Module):
     reduction: Reducing = "mean"
     delta: float = 1.0
 
-    def forward(self, x: Any, target: Any) -> Node:
-        return ops.huber_loss(x, target, self.reduction, self.delta)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class KLDivLoss(Module):
+@layer(ops.kl_div)
+class KLDivLoss(Loss):
     """`ops.kl_div` of logarithms of probabilities and a target of one shape.
 
     >>> x = mg.input("x", (1, 2))
@@ -159,13 +136,9 @@ class KLDivLoss(Module):
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
     log_target: bool = False
 
-    def forward(self, x: Any, target: Any) -> Node:
-        return ops.kl_div(x, target, reduction=self.reduction, log_target=self.log_target)
 
-
-@checked
-@dataclass(eq=False, repr=False)
-class BCELoss(Module):
+@layer(ops.binary_cross_entropy)
+class BCELoss(Loss):
     """`ops.binary_cross_entropy` of probabilities and a target of one shape.
 
     >>> x = mg.input("x", (2,))
@@ -177,16 +150,9 @@ class BCELoss(Module):
     _: KW_ONLY
     reduction: Reducing = "mean"
 
-    def __post_init__(self) -> None:
-        self.weight = _state(self.weight)
 
-    def forward(self, x: Any, target: Any) -> Node:
-        return ops.binary_cross_entropy(x, target, self.weight, reduction=self.reduction)
-
-
-@checked
-@dataclass(eq=False, repr=False)
-class BCEWithLogitsLoss(Module):
+@layer(ops.binary_cross_entropy_with_logits)
+class BCEWithLogitsLoss(Loss):
     """`ops.binary_cross_entropy_with_logits` of logits and a target of one shape.
 
     >>> x = mg.input("x", (2,))
@@ -198,11 +164,3 @@ class BCEWithLogitsLoss(Module):
     _: KW_ONLY
     reduction: Reducing = "mean"
     pos_weight: Any = None
-
-    def __post_init__(self) -> None:
-        self.weight, self.pos_weight = _state(self.weight), _state(self.pos_weight)
-
-    def forward(self, x: Any, target: Any) -> Node:
-        return ops.binary_cross_entropy_with_logits(
-            x, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
-        )

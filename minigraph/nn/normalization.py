@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from minigraph import ops
@@ -12,6 +11,7 @@ from minigraph.errors import ShapeError
 from minigraph.graph import DType, Node, Parameter, Shape, Sizes, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
+from minigraph.nn.layer import FunctionLayer, layer
 from minigraph.nn.module import Module, ModuleState
 
 
@@ -240,9 +240,8 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class LocalResponseNorm(Module):
+@layer(ops.local_response_norm)
+class LocalResponseNorm(FunctionLayer):
     """x over a power of the mean square of `size` neighbouring channels.
 
     >>> nn.LocalResponseNorm(5)(mg.input("x", (8, 16, 32, 32))).shape
@@ -255,9 +254,6 @@ class LocalResponseNorm(Module):
     k: float = 1.0
 
     shown = "{size}, alpha={alpha}, beta={beta}, k={k}"
-
-    def forward(self, x: Any) -> Node:
-        return ops.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
 
 
 def _weight_and_bias(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from minigraph import ops
-from minigraph.arguments import Kind, checked, integers
+from minigraph.arguments import Kind, integers
 from minigraph.errors import ShapeError
 from minigraph.graph import Node, as_node
+from minigraph.nn.layer import layer
 from minigraph.nn.module import Module
 from minigraph.ops.padding import Mode
 
@@ -35,13 +36,9 @@ class Border(Module):
 
     axes: ClassVar[int]
     mode: ClassVar[Mode]
-    value: float = 0.0
+    padding: Any
 
     shown = "{padding}"
-
-    def __init__(self, padding: Any) -> None:
-        super().__init__()
-        self.padding = padding
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -49,25 +46,25 @@ class Border(Module):
             layout = "(n, c, length)" if self.axes == 1 else "(n, c, h, w)"
             raise ShapeError(f"the input is {layout}, not {x.shape}")
         sides = list(zip(self.padding[::2], self.padding[1::2], strict=True))[::-1]
-        return ops.pad(x, ((0, 0), (0, 0), *sides), self.value, mode=self.mode)
+        value = getattr(self, "value", 0.0)  # no class attribute, which would be its default
+        return ops.pad(x, ((0, 0), (0, 0), *sides), value, mode=self.mode)
 
 
+@layer()
 class Border1d(Border):
+    padding: Annotated[Any, _border(1)]
+
     axes = 1
 
-    @checked
-    def __init__(self, padding: Annotated[Any, _border(1)]) -> None:
-        super().__init__(padding)
 
-
+@layer()
 class Border2d(Border):
+    padding: Annotated[Any, _border(2)]
+
     axes = 2
 
-    @checked
-    def __init__(self, padding: Annotated[Any, _border(2)]) -> None:
-        super().__init__(padding)
 
-
+@layer()
 class ReflectionPad1d(Border1d):
     """Sequences (n, c, length) with a border that mirrors them at their first and last element.
 
@@ -79,6 +76,7 @@ class ReflectionPad1d(Border1d):
     mode = "reflect"
 
 
+@layer()
 class ReflectionPad2d(Border2d):
     """Images (n, c, h, w) with a border that mirrors them at their outermost pixels.
 
@@ -89,6 +87,7 @@ class ReflectionPad2d(Border2d):
     mode = "reflect"
 
 
+@layer()
 class ReplicationPad1d(Border1d):
     """Sequences (n, c, length) with a border of their first and last element.
 
@@ -100,6 +99,7 @@ class ReplicationPad1d(Border1d):
     mode = "replicate"
 
 
+@layer()
 class ReplicationPad2d(Border2d):
     """Images (n, c, h, w) with a border of their outermost pixels.
 
@@ -110,6 +110,7 @@ class ReplicationPad2d(Border2d):
     mode = "replicate"
 
 
+@layer()
 class CircularPad2d(Border2d):
     """Images (n, c, h, w) with a border that goes on at their other side.
 
@@ -120,6 +121,7 @@ class CircularPad2d(Border2d):
     mode = "circular"
 
 
+@layer()
 class ZeroPad2d(Border2d):
     """Images (n, c, h, w) with a border of zeros.
 
@@ -130,17 +132,15 @@ class ZeroPad2d(Border2d):
     mode = "constant"
 
 
-class ConstantPad2d(Border):
+@layer()
+class ConstantPad2d(Border2d):
     """Images (n, c, h, w) with a border of `value`.
 
     >>> nn.ConstantPad2d((1, 2, 0, 0), 0.5)(mg.input("x", (8, 3, 32, 32))).shape
     (8, 3, 32, 35)
     """
 
-    axes, mode = 2, "constant"
-    shown = "padding={padding}, value={value}"
+    value: float
 
-    @checked
-    def __init__(self, padding: Annotated[Any, _border(2)], value: float) -> None:
-        super().__init__(padding)
-        self.value = value
+    mode = "constant"
+    shown = "padding={padding}, value={value}"

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from minigraph import ops
-from minigraph.arguments import Count, Kind, Size, at_least, checked, optional
+from minigraph.arguments import Count, Kind, Size, at_least, optional
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, as_node
+from minigraph.nn.layer import layer
 from minigraph.nn.module import Module
 from minigraph.ops.window import sides
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class MaxPool2d(Module):
+class Pooling(Module):
+    """What poolings do with arguments of torch's: the stride is the kernel size by default."""
+
+    stride: Any = None
+    dilation: Any = 1
+    return_indices: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dilation not in (1, (1, 1)) or self.return_indices:
+            what = f"{type(self).__name__}: dilation other than 1 and return_indices"
+            raise GraphError(f"{what} are not supported")
+        if self.stride is None and hasattr(self, "kernel_size"):
+            self.stride = self.kernel_size
+
+
+@layer()
+class MaxPool2d(Pooling):
     """The largest element of each window; stride None is the kernel size.
 
     dilation, return_indices  are there for torch's order of arguments; only 1 and False work
@@ -36,18 +50,12 @@ class MaxPool2d(Module):
         "ceil_mode={ceil_mode}"
     )
 
-    def __post_init__(self) -> None:
-        _no_indices(self)
-        if self.stride is None:
-            self.stride = self.kernel_size
-
     def forward(self, x: Any) -> Node:
         return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class AvgPool2d(Module):
+@layer()
+class AvgPool2d(Pooling):
     """The mean of each window; stride None is the kernel size.
 
     >>> nn.AvgPool2d(2)(mg.input("x", (8, 16, 32, 32))).shape
@@ -61,10 +69,6 @@ class AvgPool2d(Module):
     count_include_pad: bool = True
 
     shown = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
-
-    def __post_init__(self) -> None:
-        if self.stride is None:
-            self.stride = self.kernel_size
 
     def forward(self, x: Any) -> Node:
         return ops.avg_pool2d(
@@ -83,7 +87,7 @@ OUTPUT_SIDE = optional(at_least(1, ShapeError))
 OUTPUT = Kind("an integer >= 1 or None, or a pair of them", _output, ShapeError)
 
 
-class Adaptive(Module):
+class Adaptive(Pooling):
     """What adaptive poolings share: the size of their result."""
 
     output_size: Any
@@ -99,8 +103,7 @@ class Adaptive(Module):
         return sizes
 
 
-@checked
-@dataclass(eq=False, repr=False)
+@layer()
 class AdaptiveAvgPool2d(Adaptive):
     """An image of `output_size`, each pixel the mean of its part of the input.
 
@@ -117,8 +120,7 @@ class AdaptiveAvgPool2d(Adaptive):
         return ops.adaptive_avg_pool2d(x, self._sizes(x))
 
 
-@checked
-@dataclass(eq=False, repr=False)
+@layer()
 class AdaptiveMaxPool2d(Adaptive):
     """An image of `output_size`, each pixel the largest element of its part of the input.
 
@@ -132,17 +134,13 @@ class AdaptiveMaxPool2d(Adaptive):
     output_size: Annotated[Any, OUTPUT]
     return_indices: bool = False
 
-    def __post_init__(self) -> None:
-        _no_indices(self)
-
     def forward(self, x: Any) -> Node:
         x = as_node(x)
         return ops.adaptive_max_pool2d(x, self._sizes(x))
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class MaxPool1d(Module):
+@layer()
+class MaxPool1d(Pooling):
     """The largest element of each window of sequences (n, c, length); arguments as `MaxPool2d`.
 
     >>> nn.MaxPool1d(2)(mg.input("x", (8, 16, 100))).shape
@@ -158,19 +156,14 @@ class MaxPool1d(Module):
 
     shown = MaxPool2d.shown
 
-    def __post_init__(self) -> None:
-        _no_indices(self)
-        self.stride = self.stride or self.kernel_size
-
     def forward(self, x: Any) -> Node:
         image = _as_image(x)
         window, stride, padding = (1, self.kernel_size), (1, self.stride), (0, self.padding)
         return ops.squeeze(ops.max_pool2d(image, window, stride, padding, self.ceil_mode), 2)
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class AvgPool1d(Module):
+@layer()
+class AvgPool1d(Pooling):
     """The mean of each window of sequences (n, c, length); stride None is the kernel size.
 
     >>> nn.AvgPool1d(2)(mg.input("x", (8, 16, 100))).shape
@@ -185,9 +178,6 @@ class AvgPool1d(Module):
 
     shown = "kernel_size=({kernel_size},), stride=({stride},), padding=({padding},)"
 
-    def __post_init__(self) -> None:
-        self.stride = self.stride or self.kernel_size
-
     def forward(self, x: Any) -> Node:
         y = ops.avg_pool2d(
             _as_image(x),
@@ -200,9 +190,8 @@ class AvgPool1d(Module):
         return ops.squeeze(y, 2)
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class AdaptiveAvgPool1d(Module):
+@layer()
+class AdaptiveAvgPool1d(Pooling):
     """A sequence of `output_size` elements, each the mean of its part of (n, c, length).
 
     >>> nn.AdaptiveAvgPool1d(4)(mg.input("x", (8, 16, 100))).shape
@@ -217,9 +206,8 @@ class AdaptiveAvgPool1d(Module):
         return ops.squeeze(ops.adaptive_avg_pool2d(_as_image(x), (1, self.output_size)), 2)
 
 
-@checked
-@dataclass(eq=False, repr=False)
-class AdaptiveMaxPool1d(Module):
+@layer()
+class AdaptiveMaxPool1d(Pooling):
     """A sequence of `output_size` elements, each the largest of its part of (n, c, length).
 
     return_indices  is there for torch's order of arguments; only False works
@@ -233,9 +221,6 @@ class AdaptiveMaxPool1d(Module):
 
     shown = "output_size={output_size}"
 
-    def __post_init__(self) -> None:
-        _no_indices(self)
-
     def forward(self, x: Any) -> Node:
         return ops.squeeze(ops.adaptive_max_pool2d(_as_image(x), (1, self.output_size)), 2)
 
@@ -245,9 +230,3 @@ def _as_image(x: Any) -> Node:
     if x.ndim != 3:
         raise ShapeError(f"the input is (n, c, length), not {x.shape}")
     return ops.expand_dims(x, 2)
-
-
-def _no_indices(layer: Any) -> None:
-    if getattr(layer, "dilation", 1) not in (1, (1, 1)) or layer.return_indices:
-        what = f"{type(layer).__name__}: dilation other than 1 and return_indices"
-        raise GraphError(f"{what} are not supported")

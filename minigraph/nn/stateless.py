@@ -1,25 +1,20 @@
-"""Layers without parameters that drop or rearrange elements.
-
-As in `torch.nn`.  `inplace` is there for its arguments and changes nothing: where results lie in
-memory is the compiler's work.
-"""
+"""Layers without parameters that drop or rearrange elements, as in `torch.nn`."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from minigraph import ops
-from minigraph.arguments import Axis, Count, checked
+from minigraph.arguments import Axis, Count
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, as_node
+from minigraph.nn.layer import layer
 from minigraph.nn.module import Module
 from minigraph.ops.shape import PARTIAL, normalize_axis
 
 
-@checked
-@dataclass(eq=False, repr=False)
+@layer()
 class Dropout(Module):
     """In training each element 0 with probability p, else x / (1 - p), as in `torch.nn`.
 
@@ -43,6 +38,7 @@ class Dropout(Module):
         return ops.dropout(x, self.p, self.training)
 
 
+@layer()
 class Dropout2d(Dropout):
     """In training each channel of (n, c, ...) 0 with probability p, else x / (1 - p).
 
@@ -60,8 +56,7 @@ class Dropout2d(Dropout):
         return x * ops.dropout(ones, self.p)
 
 
-@checked
-@dataclass(eq=False, repr=False)
+@layer()
 class Flatten(Module):
     """The axes from start_dim to end_dim as one, as in `torch.nn`.
 
@@ -78,8 +73,7 @@ class Flatten(Module):
         return ops.flatten(x, self.start_dim, self.end_dim)
 
 
-@checked
-@dataclass(eq=False, repr=False)
+@layer()
 class Unflatten(Module):
     """The axis `dim` as several axes of sizes `unflattened_size`, of which one may be -1.
 
@@ -96,15 +90,15 @@ class Unflatten(Module):
         x = as_node(x)
         axis = normalize_axis(self.dim, x.ndim)
         sizes = self.unflattened_size
-        known = math.prod(n for n in sizes if n != -1)
-        if sizes.count(-1) > 1 or not known or x.shape[axis] % known:
+        product = math.prod(n for n in sizes if n != -1)
+        if sizes.count(-1) > 1 or not product or x.shape[axis] % product:
             raise ShapeError(f"axis {axis} of shape {x.shape} does not become {sizes}")
-        sizes = [x.shape[axis] // known if n == -1 else n for n in sizes]
+        sizes = [x.shape[axis] // product if n == -1 else n for n in sizes]
         return ops.reshape(x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
 
 
 class Identity(Module):
-    """What it is given; arguments to make it are ignored, so that it can take any layer's place.
+    """Its input; the arguments of `__init__` are ignored, so that it can take any layer's place.
 
     >>> x = mg.input("x", (8, 16))
     >>> nn.Identity()(x) is x
@@ -118,8 +112,7 @@ class Identity(Module):
         return x
 
 
-@checked
-@dataclass(eq=False, repr=False)
+@layer()
 class PixelShuffle(Module):
     """Images (n, c * r * r, h, w) as (n, c, h * r, w * r), where r is `upscale_factor`.
 
