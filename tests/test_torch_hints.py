@@ -38,7 +38,7 @@ LACKING = {
 def test_each_name_of_the_table_is_answered(part):
     for owner, what in LACKING[part]:
         for name, answer in hints(part).items():
-            if (owner, name) == (mg, "grad"):  # of the names that ops has not, mg has one
+            if owner is mg and name == "grad":  # ops has no such name, mg has
                 continue
             with pytest.raises(AttributeError) as raised:
                 getattr(owner, name)
