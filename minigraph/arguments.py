@@ -215,6 +215,17 @@ def one_of(*options: str) -> Kind:
     return Kind('"' + '" or "'.join(options) + '"', parse)
 
 
+def instance_of(cls: type, takes: str) -> Kind:
+    """Return the kind of instances of a class, which `takes` describes."""
+
+    def parse(value: Any) -> Any:
+        if not isinstance(value, cls):
+            raise TypeError
+        return value
+
+    return Kind(takes, parse)
+
+
 def optional(kind: Kind) -> Kind:
     """Return the kind that is `kind` or None."""
 

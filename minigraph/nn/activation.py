@@ -8,11 +8,11 @@ from minigraph import ops
 from minigraph.arguments import Axis, Count, checked
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn.init import Weights, full
-from minigraph.nn.layer import FunctionLayer, layer
+from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import Module
 
 
-@layer(ops.relu)
+@layer_of(ops.relu)
 class ReLU(FunctionLayer):
     """0 where x is negative, else x.
 
@@ -23,7 +23,7 @@ class ReLU(FunctionLayer):
     inplace: bool = False
 
 
-@layer(ops.hardsigmoid)
+@layer_of(ops.hardsigmoid)
 class Hardsigmoid(FunctionLayer):
     """0 below -3, 1 above 3, x / 6 + 1 / 2 in between.
 
@@ -34,7 +34,7 @@ class Hardsigmoid(FunctionLayer):
     inplace: bool = False
 
 
-@layer(ops.mish)
+@layer_of(ops.mish)
 class Mish(FunctionLayer):
     """x * tanh(softplus(x)).
 
@@ -45,7 +45,7 @@ class Mish(FunctionLayer):
     inplace: bool = False
 
 
-@layer(ops.hardswish)
+@layer_of(ops.hardswish)
 class Hardswish(FunctionLayer):
     """0 below -3, x above 3, x * (x + 3) / 6 in between.
 
@@ -56,7 +56,7 @@ class Hardswish(FunctionLayer):
     inplace: bool = False
 
 
-@layer(ops.relu6)
+@layer_of(ops.relu6)
 class ReLU6(FunctionLayer):
     """0 where x is negative, 6 where it is above 6, else x.
 
@@ -67,7 +67,7 @@ class ReLU6(FunctionLayer):
     inplace: bool = False
 
 
-@layer(ops.leaky_relu)
+@layer_of(ops.leaky_relu)
 class LeakyReLU(FunctionLayer):
     """x where it is positive, else x * negative_slope.
 
@@ -79,7 +79,7 @@ class LeakyReLU(FunctionLayer):
     inplace: bool = False
 
 
-@layer(ops.elu)
+@layer_of(ops.elu)
 class ELU(FunctionLayer):
     """x where it is positive, else alpha * (exp(x) - 1).
 
@@ -116,7 +116,7 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-@layer(ops.gelu)
+@layer_of(ops.gelu)
 class GELU(FunctionLayer):
     """x times the normal distribution function of x.
 
@@ -127,7 +127,7 @@ class GELU(FunctionLayer):
     approximate: Literal["none", "tanh"] = "none"
 
 
-@layer(ops.silu)
+@layer_of(ops.silu)
 class SiLU(FunctionLayer):
     """x * sigmoid(x).
 
@@ -138,7 +138,7 @@ class SiLU(FunctionLayer):
     inplace: bool = False
 
 
-@layer(ops.softplus)
+@layer_of(ops.softplus)
 class Softplus(FunctionLayer):
     """log(1 + exp(beta * x)) / beta.
 
@@ -150,7 +150,7 @@ class Softplus(FunctionLayer):
     threshold: float = 20.0
 
 
-@layer(ops.sigmoid)
+@layer_of(ops.sigmoid)
 class Sigmoid(FunctionLayer):
     """1 / (1 + exp(-x)).
 
@@ -159,7 +159,7 @@ class Sigmoid(FunctionLayer):
     """
 
 
-@layer(ops.tanh)
+@layer_of(ops.tanh)
 class Tanh(FunctionLayer):
     """The hyperbolic tangent.
 
@@ -168,7 +168,7 @@ class Tanh(FunctionLayer):
     """
 
 
-@layer(ops.softmax)
+@layer_of(ops.softmax)
 class Softmax(FunctionLayer):
     """exp(x) over its sum along the axis `dim`; None: axis 1 of 2 or more than 3 axes, else 0.
 
@@ -185,7 +185,7 @@ class Softmax(FunctionLayer):
         return self.function(x, axis)
 
 
-@layer(ops.log_softmax)
+@layer_of(ops.log_softmax)
 class LogSoftmax(Softmax):
     """The logarithm of `Softmax`, accurate where that is small.
 

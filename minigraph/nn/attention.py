@@ -108,14 +108,14 @@ class MultiheadAttention(Module):
         return y, weights.mean(1) if average_attn_weights else weights
 
     def _mask(self, q: Node, k: Node, padding: Any, attention: Any) -> Node | None:
-        """Return what is to be added to the products of queries and keys."""
+        """Return the sum of both masks, which is added to the products of queries and keys."""
         n, length, keys = q.shape[0], q.shape[2], k.shape[2]
         mask = None
         if padding is not None:
             padding = as_node(padding)
             if padding.shape != (n, keys):
                 raise ShapeError(f"key_padding_mask is {(n, keys)}, not {padding.shape}")
-            mask = _added(padding.reshape(n, 1, 1, keys), q)
+            mask = _additive_mask(padding.reshape(n, 1, 1, keys), q)
         if attention is not None:
             attention = as_node(attention)
             each = (n * self.num_heads, length, keys)
@@ -123,22 +123,22 @@ class MultiheadAttention(Module):
                 raise ShapeError(f"attn_mask is {each[1:]} or {each}, not {attention.shape}")
             if attention.ndim == 3:
                 attention = attention.reshape(n, self.num_heads, length, keys)
-            added = _added(attention, q)
-            mask = added if mask is None else mask + added
+            attention = _additive_mask(attention, q)
+            mask = attention if mask is None else mask + attention
         return mask
 
 
-def _added(mask: Node, x: Node) -> Node:
-    """Return a mask that is True for what takes no part as floats to be added."""
+def _additive_mask(mask: Node, x: Node) -> Node:
+    """Return a mask as floats to add: -inf where a mask of bools is True."""
     if kind(mask.dtype) == "b":
         mask = ops.where(mask, -np.inf, 0.0)
     return mask.astype(x.dtype)
 
 
 class TransformerEncoderLayer(Module):
-    """Attention of a sequence to itself, then two linear layers, each added to what it is given.
+    """Attention of a sequence to itself, then two linear layers, each added to its input.
 
-    norm_first  whether the norms come before what is added, not after the sum
+    norm_first  whether to normalise the input of each part, not the sum
 
     >>> layer = nn.TransformerEncoderLayer(32, nhead=4, batch_first=True)
     >>> layer(mg.input("x", (8, 20, 32))).shape
@@ -181,27 +181,27 @@ class TransformerEncoderLayer(Module):
     ) -> Node:
         """Return an expression like src; masks are those of `MultiheadAttention`."""
 
-        def attended(x: Node) -> Node:
+        def attention(x: Node) -> Node:
             masks = {"attn_mask": src_mask, "key_padding_mask": src_key_padding_mask}
             y, _ = self.self_attn(x, x, x, need_weights=False, is_causal=is_causal, **masks)
             return self.dropout1(y)
 
-        def fed_forward(x: Node) -> Node:
+        def feed_forward(x: Node) -> Node:
             activation = ops.relu if self.activation == "relu" else ops.gelu
             return self.dropout2(self.linear2(self.dropout(activation(self.linear1(x)))))
 
         x = as_node(src)
         if self.norm_first:
-            x = x + attended(self.norm1(x))
-            return x + fed_forward(self.norm2(x))
-        x = self.norm1(x + attended(x))
-        return self.norm2(x + fed_forward(x))
+            x = x + attention(self.norm1(x))
+            return x + feed_forward(self.norm2(x))
+        x = self.norm1(x + attention(x))
+        return self.norm2(x + feed_forward(x))
 
 
 class TransformerEncoder(Module):
     """Copies of an encoder's layer, one after the other; they begin with the same weights.
 
-    norm  what the result of the last layer goes through, such as a `LayerNorm`
+    norm  a module that normalises the result of the last layer, such as a `LayerNorm`
 
     >>> layer = nn.TransformerEncoderLayer(32, nhead=4, batch_first=True)
     >>> encoder = nn.TransformerEncoder(layer, num_layers=2)
@@ -226,10 +226,10 @@ class TransformerEncoder(Module):
     ) -> Node:
         """Return an expression like src; masks are those of `MultiheadAttention`."""
         masks = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask}
-        given: dict[str, Any] = {name: m for name, m in masks.items() if m is not None}
+        arguments: dict[str, Any] = {name: m for name, m in masks.items() if m is not None}
         if is_causal:
-            given["is_causal"] = True
+            arguments["is_causal"] = True
         x = as_node(src)
         for layer in self.layers:
-            x = layer(x, **given)
+            x = layer(x, **arguments)
         return x if self.norm is None else self.norm(x)

@@ -14,7 +14,7 @@ from minigraph.nn.module import Module
 class Container(Module):
     """A module whose attributes that are modules are its contents."""
 
-    def _put(self, name: str, module: Any) -> None:
+    def _set_child(self, name: str, module: Any) -> None:
         if not isinstance(module, Module):
             what = f"{type(self).__name__} takes modules"
             if isinstance(module, type) and issubclass(module, Module):
@@ -26,26 +26,26 @@ class Container(Module):
         return len(self._children())
 
 
-class Uncalled(Container):
-    """A container that is not called itself, so the paths of its modules hold its own."""
+class NamespaceContainer(Container):
+    """A container that is not called, so the paths of its modules begin with its own path."""
 
-    def _path_of(self, name: str) -> str:
+    def _child_path(self, name: str) -> str:
         return f"{self._name}.{name}" if self._name else name
 
     def _set_name(self, name: str) -> None:
         super()._set_name(name)
         for key, child in self._children():
-            child._set_name(self._path_of(key))
+            child._set_name(self._child_path(key))
 
 
-class Numbered(Container):
+class ListContainer(Container):
     """A container with the interface of a list; its modules are named "0", "1", ..."""
 
     def __iter__(self) -> Iterator[Module]:
         return iter([module for _, module in self._children()])
 
     def __setitem__(self, index: int, module: Module) -> None:
-        self._put(self._children()[index][0], module)
+        self._set_child(self._children()[index][0], module)
 
     def __delitem__(self, index: int | slice) -> None:
         modules = list(self)
@@ -54,13 +54,13 @@ class Numbered(Container):
 
     def append(self, module: Module) -> Self:
         """Put a module behind the others; return the container."""
-        taken = dict(self._children())  # a slice of a Sequential keeps its numbers
-        self._put(next(n for n in map(str, count(len(self))) if n not in taken), module)
+        names = dict(self._children())  # a slice of a Sequential keeps its numbers
+        self._set_child(next(n for n in map(str, count(len(self))) if n not in names), module)
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Put modules behind the others; return the container."""
-        for module in _listed(self, modules):
+        for module in _as_list(self, modules):
             self.append(module)
         return self
 
@@ -82,18 +82,18 @@ class Numbered(Container):
     def _renumber(self, modules: list[Module]) -> None:
         for name, child in self._children():
             for path, parameter in child._state():
-                if parameter.name == f"{self._path_of(name)}.{path}":  # it gets its new path
+                if parameter.name == f"{self._child_path(name)}.{path}":  # it gets its new path
                     parameter.rename(path)
             delattr(self, name)
         for i, module in enumerate(modules):
-            self._put(str(i), module)
+            self._set_child(str(i), module)
 
-    def _seen_as(self, named: Iterable[tuple[str, Module]], other: Module) -> None:
-        """Hold the modules of another container, which keep their paths."""
+    def _adopt(self, named: Iterable[tuple[str, Module]], other: Module) -> None:
+        """Add modules of another container, which keep their paths."""
         vars(self).update(named, _name=other._name)
 
 
-class Sequential(Numbered):
+class Sequential(ListContainer):
     """Modules called one after the other, each on the result of the one before.
 
     modules  modules, which are named "0", "1", ..., or one mapping of names to modules
@@ -110,7 +110,7 @@ class Sequential(Numbered):
         else:
             named = ((str(i), module) for i, module in enumerate(modules))
         for name, module in named:
-            self._put(name, module)
+            self._set_child(name, module)
 
     def forward(self, x: Any) -> Any:
         for module in self:
@@ -126,11 +126,11 @@ class Sequential(Numbered):
         if not isinstance(index, slice):
             return self._children()[index][1]
         part = Sequential()
-        part._seen_as(self._children()[index], self)
+        part._adopt(self._children()[index], self)
         return part
 
 
-class ModuleList(Numbered, Uncalled):
+class ModuleList(ListContainer, NamespaceContainer):
     """A list of modules, which belong to the module whose attribute it is.
 
     modules  an iterable of modules
@@ -158,26 +158,26 @@ class ModuleList(Numbered, Uncalled):
         if not isinstance(index, slice):
             return self._children()[index][1]
         part = ModuleList()
-        part._seen_as(((str(i), x) for i, x in enumerate(list(self)[index])), self)
+        part._adopt(((str(i), x) for i, x in enumerate(list(self)[index])), self)
         return part
 
     def __add__(self, others: Iterable[Module]) -> ModuleList:
         """Return a ModuleList of these modules and of others behind them."""
         both = ModuleList()
-        modules = [*self, *_listed(self, others)]
-        both._seen_as(((str(i), x) for i, x in enumerate(modules)), self)
+        modules = [*self, *_as_list(self, others)]
+        both._adopt(((str(i), x) for i, x in enumerate(modules)), self)
         return both
 
-    def _shown_children(self) -> list[tuple[str, str]]:
-        shown_once = []
-        for text, run in groupby(super()._shown_children(), key=lambda child: child[1]):
+    def _child_reprs(self) -> list[tuple[str, str]]:
+        grouped = []
+        for text, run in groupby(super()._child_reprs(), key=lambda child: child[1]):
             names = [name for name, _ in run]
             several = (f"{names[0]}-{names[-1]}", f"{len(names)} x {text}")
-            shown_once.append(several if names[1:] else (names[0], text))
-        return shown_once
+            grouped.append(several if names[1:] else (names[0], text))
+        return grouped
 
 
-class ModuleDict(Uncalled):
+class ModuleDict(NamespaceContainer):
     """Modules by name, which belong to the module whose attribute it is.
 
     modules  a mapping of names to modules, or an iterable of pairs
@@ -202,7 +202,7 @@ class ModuleDict(Uncalled):
             raise GraphError(f"ModuleDict: a name is a string without dots, not {shown(name)}")
         if name not in self and hasattr(self, name):
             raise GraphError(f"ModuleDict: {name!r} is an attribute's name; use another one")
-        self._put(name, module)
+        self._set_child(name, module)
 
     def __delitem__(self, name: str) -> None:
         if name not in self:
@@ -230,7 +230,7 @@ class ModuleDict(Uncalled):
     def update(self, modules: Mapping[str, Module] | Iterable[Any]) -> None:  # type: ignore[override]
         """Put in the modules of a mapping, or of an iterable of pairs, in place of equal names."""
         named = modules.items() if isinstance(modules, Mapping | ModuleDict) else modules
-        for pair in _listed(self, named):
+        for pair in _as_list(self, named):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise GraphError(f"ModuleDict takes pairs of name and module, not {shown(pair)}")
             self[pair[0]] = pair[1]
@@ -247,7 +247,7 @@ class ModuleDict(Uncalled):
             del self[name]
 
 
-def _listed(container: Module, values: Any) -> list[Any]:
+def _as_list(container: Module, values: Any) -> list[Any]:
     try:
         return list(values)
     except TypeError:

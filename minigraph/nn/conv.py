@@ -69,8 +69,8 @@ class Convolution(Weighted):
         shape = (first, second // groups, *kernel_size)
         super().__init__(shape, bias, dtype, outputs=self.out_channels)
 
-    def _bordered(self, x: Node) -> tuple[Node, Any]:
-        """Return x (n, in_channels, ...) with its border, and what is left to pad with zeros."""
+    def _padded(self, x: Node) -> tuple[Node, Any]:
+        """Return x (n, in_channels, ...), padded unless by zeros, and the padding by zeros."""
         sizes = (self.kernel_size, self.stride, self.dilation)
         window, stride, dilation = (n if isinstance(n, tuple) else (n,) for n in sizes)
         if x.ndim != 2 + len(window):
@@ -83,10 +83,10 @@ class Convolution(Weighted):
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}"
-        for name, usual in (("kernel_size", None), ("stride", None), *USUAL.items()):
-            value = getattr(self, name, usual)
+        for name, default in (("kernel_size", None), ("stride", None), *DEFAULTS.items()):
+            value = getattr(self, name, default)
             sizes = value if isinstance(value, tuple) else (value,)
-            if any(size != usual for size in sizes):
+            if any(size != default for size in sizes):
                 whole = name == "groups" or isinstance(value, str)
                 text += f", {name}={value if whole else sizes}"
         text += "" if self.bias is not None else ", bias=False"
@@ -97,7 +97,7 @@ def _padding(value: Any) -> Any:
     return (value,) if isinstance(value, int) else value
 
 
-USUAL = {"padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}  # which is not printed
+DEFAULTS = {"padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}  # not in `repr`
 
 
 class Conv1d(Convolution):
@@ -127,7 +127,7 @@ class Conv1d(Convolution):
         super().__init__((in_channels, out_channels), (kernel_size,), groups, bias, dtype)
 
     def forward(self, x: Any) -> Node:
-        x, padding = self._bordered(as_node(x))
+        x, padding = self._padded(as_node(x))
         y = ops.conv2d(
             ops.expand_dims(x, 2),
             ops.expand_dims(self.weight, 2),
@@ -173,7 +173,7 @@ class Conv2d(Convolution):
         super().__init__((in_channels, out_channels), kernel_size, groups, bias, dtype)
 
     def forward(self, x: Any) -> Node:
-        x, padding = self._bordered(as_node(x))
+        x, padding = self._padded(as_node(x))
         return ops.conv2d(
             x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )

@@ -23,7 +23,7 @@ _generator = np.random.default_rng(0)
 
 @checked
 def manual_seed(seed: Seed) -> None:
-    """Let the parameters made from now on depend on `seed` and on nothing before.
+    """Seed the generator of all parameters that are made afterwards.
 
     >>> nn.manual_seed(0)
     >>> first = nn.Linear(4, 2).weight.numpy()
@@ -35,11 +35,11 @@ def manual_seed(seed: Seed) -> None:
     _generator = np.random.default_rng(seed)
 
 
-def _floats(dtype: Any) -> DType:
-    found = as_dtype(dtype)
-    if kind(found) != "f":
-        raise DTypeError(f"weights are floats, not {found.name}")
-    return found
+def _float_dtype(dtype: Any) -> DType:
+    parsed = as_dtype(dtype)
+    if kind(parsed) != "f":
+        raise DTypeError(f"weights are floats, not {parsed.name}")
+    return parsed
 
 
 def _trainable(value: Any) -> Parameter:
@@ -48,7 +48,7 @@ def _trainable(value: Any) -> Parameter:
     return value
 
 
-Weights = Annotated[Any, Kind("a float dtype", _floats, DTypeError, unset=True)]
+Weights = Annotated[Any, Kind("a float dtype", _float_dtype, DTypeError, unset=True)]
 Trainable = Annotated[Parameter, Kind("a parameter of floats", _trainable)]
 
 
@@ -137,8 +137,8 @@ def trunc_normal_(
     (2, 8)
     """
     if not (std > 0 and a < b and math.isfinite(mean)):
-        given = f"mean is {mean}, std {std}, a {a}, b {b}"
-        raise GraphError(f"trunc_normal_: {given}; it takes a finite mean, std > 0 and a < b")
+        numbers = f"mean is {mean}, std {std}, a {a}, b {b}"
+        raise GraphError(f"trunc_normal_: {numbers}; it takes a finite mean, std > 0 and a < b")
     low, high = (a - mean) / std, (b - mean) / std
     likeliest = min(max(0.0, low), high)
     # Beyond, a number is less likely by a factor of 1e-17.
@@ -154,7 +154,7 @@ def trunc_normal_(
     _fill(parameter, draw, std, mean)
     with np.errstate(over="ignore"):
         ends = np.array([a, b]).astype(parameter.dtype)
-    parameter.assign(np.clip(parameter.numpy(), *ends))  # it rounds
+    parameter.assign(np.clip(parameter.numpy(), *ends))  # rounding may exceed them
     return parameter
 
 
@@ -186,11 +186,11 @@ GAINS = {
     "leaky_relu": math.sqrt(2),  # of slope 0
     "selu": 3 / 4,
 }
-Following = Annotated[str, one_of(*GAINS)]
+Nonlinearity = Annotated[str, one_of(*GAINS)]
 
 
 @checked
-def calculate_gain(nonlinearity: Following, param: float | None = None) -> float:
+def calculate_gain(nonlinearity: Nonlinearity, param: float | None = None) -> float:
     """Return torch's factor for the standard deviation of weights before a nonlinearity.
 
     param  the slope of a leaky ReLU; None: 0.01
@@ -231,7 +231,7 @@ def kaiming_uniform_(
     parameter: Trainable,
     a: float = 0.0,
     mode: Literal["fan_in", "fan_out"] = "fan_in",
-    nonlinearity: Following = "leaky_relu",
+    nonlinearity: Nonlinearity = "leaky_relu",
 ) -> Parameter:
     """Fill weights (out, in, ...) uniformly with the standard deviation of `kaiming_normal_`.
 
@@ -247,13 +247,13 @@ def kaiming_normal_(
     parameter: Trainable,
     a: float = 0.0,
     mode: Literal["fan_in", "fan_out"] = "fan_in",
-    nonlinearity: Following = "leaky_relu",
+    nonlinearity: Nonlinearity = "leaky_relu",
 ) -> Parameter:
     """Fill weights (out, in, ...) normally so that a layer keeps the variance (He et al., 2015).
 
     a             slope of the leaky ReLU that follows
     mode          "fan_in": of values, forwards; "fan_out": of gradients, backwards
-    nonlinearity  what follows, by `calculate_gain`
+    nonlinearity  the name of the one that follows, as for `calculate_gain`
 
     >>> nn.init.kaiming_normal_(nn.Linear(8, 2).weight, mode="fan_out").shape
     (2, 8)
@@ -272,7 +272,7 @@ def _xavier(what: str, parameter: Parameter, gain: float) -> float:
 
 
 def _fans(what: str, parameter: Parameter) -> tuple[int, int]:
-    """Return how many numbers each output of a layer is made of, and each input goes into."""
+    """Return the inputs of each output of a layer, and the outputs of each input."""
     outputs, inputs, *window = _weights(what, parameter)
     return inputs * math.prod(window), outputs * math.prod(window)
 

@@ -14,7 +14,7 @@ ModuleT = TypeVar("ModuleT", bound=type[Module])
 
 
 @dataclass_transform(eq_default=False)
-def layer(function: Callable[..., Node] | None = None) -> Callable[[ModuleT], ModuleT]:
+def layer_of(function: Callable[..., Node] | None = None) -> Callable[[ModuleT], ModuleT]:
     """Return a decorator that makes a class's fields the arguments of its `__init__`, checked.
 
     function  what a `FunctionLayer` calls
@@ -45,7 +45,7 @@ class FunctionLayer(Module):
         return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
-        if self.shown:
+        if self.repr_format:
             return super().extra_repr()
         shown = [f"{name}={value!r}" for name, value in self._arguments().items()]
         return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from minigraph import ops
 from minigraph.graph import Node
-from minigraph.nn.layer import FunctionLayer, layer
+from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import ModuleState
 from minigraph.ops.loss import Reducing, Share
 
@@ -37,7 +37,7 @@ class ClassLoss(Loss):
         return super().forward(x, labels)
 
 
-@layer(ops.cross_entropy)
+@layer_of(ops.cross_entropy)
 class CrossEntropyLoss(ClassLoss):
     """`ops.cross_entropy` of logits (n, classes, ...) and labels (n, ...).
 
@@ -54,7 +54,7 @@ class CrossEntropyLoss(ClassLoss):
     label_smoothing: Share = 0.0
 
 
-@layer(ops.nll_loss)
+@layer_of(ops.nll_loss)
 class NLLLoss(ClassLoss):
     """`ops.nll_loss` of logarithms of probabilities (n, classes, ...) and labels (n, ...).
 
@@ -69,7 +69,7 @@ class NLLLoss(ClassLoss):
     reduction: Reducing = "mean"
 
 
-@layer(ops.mse_loss)
+@layer_of(ops.mse_loss)
 class MSELoss(Loss):
     """`ops.mse_loss` of two expressions of one shape.
 
@@ -82,7 +82,7 @@ class MSELoss(Loss):
     reduction: Reducing = "mean"
 
 
-@layer(ops.l1_loss)
+@layer_of(ops.l1_loss)
 class L1Loss(Loss):
     """`ops.l1_loss` of two expressions of one shape.
 
@@ -95,7 +95,7 @@ class L1Loss(Loss):
     reduction: Reducing = "mean"
 
 
-@layer(ops.smooth_l1_loss)
+@layer_of(ops.smooth_l1_loss)
 class SmoothL1Loss(Loss):
     """`ops.smooth_l1_loss` of two expressions of one shape.
 
@@ -109,7 +109,7 @@ class SmoothL1Loss(Loss):
     beta: float = 1.0
 
 
-@layer(ops.huber_loss)
+@layer_of(ops.huber_loss)
 class HuberLoss(Loss):
     """`ops.huber_loss` of two expressions of one shape.
 
@@ -122,7 +122,7 @@ class HuberLoss(Loss):
     delta: float = 1.0
 
 
-@layer(ops.kl_div)
+@layer_of(ops.kl_div)
 class KLDivLoss(Loss):
     """`ops.kl_div` of logarithms of probabilities and a target of one shape.
 
@@ -137,7 +137,7 @@ class KLDivLoss(Loss):
     log_target: bool = False
 
 
-@layer(ops.binary_cross_entropy)
+@layer_of(ops.binary_cross_entropy)
 class BCELoss(Loss):
     """`ops.binary_cross_entropy` of probabilities and a target of one shape.
 
@@ -151,7 +151,7 @@ class BCELoss(Loss):
     reduction: Reducing = "mean"
 
 
-@layer(ops.binary_cross_entropy_with_logits)
+@layer_of(ops.binary_cross_entropy_with_logits)
 class BCEWithLogitsLoss(Loss):
     """`ops.binary_cross_entropy_with_logits` of logits and a target of one shape.
 

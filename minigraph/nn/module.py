@@ -41,7 +41,7 @@ class ModuleState(Parameter):
 
 
 class _Calls(NamedTuple):
-    """The calls of a module for one graph: when the last was, and what they change."""
+    """The calls of a module for one graph: the time of the last, and the updates of all."""
 
     last: int
     updates: Mapping[Parameter, Node]
@@ -68,12 +68,12 @@ class Module:
     """
 
     training: bool = True
-    shown: ClassVar[str] = ""  # a format string: what `repr` shows of the attributes
+    repr_format: ClassVar[str] = ""  # of the attributes that `repr` shows
 
-    _name: str = ""  # under which the parent registered it
+    _name: str = ""  # the attribute of the parent
     _calls: _Calls = _Calls(0, {})
-    _asked: int = 0  # when `updates()` was last called
-    _warned: frozenset[str] = frozenset()  # attributes of which a warning was given
+    _last_query: int = 0  # the time of the last call of `updates()`
+    _warned: frozenset[str] = frozenset()  # attributes with unregistered parts
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the module's result for expressions.  Call the module, not this method."""
@@ -81,17 +81,17 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = [(module, module._calls) for module in self.modules()]
-        for name, value in list(vars(self).items()):  # filled after it was assigned
-            self._warn_of_hidden(name, value)
+        for name, value in list(vars(self).items()):  # a list may be filled after its assignment
+            self._warn_unregistered(name, value)
         if not scope.called:
-            self._warn_of_arrays([*args, *kwargs.values()])
-        new_graph = self._asked > self._calls.last
+            self._warn_arrays([*args, *kwargs.values()])
+        new_graph = self._last_query > self._calls.last
         self._calls = _Calls(next(_clock), {} if new_graph else self._calls.updates)
         start = self._calls.updates
         with layer(self._name):
             try:
                 result = self.forward(*args, **kwargs)
-                self._tell_changes(result, start)
+                self._mark_changes(result, start)
                 return result
             except Exception as error:
                 for module, calls in before:  # a call that fails changes nothing
@@ -102,10 +102,10 @@ class Module:
                 raise located(error, type(self).__name__, operands, here()) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        held = vars(self).get(name)
-        if isinstance(held, Parameter) and not (value is None or isinstance(value, Parameter)):
+        old = vars(self).get(name)
+        if isinstance(old, Parameter) and not (value is None or isinstance(value, Parameter)):
             raise GraphError(
-                f"{type(self).__name__}.{name} is a parameter ({held.spec}), which stays one; "
+                f"{type(self).__name__}.{name} is a parameter ({old.spec}), which stays one; "
                 f"{name}.assign(value) sets its value, and nn.Parameter(value) takes its place"
             )
         if isinstance(value, Parameter) and value.name == "parameter":
@@ -113,32 +113,32 @@ class Module:
         elif isinstance(value, Module):
             if any(module is self for module in value.modules()):
                 raise GraphError(f"{type(self).__name__}: {name} would contain itself")
-            value._set_name(self._path_of(name))
+            value._set_name(self._child_path(name))
             for path, parameter in value._state():
                 if parameter.name == path:  # else the user named it, or another parent did
                     parameter.rename(f"{value._name}.{path}")
         super().__setattr__(name, value)
-        self._warn_of_hidden(name, value)
+        self._warn_unregistered(name, value)
 
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
             raise missing(type(self).__name__, name, "modules", self)
 
-    def _path_of(self, name: str) -> str:
-        """Return the path of a part, from the nearest module that is called: its attribute."""
+    def _child_path(self, name: str) -> str:
+        """Return the path of a child from the nearest module that is called."""
         return name
 
     def _set_name(self, name: str) -> None:
         self._name = name
 
-    def _warn_of_hidden(self, name: str, value: Any) -> None:
-        """Warn, once for each line, if an attribute holds modules or parameters unregistered."""
-        hidden = _inside(value)
-        if not hidden or name in self._warned:
+    def _warn_unregistered(self, name: str, value: Any) -> None:
+        """Warn, once for each line, of modules or parameters in a plain list, tuple or dict."""
+        parts = _contained(value)
+        if not parts or name in self._warned:
             return
         registered = {id(x) for x in (*self.modules(), *_values(self._state()))}
-        part = next((x for x in hidden if id(x) not in registered), None)
+        part = next((x for x in parts if id(x) not in registered), None)
         if part is None:
             return
         super().__setattr__("_warned", self._warned | {name})
@@ -152,23 +152,23 @@ class Module:
             f"they are not trained, saved, or switched to evaluation; {instead} {here()}"
         )
 
-    def _warn_of_arrays(self, args: list[Any]) -> None:
-        """Warn, once for each line, if arrays are given where expressions are meant."""
-        given = ["float" in str(getattr(x, "dtype", "")) for x in args]
-        if any(given) and not any(isinstance(x, Node) for x in args):
+    def _warn_arrays(self, args: list[Any]) -> None:
+        """Warn, once for each line, of a call with arrays of floats and no expression."""
+        floats = any("float" in str(getattr(x, "dtype", "")) for x in args)
+        if floats and not any(isinstance(x, Node) for x in args):
             warn_once(
                 f"{type(self).__name__} was called with arrays only, so its result is an "
                 'expression without inputs, not an array: x = mg.input("x", shape), and '
                 f"mg.comp_graph().compile([x], module(x)) gives a function of arrays {here()}",
-                cause=f"arrays {here()._replace(layer='')}",  # a layer's layers are given them, too
+                cause=f"arrays {here()._replace(layer='')}",  # the same call in a layer's layers
             )
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_depth()
-        # A copy takes part in no graph, and copying one would recurse as deep as it is.
+        # A copy has no graph, and copying a graph would recurse as deep as it is.
         return {name: value for name, value in vars(self).items() if name != "_calls"}
 
-    # Parts.  One that occurs twice is listed once, except by `state_dict`.
+    # Children, parameters and buffers: each once, but in `state_dict` under all its names.
 
     def children(self) -> Iterator[Module]:
         """Iterate over the modules that are attributes of this one."""
@@ -216,7 +216,9 @@ class Module:
     def _state(self) -> Iterator[tuple[str, Parameter]]:
         """Iterate over parameters and buffers in torch's order."""
         for path, module in self._tree():
-            for name, p in sorted(module._own(), key=lambda item: isinstance(item[1], ModuleState)):
+            for name, p in sorted(
+                module._own_state(), key=lambda item: isinstance(item[1], ModuleState)
+            ):
                 yield f"{path}.{name}" if path else name, p
 
     def state_dict(self) -> dict[str, Array]:
@@ -243,8 +245,8 @@ class Module:
         for path, module in self._tree():
             if path == target:
                 return module
-        known = few([repr(path) for path, _ in self._tree() if path], 8) or "none"
-        raise GraphError(f"{type(self).__name__} has no module at {target!r}; it has {known}")
+        paths = few([repr(path) for path, _ in self._tree() if path], 8) or "none"
+        raise GraphError(f"{type(self).__name__} has no module at {target!r}; it has {paths}")
 
     @checked
     def register_buffer(self, name: Name, value: Any) -> None:
@@ -263,7 +265,7 @@ class Module:
 
     @checked
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Let optimizers take the parameters here and below, or not take them."""
+        """Let optimizers train the parameters here and below, or leave them as they are."""
         for parameter in self.parameters():
             parameter.trainable = requires_grad
         return self
@@ -280,7 +282,7 @@ class Module:
         return self.train(False)
 
     def updates(self) -> dict[Parameter, Node]:
-        """Return what the calls of this module since the last `updates()` change: parameter, value.
+        """Return the new values of what calls since the last `updates()` change, by parameter.
 
         These are the running statistics of BatchNorm layers that were called in training, for
         `compile(..., updates={**optimizer.minimize(loss), **net.updates()})`.
@@ -294,17 +296,17 @@ class Module:
         * A call that raises does not count.
         """
         modules = list(self.modules())
-        if any(module._calls.last > self._asked for module in modules):
+        if any(module._calls.last > self._last_query for module in modules):
             for module in modules:
-                if module._calls.last < self._asked:  # not called again: of the graph before
+                if module._calls.last < self._last_query:  # its updates are of the graph before
                     module._calls = _Calls(module._calls.last, {})
         now = next(_clock)
         for module in modules:
-            module._asked = now
+            module._last_query = now
         return {p: value for module in modules for p, value in module._calls.updates.items()}
 
-    def _tell_changes(self, result: Any, before: Mapping[Parameter, Node]) -> None:
-        """Let the results of a call say what it changes, so that `compile` misses it."""
+    def _mark_changes(self, result: Any, before: Mapping[Parameter, Node]) -> None:
+        """Note on the results of a call what it changes: `compile` warns of missing updates."""
         after = self._calls.updates
         state = tuple(p for p in after if after[p] is not before.get(p))
         if state:
@@ -326,15 +328,15 @@ class Module:
 
     def extra_repr(self) -> str:
         """Return what `repr` shows of the module itself: its arguments."""
-        return self.shown.format(**vars(self))
+        return self.repr_format.format(**vars(self))
 
-    def _shown_children(self) -> list[tuple[str, str]]:
+    def _child_reprs(self) -> list[tuple[str, str]]:
         return [(name, repr(child)) for name, child in self._children()]
 
     def __repr__(self) -> str:
         self._check_depth()
         extra = self.extra_repr()
-        lines = [f"({name}): {child}" for name, child in self._shown_children()]
+        lines = [f"({name}): {child}" for name, child in self._child_reprs()]
         if not lines:
             return f"{type(self).__name__}({extra})"
         body = textwrap.indent("\n".join([extra] * bool(extra) + lines), "  ")
@@ -345,7 +347,7 @@ class Module:
         rows = [
             (path, type(module).__name__, module.extra_repr(), own)
             for path, module in self.named_modules()
-            if (own := module._own()) or module.extra_repr() or not module._children()
+            if (own := module._own_state()) or module.extra_repr() or not module._children()
         ]
         total = sum(p.size for p in self.parameters())
         head = f"<caption>{type(self).__name__}: {total:,} parameters</caption>"
@@ -359,7 +361,7 @@ class Module:
         more = f"<tr><td>{len(rows) - ROWS} more</td></tr>" if len(rows) > ROWS else ""
         return f"<table>{head}<tr>{names}</tr>{''.join(lines)}{more}</table>"
 
-    def _own(self) -> list[tuple[str, Parameter]]:
+    def _own_state(self) -> list[tuple[str, Parameter]]:
         """Return the parameters and buffers of this module itself."""
         return [(name, p) for name, p in vars(self).items() if isinstance(p, Parameter)]
 
@@ -367,7 +369,7 @@ class Module:
 def _cells(
     path: str, kind: str, arguments: str, own: list[tuple[str, Parameter]]
 ) -> tuple[str, str, str, str]:
-    """Return what a table tells of a layer."""
+    """Return a row of the table of layers."""
     return path, kind, brief(arguments), ", ".join(f"{name} {p.spec}" for name, p in own)
 
 
@@ -379,7 +381,7 @@ def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
             yield name, value
 
 
-def _inside(value: Any) -> list[Any]:
+def _contained(value: Any) -> list[Any]:
     """Return the modules and parameters in a list, tuple or dict, and in lists and tuples in it."""
     if not isinstance(value, list | tuple | dict):
         return []

@@ -11,7 +11,7 @@ from minigraph.errors import ShapeError
 from minigraph.graph import DType, Node, Parameter, Shape, Sizes, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
-from minigraph.nn.layer import FunctionLayer, layer
+from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import Module, ModuleState
 
 
@@ -65,10 +65,10 @@ class BatchNorm(Module):
             raise ShapeError(f"the input is {layout}, not {x.shape}")
         mean, var, batches = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or var is None or batches is None:
-            return self._by_batch(x)[0]
+            return self._normalize_by_batch(x)[0]
         if not self.training:
             return ops.batch_norm(x, mean, var, self.weight, self.bias, eps=self.eps)
-        y, new_mean, new_var = self._by_batch(x)
+        y, new_mean, new_var = self._normalize_by_batch(x)
         count = self.updated(batches) + 1
         self.update(batches, count)
         share = (1 / count).astype(x.dtype) if self.momentum is None else self.momentum
@@ -79,7 +79,7 @@ class BatchNorm(Module):
         self.update(var, self.updated(var) * (1 - share) + new_var * unbiased)
         return y
 
-    def _by_batch(self, x: Node) -> tuple[Node, Node, Node]:
+    def _normalize_by_batch(self, x: Node) -> tuple[Node, Node, Node]:
         """Return x normalised by the statistics of the batch, and these."""
         return ops.batch_norm_with_statistics(x, self.weight, self.bias, self.eps, self.synchronize)
 
@@ -240,7 +240,7 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
-@layer(ops.local_response_norm)
+@layer_of(ops.local_response_norm)
 class LocalResponseNorm(FunctionLayer):
     """x over a power of the mean square of `size` neighbouring channels.
 
@@ -253,7 +253,7 @@ class LocalResponseNorm(FunctionLayer):
     beta: float = 0.75
     k: float = 1.0
 
-    shown = "{size}, alpha={alpha}, beta={beta}, k={k}"
+    repr_format = "{size}, alpha={alpha}, beta={beta}, k={k}"
 
 
 def _weight_and_bias(

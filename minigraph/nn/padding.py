@@ -8,7 +8,7 @@ from minigraph import ops
 from minigraph.arguments import Kind, integers
 from minigraph.errors import ShapeError
 from minigraph.graph import Node, as_node
-from minigraph.nn.layer import layer
+from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 from minigraph.ops.padding import Mode
 
@@ -38,7 +38,7 @@ class Border(Module):
     mode: ClassVar[Mode]
     padding: Any
 
-    shown = "{padding}"
+    repr_format = "{padding}"
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -50,21 +50,21 @@ class Border(Module):
         return ops.pad(x, ((0, 0), (0, 0), *sides), value, mode=self.mode)
 
 
-@layer()
+@layer_of()
 class Border1d(Border):
     padding: Annotated[Any, _border(1)]
 
     axes = 1
 
 
-@layer()
+@layer_of()
 class Border2d(Border):
     padding: Annotated[Any, _border(2)]
 
     axes = 2
 
 
-@layer()
+@layer_of()
 class ReflectionPad1d(Border1d):
     """Sequences (n, c, length) with a border that mirrors them at their first and last element.
 
@@ -76,7 +76,7 @@ class ReflectionPad1d(Border1d):
     mode = "reflect"
 
 
-@layer()
+@layer_of()
 class ReflectionPad2d(Border2d):
     """Images (n, c, h, w) with a border that mirrors them at their outermost pixels.
 
@@ -87,7 +87,7 @@ class ReflectionPad2d(Border2d):
     mode = "reflect"
 
 
-@layer()
+@layer_of()
 class ReplicationPad1d(Border1d):
     """Sequences (n, c, length) with a border of their first and last element.
 
@@ -99,7 +99,7 @@ class ReplicationPad1d(Border1d):
     mode = "replicate"
 
 
-@layer()
+@layer_of()
 class ReplicationPad2d(Border2d):
     """Images (n, c, h, w) with a border of their outermost pixels.
 
@@ -110,7 +110,7 @@ class ReplicationPad2d(Border2d):
     mode = "replicate"
 
 
-@layer()
+@layer_of()
 class CircularPad2d(Border2d):
     """Images (n, c, h, w) with a border that goes on at their other side.
 
@@ -121,7 +121,7 @@ class CircularPad2d(Border2d):
     mode = "circular"
 
 
-@layer()
+@layer_of()
 class ZeroPad2d(Border2d):
     """Images (n, c, h, w) with a border of zeros.
 
@@ -132,7 +132,7 @@ class ZeroPad2d(Border2d):
     mode = "constant"
 
 
-@layer()
+@layer_of()
 class ConstantPad2d(Border2d):
     """Images (n, c, h, w) with a border of `value`.
 
@@ -143,4 +143,4 @@ class ConstantPad2d(Border2d):
     value: float
 
     mode = "constant"
-    shown = "padding={padding}, value={value}"
+    repr_format = "padding={padding}, value={value}"

@@ -8,7 +8,7 @@ from minigraph import ops
 from minigraph.arguments import Count, Kind, Size, at_least, optional
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, as_node
-from minigraph.nn.layer import layer
+from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 from minigraph.ops.window import sides
 
@@ -28,7 +28,7 @@ class Pooling(Module):
             self.stride = self.kernel_size
 
 
-@layer()
+@layer_of()
 class MaxPool2d(Pooling):
     """The largest element of each window; stride None is the kernel size.
 
@@ -45,7 +45,7 @@ class MaxPool2d(Pooling):
     return_indices: bool = False
     ceil_mode: bool = False
 
-    shown = (
+    repr_format = (
         "kernel_size={kernel_size}, stride={stride}, padding={padding}, dilation={dilation}, "
         "ceil_mode={ceil_mode}"
     )
@@ -54,7 +54,7 @@ class MaxPool2d(Pooling):
         return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
 
 
-@layer()
+@layer_of()
 class AvgPool2d(Pooling):
     """The mean of each window; stride None is the kernel size.
 
@@ -68,7 +68,7 @@ class AvgPool2d(Pooling):
     ceil_mode: bool = False
     count_include_pad: bool = True
 
-    shown = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
+    repr_format = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
 
     def forward(self, x: Any) -> Node:
         return ops.avg_pool2d(
@@ -92,7 +92,7 @@ class Adaptive(Pooling):
 
     output_size: Any
 
-    shown = "output_size={output_size}"
+    repr_format = "output_size={output_size}"
 
     def _sizes(self, x: Node) -> Any:
         """Return the sizes for images (n, c, h, w); None is the image's own."""
@@ -103,7 +103,7 @@ class Adaptive(Pooling):
         return sizes
 
 
-@layer()
+@layer_of()
 class AdaptiveAvgPool2d(Adaptive):
     """An image of `output_size`, each pixel the mean of its part of the input.
 
@@ -120,7 +120,7 @@ class AdaptiveAvgPool2d(Adaptive):
         return ops.adaptive_avg_pool2d(x, self._sizes(x))
 
 
-@layer()
+@layer_of()
 class AdaptiveMaxPool2d(Adaptive):
     """An image of `output_size`, each pixel the largest element of its part of the input.
 
@@ -139,7 +139,7 @@ class AdaptiveMaxPool2d(Adaptive):
         return ops.adaptive_max_pool2d(x, self._sizes(x))
 
 
-@layer()
+@layer_of()
 class MaxPool1d(Pooling):
     """The largest element of each window of sequences (n, c, length); arguments as `MaxPool2d`.
 
@@ -154,7 +154,7 @@ class MaxPool1d(Pooling):
     return_indices: bool = False
     ceil_mode: bool = False
 
-    shown = MaxPool2d.shown
+    repr_format = MaxPool2d.repr_format
 
     def forward(self, x: Any) -> Node:
         image = _as_image(x)
@@ -162,7 +162,7 @@ class MaxPool1d(Pooling):
         return ops.squeeze(ops.max_pool2d(image, window, stride, padding, self.ceil_mode), 2)
 
 
-@layer()
+@layer_of()
 class AvgPool1d(Pooling):
     """The mean of each window of sequences (n, c, length); stride None is the kernel size.
 
@@ -176,7 +176,7 @@ class AvgPool1d(Pooling):
     ceil_mode: bool = False
     count_include_pad: bool = True
 
-    shown = "kernel_size=({kernel_size},), stride=({stride},), padding=({padding},)"
+    repr_format = "kernel_size=({kernel_size},), stride=({stride},), padding=({padding},)"
 
     def forward(self, x: Any) -> Node:
         y = ops.avg_pool2d(
@@ -190,7 +190,7 @@ class AvgPool1d(Pooling):
         return ops.squeeze(y, 2)
 
 
-@layer()
+@layer_of()
 class AdaptiveAvgPool1d(Pooling):
     """A sequence of `output_size` elements, each the mean of its part of (n, c, length).
 
@@ -200,13 +200,13 @@ class AdaptiveAvgPool1d(Pooling):
 
     output_size: Count
 
-    shown = "output_size={output_size}"
+    repr_format = "output_size={output_size}"
 
     def forward(self, x: Any) -> Node:
         return ops.squeeze(ops.adaptive_avg_pool2d(_as_image(x), (1, self.output_size)), 2)
 
 
-@layer()
+@layer_of()
 class AdaptiveMaxPool1d(Pooling):
     """A sequence of `output_size` elements, each the largest of its part of (n, c, length).
 
@@ -219,7 +219,7 @@ class AdaptiveMaxPool1d(Pooling):
     output_size: Count
     return_indices: bool = False
 
-    shown = "output_size={output_size}"
+    repr_format = "output_size={output_size}"
 
     def forward(self, x: Any) -> Node:
         return ops.squeeze(ops.adaptive_max_pool2d(_as_image(x), (1, self.output_size)), 2)

@@ -23,7 +23,7 @@ State = tuple[Node, ...]  # h, and for an LSTM c
 Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
 
 
-USUAL = {  # which is not printed
+DEFAULTS = {  # which `repr` leaves out
     "num_layers": 1,
     "bias": True,
     "batch_first": False,
@@ -36,16 +36,16 @@ USUAL = {  # which is not printed
 class _Recurrence(Module):
     """What layers and cells share: the weights of one step, and what it does.
 
-    gates   how many parts of `hidden_size` rows the weights have
-    states  how many arrays go from step to step
-    folds   whether both biases are added to the inputs, before the loop
+    gates         how many parts of `hidden_size` rows the weights have
+    states        how many arrays each step passes to the next
+    folds_biases  whether both biases are added to the inputs, before the loop
     """
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
-    folds: ClassVar[bool] = True
+    folds_biases: ClassVar[bool] = True
 
-    shown = "{input_size}, {hidden_size}"
+    repr_format = "{input_size}, {hidden_size}"
 
     hidden_size: int
 
@@ -73,9 +73,9 @@ class _Recurrence(Module):
         )
 
     def _projected(self, x: Node, suffix: str) -> Node:
-        """Return what the inputs x (..., width) add to the gates (..., gates * hidden_size)."""
+        """Return the product of x (..., width) and its weights, (..., gates * hidden_size)."""
         w, _, bias, more = self._weights(suffix)
-        if bias is not None and more is not None and self.folds:
+        if bias is not None and more is not None and self.folds_biases:
             return ops.linear(x, w, bias + more)
         return ops.linear(x, w, bias)
 
@@ -83,35 +83,39 @@ class _Recurrence(Module):
         """Return the state after a step."""
         _, u, _, bias = self._weights(suffix)
         product = ops.matmul(state[0], u.T)
-        if bias is not None and not self.folds:
+        if bias is not None and not self.folds_biases:
             product = product + bias
-        return self._next(state, projected, product)
+        return self._gate_arithmetic(state, projected, product)
 
-    def _next(self, state: State, projected: Node, product: Node) -> State:
-        """Return the state that inputs and products with the last state make of that."""
+    def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
+        """Return the state after a step.
+
+        projected  products of the inputs, (..., gates * hidden_size)
+        product    the product of h before the step, likewise
+        """
         raise NotImplementedError
 
     def _states(self, hx: Any, shape: tuple[int, ...], x: Node) -> State:
-        """Return h, and c if there is one: what is given, or zeros."""
+        """Return h, and c for an LSTM, of the argument `hx`: zeros for None."""
         if hx is None:
             return tuple(ops.zeros(shape, x.dtype) for _ in range(self.states))
-        given = tuple(hx) if self.states > 1 and isinstance(hx, tuple | list) else (hx,)
-        if len(given) != self.states:
-            raise GraphError(f"hx is {len(given)} expressions; it is (h, c)")
-        state = tuple(map(as_node, given))
+        parts = tuple(hx) if self.states > 1 and isinstance(hx, tuple | list) else (hx,)
+        if len(parts) != self.states:
+            raise GraphError(f"hx is {len(parts)} expressions; it is (h, c)")
+        state = tuple(map(as_node, parts))
         for h in state:
             if h.shape != shape:
                 raise ShapeError(f"hx has shape {h.shape}; it takes {shape}")
         return state
 
-    def _given_back(self, state: Sequence[Node]) -> Any:
+    def _as_result(self, state: Sequence[Node]) -> Any:
         return tuple(state) if self.states > 1 else state[0]
 
     def extra_repr(self) -> str:
-        text = self.shown.format(**vars(self))
-        for name, usual in USUAL.items():
-            value = getattr(self, name, usual)
-            text += "" if value == usual else f", {name}={value}"
+        text = self.repr_format.format(**vars(self))
+        for name, default in DEFAULTS.items():
+            value = getattr(self, name, default)
+            text += "" if value == default else f", {name}={value}"
         return text
 
 
@@ -119,7 +123,7 @@ class _Elman(_Recurrence):
     gates = 1
     nonlinearity: str
 
-    def _next(self, state: State, projected: Node, product: Node) -> State:
+    def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
         activation = ops.tanh if self.nonlinearity == "tanh" else ops.relu
         return (activation(projected + product),)
 
@@ -130,7 +134,7 @@ class _LongShortTerm(_Recurrence):
     gates = 4
     states = 2
 
-    def _next(self, state: State, projected: Node, product: Node) -> State:
+    def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
         i, f, g, o = ops.split(projected + product, 4, -1)
         c = ops.sigmoid(f) * state[1] + ops.sigmoid(i) * ops.tanh(g)
         return ops.sigmoid(o) * ops.tanh(c), c
@@ -140,9 +144,9 @@ class _Gated(_Recurrence):
     """Cho et al., 2014, with the reset gate behind the product, as in cuDNN."""
 
     gates = 3
-    folds = False
+    folds_biases = False
 
-    def _next(self, state: State, projected: Node, product: Node) -> State:
+    def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
         (xr, xz, xn), (hr, hz, hn) = ops.split(projected, 3, -1), ops.split(product, 3, -1)
         z = ops.sigmoid(xz + hz)
         n = ops.tanh(xn + ops.sigmoid(xr + hr) * hn)
@@ -212,7 +216,7 @@ class _Layers(_Recurrence):
         x = ops.swapaxes(x, 0, 1) if self.batch_first else x
         if not n:
             x, last = ops.squeeze(x, axis), [ops.squeeze(h, 1) for h in last]
-        return x, self._given_back(last)
+        return x, self._as_result(last)
 
     def _over_time(self, x: Node, start: State, suffix: str, first: bool) -> tuple[Node, State]:
         """Return h of all steps (length, n, hidden_size) and the last state of one direction."""
@@ -306,7 +310,7 @@ class _Cell(_Recurrence):
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(f"the input is (n, {self.input_size}), not {x.shape}")
         state = self._states(hx, (*x.shape[:-1], self.hidden_size), x)
-        return self._given_back(self._step(state, self._projected(x, ""), ""))
+        return self._as_result(self._step(state, self._projected(x, ""), ""))
 
 
 class RNNCell(_Cell, _Elman):

@@ -9,12 +9,12 @@ from minigraph import ops
 from minigraph.arguments import Axis, Count
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, as_node
-from minigraph.nn.layer import layer
+from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 from minigraph.ops.shape import PARTIAL, normalize_axis
 
 
-@layer()
+@layer_of()
 class Dropout(Module):
     """In training each element 0 with probability p, else x / (1 - p), as in `torch.nn`.
 
@@ -28,7 +28,7 @@ class Dropout(Module):
     p: float = 0.5
     inplace: bool = False
 
-    shown = "p={p}, inplace={inplace}"
+    repr_format = "p={p}, inplace={inplace}"
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
@@ -38,7 +38,7 @@ class Dropout(Module):
         return ops.dropout(x, self.p, self.training)
 
 
-@layer()
+@layer_of()
 class Dropout2d(Dropout):
     """In training each channel of (n, c, ...) 0 with probability p, else x / (1 - p).
 
@@ -56,7 +56,7 @@ class Dropout2d(Dropout):
         return x * ops.dropout(ones, self.p)
 
 
-@layer()
+@layer_of()
 class Flatten(Module):
     """The axes from start_dim to end_dim as one, as in `torch.nn`.
 
@@ -67,13 +67,13 @@ class Flatten(Module):
     start_dim: Axis = 1
     end_dim: Axis = -1
 
-    shown = "start_dim={start_dim}, end_dim={end_dim}"
+    repr_format = "start_dim={start_dim}, end_dim={end_dim}"
 
     def forward(self, x: Any) -> Node:
         return ops.flatten(x, self.start_dim, self.end_dim)
 
 
-@layer()
+@layer_of()
 class Unflatten(Module):
     """The axis `dim` as several axes of sizes `unflattened_size`, of which one may be -1.
 
@@ -84,7 +84,7 @@ class Unflatten(Module):
     dim: Axis
     unflattened_size: Annotated[Any, PARTIAL]
 
-    shown = "dim={dim}, unflattened_size={unflattened_size}"
+    repr_format = "dim={dim}, unflattened_size={unflattened_size}"
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -112,7 +112,7 @@ class Identity(Module):
         return x
 
 
-@layer()
+@layer_of()
 class PixelShuffle(Module):
     """Images (n, c * r * r, h, w) as (n, c, h * r, w * r), where r is `upscale_factor`.
 
@@ -122,7 +122,7 @@ class PixelShuffle(Module):
 
     upscale_factor: Count
 
-    shown = "upscale_factor={upscale_factor}"
+    repr_format = "upscale_factor={upscale_factor}"
 
     def forward(self, x: Any) -> Node:
         x, r = as_node(x), self.upscale_factor

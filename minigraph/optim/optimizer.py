@@ -39,7 +39,7 @@ from minigraph.torch_hints import hints, missing
 Updates = dict[Parameter, Node]
 
 
-def _several(value: Any) -> list[Any]:
+def _parameters_or_groups(value: Any) -> list[Any]:
     if hasattr(value, "parameters"):
         raise GraphError(f"{type(value).__name__} is a module; give what its parameters() returns")
     if isinstance(value, Node | Mapping):
@@ -49,7 +49,9 @@ def _several(value: Any) -> list[Any]:
 
 Parameters = Annotated[
     Iterable[Parameter] | Iterable[Mapping[str, Any]],
-    Kind("a list of parameters, or of dicts with a list of them as `params`", _several),
+    Kind(
+        "a list of parameters, or of dicts with a list of them as `params`", _parameters_or_groups
+    ),
 ]
 GRADS = Kind("a mapping of parameters to gradients", mapping)
 
@@ -339,7 +341,9 @@ def _parsed_groups(
         rate = within("lr", NUMBER.check("lr", one.get("lr", lr)))
         if rate != lr and not lr:
             raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
-        groups.append((_trainable(what, _several(one["params"]), seen), rate, own_rule))
+        groups.append(
+            (_trainable(what, _parameters_or_groups(one["params"]), seen), rate, own_rule)
+        )
     if not any(trained for trained, _, _ in groups):
         if not seen:
             raise GraphError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from minigraph import torch_hints
-from minigraph.arguments import Count, Integers, Kind, at_least, checked
+from minigraph.arguments import Count, Integers, at_least, checked, instance_of
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.optim.optimizer import Optimizer
@@ -33,49 +33,40 @@ if not TYPE_CHECKING:  # else no wrong name would be found
 Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
 
 
-def _optimizer(value: Any) -> Optimizer:
-    if not isinstance(value, Optimizer):
-        raise TypeError
-    return value
-
-
-SomeOptimizer = Annotated[Optimizer, Kind("an optimizer", _optimizer)]
-
-
 class Resumable:
-    """What goes on from the arrays that it gave, which a checkpoint keeps.
+    """The base of schedules, whose state a checkpoint can hold.
 
-    kept  for each attribute what makes it of an array
+    saved  the attributes of the state, each with the function that makes it of an array
     """
 
-    kept: ClassVar[Mapping[str, Callable[[Any], Any]]]
+    saved: ClassVar[Mapping[str, Callable[[Any], Any]]]
     optimizer: Optimizer
     step: Callable[..., None]
 
     def state_dict(self) -> dict[str, Array]:
-        """Return what a resumed training needs, as arrays; `lr` are the rates of this time."""
-        state = {name: np.array(getattr(self, name)) for name in self.kept}
+        """Return what a resumed training needs, as arrays; `lr` has the present rates."""
+        state = {name: np.array(getattr(self, name)) for name in self.saved}
         return {**state, "lr": np.array(self.optimizer.rates)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict()` was taken, with the learning rates of that time.
+        """Set the state that `state_dict()` returned, and the learning rates.
 
         The optimizer's own state may be loaded before or after.
         """
         try:
-            found = {name: make(state[name]) for name, make in self.kept.items()}
+            attributes = {name: make(state[name]) for name, make in self.saved.items()}
             lr = _rates(state["lr"]) if "lr" in state else None
         except (KeyError, TypeError, ValueError) as error:
             raise GraphError(f"load_state_dict: no state of a schedule ({error!r})") from None
-        if "base" in found:
-            found["base"] = self._of_groups(found["base"])
-        rates = lr and self._of_groups(lr)
-        vars(self).update(found)
+        if "base" in attributes:
+            attributes["base"] = self._per_group(attributes["base"])
+        rates = lr and self._per_group(lr)
+        vars(self).update(attributes)
         if rates is not None:
             self.optimizer.rates = rates
 
-    def _of_groups(self, rates: list[float]) -> list[float]:
-        """Return the rates of a state; minigraph 0.2 kept one, and those of groups followed it."""
+    def _per_group(self, rates: list[float]) -> list[float]:
+        """Return the rates of a state, of which minigraph 0.2 saved the first only."""
         shares = self.optimizer.ratios
         if len(rates) == 1:
             return [rates[0] * share for share in shares]
@@ -91,30 +82,28 @@ def _rates(value: Any) -> list[float]:
     return [float(x) for x in np.asarray(value).reshape(-1)]
 
 
-def _schedule(value: Any) -> Resumable:
-    if not isinstance(value, Resumable):
-        raise TypeError
-    return value
-
-
-SomeSchedule = Annotated[Resumable, Kind("a schedule", _schedule)]
+OptimizerArgument = Annotated[Optimizer, instance_of(Optimizer, "an optimizer")]
+ScheduleArgument = Annotated[Resumable, instance_of(Resumable, "a schedule")]
 
 
 class Schedule(Resumable):
-    """Learning rates that depend on how many steps were done.
+    """Learning rates that depend on the number of steps.
 
-    base   the rates to begin with: the optimizer's, then those of groups that have their own
-    steps  how many were done
+    base   the rates before the first step: the optimizer's, then those of groups with their own
+    steps  the number of calls of `step`
+    rate   a pure function of a base rate and a number of steps
+    floor  the rate below which the schedule does not go: what other schedules add to it is
+           multiplied.  None: rates of other schedules are overwritten
     """
 
-    kept: ClassVar = {"steps": int, "base": _rates}
+    saved: ClassVar = {"steps": int, "base": _rates}
 
     def __init__(self, optimizer: Optimizer, rate: Rate, floor: float | None = 0.0) -> None:
         self.optimizer = optimizer
         self.steps = 0
         self.base = optimizer.rates
         self.rate = rate
-        self.floor = floor  # what others leave above this is multiplied; None: it is overwritten
+        self.floor = floor
         self._set()
 
     def step(self) -> None:
@@ -125,29 +114,29 @@ class Schedule(Resumable):
         self.optimizer.rates = [self._changed(*change) for change in changes]
 
     def rates(self, steps: int) -> list[float]:
-        """Return the rates after so many steps, if nothing else changes them."""
+        """Return the rates after a number of steps if nothing else changes them."""
         return [self.rate(base, steps) for base in self.base]
 
-    def _changed(self, found: float, before: float, after: float) -> float:
-        """Return what a rate becomes that nothing else would change from `before` to `after`."""
+    def _changed(self, rate: float, before: float, after: float) -> float:
+        """Return the next value of a rate: `after`, if nothing else changed it from `before`."""
         low = self.floor
-        if found == before or low is None:
+        if rate == before or low is None:
             return after
         if before == low:
-            return found + after - low
-        return max(low + (found - low) * (after - low) / (before - low), 0.0)
+            return rate + after - low
+        return max(low + (rate - low) * (after - low) / (before - low), 0.0)
 
     def _set(self) -> None:
         self.optimizer.rates = self.rates(self.steps)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        if "lr" not in state:  # of minigraph 0.2
+        if "lr" not in state:  # as in minigraph 0.2
             self._set()
 
 
 @checked
-def step(optimizer: SomeOptimizer, step_size: Count, gamma: float = 0.1) -> Schedule:
+def step(optimizer: OptimizerArgument, step_size: Count, gamma: float = 0.1) -> Schedule:
     """Return a schedule that multiplies the rate by `gamma` every `step_size` steps (StepLR).
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
@@ -163,7 +152,7 @@ def step(optimizer: SomeOptimizer, step_size: Count, gamma: float = 0.1) -> Sche
 
 
 @checked
-def multi_step(optimizer: SomeOptimizer, milestones: Integers, gamma: float = 0.1) -> Schedule:
+def multi_step(optimizer: OptimizerArgument, milestones: Integers, gamma: float = 0.1) -> Schedule:
     """Return a schedule that multiplies the rate by `gamma` after each milestone (MultiStepLR).
 
     milestones  numbers of steps; one that is there twice counts twice
@@ -185,7 +174,7 @@ def multi_step(optimizer: SomeOptimizer, milestones: Integers, gamma: float = 0.
 
 
 @checked
-def exponential(optimizer: SomeOptimizer, gamma: float) -> Schedule:
+def exponential(optimizer: OptimizerArgument, gamma: float) -> Schedule:
     """Return a schedule that multiplies the rate by `gamma` in each step (ExponentialLR).
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
@@ -200,7 +189,7 @@ def exponential(optimizer: SomeOptimizer, gamma: float) -> Schedule:
 
 
 @checked
-def cosine(optimizer: SomeOptimizer, T_max: Count, eta_min: float = 0.0) -> Schedule:
+def cosine(optimizer: OptimizerArgument, T_max: Count, eta_min: float = 0.0) -> Schedule:
     """Return a schedule that falls to `eta_min` in `T_max` steps along half a cosine.
 
     CosineAnnealingLR; I. Loshchilov and F. Hutter (2017), SGDR, without restarts.
@@ -221,7 +210,7 @@ def cosine(optimizer: SomeOptimizer, T_max: Count, eta_min: float = 0.0) -> Sche
 
 
 class WarmUp(Schedule):
-    """Rates that rise, and another schedule after that."""
+    """Rates that rise, and then those of another schedule."""
 
     def __init__(
         self,
@@ -263,25 +252,25 @@ class WarmUp(Schedule):
         inner = {name[6:]: x for name, x in state.items() if name.startswith("after.")}
         if inner:
             self.after.load_state_dict(inner)
-        else:  # of minigraph 0.2
-            done = max(self.steps - self.total, 0)
-            self.after.load_state_dict({"steps": done, "base": self.base})
-            if not done:
+        else:  # as in minigraph 0.2
+            steps = max(self.steps - self.total, 0)
+            self.after.load_state_dict({"steps": steps, "base": self.base})
+            if not steps:
                 self._set()
 
 
 @checked
 def warmup(
-    optimizer: SomeOptimizer,
+    optimizer: OptimizerArgument,
     total_iters: Count = 5,
     start_factor: float = 1 / 3,
-    after: SomeSchedule | None = None,
+    after: ScheduleArgument | None = None,
 ) -> WarmUp:
     """Return a schedule that rises from `start_factor` of the rate to all of it (LinearLR).
 
-    total_iters  steps that it takes
-    after        a schedule of the same optimizer, which begins then; that of `plateau` takes its
-                 metric by this one's `step(metric)`
+    total_iters  the number of steps of the rise
+    after        a schedule of the same optimizer, which begins after them; one of `plateau` gets
+                 its metric from `step(metric)` of the whole
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
     >>> cosine = optim.schedules.cosine(sgd, T_max=100)
@@ -297,7 +286,7 @@ def warmup(
 
 @checked
 def one_cycle(
-    optimizer: SomeOptimizer,
+    optimizer: OptimizerArgument,
     max_lr: float,
     total_steps: Annotated[int, at_least(2)],
     pct_start: float = 0.3,
@@ -342,7 +331,7 @@ def one_cycle(
 class Plateau(Resumable):
     """A learning rate that falls when a metric stops getting better (ReduceLROnPlateau)."""
 
-    kept: ClassVar = {"best": float, "bad": int, "resting": int}
+    saved: ClassVar = {"best": float, "bad": int, "resting": int}
 
     def __init__(
         self,
@@ -357,13 +346,13 @@ class Plateau(Resumable):
         self.optimizer = optimizer
         self.best = worst
         self.bad = 0  # steps in a row that were not better
-        self.resting = 0  # steps in which nothing is counted yet
+        self.resting = 0  # steps of the cooldown that are left
         self._better = better
         self._factor, self._patience, self._cooldown = factor, patience, cooldown
         self._min_lr = min_lr
 
     def step(self, metric: float) -> None:
-        """Take note of a metric, and lower the optimizer's learning rate if it is time to."""
+        """Compare a metric with the best; lower the rates after `patience` that were not better."""
         value = float(metric)
         if self._better(value, self.best):
             self.best, self.bad = value, 0
@@ -373,17 +362,17 @@ class Plateau(Resumable):
             self.resting -= 1
             self.bad = 0
         if self.bad > self._patience:
-            now = self.optimizer.rates
-            new = [max(lr * self._factor, self._min_lr) for lr in now]
+            rates = self.optimizer.rates
+            lowered = [max(lr * self._factor, self._min_lr) for lr in rates]
             self.optimizer.rates = [
-                low if lr - low > 1e-8 else lr for lr, low in zip(now, new, strict=True)
+                low if lr - low > 1e-8 else lr for lr, low in zip(rates, lowered, strict=True)
             ]
             self.resting, self.bad = self._cooldown, 0
 
 
 @checked
 def plateau(
-    optimizer: SomeOptimizer,
+    optimizer: OptimizerArgument,
     mode: Literal["min", "max"] = "min",
     factor: float = 0.1,
     patience: Annotated[int, at_least(0)] = 10,

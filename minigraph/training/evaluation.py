@@ -1,10 +1,11 @@
 """How good a network is on data: means of metrics over all examples of a loader.
 
-It knows nothing of training, and leaves the network as it found it.
+It knows nothing of training, and does not change the network.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.arguments import Kind, checked, shown
+from minigraph.arguments import Kind, checked, instance_of, shown
 from minigraph.compile.comp_graph import CompGraph
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
@@ -46,12 +47,6 @@ def accuracy(scores: Operand, labels: Operand) -> Node:
 METRICS: dict[str, Metric] = {"loss": ops.cross_entropy, "accuracy": accuracy}
 
 
-def _module(value: Any) -> nn.Module:
-    if not isinstance(value, nn.Module):
-        raise TypeError
-    return value
-
-
 def _metrics(value: Any) -> dict[str, Metric]:
     metrics = dict(value)
     if not all(isinstance(name, str) and callable(metric) for name, metric in metrics.items()):
@@ -59,21 +54,9 @@ def _metrics(value: Any) -> dict[str, Metric]:
     return metrics
 
 
-def _comp_graph(value: Any) -> CompGraph:
-    if not isinstance(value, CompGraph):
-        raise TypeError
-    return value
-
-
-def _iterable(value: Any) -> Iterable[Any]:
-    if not isinstance(value, Iterable):
-        raise TypeError
-    return value
-
-
-Loader = Annotated[Iterable[Any], Kind("an iterable of batches", _iterable)]
-Network = Annotated[nn.Module, Kind("a module", _module)]
-Compiler = Annotated[CompGraph, Kind("what mg.comp_graph returned", _comp_graph)]
+Loader = Annotated[Iterable[Any], instance_of(Iterable, "an iterable of batches")]
+Network = Annotated[nn.Module, instance_of(nn.Module, "a module")]
+Compiler = Annotated[CompGraph, instance_of(CompGraph, "what mg.comp_graph returned")]
 Metrics = Annotated[
     Mapping[str, Metric],
     Kind("a mapping of names to functions of (outputs, target)", _metrics),
@@ -87,9 +70,8 @@ class Evaluation:
     current values.
 
     net      a module, called with all parts of a batch but the last
-    metrics  functions of what the module returns and the last part of the batch, as `evaluate`
-             takes them
-    cg       what compiles, `mg.comp_graph()` by default
+    metrics  functions of the module's result and the last part of the batch, as for `evaluate`
+    cg       compiles the functions, `mg.comp_graph()` by default
     world    the processes among which the examples are shared, each with a loader of its own
 
     >>> from minigraph.training.evaluation import Evaluation
@@ -116,23 +98,24 @@ class Evaluation:
 
     @checked
     def __call__(self, loader: Loader) -> dict[str, float]:
-        """Return the mean of each metric over all that a loader gives."""
+        """Return the mean of each metric over all examples of a loader."""
         sums = np.zeros((1 + len(self._metrics), 2))  # of the examples first, then sum and weight
         for number, batch in enumerate(loader):
             arrays = self._arrays(number, batch)
-            made = self._function(arrays)(*arrays)
-            pairs = np.array([1, len(arrays[0]), *map(float, made)]).reshape(-1, 2)
+            means_and_weights = self._function(arrays)(*arrays)
+            pairs = np.array([1, len(arrays[0]), *map(float, means_and_weights)]).reshape(-1, 2)
             pairs[pairs[:, 1] == 0, 0] = 0  # a mean over nothing is NaN
             pairs[:, 0] *= pairs[:, 1]
             sums += pairs
         (examples, _), *totals = np.sum(self._world.gather(sums), axis=0).tolist()
         if not examples:
             raise GraphError("evaluate: the loader gave no batch")
-        found = dict(zip(self._metrics, totals, strict=True))
-        for name, (_, weight) in found.items():
+        means = {}
+        for name, (total, weight) in zip(self._metrics, totals, strict=True):
             if not weight:
                 raise GraphError(f"evaluate: the weights of metric {name!r} are 0 in all batches")
-        return {name: total / weight for name, (total, weight) in found.items()}
+            means[name] = total / weight
+        return means
 
     def _arrays(self, number: int, batch: Any) -> list[Array]:
         """Return the parts of a batch; floats become what the network computes in."""
@@ -164,18 +147,16 @@ class Evaluation:
             ]
             with evaluating(self._net):
                 outputs = self._net(*inputs[:-1])
-            made = [self._mean(name, outputs, inputs[-1]) for name in self._metrics]
-            self._functions[key] = self._cg.compile(
-                inputs, [node for pair in made for node in pair]
-            )
+            pairs = [self._mean(name, outputs, inputs[-1]) for name in self._metrics]
+            self._functions[key] = self._cg.compile(inputs, [*itertools.chain(*pairs)])
         return self._functions[key]
 
     def _mean(self, name: str, outputs: Any, target: Node) -> tuple[Node, Node]:
         """Return the mean of a metric over a batch, and its weight."""
-        made = self._metrics[name](outputs, target)
-        match made:
+        result = self._metrics[name](outputs, target)
+        match result:
             case Node():
-                return (made.mean() if made.ndim else made), as_node(target.shape[0])
+                return (result.mean() if result.ndim else result), as_node(target.shape[0])
             case (Node() as value, Node() as weight):
                 total = weight.astype("float64").sum()
                 if not value.ndim:
@@ -185,7 +166,7 @@ class Evaluation:
                 text = f"values of shape {value.shape} and weights of shape {weight.shape}"
                 raise ShapeError(f"evaluate: metric {name!r} returned {text}")
         raise GraphError(
-            f"evaluate: metric {name!r} returned {shown(made)}; it takes expressions and "
+            f"evaluate: metric {name!r} returned {shown(result)}; it takes expressions and "
             "returns one, or a pair of values and weights"
         )
 
@@ -200,20 +181,19 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the mean loss and accuracy of a network over all examples of a loader, by name.
 
-    The network is built as in evaluation (`net.eval()`), and afterwards is in the mode that it was
-    in.  A batch counts by the number of its examples, so it does not matter how large the last one
-    is.
+    The network is called in evaluation mode (`net.eval()`), and its mode is restored.  A batch
+    counts by the number of its examples, so the size of the last one does not matter.
 
     net      a module that is called with all parts of a batch but the last
     loader   a `DataLoader`, or any other iterable of batches: tuples of inputs and, as the last
              part, the target, arrays whose first axis counts examples
     metrics  functions by name, `{"loss": ops.cross_entropy, "accuracy": accuracy}` by default; each
-             gets what the network returns and the target, as expressions, and returns an
-             expression, the mean of which over the batch is wanted; or that and its weight, where
-             something else than examples counts
-    cg       what compiles the function that computes them, `mg.comp_graph()` by default
+             takes the network's result and the target, as expressions, and returns an expression,
+             whose mean over the batch counts; or that and its weight, where something else than
+             examples counts
+    cg       compiles the functions, `mg.comp_graph()` by default
     world    `mg.distributed.world()` where each process has a share of the examples, from a
-             `DataLoader` with `shard=world`: all get the means over the examples of all
+             `DataLoader` with `shard=world`: all processes get the means over all examples
 
     A mean over tokens gives their number as its weight, else it would depend on how the sentences
     are batched::
@@ -223,8 +203,8 @@ def evaluate(
 
     If the first of the pair is no scalar, each of its elements has its own weight.
 
-    Whoever evaluates a network after each epoch makes an `Evaluation` once and calls that, which
-    compiles once.  GraphError for batches of another kind, and for a loader that gives none.
+    To evaluate after each epoch, make an `Evaluation` and call it: that compiles once.  GraphError
+    for batches of another kind, and for a loader without batches.
 
     >>> from minigraph import nn, ops
     >>> from minigraph.data import DataLoader
@@ -238,7 +218,7 @@ def evaluate(
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Let calls of a module build what evaluation computes, until the end of the block."""
+    """Put a module into evaluation mode for a block."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     try:
