@@ -26,45 +26,45 @@ EXAMPLES = Kind("a sequence of one example or more", _examples)
 
 @checked
 def default_collate(examples: Annotated[Sequence[Any], EXAMPLES]) -> Any:
-    """Return a batch of examples, as `DataLoader` makes it if it is given no `collate`.
+    """Return a batch of examples, as `DataLoader` without `collate` does.
 
-    A tuple or a dict has parts, and its batch has the same parts, each a batch.  Anything else is
-    an array, or what NumPy makes of it: a number, a string, a list of numbers.  Arrays of one shape
-    are stacked along a new first axis; they keep their dtype, Python's numbers are int64, float64
-    and bool.  ShapeError, DTypeError or GraphError names the examples that do not fit together.
+    Tuples and dicts become a tuple or a dict of batches of their parts.  Anything else becomes an
+    array: a number, a string, a list of numbers.  Arrays of one shape are stacked along a new first
+    axis; they keep their dtype, Python's numbers are int64, float64 and bool.  ShapeError,
+    DTypeError or GraphError names the examples that do not fit together.
 
     >>> default_collate([([1, 2], 0.5), ([3, 4], 1.0)])
     (array([[1, 2],
            [3, 4]]), array([0.5, 1. ]))
     """
-    return collated(examples, range(len(examples)))
+    return collate_examples(examples, range(len(examples)))
 
 
-def collated(examples: Sequence[Any], indexes: Sequence[int], place: str = "") -> Any:
-    """Return `default_collate(examples)`; errors call the examples by `indexes`.
+def collate_examples(examples: Sequence[Any], indexes: Sequence[int], place: str = "") -> Any:
+    """Return `default_collate(examples)`; errors name the examples by `indexes`.
 
-    place  of these examples in larger ones, such as "['mask']"
+    place  where the examples are in larger ones, such as "['mask']"
     """
     first = examples[0]
     keys = _keys(first)
     if keys is None:
         return _stacked(examples, indexes, place)
     for index, example in zip(indexes, examples, strict=True):
-        found = _keys(example)
-        if found is None or set(found) != set(keys):
+        own_keys = _keys(example)
+        if own_keys is None or set(own_keys) != set(keys):
             raise GraphError(
                 f"DataLoader cannot make a batch: example {indexes[0]}{place} is "
                 f"{_described(first)}, example {index}{place} is {_described(example)}; {ADVICE}"
             )
     parts = {
-        key: collated([example[key] for example in examples], indexes, f"{place}[{key!r}]")
+        key: collate_examples([example[key] for example in examples], indexes, f"{place}[{key!r}]")
         for key in keys
     }
-    return rebuilt(first, parts)
+    return rebuild(first, parts)
 
 
-def rebuilt(like: Any, parts: dict[Any, Any]) -> Any:
-    """Return parts as `like` has them: in a dict, in a tuple (of its type, if named), or alone."""
+def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
+    """Return parts in the container that `like` is: a dict, a tuple (a named one, too), or none."""
     if isinstance(like, Mapping):
         return parts
     if not isinstance(like, tuple):

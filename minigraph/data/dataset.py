@@ -1,8 +1,8 @@
-"""What a data set is.  It knows examples by their index, and nothing of batches' order or threads.
+"""What a data set is: examples by index.  It knows neither the order of batches nor threads.
 
-Augmentation draws from a generator that the caller hands in.  The loader makes one for each
-example from (its seed, the epoch, the index), so what comes out depends neither on the number of
-threads, nor on the order they run in, nor on where a resumed training began.
+Augmentation draws from a generator that the caller passes.  The loader makes one for each example
+from (its seed, the epoch, the index), so augmented examples depend neither on the number of
+threads, nor on their order, nor on where a resumed training began.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Dataset(ABC):
         """Return the example at `index`, never augmented; IndexError outside of the set."""
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """Return the example at `index` for training: augmented, if asked for, by `rng` alone."""
+        """Return the example at `index` for training, which may be augmented, by `rng` alone."""
         return self[index]
 
     def position(self, index: int) -> int:
@@ -63,7 +63,7 @@ class Dataset(ABC):
 
 
 class InMemory(Dataset):
-    """A set held in arrays, which makes a whole batch faster than example by example."""
+    """A data set in arrays, which returns a whole batch faster than its examples."""
 
     @abstractmethod
     def batch(

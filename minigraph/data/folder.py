@@ -88,8 +88,8 @@ def _hidden(name: str) -> bool:
 
 def _images(folder: Path) -> list[str]:
     """Return the names of the images in a class's folder, of which there must be some."""
-    found = (name for name in os.listdir(folder) if not _hidden(name))
-    names = sorted(name for name in found if name.lower().endswith(SUFFIXES))
+    files = (name for name in os.listdir(folder) if not _hidden(name))
+    names = sorted(name for name in files if name.lower().endswith(SUFFIXES))
     if not names:
         raise GraphError(
             f"ImageFolder found no image in {folder}; it takes {', '.join(SUFFIXES)} files"

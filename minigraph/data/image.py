@@ -33,8 +33,7 @@ TURNS = {
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-# The part of the short side that is kept: 224 of 256.
-KEPT = 7 / 8
+CENTRE = 7 / 8  # the part of the short side that a central crop leaves: 224 of 256
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 
@@ -75,7 +74,7 @@ class Reader:
             image = self._rgb(path)
         # Pillow's decoders raise what they meet, from SyntaxError to struct.error.
         except Exception as error:
-            if why := getattr(error, "strerror", None):  # the system says it, not a decoder
+            if why := getattr(error, "strerror", None):  # an error of the system, not of a decoder
                 raise GraphError(f"{self._user} cannot read {path} ({why})") from error
             raise GraphError(
                 f"{self._user} cannot decode {path} ({type(error).__name__}: {error}); "
@@ -94,7 +93,9 @@ class Reader:
         opened, _ = regular_file.open_to_read(path)
         with opened, self._pillow.open(opened, formats=FORMATS) as file:
             self._check_size(*file.size)
-            if file.format == "TIFF":  # Pillow turns it as it loads it, and stumbles over odd XMP
+            if (
+                file.format == "TIFF"
+            ):  # which Pillow turns as it loads it; odd XMP is an error there
                 file.info.pop("xmp", None)
             file.load()  # a PNG file may have its EXIF data at its end
             image = file
@@ -120,17 +121,17 @@ class Reader:
 
 
 def _orientation(info: Mapping[Any, Any]) -> int:
-    """Return the orientation that a file's EXIF or XMP data tell, 0 if they tell none.
+    """Return the orientation in a file's EXIF or XMP data, 0 if there is none.
 
     Pillow's own reader refuses pictures for what is odd in the rest of these data.
     """
     exif = info.get("exif") or _raw_profile(str(info.get("Raw profile type exif", "")))
-    if found := _exif_orientation(exif.removeprefix(b"Exif\0\0")):
-        return found
+    if orientation := _exif_orientation(exif.removeprefix(b"Exif\0\0")):
+        return orientation
     xmp = info.get("xmp") or info.get("XML:com.adobe.xmp") or b""
     xmp = xmp.encode(errors="replace") if isinstance(xmp, str) else xmp
-    told = re.search(rb'tiff:Orientation(?:="|>)([0-9])', xmp)
-    return int(told[1]) if told else 0
+    match = re.search(rb'tiff:Orientation(?:="|>)([0-9])', xmp)
+    return int(match[1]) if match else 0
 
 
 def _exif_orientation(data: bytes) -> int:
@@ -144,7 +145,7 @@ def _exif_orientation(data: bytes) -> int:
             tag, kind = struct.unpack_from(order + "HH", data, entry)
             if tag == ORIENTATION and kind in INTEGERS:
                 return int(struct.unpack_from(order + INTEGERS[kind], data, entry + 8)[0])
-    except struct.error:  # they are cut off
+    except struct.error:  # the data are cut off
         pass
     return 0
 
@@ -159,7 +160,7 @@ def _raw_profile(text: str) -> bytes:
 
 def _centre(width: int, height: int) -> Box:
     """Return the square in the middle that a resize to size * 8/7 and a crop would leave."""
-    side = KEPT * min(width, height)
+    side = CENTRE * min(width, height)
     return _middle(width, height, side, side)
 
 

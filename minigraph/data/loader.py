@@ -1,7 +1,7 @@
 """Batches of a data set, in an order that only the seed and the epoch decide.
 
-Threads, not processes: a fork after OpenMP has started is unsafe, and decoding and NumPy's copies
-let other threads run.
+Threads prepare them, not processes: a fork after OpenMP has started is unsafe, and decoding and
+NumPy's copies release the lock of the interpreter.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
 from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked
-from minigraph.data.collation import collated
+from minigraph.data.collation import collate_examples
 from minigraph.data.dataset import Dataset, InMemory
 from minigraph.data.source import SOURCE, Columns, Stream, optional_generator
 from minigraph.distributed.world import Processes, World
@@ -31,7 +31,7 @@ EPOCH = at_least(0)
 FUNCTION = "a function of {0}, or of {0} and a generator of random numbers"
 
 
-def _one(fn: Any) -> Callable[..., Any]:
+def _unary(fn: Any) -> Callable[..., Any]:
     return optional_generator(fn, 1)
 
 
@@ -41,13 +41,13 @@ def _callable(fn: Any) -> Any:
     return fn
 
 
-Transform = Annotated[Callable[..., Any], Kind(FUNCTION.format("an example"), _one)]
-BatchTransform = Annotated[Callable[..., Any], Kind(FUNCTION.format("a batch"), _one)]
+Transform = Annotated[Callable[..., Any], Kind(FUNCTION.format("an example"), _unary)]
+BatchTransform = Annotated[Callable[..., Any], Kind(FUNCTION.format("a batch"), _unary)]
 Collate = Annotated[Callable[..., Any], Kind("a function of a list of examples", _callable)]
 
 
 class NoLength(GraphError, TypeError):
-    """The length of what has none: a TypeError, so that `list` and `tqdm` do without it."""
+    """The error for the length of an iterable: a TypeError, as `list` and `tqdm` expect."""
 
 
 class DataLoader:
@@ -57,23 +57,23 @@ class DataLoader:
                      array, a tuple or a dict of arrays or lists, the first axis of which counts
                      examples (memory maps are read batch by batch); an iterable of examples, or
                      a function that returns one for each epoch
-    transform        a function of an example that returns what to use instead of it
-    batch_transform  the same of a batch
+    transform        a function of an example that returns its replacement
+    batch_transform  a function of a batch that returns its replacement
     collate          a function of a list of examples that returns a batch, `default_collate`
                      otherwise, which stacks arrays and keeps their dtypes
     workers          threads that prepare batches, in parts if examples are read one by one
     prefetch         how many batches they prepare ahead of the one in use
     shard            `mg.distributed.world()`: each process gets its share of each batch
 
-    Without workers, a batch is prepared when asked for.  An error in a thread is raised where its
-    batch would have come.  Threads end with the iteration, also if it is left early.
+    Without workers, `next` prepares a batch.  An error in a thread is raised in place of its batch.
+    Threads end with the iteration, also if it is left early.
 
-    The seed and `epoch` alone choose the shuffling and the random numbers of a transform that has a
-    second parameter, a `np.random.Generator`.  So has the function that returns an iterable, if it
-    has a parameter.  Each `iter(loader)` begins a new epoch, also if the one before was left early,
-    as by `next(iter(loader))` or `zip(small, large)`.  `epoch` is the number of the one that runs,
-    or else of the one that comes next, which can be set.  Hence a training resumed with
-    `loader.epoch = k` sees what an uninterrupted one would have seen from epoch k on::
+    The seed and `epoch` alone choose the order and the random numbers of a transform with a second
+    parameter, which gets a `np.random.Generator`; so does the parameter of a function that returns
+    an iterable.  Each `iter(loader)` begins a new epoch, also if the one before was left early, as
+    by `next(iter(loader))` or `zip(small, large)`.  `epoch` is the number of the one that runs, or
+    else of the next one, and can be set.  Hence a training resumed with `loader.epoch = k` sees the
+    batches of an uninterrupted one from epoch k on::
 
         for epoch in range(k, epochs):
             loader.epoch = epoch
@@ -123,7 +123,7 @@ class DataLoader:
         self.batch_transform = batch_transform
         self.collate = collate
         self.shard = shard or World()
-        self._epoch, self._begun = 0, False
+        self._epoch, self._started = 0, False
         self.waiting = 0.0
         if batch_size % self.shard.size:
             raise GraphError(
@@ -150,9 +150,9 @@ class DataLoader:
         return whole + (len(self._share(range(rest))) > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._begun:
+        if self._started:
             self.epoch += 1
-        self._begun = True
+        self._started = True
         return self._run(self.epoch)
 
     @property
@@ -163,73 +163,76 @@ class DataLoader:
     @epoch.setter
     def epoch(self, value: int) -> None:
         self._epoch = EPOCH.check("DataLoader: epoch", value)
-        self._begun = False
+        self._started = False
 
     def _run(self, epoch: int) -> Iterator[Any]:
         start = time.perf_counter()
         waited = 0.0
-        made = self._threaded(epoch) if self.workers else self._inline(epoch)
-        with contextlib.closing(made):
+        batches = self._threaded(epoch) if self.workers else self._inline(epoch)
+        with contextlib.closing(batches):
             while True:
-                asked = time.perf_counter()
-                batch = next(made, None)
-                now = time.perf_counter()
-                waited += now - asked
-                self.waiting = waited / (now - start)
+                before = time.perf_counter()
+                batch = next(batches, None)
+                after = time.perf_counter()
+                waited += after - before
+                self.waiting = waited / (after - start)
                 if batch is None:
                     break
-                yield batch.made
-        if self._begun and self.epoch == epoch:  # no other epoch has been begun meanwhile
+                yield batch.value
+        if self._started and self.epoch == epoch:  # no other epoch began meanwhile
             self.epoch = epoch + 1
 
     def _inline(self, epoch: int) -> Generator[_Batch]:
-        left = threading.Event()
-        for batch in self._batches(epoch, 1, left):
-            batch.fill(0, left)
+        stop = threading.Event()
+        for batch in self._batches(epoch, 1, stop):
+            batch.fill(0, stop)
             yield batch
 
     def _threaded(self, epoch: int) -> Generator[_Batch]:
-        left = threading.Event()
+        stop = threading.Event()
         stream = isinstance(self.dataset, Stream)
         count = 1 if stream or self._reads_whole_batches else self.workers
-        batches = self._batches(epoch, count, left)
-        fill = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
+        batches = self._batches(epoch, count, stop)
+        fillers = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
         # An iterable is read in a thread of its own, in order; indexes take no time.
-        read = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data") if stream else None
-        pending: deque[_Pending] = deque()
+        reader = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data") if stream else None
+        pending: deque[tuple[_BatchGetter, list[Future[None]]]] = deque()
         process = os.getpid()
         try:
             while True:
-                begun = _begun(batches, read)
-                parts = [fill.submit(_fill, begun, part, left) for part in range(count)]
-                pending.append((begun, parts))
+                get_batch = _submit_next(batches, reader)
+                parts = [fillers.submit(_fill_part, get_batch, i, stop) for i in range(count)]
+                pending.append((get_batch, parts))
                 if len(pending) > self.prefetch:
-                    batch = _finished(*pending.popleft())
+                    get_batch, parts = pending.popleft()
+                    batch = get_batch()
+                    for part in parts:
+                        part.result()  # raises what went wrong in the thread
                     if batch is None:
                         return
                     yield batch
                     _check_process(process)
         finally:
             if os.getpid() == process:
-                left.set()
-                for threads in (read, fill) if read else (fill,):
+                stop.set()
+                for threads in (reader, fillers) if reader else (fillers,):
                     threads.shutdown(cancel_futures=True)
 
-    def _batches(self, epoch: int, parts: int, left: threading.Event) -> Iterator[_Batch]:
-        """Iterate over the epoch's batches, still to be filled."""
+    def _batches(self, epoch: int, parts: int, stop: threading.Event) -> Iterator[_Batch]:
+        """Iterate over the epoch's batches, which are not filled yet."""
         dataset = self.dataset
         indexes: Iterator[list[int]]
         if isinstance(dataset, Stream):
-            dataset = _Drawn(dataset.iterate(_generator(self.seed, epoch)), left)
-            drawn = map(dataset.draw, itertools.repeat(self.batch_size))
+            dataset = _StreamExamples(dataset.iterate(_generator(self.seed, epoch)), stop)
+            draws = map(dataset.draw, itertools.repeat(self.batch_size))
             least = self.batch_size if self.drop_last else 1
-            indexes = itertools.takewhile(lambda found: len(found) >= least, drawn)
+            indexes = itertools.takewhile(lambda draw: len(draw) >= least, draws)
         else:
             indexes = self._order(epoch)
-        for number, some in enumerate(indexes):
-            own = self._share(some)
-            if isinstance(dataset, _Drawn):
-                dataset.forget(some, own)
+        for number, of_all in enumerate(indexes):
+            own = self._share(of_all)
+            if isinstance(dataset, _StreamExamples):
+                dataset.forget(set(of_all).difference(own))
             if own:
                 yield _Batch(self, dataset, epoch, number, own, parts)
 
@@ -253,28 +256,27 @@ class DataLoader:
         return isinstance(self.dataset, InMemory | Columns) and not each
 
 
-class _Drawn:
-    """Examples of an iterable, drawn in order and then taken by index, each once."""
+class _StreamExamples:
+    """Examples of an iterable, which are read in order, and then looked up by index, each once."""
 
-    def __init__(self, iterator: Iterator[Any], left: threading.Event) -> None:
+    def __init__(self, iterator: Iterator[Any], stop: threading.Event) -> None:
         self._iterator = iterator
-        self._left = left
+        self._left = stop
         self._next = 0
         self._examples: dict[int, Any] = {}
 
     def draw(self, count: int) -> list[int]:
-        """Return the indexes of the next `count` examples, or of all there are."""
-        begun = self._next
+        """Read up to `count` examples and return their indexes."""
+        start = self._next
         for example in itertools.islice(self._iterator, count):
             if self._left.is_set():
                 break
             self._examples[self._next] = example
             self._next += 1
-        return list(range(begun, self._next))
+        return list(range(start, self._next))
 
-    def forget(self, drawn: Sequence[int], kept: Sequence[int]) -> None:
-        """Forget all that were drawn but those that are kept."""
-        for index in set(drawn).difference(kept):
+    def forget(self, indexes: Iterable[int]) -> None:
+        for index in indexes:
             del self._examples[index]
 
     def __getitem__(self, index: int) -> Any:
@@ -282,9 +284,9 @@ class _Drawn:
 
 
 class _Batch:
-    """A batch in the making, filled in parts; who fills the last one makes the batch."""
+    """A batch that threads fill in parts; the thread of the last part assembles it."""
 
-    made: Any
+    value: Any
 
     def __init__(
         self,
@@ -305,12 +307,12 @@ class _Batch:
         self.unfilled = parts
         self.lock = forks.lock()
 
-    def fill(self, part: int, left: threading.Event) -> None:
-        """Prepare the part's examples, until `left` is set, and the batch if it was the last."""
+    def fill(self, part: int, stop: threading.Event) -> None:
+        """Prepare the examples of a part, until `stop` is set; after the last part, the batch."""
         if not self.loader._reads_whole_batches:
             count = len(self.indexes)
             for position in range(count * part // self.parts, count * (part + 1) // self.parts):
-                if left.is_set():
+                if stop.is_set():
                     return
                 index = self.indexes[position]
                 try:
@@ -322,58 +324,57 @@ class _Batch:
             self.unfilled -= 1
             done = not self.unfilled
         if done:
-            self.made = self._make()
+            self.value = self._assemble()
 
     def _example(self, index: int) -> Any:
         dataset, transform = self.dataset, self.loader.transform
         if not transform and not isinstance(dataset, Dataset):
             return dataset[index]
         rng = _generator(self.loader.seed, self.epoch, index)
-        given = isinstance(dataset, Dataset)
-        example = dataset.example(index, rng) if given else dataset[index]
+        augments = isinstance(dataset, Dataset)
+        example = dataset.example(index, rng) if augments else dataset[index]
         return transform(example, rng) if transform else example
 
-    def _make(self) -> Any:
+    def _assemble(self) -> Any:
         loader = self.loader
-        batch = self._whole() if loader._reads_whole_batches else self._collated()
+        batch = self._read_whole() if loader._reads_whole_batches else self._collate()
         if loader.batch_transform is None:
             return batch
         key = (loader.seed, self.epoch, self.number, loader.shard.rank)
         return loader.batch_transform(batch, _generator(*key))
 
-    def _whole(self) -> Any:
+    def _read_whole(self) -> Any:
         if isinstance(self.dataset, Columns):
             return self.dataset.batch(self.indexes)
         rngs = (_generator(self.loader.seed, self.epoch, index) for index in self.indexes)
         return self.dataset.batch(self.indexes, rngs)
 
-    def _collated(self) -> Any:
+    def _collate(self) -> Any:
         examples, self.examples = self.examples, []
         if self.loader.collate:
             return self.loader.collate(examples)
-        return collated(examples, self.indexes)
+        return collate_examples(examples, self.indexes)
 
 
-_Begun = Callable[[], _Batch | None]
-_Pending = tuple[_Begun, list[Future[None]]]
+_BatchGetter = Callable[[], _Batch | None]  # which may wait; None after the last batch
 
 
-def _begun(batches: Iterator[_Batch], read: ThreadPoolExecutor | None) -> _Begun:
-    """Begin the next batch, in a thread if there is one; return what waits for it."""
-    if read:
-        return read.submit(next, batches, None).result
+def _submit_next(batches: Iterator[_Batch], reader: ThreadPoolExecutor | None) -> _BatchGetter:
+    """Take the next batch of an iterator, in the reader's thread if there is one."""
+    if reader:
+        return reader.submit(next, batches, None).result
     batch = next(batches, None)
     return lambda: batch
 
 
-def _fill(begun: _Begun, part: int, left: threading.Event) -> None:
-    batch = begun()
+def _fill_part(get_batch: _BatchGetter, part: int, stop: threading.Event) -> None:
+    batch = get_batch()
     if batch is not None:
-        batch.fill(part, left)
+        batch.fill(part, stop)
 
 
 def _check_process(process: int) -> None:
-    """Raise GraphError in a forked child, which has not the threads that prepare the batches."""
+    """Raise GraphError in a forked child, which lacks the threads that prepare the batches."""
     if os.getpid() != process:
         raise GraphError(
             "DataLoader: a forked child cannot go on with an epoch that its parent has begun; "
@@ -381,19 +382,14 @@ def _check_process(process: int) -> None:
         )
 
 
-def _finished(begun: _Begun, parts: list[Future[None]]) -> _Batch | None:
-    """Wait for the batch and return it, None after the last, or raise what went wrong first."""
-    batch = begun()
-    for part in parts:
-        part.result()
-    return batch
-
-
 def _generator(seed: int, *key: int) -> np.random.Generator:
-    """Return the random numbers of `key`: (epoch,) for the order or the iterable of an epoch,
-    (epoch, index) for an example, (epoch, number, rank) for a process's share of a batch.
+    """Return the generator of a key.
 
-    A spawn key, because plain entropy ignores zeros at its end: [seed, 0] and [seed, 0, 0] are
-    the same stream.
+    (epoch,)               for the order or the iterable of an epoch
+    (epoch, index)         for an example
+    (epoch, number, rank)  for a process's share of a batch
+
+    It is a spawn key, because plain entropy ignores zeros at its end: [seed, 0] and [seed, 0, 0]
+    give the same numbers.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minigraph.arguments import Kind
-from minigraph.data.collation import rebuilt
+from minigraph.data.collation import rebuild
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 Generator = np.random.Generator
@@ -48,15 +48,15 @@ class Columns:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
-        return self._each(lambda column: column[index])
+        return self._map(lambda column: column[index])
 
     def batch(self, indexes: Sequence[int]) -> Any:
         """Return the examples at `indexes` as new contiguous arrays."""
         rows = np.asarray(indexes)
-        return self._each(lambda column: np.ascontiguousarray(column[rows]))
+        return self._map(lambda column: np.ascontiguousarray(column[rows]))
 
-    def _each(self, part: Callable[[npt.NDArray[Any]], Any]) -> Any:
-        return rebuilt(self._like, {n: part(column) for n, column in self._columns.items()})
+    def _map(self, part: Callable[[npt.NDArray[Any]], Any]) -> Any:
+        return rebuild(self._like, {n: part(column) for n, column in self._columns.items()})
 
 
 class Stream:
@@ -67,30 +67,30 @@ class Stream:
     """
 
     def __init__(self, source: Any) -> None:
-        self._source = None if isinstance(source, Iterable) else optional_generator(source, 0)
+        self._function = None if isinstance(source, Iterable) else optional_generator(source, 0)
         self._iterable = source
-        self._begun = False
+        self._started = False
 
     def iterate(self, rng: Generator) -> Iterator[Any]:
-        """Return an iterator over an epoch; GraphError if there was but one and it was begun."""
-        iterable = self._iterable if self._source is None else self._source(rng)
+        """Return an iterator over an epoch; GraphError for an iterator that is used already."""
+        iterable = self._iterable if self._function is None else self._function(rng)
         if not isinstance(iterable, Iterable):
             raise GraphError(
                 f"DataLoader got {type(iterable).__name__} from the function that it calls for "
                 "each epoch, which must return an iterable"
             )
         iterator = iter(iterable)
-        if iterator is self._iterable and self._begun:
+        if iterator is self._iterable and self._started:
             raise GraphError(
                 f"DataLoader cannot begin {type(iterator).__name__} a second time; give it the "
                 "function that makes one, or an object whose __iter__ does"
             )
-        self._begun = True
+        self._started = True
         return iterator
 
 
-def readable(value: Any) -> Indexed | Stream:
-    """Return what a loader reads for what a user gives it; TypeError if it reads no such thing."""
+def as_source(value: Any) -> Indexed | Stream:
+    """Return the argument `dataset` as indexed examples or a stream; TypeError for others."""
     if isinstance(value, type | str | bytes):
         raise TypeError
     if _is_array(value) or isinstance(value, Mapping):
@@ -107,26 +107,26 @@ def readable(value: Any) -> Indexed | Stream:
 SOURCE = Kind(
     "a data set or a list of examples, arrays (alone, in a tuple, in a dict), an iterable, "
     "or a function that returns an iterable",
-    readable,
+    as_source,
 )
 
 
 def optional_generator(fn: Any, count: int) -> Callable[..., Any]:
-    """Return a function of `count` arguments and a generator, which `fn` gets if it needs one more.
+    """Return a function of `count` arguments and a generator, which is passed if `fn` takes it.
 
-    TypeError for what cannot be called so.
+    TypeError if `fn` takes other numbers of arguments.
     """
     if not callable(fn):
         raise TypeError
     try:
         signature = inspect.signature(fn)
-    except ValueError:  # of some functions in C
+    except ValueError:  # some functions in C have no signature
         return lambda *args: fn(*args[:count])
-    given = [None] * count
+    arguments = [None] * count
     try:
-        signature.bind(*given)
+        signature.bind(*arguments)
     except TypeError:
-        signature.bind(*given, None)
+        signature.bind(*arguments, None)
         return fn
     return lambda *args: fn(*args[:count])
 
