@@ -1,7 +1,7 @@
-"""All settings: the options of a `comp_graph`, and what environment variables say.
+"""All settings: the options of a `comp_graph`, and the environment variables of the package.
 
-`MINIGRAPH_OPTIONS` sets options that the program did not set.  Environment variables are read in
-this file only, when their values are needed, and handed down as values.
+`MINIGRAPH_OPTIONS` sets options that the program did not set.  Variables are read when their values
+are needed; the functions here return the values.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ import numpy as np
 
 from minigraph.arguments import shown
 from minigraph.errors import OptionError, warn_once
+from minigraph.platform import launcher
 
 
 @dataclass(frozen=True)
 class Option:
-    """A setting, whose values `choices` lists; without them, all of type `kind` are its values.
+    """A setting: one of `choices`, or without them a value of type `kind`.
 
-    default       a value, or a function that makes it from the values of the options above
-    sentence      says what the option does; the table in docs/reference/options.md shows it
-    default_text  describes a default that is a function or None
-    optional      None is a value too
+    default       a value, or a function of the values of the options above
+    sentence      what the option does, for the table in docs/reference/options.md
+    default_text  the default in words, if it is a function or None
+    optional      whether None is allowed
     cuda_only     why values other than the default have no effect on other devices
-    removed       values that it took once, with what to use
+    removed       values of earlier versions, each with its replacement
     """
 
     name: str
@@ -48,7 +49,7 @@ class Option:
 
     @property
     def default_words(self) -> str:
-        """The default as a table shows it."""
+        """The default in words."""
         quoted = f'"{self.default}"' if isinstance(self.default, str) else str(self.default)
         return self.default_text or quoted
 
@@ -63,9 +64,9 @@ class Option:
         return limits + " or None" * self.optional
 
     def check(self, value: Any) -> Any:
-        """Return `value` if this option takes it; OptionError with the allowed values if not."""
+        """Return `value` if it is allowed; OptionError with the allowed values if not."""
         if isinstance(value, np.generic):
-            value = value.item()  # a NumPy scalar is as good as the Python number
+            value = value.item()
         if self.choices:
             for choice in self.choices:
                 if type(choice) is type(value) and choice == value:
@@ -84,7 +85,7 @@ class Option:
         )
 
     def parse(self, text: str) -> Any:
-        """Return the value that `text`, from an environment variable, stands for."""
+        """Return the value of a text from an environment variable."""
         words = {"true": True, "false": False, "none": None}
         value: Any = words.get(text.lower(), text)
         for number in (float, int):
@@ -258,7 +259,7 @@ OPTIONS: dict[str, Option] = {
 
 
 def without_graph(name: str) -> Any:
-    """Return an option where no `comp_graph` sets it: by `MINIGRAPH_OPTIONS`, or its default."""
+    """Return the value of an option without a `comp_graph`: `MINIGRAPH_OPTIONS`, or the default."""
     return resolve({})[name]
 
 
@@ -272,10 +273,10 @@ def find(name: str) -> Option:
     return OPTIONS[name]
 
 
-def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options: defaults, then `MINIGRAPH_OPTIONS`, then what the program gave."""
+def resolve(of_program: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options: of the program, else of `MINIGRAPH_OPTIONS`, else the defaults."""
     values = from_environment()
-    for name, value in given.items():
+    for name, value in of_program.items():
         values[name] = find(name).check(value)
     for name, option in OPTIONS.items():  # in order: a default may depend on the options above
         default = option.default
@@ -324,47 +325,12 @@ def num_threads(option: int | None) -> int:
             raise OptionError(f"MINIGRAPH_NUM_THREADS: {error}") from None
         if parsed is not None:
             return int(parsed)
-    return min(cpus(), max(1, (os.cpu_count() or 1) // _neighbours()))
+    return min(cpus(), max(1, (os.cpu_count() or 1) // launcher.local_size()))
 
 
 def cpus() -> int:
     """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-# By launcher: how many processes there are; where it does not say that, that there are several.
-LAUNCHED = {
-    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",  # Open MPI's mpiexec
-    "PMI_RANK": "PMI_SIZE",  # the mpiexec of MPICH and of Intel's MPI, srun --mpi=pmi2
-    "PMIX_RANK": "",  # srun --mpi=pmix
-}
-# Slurm's comes last: in its own script it is that of a launcher of MPI, which tells its processes.
-LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-NEIGHBOURS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")  # processes on this machine
-
-
-def launched() -> tuple[str, int | None]:
-    """Return the variable by which a launcher of MPI says that it started this process.
-
-    And how many processes it started, None where it does not say; ("", 1) without a launcher.
-    """
-    for variable, size in LAUNCHED.items():
-        if variable in os.environ:
-            text = os.environ.get(size, "")
-            return variable, int(text) if text.isdecimal() else None
-    return "", 1
-
-
-def local_rank() -> int:
-    """Return which of the processes that a launcher started on this machine this is, from 0."""
-    given = (os.environ.get(name, "") for name in LOCAL_RANKS)
-    return next((int(text) for text in given if launched()[0] and text.isdecimal()), 0)
-
-
-def _neighbours() -> int:
-    """Return how many processes a launcher started on this machine, itself included."""
-    given = (os.environ.get(name, "") for name in NEIGHBOURS)
-    return next((int(text) for text in given if text.isdecimal() and int(text)), 1)
 
 
 def c_compiler() -> str:
@@ -373,17 +339,17 @@ def c_compiler() -> str:
 
 
 def openmp_stack() -> int | None:
-    """Return the bytes of a stack of OpenMP's threads; None for the system's usual stack."""
+    """Return the bytes of a stack of OpenMP's threads; None for the system's default."""
     text = os.environ.get("OMP_STACKSIZE") or os.environ.get("GOMP_STACKSIZE") or ""
-    found = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)\s*", text.lower())
-    return int(found[1]) << {"b": 0, "m": 20, "g": 30}.get(found[2], 10) if found else None
+    match = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)\s*", text.lower())
+    return int(match[1]) << {"b": 0, "m": 20, "g": 30}.get(match[2], 10) if match else None
 
 
-# Where gcc looks for its programs, headers and libraries.  Whoever sets them needs them.
+# Where gcc looks for its programs, headers and libraries.
 TOOLCHAIN = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
-# What is meant for other programs than a compiler: code to load into them, a path to put into what
-# they link, files to write beside what they make.
-FOREIGN = (
+# Variables that a compiler does not inherit: libraries to load into it, a path to link into its
+# results, files to write beside them.
+NOT_INHERITED = (
     "LD_PRELOAD",
     "LD_AUDIT",
     "LD_RUN_PATH",
@@ -393,23 +359,23 @@ FOREIGN = (
 
 
 def toolchain() -> str:
-    """Return the variables that decide what a C compiler makes of a text, besides its path."""
+    """Return the variables on which the result of a C compiler depends, besides its path."""
     return " ".join(f"{name}={os.environ[name]}" for name in TOOLCHAIN if name in os.environ)
 
 
 def compiler_environment(compiler: str, folder: str) -> dict[str, str]:
     """Return the environment in which a C compiler runs.
 
-    It finds the programs beside it and the system's whatever `PATH` says, and speaks English.
+    `PATH` includes the compiler's folder and the system's; messages are in English.
 
     compiler  its absolute path
     folder    for its temporary files
     """
-    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     path = os.pathsep.join(
         filter(None, (os.environ.get("PATH"), os.path.dirname(compiler), os.defpath))
     )
-    return {**kept, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}
+    return {**inherited, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}
 
 
 def cache_folder() -> Path | None:
@@ -417,9 +383,8 @@ def cache_folder() -> Path | None:
 
     It is `MINIGRAPH_CACHE_DIR`, or `minigraph` in `XDG_CACHE_HOME` or ~/.cache.
     """
-    given = os.environ.get("MINIGRAPH_CACHE_DIR")
-    if given:
-        return Path(os.path.expanduser(given)).absolute()
+    if folder := os.environ.get("MINIGRAPH_CACHE_DIR"):
+        return Path(os.path.expanduser(folder)).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():  # the XDG standard: ignore a relative path
         base = Path(os.path.expanduser("~/.cache"))
@@ -436,7 +401,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def log_level() -> str:
-    """Return `MINIGRAPH_LOG`, from which level on the log is shown; "": where the program says."""
+    """Return `MINIGRAPH_LOG`, the lowest level of the log that is shown; "" if it is not set."""
     text = os.environ.get("MINIGRAPH_LOG", "").lower()
     if text and text not in LOG_LEVELS:
         allowed = ", ".join(map(repr, LOG_LEVELS))

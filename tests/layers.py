@@ -98,7 +98,7 @@ LAYERS = {
         ["accumulation", "algorithms", "average", "schedules"],
     ],
     "minigraph.platform": [
-        ["forks", "records", "regular_file", "signals"],
+        ["forks", "launcher", "records", "regular_file", "signals"],
         ["text_file"],
     ],
     "minigraph.inspect": [
@@ -125,7 +125,7 @@ LAYERS = {
         ["comp_graph", "view"],
     ],
     "minigraph.training": [
-        ["evaluation"],
+        ["command_line", "evaluation"],
         ["loop"],
     ],
     "minigraph.inspect.description": [

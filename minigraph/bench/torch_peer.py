@@ -32,7 +32,7 @@ from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import CHANNELS_LAST
 from minigraph.bench.worker import TASK, Side, Task, hidden, predicting, serve
 from minigraph.distributed import world
-from minigraph.options import local_rank
+from minigraph.platform.launcher import local_rank
 from minigraph.platform.records import decode
 
 ATTENTION = functional.scaled_dot_product_attention

@@ -15,6 +15,7 @@ from minigraph.devices.cpu import CpuBackend
 from minigraph.devices.reference import ReferenceBackend
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
+from minigraph.platform.launcher import local_rank
 from minigraph.program import Backend
 from minigraph.torch_hints import hints
 
@@ -56,7 +57,7 @@ def ordinal(device: str) -> int | None:
     found = re.fullmatch(r"cuda(?::(\d+))?", device) if isinstance(device, str) else None
     if not found:
         return None
-    rank = options.local_rank()
+    rank = local_rank()
     return int(found[1] or (_cuda().usual(rank) if rank else 0))
 
 

@@ -21,6 +21,7 @@ from minigraph.arguments import Kind, at_least, checked
 from minigraph.distributed import ending
 from minigraph.distributed.board import ENDED, Board, described
 from minigraph.errors import GraphError
+from minigraph.platform.launcher import launched
 
 SHORT = 0.01  # seconds: nobody is told of a wait that takes no longer
 NAP = 0.001  # seconds between two looks of a long wait
@@ -214,7 +215,7 @@ def world() -> World:
 
     GraphError where mpi4py is missing, or belongs to another MPI than the launcher.
     """
-    launcher, size = options.launched()
+    launcher, size = launched()
     if size == 1:
         return World()
     try:

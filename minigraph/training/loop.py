@@ -1,8 +1,7 @@
-"""The training loop of the examples: command line, data sets, epochs, checkpoints.
+"""The training loop of the examples: steps, epochs, tests, checkpoints.
 
-It uses what any program can use, so it is also an example of how to write such a loop.  A launcher
-of MPI runs it in several processes: each has its share of each batch, and process 0 alone prints
-and writes.
+It uses public functions only, so it is also an example of such a loop.  A launcher of MPI runs it
+in several processes: each has its share of each batch, and process 0 alone prints and writes.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import functools
 import itertools
 import math
 import os
-import re
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct, to_builtins
@@ -28,139 +24,23 @@ from tqdm.auto import tqdm
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.data import CIFAR10, DataLoader, Dataset, Digits, ImageFolder, Synthetic
+from minigraph.data import DataLoader, Dataset
 from minigraph.distributed import world
-from minigraph.distributed.ending import INTERRUPTED, end_all
 from minigraph.errors import GraphError, warn_once
 from minigraph.graph import Array
 from minigraph.optim import Optimizer
 from minigraph.platform.records import Record, decode, encode
+from minigraph.training.command_line import BEST, Recipe, say
 from minigraph.training.evaluation import Evaluation, accuracy
 
-DATA = "digits, cifar10:DIR, folder:DIR, synthetic"
-BEST = ".best.safetensors"  # the end of a file's name
-MUCH = 0.1  # of an epoch, spent waiting for data
-
-# ---------------------------------------------------------------- command line
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train on data of one kind, where the command line does not say otherwise."""
-
-    image_size: int
-    batch_size: int
-    epochs: int
-    lr: float
-    lr_epochs: int  # each time so many have passed, the learning rate falls to a tenth
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are a `GraphError`, hence one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise GraphError(f"{message}; --help lists what there is")
-
-
-def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
-    """Return a parser of the options that all examples have."""
-
-    def default(name: str) -> str:
-        values = [f"{getattr(recipe, name)} for {kind}" for kind, recipe in recipes.items()]
-        return f"(default: {', '.join(values)})"
-
-    made = Parser(description=description)
-    add = made.add_argument
-    data = "folder:DIR takes DIR/train and DIR/test (or DIR/val) with a folder for each class"
-    add("--data", type=_data, default="digits", help=f"one of {DATA}; {data} (default: digits)")
-    add("--image-size", type=int, metavar="N", help=f"pixels a side {default('image_size')}")
-    images = "images a step, of all processes together"
-    add("--batch-size", type=int, metavar="N", help=f"{images} {default('batch_size')}")
-    add("--epochs", type=int, metavar="N", help=f"in all, also if resumed {default('epochs')}")
-    add("--lr", type=float, help=f"learning rate to begin with {default('lr')}")
-    add("--seed", type=int, default=0, metavar="N", help="of weights, order, dropout (default: 0)")
-    add("--opt-level", type=int, metavar="N", help="graph optimisation, -3 to 3 (default: 2)")
-    add(
-        "--amp", metavar="TYPE", help="bfloat16 or float16: what products compute in (default: off)"
-    )
-    add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
-    add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
-    add("--workers", type=int, default=2, metavar="N", help="that load images (default: 2)")
-    add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
-    add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
-    best = f"CHECKPOINT{BEST}, else MODEL{BEST}"
-    add(
-        "--best", metavar="FILE", help=f"write the best weights there, '' nowhere (default: {best})"
-    )
-    return made
-
-
-def _data(text: str) -> str:
-    if not re.fullmatch("digits|synthetic|(cifar10|folder):.+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {DATA}")
-    return text
-
-
-def settle(args: argparse.Namespace, recipes: Mapping[str, Recipe]) -> Recipe:
-    """Return the recipe for the data asked for, with what the command line says instead."""
-    recipe = recipes[args.data.partition(":")[0]]
-    given = {field.name: getattr(args, field.name, None) for field in fields(Recipe)}
-    return replace(recipe, **{name: value for name, value in given.items() if value is not None})
-
-
-def run(main: Callable[[], None]) -> NoReturn:
-    """Run a program and exit: with 2 and one line for a user's error, with 130 after Ctrl-C.
-
-    An error ends all processes of a world.
-    """
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except GraphError as error:
-        end_all(2, f"error: {error}")
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    sys.exit(0)
-
-
-# ---------------------------------------------------------------- data
-
-
-def data_sets(data: str, size: int) -> tuple[Dataset, Dataset]:
-    """Return the training and the test set that `--data` asks for, of size x size images."""
-    kind, _, directory = data.partition(":")
-    if kind == "digits":
-        return Digits(size=size), Digits(train=False, size=size)
-    if kind == "synthetic":
-        shape = (3, size, size)
-        return Synthetic(shape, classes=10), Synthetic(shape, classes=10, length=256, seed=1)
-    if kind == "cifar10":
-        if size != 32:
-            raise GraphError(f"the images of CIFAR-10 have 32 pixels a side, not {size}")
-        return CIFAR10(directory, augment=True), CIFAR10(directory, train=False)
-    names = os.listdir(directory) if os.path.isdir(directory) else []
-    test = "val" if "val" in names and "test" not in names else "test"
-    if "train" not in names or test not in names:
-        found = ", ".join(sorted(names)[:9]) or "nothing"
-        raise GraphError(f"--data {data} takes folders train and test (or val), found {found}")
-    train_set = ImageFolder(Path(directory, "train"), size, augment=True)
-    test_set = ImageFolder(Path(directory, test), size)
-    if train_set.classes != test_set.classes:
-        odd = sorted(set(train_set.classes) ^ set(test_set.classes))
-        raise GraphError(f"--data {data}: only one of train and {test} has {', '.join(odd[:9])}")
-    return train_set, test_set
-
-
-# ---------------------------------------------------------------- training
-
+LONG_WAIT = 0.1  # of an epoch's time, for data
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z", max_length=200)]
 
 
 class Progress(Struct, forbid_unknown_fields=True):
-    """Where a training is: in an epoch, which is done when `batch` is the number of batches."""
+    """The position of a training: batches of an epoch, which is done after the last of them."""
 
     epoch: Count = 0
     batch: Count = 0
@@ -168,8 +48,8 @@ class Progress(Struct, forbid_unknown_fields=True):
     right: Count = 0  # how many of the epoch's images were classified right
 
 
-class About(Record, frozen=True, rename={"batch_size": "batch size"}):
-    """What a checkpoint must have in common with the run that goes on from it."""
+class Setup(Record, frozen=True, rename={"batch_size": "batch size"}):
+    """What a checkpoint and the run that resumes it have in common."""
 
     model: Line
     data: Line
@@ -185,9 +65,9 @@ class Best(Record, frozen=True):
 
 
 class Position(Record, frozen=True):
-    """What a checkpoint says besides the arrays: the run, how far it got, its learning rate."""
+    """The text of a checkpoint, besides the arrays: the run, its progress, its learning rate."""
 
-    about: About
+    about: Setup
     at: Progress
     lr: Annotated[float, Meta(ge=0)]
     best: Best = Best()
@@ -198,7 +78,7 @@ POSITION = Decoder(Position)
 
 
 class Training:
-    """A network in training: what trains and tests it, two loaders, and how far it got."""
+    """A network in training: its functions, optimizer and loaders, and its progress."""
 
     def __init__(
         self,
@@ -213,8 +93,8 @@ class Training:
         self.progress, self.best, self.lr = Progress(), Best(), recipe.lr
         train_set, test_set = sets
         size = recipe.batch_size
-        # Images that fill no batch are left out: a step on a few counts as much as one on many.
-        # They are others in each epoch.  Of the test set none is left out.
+        # The last images of an epoch, which fill no batch, are dropped: a step on a few images
+        # counts as much as one on many.  Each epoch drops others.  The test set is used whole.
         load = functools.partial(
             DataLoader, batch_size=size, workers=args.workers, shard=self.world
         )
@@ -222,7 +102,7 @@ class Training:
         self.test_batches = load(test_set)
         self.shape = train_set.shape
         shape = "x".join(map(str, self.shape))
-        self.about = About(
+        self.about = Setup(
             model=args.model,
             data=f"{args.data.partition(':')[0]} ({len(train_set)} images to train, "
             f"{len(test_set)} to test, {shape}, {len(train_set.classes)} classes)",
@@ -231,7 +111,7 @@ class Training:
         )
 
     def describe(self) -> str:
-        """Return what is trained on what."""
+        """Return the network, the data and the batches in words."""
         parameters = sum(p.size for p in self.net.parameters())
         batches, size = len(self.train_batches), self.recipe.batch_size
         text = f"{self.about.model} with {parameters:,} parameters, {self.about.data}\n"
@@ -243,24 +123,24 @@ class Training:
         return text + share * (processes > 1)
 
     def describe_waiting(self) -> str:
-        """Return how much of the last epoch's time the network waited for data."""
+        """Return the share of the last epoch's time in which the network waited for data."""
         share = self.train_batches.waiting
-        advice = "; --workers sets how many threads load it" if share > MUCH else ""
+        advice = "; --workers sets how many threads load it" if share > LONG_WAIT else ""
         return f"waited for data in {share:.0%} of the last epoch's time{advice}"
 
     def describe_best(self, path: str) -> str:
-        """Return which epoch was the best, and where its weights are, if they were written there.
+        """Return the best epoch, and the file of its weights if there is one.
 
-        A resumed training may have the best epoch of one that wrote elsewhere.
+        A resumed training may have the best epoch of one that wrote another file.
         """
         text = f"best test accuracy {self.best.accuracy:.2%}, after epoch {self.best.epoch}"
         return f"{text}: {path}" if path and os.path.exists(path) else text
 
     def compile(self, cg: Any) -> None:
-        """Make the function that trains on a batch, and what tests on the test set.
+        """Make the function of a training step, and the evaluation on the test set.
 
-        The function returns the loss, and how many images have their label's score as the highest,
-        both of the batch of all processes.
+        A step returns the loss and the number of images that are classified right, of the batch of
+        all processes.
         """
         everyone = self.world
         size = self.recipe.batch_size // everyone.size
@@ -313,7 +193,7 @@ class Training:
 
     @property
     def accuracy(self) -> float:
-        """The share of the epoch's images so far that were right when they were trained on."""
+        """The share of the epoch's images so far that their steps classified right."""
         return self.progress.right / (self.progress.batch * self.recipe.batch_size)
 
     def test(self, check: Callable[[], None]) -> float:
@@ -329,7 +209,7 @@ class Training:
         return self.measure(batches())["accuracy"]
 
     def keep_best(self, tested: float, path: str) -> None:
-        """Note the test accuracy of an epoch, and write the weights if it is the highest so far."""
+        """Record the test accuracy of an epoch; write the weights if it is the highest so far."""
         epoch = self.progress.epoch + 1
         if not self.best.epoch or tested > self.best.accuracy:
             self.best = Best(epoch, tested)
@@ -337,7 +217,7 @@ class Training:
                 mg.save(path, self.net)
 
     def average(self) -> None:
-        """Let all processes have the means of their running statistics."""
+        """Set the running statistics of all processes to their means."""
         if self.world.size > 1:
             for state in self.net.buffers():
                 if state.dtype.kind == "f":
@@ -345,7 +225,7 @@ class Training:
                     state.assign(np.mean(parts, axis=0, dtype=np.float64).astype(state.dtype))
 
     def save(self, path: str) -> None:
-        """Write all that a resumed training needs: the weights, the optimizer, the position."""
+        """Write a checkpoint: the weights, the optimizer's state, the position."""
         if self.world.rank > 0:
             return
         about, at = self.about, self.progress
@@ -357,12 +237,12 @@ class Training:
         mg.save(path, arrays)
 
     def resume(self, path: str, lr: float | None) -> None:
-        """Go on from a checkpoint, with its learning rate unless `lr` is given.
+        """Set the state of a checkpoint, with its learning rate if `lr` is None.
 
         Raises GraphError if it is of another training.
         """
         arrays = self.world.broadcast(mg.load(path) if self.world.rank == 0 else None)
-        saved = self._saved(path, arrays)
+        saved = self._position(path, arrays)
         at = saved.at
         if at.epoch >= self.recipe.epochs:
             raise GraphError(
@@ -382,8 +262,8 @@ class Training:
                 "BatchNorm normalises by other parts of a batch, and a dropout drops others"
             )
 
-    def _saved(self, path: str, arrays: Mapping[str, Array]) -> Position:
-        """Return what a checkpoint says; GraphError if it is none, or of another training."""
+    def _position(self, path: str, arrays: Mapping[str, Array]) -> Position:
+        """Return the position in a checkpoint; GraphError if it is of another training."""
         none = f"--resume {path}: the file is no checkpoint of a training"
         if "training" not in arrays:
             raise GraphError(none)
@@ -410,15 +290,14 @@ def fit(
     recipe: Recipe,
     args: argparse.Namespace,
 ) -> None:
-    """Train and test a network, and print how it goes.
+    """Train and test a network, and print the results of each epoch.
 
-    Keep the weights of the epoch with the highest test accuracy, and a checkpoint if one is asked
-    for.
+    Writes the weights of the epoch with the highest test accuracy, and checkpoints for
+    `--checkpoint`.
     """
     options = {"seed": args.seed, "graph_opt_level": args.opt_level, "num_threads": args.threads}
     options["amp"] = args.amp
-    given = {name: value for name, value in options.items() if value is not None}
-    cg = mg.comp_graph(args.device, given)
+    cg = mg.comp_graph(args.device, {n: value for n, value in options.items() if value is not None})
     if recipe.epochs < 1:
         raise GraphError(f"--epochs is {recipe.epochs}; it takes an integer >= 1")
     training = Training(net, optimizer, sets, recipe, args)
@@ -457,24 +336,19 @@ def fit(
                 say(training.describe_best(best))
             say(f"stopped in epoch {at.epoch + 1} after batch {at.batch}; {advice}")
             raise
-    if training.train_batches.waiting:  # else the last epoch was trained before
+    if training.train_batches.waiting:  # 0 if the checkpoint was of the end of the last epoch
         say(training.describe_waiting())
     say(training.describe_best(best))
     say(f"loss {training.loss:#.6g}\ntest accuracy {tested:.2%}")
 
 
-def say(text: str) -> None:
-    """Print a text in process 0."""
-    if world().rank == 0:
-        print(text, flush=True)
-
-
 @contextmanager
 def held_signals() -> Iterator[Callable[[], None]]:
-    """Hold back Ctrl-C and SIGTERM until the function that this gives is called, which raises.
+    """Defer Ctrl-C and SIGTERM, so that neither interrupts a step.
 
-    So neither cuts a step in two.  The second of a kind ends the process at once.  All processes
-    call the function, and it raises in all if one of them got a signal.
+    Yields a function that raises KeyboardInterrupt after a signal.  All processes call it, and it
+    raises in all if one of them got a signal.  The second signal of a kind ends the process at
+    once.
     """
     caught: list[int] = []
 
@@ -499,7 +373,7 @@ def _prefix(part: nn.Module | Optimizer) -> str:
 
 
 def _check_writable(option: str, path: str) -> None:
-    """Raise now what would otherwise stop the training after its first epoch."""
+    """Raise the error of a file that cannot be written before the first epoch, not after it."""
     folder = Path(os.path.realpath(path)).parent
     if Path(path).is_dir() or not os.access(folder, os.W_OK):
         raise GraphError(f"{option} {path}: {folder} must exist and a file be writable there")

@@ -11,6 +11,7 @@ from new_process import wait
 import minigraph as mg
 from minigraph import options
 from minigraph.distributed.board import described
+from minigraph.platform import launcher
 
 AGREE = """
 import minigraph as mg
@@ -104,7 +105,7 @@ def test_a_missing_library_is_named_where_processes_were_launched(monkeypatch):
 def test_launchers_are_known_by_their_variables(monkeypatch, variables, found):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert options.launched() == found
+    assert launcher.launched() == found
 
 
 def test_processes_of_one_machine_share_its_cores(monkeypatch):
