@@ -23,7 +23,7 @@ from minigraph.bench import command as bench
 from minigraph.bench.tables import align_columns
 from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.cache.machine import processor
-from minigraph.compile import view as looking
+from minigraph.compile import view
 from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.devices.factory import check_device
 from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
@@ -91,16 +91,16 @@ def _parser() -> _Parser:
     speed = commands.add_parser("bench", parents=[answers], help=about, description=about)
     bench.add_arguments(speed)
     speed.set_defaults(run=lambda asked: Answer(*bench.bench(asked)))
-    for name, add, look, about in (
-        ("view", looking.add_view, looking.view, "open the page of a function in the browser"),
-        ("diff", looking.add_diff, looking.diff, "compare two functions"),
+    for name, add_arguments, look, about in (
+        ("view", view.add_view, view.view, "open the page of a function in the browser"),
+        ("diff", view.add_diff, view.diff, "compare two functions"),
     ):
         command = commands.add_parser(name, parents=[answers], help=about, description=about)
-        add(command)
+        add_arguments(command)
         command.set_defaults(run=lambda asked, look=look: Answer(*look(asked)))
     cache = commands.add_parser("cache", help="show or change what is kept between processes")
     of_cache = cache.add_subparsers(required=True, metavar="COMMAND")
-    for name, run, takes, about in (
+    for name, run, parents, about in (
         ("info", _cache_info, [], "show the folder, its size, and whether it is used"),
         ("list", _list, [kinds], "list the entries, each with its environment and its size"),
         ("verify", _verify, [], "list damaged entries; status 1 if there are any"),
@@ -109,7 +109,7 @@ def _parser() -> _Parser:
         ("clear", _clear, [kinds], "remove entries"),
     ):
         subparser = of_cache.add_parser(
-            name, parents=[*takes, answers], help=about, description=about
+            name, parents=[*parents, answers], help=about, description=about
         )
         subparser.set_defaults(run=run)
     return parser
@@ -119,7 +119,7 @@ def _parser() -> _Parser:
 
 
 def _info(asked: argparse.Namespace) -> Answer:
-    found, folder = onednn.library(), settings.cache_folder()
+    onednn_library, folder = onednn.library(), settings.cache_folder()
     try:
         cc, version, jit = compiler.compiler(), compiler.compiler_version(), _jit()
     except CompileError as error:
@@ -127,7 +127,7 @@ def _info(asked: argparse.Namespace) -> Answer:
         cc, version, jit = None, None, "none: CC does not run"
     try:
         check_device(settings.default_device())
-    except DeviceError as error:  # shown beside all the rest, which may say why
+    except DeviceError as error:  # the rest of the table may show the cause
         warn_once(str(error))
     data: dict[str, Any] = {
         "minigraph": __version__,
@@ -136,8 +136,8 @@ def _info(asked: argparse.Namespace) -> Answer:
         "cpus": settings.cpus(),
         "threads": settings.num_threads(None),
         "numpy": np.__version__,
-        "onednn": found.version if found else None,
-        "amp": "bfloat16" if found and onednn.BFLOAT16 in onednn.dtypes() else None,
+        "onednn": onednn_library.version if onednn_library else None,
+        "amp": "bfloat16" if onednn_library and onednn.BFLOAT16 in onednn.dtypes() else None,
         "compiler": cc,
         "compiler_version": version if cc else None,
         "jit": jit,
@@ -158,11 +158,9 @@ def _jit() -> str:
     why = compiler.why_no_jit()
     if not (why or library.possible()):
         why = "no machine code can be loaded"
-    return (
-        f"none: {why}"
-        if why
-        else f"{settings.jit_backend() or 'auto'} ({compiler.compiler_name()})"
-    )
+    if why:
+        return f"none: {why}"
+    return f"{settings.jit_backend() or 'auto'} ({compiler.compiler_name()})"
 
 
 def _version(package: str) -> str | None:

@@ -69,7 +69,17 @@ def answer(*arguments, status=0):
 # ---------------------------------------------------------------- the machine
 
 
-def test_info_tells_versions_and_settings(tmp_path):
+@pytest.fixture
+def variables(monkeypatch):
+    """Set environment variables, and forget which warnings were given."""
+    monkeypatch.setattr("minigraph.errors._warned", set())
+    return lambda settings: [monkeypatch.setenv(*setting) for setting in settings.items()]
+
+
+NOWHERE = {"MINIGRAPH_CACHE_DIR": "", "HOME": "nowhere", "XDG_CACHE_HOME": ""}
+
+
+def test_info_tells_versions_and_settings(tmp_path, variables):
     settings = {
         "MINIGRAPH_OPTIONS": "graph_opt_level=3",
         "MINIGRAPH_NUM_THREADS": "3",
@@ -81,7 +91,8 @@ def test_info_tells_versions_and_settings(tmp_path):
     assert (found["threads"], found["options"]) == (3, {"graph_opt_level": 3})
     assert found["cache_folder"] == str(tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    lines = dict(line.split("  ", 1) for line in process("info", **settings)[0].splitlines())
+    variables(settings)
+    lines = dict(line.split("  ", 1) for line in run("info")[0].splitlines())
     assert lines["options"].strip() == "graph_opt_level=3"
     assert lines["processor"].strip() == found["processor"]
     assert lines.keys() == {name.replace("_", " ") for name in found}
@@ -97,20 +108,22 @@ def test_info_says_what_compiles_kernels_or_why_nothing_does(monkeypatch):
     assert said == "none: MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices"
 
 
-def test_info_says_what_is_missing(tmp_path):
-    printed, said = process("info", "--json", PATH=str(tmp_path), CC="")
+@pytest.mark.parametrize(
+    ("settings", "jit", "text"),
+    [
+        ({"PATH": "nowhere", "CC": ""}, "there is no C compiler", "no C compiler"),
+        (
+            {"CC": "no-compiler"},
+            "CC does not run",
+            "CC is 'no-compiler', which does not run",
+        ),
+    ],
+)
+def test_info_says_which_compiler_is_missing(settings, jit, text):
+    printed, said = process("info", "--json", **settings)
     found = json.loads(printed)
-    assert (found["compiler"], found["jit"]) == (None, "none: there is no C compiler")
-    assert said.startswith("minigraph: no C compiler")
-    assert said.count("\n") == 1
-
-
-def test_info_says_that_the_compiler_which_is_wanted_does_not_run():
-    printed, said = process("info", "--json", CC="no-compiler")
-    found = json.loads(printed)
-    assert (found["compiler"], found["jit"]) == (None, "none: CC does not run")
-    assert said.startswith("minigraph: CC is 'no-compiler', which does not run")
-    assert said.count("\n") == 1
+    assert (found["compiler"], found["jit"]) == (None, f"none: {jit}")
+    assert said.startswith(f"minigraph: {text}") and said.count("\n") == 1
 
 
 def test_info_says_whether_the_processor_multiplies_in_bfloat16():
@@ -119,30 +132,31 @@ def test_info_says_whether_the_processor_multiplies_in_bfloat16():
     assert answer("info")["amp"] == (None if NO_BFLOAT16 else "bfloat16")
 
 
-def test_info_shows_all_and_says_why_there_is_no_such_device():
-    printed, said = process("info", "--json", MINIGRAPH_DEVICE="tpu")
-    assert json.loads(printed)["device"] == "tpu"
-    assert said.startswith("minigraph: there is no device 'tpu'") and said.count("\n") == 1
+@pytest.mark.parametrize(
+    ("settings", "field", "text"),
+    [
+        ({"MINIGRAPH_DEVICE": "tpu"}, ("device", "tpu"), "there is no device 'tpu'"),
+        (NOWHERE, ("cache_folder", None), "there is no home folder, so nothing that is"),
+    ],
+)
+def test_info_shows_all_and_warns_of_what_does_not_exist(variables, settings, field, text):
+    variables(settings)
+    printed, said = run("info", "--json")
+    assert json.loads(printed)[field[0]] == field[1]
+    assert said.startswith(f"minigraph: {text}") and said.count("\n") == 1
 
 
-def test_info_says_that_nothing_is_kept_without_a_home():
-    nowhere = {"MINIGRAPH_CACHE_DIR": "", "HOME": "nowhere", "XDG_CACHE_HOME": ""}
-    printed, said = process("info", "--json", **nowhere)
-    assert json.loads(printed)["cache_folder"] is None
-    assert said.startswith("minigraph: there is no home folder, so nothing that is")
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", [["info"], ["cache", "info"]])
-def test_a_setting_that_is_malformed_is_an_error_of_one_line(command):
-    if command == ["info"]:
-        _, said = process(*command, status=1, MINIGRAPH_OPTIONS="nonsense")
-        assert "MINIGRAPH_OPTIONS" in said
-    else:
-        nowhere = {"MINIGRAPH_CACHE_DIR": "", "HOME": "nowhere", "XDG_CACHE_HOME": ""}
-        _, said = process(*command, status=1, **nowhere)
-        assert "set MINIGRAPH_CACHE_DIR" in said
-    assert said.startswith("minigraph: ") and said.count("\n") == 1
+@pytest.mark.parametrize(
+    ("command", "settings", "text"),
+    [
+        ("info", {"MINIGRAPH_OPTIONS": "nonsense"}, "MINIGRAPH_OPTIONS"),
+        ("cache info", NOWHERE, "set MINIGRAPH_CACHE_DIR"),
+    ],
+)
+def test_a_setting_that_is_malformed_is_an_error_of_one_line(variables, command, settings, text):
+    variables(settings)
+    _, said = run(*command.split(), status=1)
+    assert said.startswith("minigraph: ") and text in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

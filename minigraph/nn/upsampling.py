@@ -5,42 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from minigraph import ops
-from minigraph.arguments import checked
-from minigraph.graph import Node
-from minigraph.nn.module import Module
+from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.ops.interpolation import FACTORS, SIZES, Mode
 
 
-class Upsample(Module):
+@layer_of(ops.interpolate)
+class Upsample(FunctionLayer):
     """`ops.interpolate` of x (n, c, ...): to `size`, or by `scale_factor`.
 
     >>> nn.Upsample(scale_factor=2, mode="bilinear")(mg.input("x", (8, 3, 16, 16))).shape
     (8, 3, 32, 32)
     """
 
-    @checked
-    def __init__(
-        self,
-        size: SIZES | None = None,
-        scale_factor: FACTORS | None = None,
-        mode: Mode = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.size, self.scale_factor = _shown(size), _shown(scale_factor)
-        self.mode, self.align_corners = mode, align_corners
-        self.recompute_scale_factor = recompute_scale_factor
+    size: SIZES | None = None
+    scale_factor: FACTORS | None = None
+    mode: Mode = "nearest"
+    align_corners: bool | None = None
+    recompute_scale_factor: bool | None = None
 
-    def forward(self, x: Any) -> Node:
-        return ops.interpolate(
-            x,
-            self.size,
-            self.scale_factor,
-            self.mode,
-            self.align_corners,
-            self.recompute_scale_factor,
-        )
+    def __post_init__(self) -> None:
+        for name in ("size", "scale_factor"):  # one number for all axes is shown as a number
+            numbers: Any = getattr(self, name)
+            if numbers is not None and len(numbers) == 1:
+                setattr(self, name, numbers[0])
 
     def extra_repr(self) -> str:
         name = "size" if self.scale_factor is None else "scale_factor"
@@ -67,7 +54,3 @@ class UpsamplingBilinear2d(Upsample):
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
-
-
-def _shown(numbers: tuple[Any, ...] | None) -> Any:
-    return numbers[0] if numbers is not None and len(numbers) == 1 else numbers
