@@ -1,7 +1,7 @@
 """Named arrays: to files and back, and into parameters.
 
 Files are safetensors, which hold shapes, dtypes and bytes, so nothing is unpickled.  The format has
-no checksum: `save` adds one to the file's metadata, which other readers pass over.
+no checksum: `save` adds one to the file's metadata, which other readers ignore.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
     f"{d.kind.upper()}{8 * d.itemsize}": d for d in DTYPES if d.kind in "fiu"
 }
 CHECKSUM = "minigraph.crc32"
-# Endings of the files of those who do not read safetensors.
-FOREIGN = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", ".npz": "np.load"}
-PROTOCOLS = (b"\x02", b"\x03", b"\x04", b"\x05")  # of pickles
-FRAME = b"\x95"  # after which a pickle's length follows
-MOST = 10  # names that an error lists
+# File endings of other formats, with the functions that read them.
+OTHER_READERS = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", ".npz": "np.load"}
+PICKLE_PROTOCOLS = (b"\x02", b"\x03", b"\x04", b"\x05")
+PICKLE_FRAME = b"\x95"  # the opcode before the length of a pickle's frame
+MOST_NAMES = 10  # that an error lists
 OPTIONAL = "num_batches_tracked"  # files of early versions of PyTorch have none
 
 
 class _Header(Struct, rename={"metadata": "__metadata__"}):
-    """The part of a safetensors header that the library does not return; the format allows null."""
+    """The part of a safetensors header that the library does not return, which may be null."""
 
     metadata: dict[str, str] | None = None
 
@@ -56,7 +56,7 @@ HEADER = Decoder(_Header)
 
 
 class Incompatible(NamedTuple):
-    """The names that a state lacks, and those that it should not have."""
+    """The names that a state lacks, and its names that nothing has."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -76,15 +76,15 @@ def save(path: FilePath, state: Any) -> None:
     >>> sorted(mg.load("net.safetensors"))
     ['bias', 'weight']
     """
-    if reader := FOREIGN.get(os.path.splitext(path)[1].lower()):
+    if reader := OTHER_READERS.get(os.path.splitext(path)[1].lower()):
         warn_once(
             f"save: {path} will be a safetensors file, which mg.load reads and {reader} does not; "
             "call it .safetensors",
             cause=f"save: a file of {reader}",
         )
     named = state.state_dict() if hasattr(state, "state_dict") else state
-    given = host_arrays("save", named)
-    arrays = {name: np.asarray(value, order="C") for name, value in given.items()}
+    values = host_arrays("save", named)
+    arrays = {name: np.asarray(value, order="C") for name, value in values.items()}
     if "__metadata__" in arrays:
         raise GraphError("save: safetensors keeps the name __metadata__ for itself; use another")
     try:
@@ -98,7 +98,7 @@ def save(path: FilePath, state: Any) -> None:
 def load(path: FilePath) -> dict[str, Array]:
     """Return the arrays of a safetensors file by name, new and writable.
 
-    GraphError if the file is missing, damaged, of another kind, or holds what no array of ours is.
+    GraphError if the file is missing, damaged, of another format, or has arrays of unknown dtypes.
 
     >>> mg.save("weights.safetensors", {"w": np.zeros(3)})
     >>> mg.load("weights.safetensors")
@@ -111,7 +111,7 @@ def load(path: FilePath) -> dict[str, Array]:
     try:
         entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
-        other = _other_kind(path, data) or f"no safetensors file, or damaged ({error})"
+        other = _other_format(path, data) or f"no safetensors file, or damaged ({error})"
         raise GraphError(f"load: {path} is {other}") from error
     arrays: dict[str, Array] = {}
     for name, entry in entries:
@@ -125,15 +125,16 @@ def load(path: FilePath) -> dict[str, Array]:
     return arrays
 
 
-def _other_kind(path: str | os.PathLike[str], data: bytes) -> str:
-    """Return what a file is that torch or NumPy has written, and what reads it; "" for others."""
+def _other_format(path: str | os.PathLike[str], data: bytes) -> str:
+    """Return the format of a file of torch or NumPy, and its reader, in words; "" for others."""
     member = data[30 : 30 + int.from_bytes(data[26:28], "little")]  # the first one of a zip
     zipped = data.startswith(b"PK\x03\x04")
     if data.startswith(b"\x93NUMPY") or (zipped and member.endswith(b".npy")):
         return "a file of np.save or np.savez; np.load reads it"
-    # A damaged safetensors file may begin as a pickle does, but goes on with a length's zeros.
-    goes_on = any(data[4:8]) or data[2:3] == FRAME
-    pickled = data[:1] == b"\x80" and data[1:2] in PROTOCOLS and goes_on
+    # A damaged safetensors file may begin as a pickle does: its first 8 bytes are a length, whose
+    # upper bytes are 0.
+    not_a_length = any(data[4:8]) or data[2:3] == PICKLE_FRAME
+    pickled = data[:1] == b"\x80" and data[1:2] in PICKLE_PROTOCOLS and not_a_length
     if pickled or (zipped and member.endswith(b"/data.pkl")):
         return (
             "a pickle, as torch.save writes it, which could run any program; with PyTorch, make a "
@@ -157,20 +158,20 @@ def _array(dtype: str, shape: Sequence[int], data: bytes) -> Array:
 
 
 def restore(
-    what: str, parameters: Mapping[str, Parameter], given: Any, strict: bool = True
+    what: str, parameters: Mapping[str, Parameter], state: Any, strict: bool = True
 ) -> Incompatible:
-    """Assign the arrays `given` to the parameters of the same names: all of them, or none.
+    """Assign the arrays of a state to the parameters of the same names: all of them, or none.
 
-    Arrays are cast by NumPy's "same_kind" rule.  Names that only one side has are errors if
-    `strict`, and returned; the count of batches of a BatchNorm may be missing, as in torch.  A
-    GraphError (ShapeError, DTypeError if that is all) lists what is wrong, at most ten names;
-    `what` begins its message.
+    Arrays are cast by NumPy's "same_kind" rule.  Returns the names that only one side has, which
+    are errors if `strict`; the count of batches of a BatchNorm may be missing, as in torch.  A
+    GraphError (ShapeError, DTypeError if that is all) lists up to ten mistakes; its message begins
+    with `what`.
     """
-    arrays = host_arrays(what, given)
+    arrays = host_arrays(what, state)
     missing = [n for n in parameters if n not in arrays and n.rpartition(".")[2] != OPTIONAL]
     unexpected = [name for name in arrays if name not in parameters]
-    none_known = len(unexpected) == len(arrays)
-    if strict and none_known and (prefix := _prefix(unexpected, parameters)):
+    none_fits = len(unexpected) == len(arrays)
+    if strict and none_fits and (prefix := _prefix(unexpected, parameters)):
         raise GraphError(
             f"{what}: all names begin with {prefix!r}, without which they would be right: "
             f"{{name.removeprefix({prefix!r}): x for name, x in state.items()}}"
@@ -189,25 +190,25 @@ def restore(
         except DTypeError as error:
             misfits.append((DTypeError, f"{name}: {error}"))
     names = {"missing ": missing, "unexpected ": unexpected} if strict else {}
-    problems = [(word, ", ", found) for word, found in names.items() if found]
-    kinds = {GraphError for _ in problems} | {kind for kind, _ in misfits}
+    problems = [(word, ", ", texts) for word, texts in names.items() if texts]
+    classes = {GraphError for _ in problems} | {error for error, _ in misfits}
     if misfits:
         problems.append(("", "; ", [text for _, text in misfits]))
     if problems:
-        most = MOST // len(problems)
-        text = "; ".join(word + _few(found, between, most) for word, between, found in problems)
-        raise (kinds.pop() if len(kinds) == 1 else GraphError)(f"{what}: {text}")
+        most = MOST_NAMES // len(problems)
+        text = "; ".join(word + _few(texts, between, most) for word, between, texts in problems)
+        raise (classes.pop() if len(classes) == 1 else GraphError)(f"{what}: {text}")
     assign_all(values)
     return Incompatible(missing, unexpected)
 
 
-def _prefix(names: Sequence[str], known: Container[str]) -> str:
-    """Return the "module." or the like that all names begin with, if some are known without it."""
+def _prefix(names: Sequence[str], expected: Container[str]) -> str:
+    """Return the prefix of all names, such as "module.", without which some are expected."""
     parts = "".join(names[:1]).split(".")
     for count in range(1, len(parts)):
         prefix = ".".join(parts[:count]) + "."
         bare = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-        if len(bare) == len(names) and any(name in known for name in bare):
+        if len(bare) == len(names) and any(name in expected for name in bare):
             return prefix
     return ""
 
@@ -218,13 +219,13 @@ def _few(texts: Sequence[str], between: str, most: int) -> str:
     return between.join(texts[:most]) + more
 
 
-def host_arrays(what: str, given: Any) -> dict[str, Array]:
-    """Return the values of a mapping as NumPy arrays; DTypeError names one that is no array."""
-    if not isinstance(given, Mapping):
-        raise GraphError(f"{what}: a mapping of names to arrays, not {type(given).__name__}")
+def host_arrays(what: str, named: Any) -> dict[str, Array]:
+    """Return the values of a mapping as NumPy arrays; DTypeError names a value that is no array."""
+    if not isinstance(named, Mapping):
+        raise GraphError(f"{what}: a mapping of names to arrays, not {type(named).__name__}")
     arrays: dict[str, Array] = {}
-    parameters = values_of({k: v for k, v in given.items() if isinstance(v, Parameter)})
-    for name, value in given.items():
+    parameters = values_of({k: v for k, v in named.items() if isinstance(v, Parameter)})
+    for name, value in named.items():
         if not isinstance(name, str):
             raise GraphError(f"{what}: names are strings, not {name!r}")
         if isinstance(value, Mapping) or hasattr(value, "state_dict"):
@@ -243,7 +244,7 @@ def host_arrays(what: str, given: Any) -> dict[str, Array]:
 def _host_array(value: Any) -> Array:
     if isinstance(value, Node):
         raise DTypeError("an expression is no array; compute it, or give a Parameter")
-    if hasattr(value, "detach"):  # a torch tensor: NumPy takes none that wants a gradient
+    if hasattr(value, "detach"):  # a torch tensor: NumPy refuses those that require a gradient
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
             return value.float().numpy().astype(BFLOAT16)

@@ -21,11 +21,12 @@ class BatchNorm(Module):
     In training by the statistics of the batch, which `updates()` mixes into the running ones; in
     evaluation by the running ones, as they are when the compiled function is called.
 
-    momentum             share of the batch in the running statistics; None: all batches count alike
+    momentum             share of the batch in the running statistics; None: equal shares of all
+                         batches
     affine, bias         whether to scale by `weight`, and then to shift by `bias`
-    track_running_stats  whether to have running statistics; else the batch's serve always
-    synchronize          `mg.distributed.world()`: a batch is what all its processes are given, as
-                         in `torch.nn.SyncBatchNorm`; None: each has statistics of its own
+    track_running_stats  whether to have running statistics; without, evaluation uses the batch's
+    synchronize          `mg.distributed.world()`: statistics are of the batches of all processes
+                         together, as in `torch.nn.SyncBatchNorm`; None: of each process's own
     """
 
     ndims: ClassVar[tuple[int, ...]]
@@ -80,7 +81,7 @@ class BatchNorm(Module):
         return y
 
     def _normalize_by_batch(self, x: Node) -> tuple[Node, Node, Node]:
-        """Return x normalised by the statistics of the batch, and these."""
+        """Return x normalised by the statistics of the batch, its mean and its variance."""
         return ops.batch_norm_with_statistics(x, self.weight, self.bias, self.eps, self.synchronize)
 
     def extra_repr(self) -> str:
@@ -259,6 +260,6 @@ class LocalResponseNorm(FunctionLayer):
 def _weight_and_bias(
     shape: Shape, affine: bool, bias: bool, dtype: DType
 ) -> tuple[Parameter | None, Parameter | None]:
-    """Return ones and zeros, None for what is not wanted."""
+    """Return a weight of ones and a bias of zeros, None without `affine` or `bias`."""
     ones = Parameter(init.full(shape, 1, dtype)) if affine else None
     return ones, Parameter(init.full(shape, 0, dtype)) if affine and bias else None

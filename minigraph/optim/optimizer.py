@@ -67,16 +67,15 @@ class Group(NamedTuple):
 class Optimizer:
     """The base of optimizers.
 
-    parameters  those to train, of float dtypes; those that are not `trainable` are left out.  Or
-                groups of them as in torch: `[{"params": net.body.parameters(), "lr": 1e-4}, …]`;
-                what a dict does not say is as the other arguments say
+    parameters  parameters of float dtypes; those that are not `trainable` are skipped.  Or groups
+                of them as in torch: `[{"params": net.body.parameters(), "lr": 1e-4}, …]`; the other
+                arguments are the defaults of groups
     lr          the learning rate.  `optimizer.lr = 3e-4` takes effect at the next call of the
                 compiled functions, and compiles nothing.  The rates of groups that have their own
                 change in proportion; schedules set each
 
-    All graphs share the optimizer's state: a function compiled for one loss goes on from where a
-    function for another loss stopped.  Each parameter counts its own steps, which are those of the
-    functions that change it.
+    All graphs share the optimizer's state: the function of one loss continues from the step of the
+    function of another.  Each parameter counts its own steps, those of the functions that change it.
 
     The arithmetic and the state of 16-bit parameters are float32: in 16 bits the square of a
     gradient and `eps` are 0, and small steps are lost in an average.
@@ -166,13 +165,13 @@ class Optimizer:
     ) -> Updates:
         """Return the updates, of parameters and of the optimizer's state, that lower a scalar loss.
 
-        grads       instead of the loss's own gradients, for some parameters or for all; then the
-                    loss is not needed
+        grads       gradients of some parameters or of all, instead of the loss's own; then the loss
+                    is not needed
         clip_norm   scales all gradients so that their norm together is at most this, as
                     `torch.nn.utils.clip_grad_norm_` does
-        clip_value  brings each element of a gradient, before that, into [-clip_value, clip_value]
-        reduce      `mg.distributed.world()`: take the mean of the gradients of all its processes,
-                    before clipping.  All parameters begin as those of process 0
+        clip_value  clips each element of a gradient, before that, to [-clip_value, clip_value]
+        reduce      `mg.distributed.world()`: average the gradients of all its processes, before
+                    clipping.  All parameters start with the values of process 0
 
         As in torch, a parameter stays as it is if the loss does not depend on it, or only through
         `stop_gradient` and the like.  GraphError if that is so of all, ShapeError for a gradient of
