@@ -74,8 +74,8 @@ class Optimizer:
                 compiled functions, and compiles nothing.  The rates of groups that have their own
                 change in proportion; schedules set each
 
-    All graphs share the optimizer's state: the function of one loss continues from the step of the
-    function of another.  Each parameter counts its own steps, those of the functions that change it.
+    All graphs share the optimizer's state: the function of one loss goes on from the steps of the
+    function of another.  Each parameter counts its own steps: calls of functions that change it.
 
     The arithmetic and the state of 16-bit parameters are float32: in 16 bits the square of a
     gradient and `eps` are 0, and small steps are lost in an average.

@@ -90,19 +90,6 @@ def test_a_copy_shares_nothing_with_its_original():
     assert result(other.eval()).shape == (4, 3)
 
 
-def test_a_pickled_net_and_its_optimizer_go_on_together():
-    net = nn.Linear(3, 2)
-    adam = optim.Adam(net.parameters())
-    x = mg.input("x", (4, 3))
-    mg.comp_graph("reference").compile([x], [], adam.minimize(net(x).sum()))(np.ones((4, 3)))
-    other, descent = pickle.loads(pickle.dumps((net, adam)))
-    step = mg.comp_graph("reference").compile(
-        [x], net(x) - other(x), descent.minimize(other(x).sum())
-    )
-    first, second = (step(np.ones((4, 3))) for _ in range(2))
-    assert not first.any() and second.all()
-
-
 # State dicts
 
 

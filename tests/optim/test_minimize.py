@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+from beside_torch_optim import TorchTrained, Trained, assert_same_steps
 
 import minigraph as mg
 from minigraph import ops, optim
@@ -20,30 +21,6 @@ def made(dtype="float64"):
     return w, b, x, ops.square(ops.tanh(x @ w) * b - 0.3).sum()
 
 
-def trained(x, loss, updates):
-    step = mg.comp_graph("reference").compile([x], loss, updates)
-    for batch in X:
-        step(batch)
-
-
-def torch_made(torch):
-    w, b = (torch.nn.Parameter(torch.tensor(v)) for v in STARTS)
-    return w, b, lambda x: ((torch.tanh(torch.tensor(x) @ w) * b - 0.3) ** 2).sum()
-
-
-def torch_trained(torch, optimizer, loss, before=lambda: None):
-    for batch in X:
-        optimizer.zero_grad()
-        loss(batch).backward()
-        before()
-        optimizer.step()
-
-
-def assert_equal(parameters, expected):
-    for p, q in zip(parameters, expected, strict=True):
-        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     "kind, arguments, first, second",
     [
@@ -57,15 +34,8 @@ def assert_equal(parameters, expected):
     ],
 )
 def test_groups_are_trained_as_torch_trains_them(torch, kind, arguments, first, second):
-    w, b, x, loss = made()
-    p, q, torch_loss = torch_made(torch)
-    optimizer = getattr(optim, kind)(
-        [{"params": [w], **first}, {"params": [b], **second}], **arguments
-    )
-    groups = [{"params": [p], **first}, {"params": [q], **second}]
-    trained(x, loss, optimizer.minimize(loss))
-    torch_trained(torch, getattr(torch.optim, kind)(groups, **arguments), torch_loss)
-    assert_equal([w, b], [p, q])
+    case = kind, arguments, "float64", [first, {}, second]
+    assert_same_steps(Trained(*case), TorchTrained(torch, *case))
 
 
 def test_the_rates_of_groups_change_in_proportion():
@@ -79,23 +49,14 @@ def test_the_rates_of_groups_change_in_proportion():
     np.testing.assert_allclose(b.numpy(), STARTS[1] - 0.1)
 
 
-@pytest.mark.parametrize("most", [0.01, 1.0, 1e6])
-def test_gradients_are_clipped_by_norm_as_torch_clips_them(torch, most):
-    w, b, x, loss = made()
-    p, q, torch_loss = torch_made(torch)
-    trained(x, loss, optim.SGD([w, b], lr=0.1).minimize(loss, clip_norm=most))
-    clip = lambda: torch.nn.utils.clip_grad_norm_([p, q], most)  # noqa: E731
-    torch_trained(torch, torch.optim.SGD([p, q], lr=0.1), torch_loss, clip)
-    assert_equal([w, b], [p, q])
-
-
-def test_gradients_are_clipped_by_value_as_torch_clips_them(torch):
-    w, b, x, loss = made()
-    p, q, torch_loss = torch_made(torch)
-    trained(x, loss, optim.SGD([w, b], lr=0.1).minimize(loss, clip_value=0.2))
-    clip = lambda: torch.nn.utils.clip_grad_value_([p, q], 0.2)  # noqa: E731
-    torch_trained(torch, torch.optim.SGD([p, q], lr=0.1), torch_loss, clip)
-    assert_equal([w, b], [p, q])
+@pytest.mark.parametrize(
+    "argument, most", [("norm", 0.01), ("norm", 1.0), ("norm", 1e6), ("value", 0.02)]
+)
+def test_gradients_are_clipped_as_torch_clips_them(torch, argument, most):
+    clip = getattr(torch.nn.utils, f"clip_grad_{argument}_")
+    case = "SGD", {"lr": 0.1}, "float64"
+    ours = Trained(*case, **{f"clip_{argument}": most})
+    assert_same_steps(ours, TorchTrained(torch, *case, clip=lambda ps: clip(ps, most)))
 
 
 def test_the_norm_of_16_bit_gradients_does_not_overflow():

@@ -4,6 +4,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from beside_torch_optim import (
+    BATCHES,
+    START,
+    TorchTrained,
+    Trained,
+    assert_close,
+    assert_same_steps,
+)
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -44,67 +52,6 @@ CASES = [
     *OTHERS,
 ]
 
-_rng = np.random.default_rng(0)
-BATCHES = _rng.standard_normal((10, 8, 6))
-START = {
-    "first": _rng.standard_normal((6, 5)) / 2,
-    "shift": _rng.standard_normal(5) / 2,
-    "second": _rng.standard_normal((5, 3)) / 2,
-}
-
-
-class Trained:
-    """Two layers and a loss, with the compiled step."""
-
-    def __init__(self, kind, arguments, dtype="float32"):
-        self.parameters = {
-            name: mg.Parameter(value.astype(dtype), name) for name, value in START.items()
-        }
-        self.x = mg.input("x", BATCHES.shape[1:], dtype)
-        self.optimizer = getattr(optim, kind)(self.parameters.values(), **arguments)
-        self.step = self.compiled(self.loss(self.x))
-
-    def loss(self, x):
-        first, shift, second = self.parameters.values()
-        return ops.square(ops.tanh(x @ first + shift) @ second - 0.3).mean()
-
-    def compiled(self, loss):
-        cg = mg.comp_graph("reference")
-        return cg.compile([self.x], loss, updates=self.optimizer.minimize(loss))
-
-    def values(self):
-        return {name: p.numpy() for name, p in self.parameters.items()}
-
-
-class TorchTrained:
-    def __init__(self, torch, kind, arguments, dtype="float32"):
-        self.torch = torch
-        self.dtype = getattr(torch, dtype)
-        self.parameters = {
-            name: torch.nn.Parameter(torch.tensor(value, dtype=self.dtype))
-            for name, value in START.items()
-        }
-        self.optimizer = getattr(torch.optim, kind)(self.parameters.values(), **arguments)
-
-    def step(self, x):
-        self.optimizer.zero_grad()
-        first, shift, second = self.parameters.values()
-        x = self.torch.tensor(x, dtype=self.dtype)
-        loss = ((self.torch.tanh(x @ first + shift) @ second - 0.3) ** 2).mean()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach().numpy()
-
-    def values(self):
-        return {name: p.detach().numpy() for name, p in self.parameters.items()}
-
-
-def assert_close(ours, theirs, tolerance):
-    for name, value in theirs.items():
-        assert ours[name].dtype == value.dtype
-        assert np.abs(ours[name] - value).max() <= tolerance * np.abs(value).max(), name
-
-
 # Numbers
 
 
@@ -112,10 +59,7 @@ def assert_close(ours, theirs, tolerance):
 @pytest.mark.parametrize(("kind", "arguments"), CASES)
 def test_ten_steps_follow_torch(torch, kind, arguments, dtype, tolerance):
     ours = Trained(kind, arguments, dtype)
-    theirs = TorchTrained(torch, kind, arguments, dtype)
-    for batch in BATCHES.astype(dtype):
-        np.testing.assert_allclose(ours.step(batch), theirs.step(batch), rtol=10 * tolerance)
-        assert_close(ours.values(), theirs.values(), tolerance)
+    assert_same_steps(ours, TorchTrained(torch, kind, arguments, dtype), dtype, tolerance)
 
 
 @pytest.mark.parametrize("kind", ["Adam", "SGD"])
