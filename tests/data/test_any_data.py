@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loaded import WORKERS, values
+from data_sets import WORKERS, values
 
 import minigraph as mg
 from minigraph import nn, ops, optim

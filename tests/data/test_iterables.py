@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from loaded import WORKERS, Countdown, values
+from data_sets import WORKERS, Countdown, values
 
 from minigraph.data import DataLoader
 from minigraph.distributed.world import World

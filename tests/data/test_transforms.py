@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from loaded import WORKERS, values
+from data_sets import WORKERS, values
 
 from minigraph.data import DataLoader, Dataset, Digits
 

@@ -72,32 +72,6 @@ def test_modules_print_as_in_torch(torch):
         assert repr(getattr(nn, name)(*args)) == repr(getattr(torch.nn, name)(*args))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda lib: lib.MaxPool2d(3, ceil_mode=True),
-        lambda lib: lib.MaxPool2d((2, 3), (1, 2), (1, 0)),
-        lambda lib: lib.AvgPool2d(3, 2, 1),
-        lambda lib: lib.AvgPool2d(2, None, 1, True, False),
-        lambda lib: lib.AdaptiveAvgPool2d(1),
-        lambda lib: lib.AdaptiveAvgPool2d((None, 4)),
-        lambda lib: lib.LocalResponseNorm(5, 1e-2, 0.5, 2.0),
-        lambda lib: lib.LayerNorm((9, 10), 1e-3, False),
-        lambda lib: lib.LayerNorm(10, bias=False),
-        lambda lib: lib.Flatten(2),
-        lambda lib: lib.Flatten(0, 1),
-        lambda lib: lib.BatchNorm2d(4, affine=False),
-        lambda lib: lib.BatchNorm2d(4, bias=False),
-        lambda lib: lib.BatchNorm2d(4, track_running_stats=False).eval(),
-        lambda lib: lib.Dropout().eval(),
-        lambda lib: lib.Identity(1, two=3),
-    ],
-)
-def test_layers_compute_what_torchs_do(torch, make):
-    expected = torch_result(torch, make(torch.nn))
-    np.testing.assert_allclose(result(make(nn)), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("momentum", [0.1, 0.0, None])
 def test_running_statistics_after_three_steps_are_torchs(torch, momentum):
     theirs = torch.nn.BatchNorm2d(4, momentum=momentum)

@@ -124,6 +124,27 @@ LAYERS = [
         ("AdaptiveMaxPool2d", {"output_size": size}, floats(2, 3, 9, 10))
         for size in [1, 3, (3, 5), (4, 7), (9, 3), (None, 4), (12, 10)]
     ],
+    *[
+        (name, kwargs, floats(4, 4, 9, 10))
+        for name, kwargs in [
+            ("MaxPool2d", {"kernel_size": 3, "ceil_mode": True}),
+            ("MaxPool2d", {"kernel_size": (2, 3), "stride": (1, 2), "padding": (1, 0)}),
+            ("AvgPool2d", {"kernel_size": 3, "stride": 2, "padding": 1}),
+            ("AvgPool2d", {"kernel_size": 2, "ceil_mode": True, "count_include_pad": False}),
+            ("AdaptiveAvgPool2d", {"output_size": 1}),
+            ("AdaptiveAvgPool2d", {"output_size": (None, 4)}),
+            ("LocalResponseNorm", {"size": 5, "alpha": 1e-2, "beta": 0.5, "k": 2.0}),
+            ("LayerNorm", {"normalized_shape": (9, 10), "eps": 1e-3, "elementwise_affine": False}),
+            ("LayerNorm", {"normalized_shape": (10,), "bias": False}),
+            ("Flatten", {"start_dim": 2}),
+            ("Flatten", {"start_dim": 0, "end_dim": 1}),
+            ("BatchNorm2d", {"num_features": 4, "affine": False}),
+            ("BatchNorm2d", {"num_features": 4, "bias": False}),
+            ("BatchNorm2d", {"num_features": 4, "track_running_stats": False}),
+            ("Dropout", {"p": 0.0}),
+            ("Identity", {"two": 3}),
+        ]
+    ],
     ("Unflatten", {"dim": 1, "unflattened_size": (2, 2)}, IMAGES),
     ("Unflatten", {"dim": -1, "unflattened_size": (3, -1, 1)}, IMAGES),
     ("PixelShuffle", {"upscale_factor": 2}, floats(2, 8, 3, 2)),
