@@ -333,49 +333,11 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def c_compiler() -> str:
-    """Return `CC`: the C compiler that the user wants, perhaps with arguments, or ""."""
-    return os.environ.get("CC", "")
-
-
 def openmp_stack() -> int | None:
     """Return the bytes of a stack of OpenMP's threads; None for the system's default."""
     text = os.environ.get("OMP_STACKSIZE") or os.environ.get("GOMP_STACKSIZE") or ""
     match = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)\s*", text.lower())
     return int(match[1]) << {"b": 0, "m": 20, "g": 30}.get(match[2], 10) if match else None
-
-
-# Where gcc looks for its programs, headers and libraries.
-TOOLCHAIN = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
-# Variables that a compiler does not inherit: libraries to load into it, a path to link into its
-# results, files to write beside them.
-NOT_INHERITED = (
-    "LD_PRELOAD",
-    "LD_AUDIT",
-    "LD_RUN_PATH",
-    "DEPENDENCIES_OUTPUT",
-    "SUNPRO_DEPENDENCIES",
-)
-
-
-def toolchain() -> str:
-    """Return the variables on which the result of a C compiler depends, besides its path."""
-    return " ".join(f"{name}={os.environ[name]}" for name in TOOLCHAIN if name in os.environ)
-
-
-def compiler_environment(compiler: str, folder: str) -> dict[str, str]:
-    """Return the environment in which a C compiler runs.
-
-    `PATH` includes the compiler's folder and the system's; messages are in English.
-
-    compiler  its absolute path
-    folder    for its temporary files
-    """
-    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    path = os.pathsep.join(
-        filter(None, (os.environ.get("PATH"), os.path.dirname(compiler), os.defpath))
-    )
-    return {**inherited, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}
 
 
 def cache_folder() -> Path | None:

@@ -98,7 +98,7 @@ LAYERS = {
         ["accumulation", "algorithms", "average", "schedules"],
     ],
     "minigraph.platform": [
-        ["forks", "launcher", "records", "regular_file", "signals"],
+        ["forks", "launcher", "records", "regular_file", "signals", "toolchain"],
         ["text_file"],
     ],
     "minigraph.inspect": [

@@ -120,7 +120,7 @@ class Module:
         super().__setattr__(name, value)
         self._warn_unregistered(name, value)
 
-    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+    if not TYPE_CHECKING:  # with it, mypy would accept every name
 
         def __getattr__(self, name: str) -> Any:
             raise missing(type(self).__name__, name, "modules", self)

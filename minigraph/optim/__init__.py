@@ -16,5 +16,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if not TYPE_CHECKING:  # else no wrong name would be found
+if not TYPE_CHECKING:  # with it, mypy would accept every name
     __getattr__ = torch_hints.of_module(__name__, "optim")

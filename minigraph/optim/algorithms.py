@@ -14,7 +14,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, Spec
 from minigraph.ops import maximum, rsqrt, sign, sqrt, where
 from minigraph.optim.optimizer import Optimizer, Parameters
-from minigraph.optim.rule import STEP, Betas, Rule, State, filled
+from minigraph.optim.rule import STEP, Betas, Coefficients, Rule, State, Update, filled
 
 # ---------------------------------------------------------------- SGD
 
@@ -38,14 +38,12 @@ class SGDRule(Rule):
         state = {"momentum": filled(p)} if self.momentum else {}
         return state | ({"step": STEP} if self.momentum and self.dampening else {})
 
-    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+    def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         # As in torch, the first gradient of a parameter is not dampened.
         new = 1.0 if steps is None else where(steps > 0, 1 - self.dampening, 1.0)
         return -lr, self.weight_decay, self.momentum, new
 
-    def update(
-        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
-    ) -> tuple[Node, dict[str, Node]]:
+    def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
         descent, decay, momentum, new = coefficients
         if self.weight_decay:
             g = p * decay + g
@@ -98,7 +96,7 @@ class AdaptiveMoments(Rule):
         state = {"step": STEP, "exp_avg": filled(p), "exp_avg_sq": filled(p)}
         return state | ({"max_exp_avg_sq": filled(p)} if self.amsgrad else {})
 
-    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+    def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         assert steps is not None
         beta1, beta2 = self.betas
         t = (steps + 1).astype("float64")
@@ -107,9 +105,7 @@ class AdaptiveMoments(Rule):
         decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
         return descent, scale, beta1, 1 - beta1, beta2, 1 - beta2, self.eps, decay
 
-    def update(
-        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
-    ) -> tuple[Node, dict[str, Node]]:
+    def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
         descent, scale, keep1, new1, keep2, new2, eps, decay = coefficients
         if self.weight_decay and self.decoupled:
             p = p * decay
@@ -205,12 +201,10 @@ class RMSpropRule(Rule):
         names = {"square_avg": True, "grad_avg": self.centered, "momentum": self.momentum}
         return {name: filled(p) for name, needed in names.items() if needed}
 
-    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+    def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         return -lr, self.alpha, 1 - self.alpha, self.eps, self.weight_decay, self.momentum
 
-    def update(
-        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
-    ) -> tuple[Node, dict[str, Node]]:
+    def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
         descent, keep, new, eps, decay, momentum = coefficients
         if self.weight_decay:
             g = p * decay + g
@@ -264,15 +258,13 @@ class AdagradRule(Rule):
     def init(self, p: Spec) -> dict[str, Array]:
         return {"step": STEP, "sum": filled(p, self.initial_accumulator_value)}
 
-    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+    def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         assert steps is not None
         if self.lr_decay:
             lr = lr / (1 + steps.astype("float64") * self.lr_decay)
         return -lr, self.weight_decay, self.eps
 
-    def update(
-        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
-    ) -> tuple[Node, dict[str, Node]]:
+    def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
         descent, decay, eps = coefficients
         if self.weight_decay:
             g = p * decay + g
@@ -316,13 +308,11 @@ class LionRule(Rule):
     def init(self, p: Spec) -> dict[str, Array]:
         return {"exp_avg": filled(p)}
 
-    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+    def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         beta1, beta2 = self.betas
         return -lr, 1 - lr * self.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2
 
-    def update(
-        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
-    ) -> tuple[Node, dict[str, Node]]:
+    def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
         descent, decay, keep1, new1, keep2, new2 = coefficients
         mean = state["exp_avg"]
         start = p * decay if self.weight_decay else p

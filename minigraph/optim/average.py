@@ -78,7 +78,7 @@ class EMA:
                 p.assign(value)
 
     def state_dict(self) -> dict[str, Array]:
-        """Return copies of the averages, by name; GraphError if two were given one."""
+        """Return copies of the averages, by name; GraphError if two have one name."""
         check_unambiguous("EMA.state_dict", self._ambiguous_name)
         return values_of(self._state)
 

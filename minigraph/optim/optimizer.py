@@ -105,7 +105,7 @@ class Optimizer:
                 self._init_state(p, group.rule)
         self.parameters = [*self._states]
 
-    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+    if not TYPE_CHECKING:  # with it, mypy would accept every name
 
         def __getattr__(self, name: str) -> Any:
             raise missing(type(self).__name__, name, "optimizers", self)
@@ -374,7 +374,7 @@ def parameter_list(what: str, values: Iterable[Any]) -> list[Parameter]:
 
 
 def user_name(p: Parameter) -> str | None:
-    """Return the name that a parameter was given; None if it was given none."""
+    """Return the name of a parameter; None if nobody set it."""
     return None if p.name == "parameter" else p.name
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of an optimizer, apart from who keeps its state: pure functions of expressions."""
+"""The arithmetic of an optimizer: pure functions of expressions, as in optax."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array, DType, Node, Spec
 
 State = Mapping[str, Node]
+Coefficients = tuple[Node | float, ...]
+Update = tuple[Node, dict[str, Node]]  # the new value and the new state of a parameter
 
 
 def _pair(value: Any) -> tuple[float, float]:
@@ -27,7 +29,7 @@ Betas = Annotated[tuple[float, float], Kind("a pair of numbers", _pair)]
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """How a parameter changes with its gradient.  The fields are the hyperparameters, without `lr`.
+    """The update rule of a parameter.  The fields are the hyperparameters, without `lr`.
 
     Numbers are 0 or above, those of a pair below 1 too; only `signed` ones may be negative.
     """
@@ -54,7 +56,7 @@ class Rule(ABC):
         """
 
     @abstractmethod
-    def coefficients(self, lr: Node, steps: Node | None) -> tuple[Node | float, ...]:
+    def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         """Return the numbers that `update` takes, for parameters with the same hyperparameters.
 
         They are float64, like torch's Python floats, and are computed once for all parameters.
@@ -64,9 +66,7 @@ class Rule(ABC):
         """
 
     @abstractmethod
-    def update(
-        self, p: Node, g: Node, state: State, coefficients: Sequence[Node]
-    ) -> tuple[Node, dict[str, Node]]:
+    def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
         """Return the new value and the new state, without `step`, of a parameter p of gradient g.
 
         coefficients  scalars of g's dtype, which p has, too

@@ -33,6 +33,7 @@ from minigraph.errors import CompileError, reason, warn_once
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.c.vector_math import vector_math
 from minigraph.jit.source import KernelSource, digest
+from minigraph.platform import toolchain
 
 FLAGS = (
     "-std=gnu11",
@@ -86,7 +87,7 @@ def _compiler() -> _Compiler | None:
 
     Raises CompileError if `CC` is set to what does not run.
     """
-    wanted = settings.c_compiler()
+    wanted = toolchain.c_compiler()
     if wanted:
         return _wanted(wanted)
     path = shutil.which("gcc") or shutil.which("cc")
@@ -126,7 +127,7 @@ def _version(command: Sequence[str]) -> tuple[str, str]:
     try:
         done = subprocess.run(
             [*command, "--version"],
-            env=settings.compiler_environment(command[0], tempfile.gettempdir()),
+            env=toolchain.environment(command[0], tempfile.gettempdir()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -204,7 +205,7 @@ def environment() -> Mapping[str, str]:
         "compiler": compiler() or "none",
         "version": compiler_version(),
         "flags": " ".join([*flags(), *_libraries()]),
-        "toolchain": settings.toolchain(),
+        "toolchain": toolchain.settings(),
         "processor": processor(),  # -march=native
         "prelude": digest(PRELUDE),
         "vector math": digest(vector_math()),
@@ -240,7 +241,7 @@ class GccKernels(KernelCache):
                 files = [f"{name}.c", "-o", f"{name}.so"]
                 commands[name] = [*begin, *files, *_libraries()]
                 names.append(name)
-            variables = settings.compiler_environment(found.command[0], str(folder))
+            variables = toolchain.environment(found.command[0], str(folder))
             errors = processes.run(commands, folder, variables, settings.cpus(), SECONDS)
             for unit, name in zip(units, names, strict=True):
                 yield self._compiled_unit(unit, folder / f"{name}.so", errors[name])

@@ -1,0 +1,42 @@
+"""The environment variables of C compilers."""
+
+from __future__ import annotations
+
+import os
+
+# Where gcc looks for its programs, headers and libraries.
+SEARCH_PATHS = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
+# Variables that a compiler does not inherit: libraries to load into it, a path to link into its
+# results, files to write beside them.
+NOT_INHERITED = (
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "LD_RUN_PATH",
+    "DEPENDENCIES_OUTPUT",
+    "SUNPRO_DEPENDENCIES",
+)
+
+
+def c_compiler() -> str:
+    """Return `CC`: the C compiler that the user wants, perhaps with arguments, or ""."""
+    return os.environ.get("CC", "")
+
+
+def settings() -> str:
+    """Return the variables on which the result of a C compiler depends, besides its path."""
+    return " ".join(f"{name}={os.environ[name]}" for name in SEARCH_PATHS if name in os.environ)
+
+
+def environment(compiler: str, folder: str) -> dict[str, str]:
+    """Return the environment in which a C compiler runs.
+
+    `PATH` includes the compiler's folder and the system's; messages are in English.
+
+    compiler  its absolute path
+    folder    for its temporary files
+    """
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    path = os.pathsep.join(
+        filter(None, (os.environ.get("PATH"), os.path.dirname(compiler), os.defpath))
+    )
+    return {**inherited, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}
