@@ -121,7 +121,7 @@ def _of_code(name: str, document: str) -> list[str]:
         rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
         return _markdown(["option", "default", "meaning"], rows)
     if name == "torch_hints":
-        return _markdown(["what is tried", "what the error says"], _torch_hints())
+        return _markdown(["name", "what the error says"], _torch_hints())
     if name == "errors":
         return _errors()
     if name == "tour":

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -50,6 +51,8 @@ class NoLength(GraphError, TypeError):
     """The error for the length of an iterable: a TypeError, as `list` and `tqdm` expect."""
 
 
+@checked
+@dataclass(eq=False, repr=False)
 class DataLoader:
     """Iterate over batches: new contiguous arrays, in tuples or dicts as the examples have them.
 
@@ -97,49 +100,38 @@ class DataLoader:
     (1, 3) [3.5]
     """
 
-    @checked
-    def __init__(
-        self,
-        dataset: Annotated[Any, SOURCE],
-        batch_size: Count = 32,
-        shuffle: bool = False,
-        drop_last: bool = False,
-        workers: Size = 0,
-        prefetch: Size = 2,
-        seed: Seed = 0,
-        transform: Transform | None = None,
-        batch_transform: BatchTransform | None = None,
-        collate: Collate | None = None,
-        shard: Processes | None = None,
-    ) -> None:
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.workers = workers
-        self.prefetch = prefetch
-        self.seed = seed
-        self.transform = transform
-        self.batch_transform = batch_transform
-        self.collate = collate
-        self.shard = shard or World()
+    dataset: Annotated[Any, SOURCE]
+    batch_size: Count = 32
+    shuffle: bool = False
+    drop_last: bool = False
+    workers: Size = 0
+    prefetch: Size = 2
+    seed: Seed = 0
+    transform: Transform | None = None
+    batch_transform: BatchTransform | None = None
+    collate: Collate | None = None
+    shard: Processes | None = None
+
+    def __post_init__(self) -> None:
+        self.shard = self._world = self.shard or World()
         self._epoch, self._started = 0, False
         self.waiting = 0.0
-        if batch_size % self.shard.size:
+        processes = self._world.size
+        if self.batch_size % processes:
             raise GraphError(
-                f"DataLoader: batch_size is {batch_size}, of which {self.shard.size} processes "
-                f"cannot have equal shares; use a multiple of {self.shard.size}"
+                f"DataLoader: batch_size is {self.batch_size}, of which {processes} processes "
+                f"cannot have equal shares; use a multiple of {processes}"
             )
-        if isinstance(dataset, Stream):
-            if shuffle:
+        if isinstance(self.dataset, Stream):
+            if self.shuffle:
                 raise GraphError(
                     "DataLoader: shuffle=True takes a data set with a length, not an iterable, "
                     "whose order is its own"
                 )
-        elif len(dataset) < (batch_size if drop_last else 1):
+        elif len(self.dataset) < (self.batch_size if self.drop_last else 1):
             raise GraphError(
-                f"DataLoader has no batch to give: the data set's length is {len(dataset)}, "
-                f"batch_size={batch_size}, drop_last={drop_last}"
+                f"DataLoader has no batch to give: the data set's length is {len(self.dataset)}, "
+                f"batch_size={self.batch_size}, drop_last={self.drop_last}"
             )
 
     def __len__(self) -> int:
@@ -247,7 +239,7 @@ class DataLoader:
 
     def _share(self, batch: S) -> S:
         """Return the part of the whole batch's examples that this process gets."""
-        rank, size, count = self.shard.rank, self.shard.size, len(batch)
+        rank, size, count = self._world.rank, self._world.size, len(batch)
         return batch[count * rank // size : count * (rank + 1) // size]
 
     @property
@@ -283,28 +275,21 @@ class _StreamExamples:
         return self._examples.pop(index)
 
 
+@dataclass(eq=False)
 class _Batch:
     """A batch that threads fill in parts; the thread of the last part assembles it."""
 
-    value: Any
+    loader: DataLoader
+    dataset: Any
+    epoch: int
+    number: int
+    indexes: Sequence[int]
+    parts: int
+    value: Any = None
 
-    def __init__(
-        self,
-        loader: DataLoader,
-        dataset: Any,
-        epoch: int,
-        number: int,
-        indexes: Sequence[int],
-        parts: int,
-    ) -> None:
-        self.loader = loader
-        self.dataset = dataset
-        self.epoch = epoch
-        self.number = number
-        self.indexes = indexes
-        self.parts = parts
-        self.examples: list[Any] = [None] * len(indexes)
-        self.unfilled = parts
+    def __post_init__(self) -> None:
+        self.examples: list[Any] = [None] * len(self.indexes)
+        self.unfilled = self.parts
         self.lock = forks.lock()
 
     def fill(self, part: int, stop: threading.Event) -> None:
@@ -340,7 +325,7 @@ class _Batch:
         batch = self._read_whole() if loader._reads_whole_batches else self._collate()
         if loader.batch_transform is None:
             return batch
-        key = (loader.seed, self.epoch, self.number, loader.shard.rank)
+        key = (loader.seed, self.epoch, self.number, loader._world.rank)
         return loader.batch_transform(batch, _generator(*key))
 
     def _read_whole(self) -> Any:

@@ -44,6 +44,20 @@ class ListContainer(Container):
     def __iter__(self) -> Iterator[Module]:
         return iter([module for _, module in self._children()])
 
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return a module, or for a slice a container of the same modules."""
+        if isinstance(index, slice):
+            return self._part(self._children()[index])
+        return self._children()[index][1]
+
+    def _part(self, children: Iterable[tuple[str, Module]]) -> Any:
+        """Return a container of some of the modules."""
+        raise NotImplementedError
+
     def __setitem__(self, index: int, module: Module) -> None:
         self._set_child(self._children()[index][0], module)
 
@@ -117,16 +131,9 @@ class Sequential(ListContainer):
             x = module(x)
         return x
 
-    @overload
-    def __getitem__(self, index: int) -> Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequential: ...
-    def __getitem__(self, index: int | slice) -> Module:
-        """Return a module, or for a slice a Sequential of the same modules."""
-        if not isinstance(index, slice):
-            return self._children()[index][1]
+    def _part(self, children: Iterable[tuple[str, Module]]) -> Sequential:
         part = Sequential()
-        part._adopt(self._children()[index], self)
+        part._adopt(children, self)
         return part
 
 
@@ -149,24 +156,14 @@ class ModuleList(ListContainer, NamespaceContainer):
         if modules is not None:
             self.extend(modules)
 
-    @overload
-    def __getitem__(self, index: int) -> Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> ModuleList: ...
-    def __getitem__(self, index: int | slice) -> Module:
-        """Return a module, or for a slice a ModuleList of the same modules."""
-        if not isinstance(index, slice):
-            return self._children()[index][1]
+    def _part(self, children: Iterable[tuple[str, Module]]) -> ModuleList:
         part = ModuleList()
-        part._adopt(((str(i), x) for i, x in enumerate(list(self)[index])), self)
+        part._adopt(((str(i), module) for i, (_, module) in enumerate(children)), self)
         return part
 
     def __add__(self, others: Iterable[Module]) -> ModuleList:
         """Return a ModuleList of these modules and of others behind them."""
-        both = ModuleList()
-        modules = [*self, *_as_list(self, others)]
-        both._adopt(((str(i), x) for i, x in enumerate(modules)), self)
-        return both
+        return self._part([*self._children(), *(("", x) for x in _as_list(self, others))])
 
     def _child_reprs(self) -> list[tuple[str, str]]:
         grouped = []

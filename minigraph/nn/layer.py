@@ -45,7 +45,7 @@ class FunctionLayer(Module):
         return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
-        if self.repr_format:
+        if self._repr_format:
             return super().extra_repr()
         shown = [f"{name}={value!r}" for name, value in self._arguments().items()]
         return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))

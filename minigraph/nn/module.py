@@ -68,7 +68,7 @@ class Module:
     """
 
     training: bool = True
-    repr_format: ClassVar[str] = ""  # of the attributes that `repr` shows
+    _repr_format: ClassVar[str] = ""  # of the attributes that `repr` shows
 
     _name: str = ""  # the attribute of the parent
     _calls: _Calls = _Calls(0, {})
@@ -328,7 +328,7 @@ class Module:
 
     def extra_repr(self) -> str:
         """Return what `repr` shows of the module itself: its arguments."""
-        return self.repr_format.format(**vars(self))
+        return self._repr_format.format(**vars(self))
 
     def _child_reprs(self) -> list[tuple[str, str]]:
         return [(name, repr(child)) for name, child in self._children()]

@@ -254,7 +254,7 @@ class LocalResponseNorm(FunctionLayer):
     beta: float = 0.75
     k: float = 1.0
 
-    repr_format = "{size}, alpha={alpha}, beta={beta}, k={k}"
+    _repr_format = "{size}, alpha={alpha}, beta={beta}, k={k}"
 
 
 def _weight_and_bias(

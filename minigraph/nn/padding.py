@@ -38,7 +38,7 @@ class Border(Module):
     mode: ClassVar[Mode]
     padding: Any
 
-    repr_format = "{padding}"
+    _repr_format = "{padding}"
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -143,4 +143,4 @@ class ConstantPad2d(Border2d):
     value: float
 
     mode = "constant"
-    repr_format = "padding={padding}, value={value}"
+    _repr_format = "padding={padding}, value={value}"

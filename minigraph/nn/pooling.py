@@ -45,7 +45,7 @@ class MaxPool2d(Pooling):
     return_indices: bool = False
     ceil_mode: bool = False
 
-    repr_format = (
+    _repr_format = (
         "kernel_size={kernel_size}, stride={stride}, padding={padding}, dilation={dilation}, "
         "ceil_mode={ceil_mode}"
     )
@@ -68,7 +68,7 @@ class AvgPool2d(Pooling):
     ceil_mode: bool = False
     count_include_pad: bool = True
 
-    repr_format = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
+    _repr_format = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
 
     def forward(self, x: Any) -> Node:
         return ops.avg_pool2d(
@@ -92,7 +92,7 @@ class Adaptive(Pooling):
 
     output_size: Any
 
-    repr_format = "output_size={output_size}"
+    _repr_format = "output_size={output_size}"
 
     def _sizes(self, x: Node) -> Any:
         """Return the sizes for images (n, c, h, w); None is the image's own."""
@@ -154,7 +154,7 @@ class MaxPool1d(Pooling):
     return_indices: bool = False
     ceil_mode: bool = False
 
-    repr_format = MaxPool2d.repr_format
+    _repr_format = MaxPool2d._repr_format
 
     def forward(self, x: Any) -> Node:
         image = _as_image(x)
@@ -176,7 +176,7 @@ class AvgPool1d(Pooling):
     ceil_mode: bool = False
     count_include_pad: bool = True
 
-    repr_format = "kernel_size=({kernel_size},), stride=({stride},), padding=({padding},)"
+    _repr_format = "kernel_size=({kernel_size},), stride=({stride},), padding=({padding},)"
 
     def forward(self, x: Any) -> Node:
         y = ops.avg_pool2d(
@@ -200,7 +200,7 @@ class AdaptiveAvgPool1d(Pooling):
 
     output_size: Count
 
-    repr_format = "output_size={output_size}"
+    _repr_format = "output_size={output_size}"
 
     def forward(self, x: Any) -> Node:
         return ops.squeeze(ops.adaptive_avg_pool2d(_as_image(x), (1, self.output_size)), 2)
@@ -219,7 +219,7 @@ class AdaptiveMaxPool1d(Pooling):
     output_size: Count
     return_indices: bool = False
 
-    repr_format = "output_size={output_size}"
+    _repr_format = "output_size={output_size}"
 
     def forward(self, x: Any) -> Node:
         return ops.squeeze(ops.adaptive_max_pool2d(_as_image(x), (1, self.output_size)), 2)

@@ -45,7 +45,7 @@ class _Recurrence(Module):
     states: ClassVar[int] = 1
     folds_biases: ClassVar[bool] = True
 
-    repr_format = "{input_size}, {hidden_size}"
+    _repr_format = "{input_size}, {hidden_size}"
 
     hidden_size: int
 
@@ -112,7 +112,7 @@ class _Recurrence(Module):
         return tuple(state) if self.states > 1 else state[0]
 
     def extra_repr(self) -> str:
-        text = self.repr_format.format(**vars(self))
+        text = self._repr_format.format(**vars(self))
         for name, default in DEFAULTS.items():
             value = getattr(self, name, default)
             text += "" if value == default else f", {name}={value}"

@@ -28,7 +28,7 @@ class Dropout(Module):
     p: float = 0.5
     inplace: bool = False
 
-    repr_format = "p={p}, inplace={inplace}"
+    _repr_format = "p={p}, inplace={inplace}"
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
@@ -67,7 +67,7 @@ class Flatten(Module):
     start_dim: Axis = 1
     end_dim: Axis = -1
 
-    repr_format = "start_dim={start_dim}, end_dim={end_dim}"
+    _repr_format = "start_dim={start_dim}, end_dim={end_dim}"
 
     def forward(self, x: Any) -> Node:
         return ops.flatten(x, self.start_dim, self.end_dim)
@@ -84,7 +84,7 @@ class Unflatten(Module):
     dim: Axis
     unflattened_size: Annotated[Any, PARTIAL]
 
-    repr_format = "dim={dim}, unflattened_size={unflattened_size}"
+    _repr_format = "dim={dim}, unflattened_size={unflattened_size}"
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -122,7 +122,7 @@ class PixelShuffle(Module):
 
     upscale_factor: Count
 
-    repr_format = "upscale_factor={upscale_factor}"
+    _repr_format = "upscale_factor={upscale_factor}"
 
     def forward(self, x: Any) -> Node:
         x, r = as_node(x), self.upscale_factor

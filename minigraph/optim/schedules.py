@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -328,46 +329,43 @@ def one_cycle(
     return schedule
 
 
+@dataclass(eq=False, repr=False)
 class Plateau(Resumable):
-    """A learning rate that falls when a metric stops getting better (ReduceLROnPlateau)."""
+    """A learning rate that falls when a metric stops getting better (ReduceLROnPlateau).
+
+    bad      steps in a row that were not better
+    resting  steps of the cooldown that are left
+    """
+
+    optimizer: Optimizer
+    is_better: Callable[[float, float], bool]
+    best: float
+    factor: float
+    patience: int
+    cooldown: int
+    min_lr: float
+    bad: int = 0
+    resting: int = 0
 
     saved: ClassVar = {"best": float, "bad": int, "resting": int}
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        better: Callable[[float, float], bool],
-        worst: float,
-        factor: float,
-        patience: int,
-        cooldown: int,
-        min_lr: float,
-    ) -> None:
-        self.optimizer = optimizer
-        self.best = worst
-        self.bad = 0  # steps in a row that were not better
-        self.resting = 0  # steps of the cooldown that are left
-        self._better = better
-        self._factor, self._patience, self._cooldown = factor, patience, cooldown
-        self._min_lr = min_lr
 
     def step(self, metric: float) -> None:
         """Compare a metric with the best; lower the rates after `patience` that were not better."""
         value = float(metric)
-        if self._better(value, self.best):
+        if self.is_better(value, self.best):
             self.best, self.bad = value, 0
         else:
             self.bad += 1
         if self.resting:
             self.resting -= 1
             self.bad = 0
-        if self.bad > self._patience:
+        if self.bad > self.patience:
             rates = self.optimizer.rates
-            lowered = [max(lr * self._factor, self._min_lr) for lr in rates]
+            lowered = [max(lr * self.factor, self.min_lr) for lr in rates]
             self.optimizer.rates = [
                 low if lr - low > 1e-8 else lr for lr, low in zip(rates, lowered, strict=True)
             ]
-            self.resting, self.bad = self._cooldown, 0
+            self.resting, self.bad = self.cooldown, 0
 
 
 @checked
