@@ -46,13 +46,13 @@ MOST_NAMES = 10  # that an error lists
 OPTIONAL = "num_batches_tracked"  # files of early versions of PyTorch have none
 
 
-class _Header(Struct, rename={"metadata": "__metadata__"}):
+class _SafetensorsHeader(Struct, rename={"metadata": "__metadata__"}):
     """The part of a safetensors header that the library does not return, which may be null."""
 
     metadata: dict[str, str] | None = None
 
 
-HEADER = Decoder(_Header)
+HEADER = Decoder(_SafetensorsHeader)
 
 
 class Incompatible(NamedTuple):

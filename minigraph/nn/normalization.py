@@ -15,7 +15,7 @@ from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import Module, ModuleState
 
 
-class BatchNorm(Module):
+class BatchNormLayer(Module):
     """Normalise x (n, num_features, ...) per channel.
 
     In training by the statistics of the batch, which `updates()` mixes into the running ones; in
@@ -93,8 +93,8 @@ class BatchNorm(Module):
 
 
 @checked
-class BatchNorm1d(BatchNorm):
-    """A `BatchNorm` of vectors (n, num_features) or sequences (n, num_features, length).
+class BatchNorm1d(BatchNormLayer):
+    """Batch normalisation of vectors (n, num_features) or sequences (n, num_features, length).
 
     >>> norm = nn.BatchNorm1d(16)
     >>> y = norm(mg.input("x", (8, 16)))
@@ -106,8 +106,8 @@ class BatchNorm1d(BatchNorm):
 
 
 @checked
-class BatchNorm2d(BatchNorm):
-    """A `BatchNorm` of images (n, num_features, h, w).
+class BatchNorm2d(BatchNormLayer):
+    """Batch normalisation of images (n, num_features, h, w).
 
     >>> nn.BatchNorm2d(16).eval()(mg.input("x", (8, 16, 32, 32))).shape
     (8, 16, 32, 32)

@@ -13,7 +13,7 @@ from minigraph.nn.module import Module
 from minigraph.ops.window import sides
 
 
-class Pooling(Module):
+class PoolingLayer(Module):
     """What poolings do with arguments of torch's: the stride is the kernel size by default."""
 
     stride: Any = None
@@ -29,7 +29,7 @@ class Pooling(Module):
 
 
 @layer_of()
-class MaxPool2d(Pooling):
+class MaxPool2d(PoolingLayer):
     """The largest element of each window; stride None is the kernel size.
 
     dilation, return_indices  are there for torch's order of arguments; only 1 and False work
@@ -55,7 +55,7 @@ class MaxPool2d(Pooling):
 
 
 @layer_of()
-class AvgPool2d(Pooling):
+class AvgPool2d(PoolingLayer):
     """The mean of each window; stride None is the kernel size.
 
     >>> nn.AvgPool2d(2)(mg.input("x", (8, 16, 32, 32))).shape
@@ -87,7 +87,7 @@ OUTPUT_SIDE = optional(at_least(1, ShapeError))
 OUTPUT = Kind("an integer >= 1 or None, or a pair of them", _output, ShapeError)
 
 
-class Adaptive(Pooling):
+class Adaptive(PoolingLayer):
     """What adaptive poolings share: the size of their result."""
 
     output_size: Any
@@ -140,7 +140,7 @@ class AdaptiveMaxPool2d(Adaptive):
 
 
 @layer_of()
-class MaxPool1d(Pooling):
+class MaxPool1d(PoolingLayer):
     """The largest element of each window of sequences (n, c, length); arguments as `MaxPool2d`.
 
     >>> nn.MaxPool1d(2)(mg.input("x", (8, 16, 100))).shape
@@ -163,7 +163,7 @@ class MaxPool1d(Pooling):
 
 
 @layer_of()
-class AvgPool1d(Pooling):
+class AvgPool1d(PoolingLayer):
     """The mean of each window of sequences (n, c, length); stride None is the kernel size.
 
     >>> nn.AvgPool1d(2)(mg.input("x", (8, 16, 100))).shape
@@ -191,7 +191,7 @@ class AvgPool1d(Pooling):
 
 
 @layer_of()
-class AdaptiveAvgPool1d(Pooling):
+class AdaptiveAvgPool1d(PoolingLayer):
     """A sequence of `output_size` elements, each the mean of its part of (n, c, length).
 
     >>> nn.AdaptiveAvgPool1d(4)(mg.input("x", (8, 16, 100))).shape
@@ -207,7 +207,7 @@ class AdaptiveAvgPool1d(Pooling):
 
 
 @layer_of()
-class AdaptiveMaxPool1d(Pooling):
+class AdaptiveMaxPool1d(PoolingLayer):
     """A sequence of `output_size` elements, each the largest of its part of (n, c, length).
 
     return_indices  is there for torch's order of arguments; only False works

@@ -14,14 +14,14 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, Spec
 from minigraph.ops import maximum, rsqrt, sign, sqrt, where
 from minigraph.optim.optimizer import Optimizer, Parameters
-from minigraph.optim.rule import STEP, Betas, Coefficients, Rule, State, Update, filled
+from minigraph.optim.rule import STEP, Betas, Coefficients, State, Update, UpdateRule, filled
 
 # ---------------------------------------------------------------- SGD
 
 
 @checked
 @dataclass(frozen=True)
-class SGDRule(Rule):
+class SGDRule(UpdateRule):
     momentum: float
     dampening: float
     weight_decay: float
@@ -82,7 +82,7 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class AdaptiveMoments(Rule):
+class AdaptiveMoments(UpdateRule):
     """The arithmetic of Adam and AdamW, which differ in what is decayed: gradient or parameter."""
 
     betas: Betas
@@ -190,7 +190,7 @@ class AdamW(Optimizer):
 
 @checked
 @dataclass(frozen=True)
-class RMSpropRule(Rule):
+class RMSpropRule(UpdateRule):
     alpha: float
     eps: float
     weight_decay: float
@@ -249,7 +249,7 @@ class RMSprop(Optimizer):
 
 @checked
 @dataclass(frozen=True)
-class AdagradRule(Rule):
+class AdagradRule(UpdateRule):
     lr_decay: float
     weight_decay: float
     initial_accumulator_value: float
@@ -301,7 +301,7 @@ class Adagrad(Optimizer):
 
 @checked
 @dataclass(frozen=True)
-class LionRule(Rule):
+class LionRule(UpdateRule):
     betas: Betas
     weight_decay: float
 

@@ -32,7 +32,7 @@ from minigraph.graph import (
 from minigraph.ops import astype, clip, minimum, split, sqrt, square, stack
 from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand, kind
-from minigraph.optim.rule import Rule, accumulator, within
+from minigraph.optim.rule import UpdateRule, accumulator, within
 from minigraph.serialization import restore
 from minigraph.torch_hints import hints, missing
 
@@ -56,12 +56,12 @@ Parameters = Annotated[
 GRADS = Kind("a mapping of parameters to gradients", mapping)
 
 
-class Group(NamedTuple):
+class ParameterGroup(NamedTuple):
     """Parameters that are trained alike, and their learning rate."""
 
     parameters: Sequence[Parameter]
     lr: Parameter
-    rule: Rule
+    rule: UpdateRule
 
 
 class Optimizer:
@@ -86,18 +86,18 @@ class Optimizer:
     >>> adam.lr = 0.001
     """
 
-    def __init__(self, parameters: Iterable[Any], lr: float, rule: Rule) -> None:
+    def __init__(self, parameters: Iterable[Any], lr: float, rule: UpdateRule) -> None:
         self._prefix = type(self).__name__.lower()
         self._state: dict[str, Parameter] = {}
         self._ambiguous_name: str | None = None  # that two parameters with a state have
         groups = _parsed_groups(type(self).__name__, list(parameters), within("lr", lr), rule)
         self._lr = self._new_state("lr", np.float64(lr))
         ratios = {self._lr: 1.0}
-        self.groups: list[Group] = []
+        self.groups: list[ParameterGroup] = []
         for i, (trained, rate, own_rule) in enumerate(groups):
             group_lr = self._lr if rate == lr else self._new_state(f"lr#{i}", np.float64(rate))
             ratios.setdefault(group_lr, rate / (lr or 1))
-            self.groups.append(Group(trained, group_lr, own_rule))
+            self.groups.append(ParameterGroup(trained, group_lr, own_rule))
         self._rates, self.ratios = [*ratios], [*ratios.values()]  # ratios: to the first rate
         self._states: dict[Parameter, dict[str, Parameter]] = {}
         for group in self.groups:
@@ -198,7 +198,7 @@ class Optimizer:
             value.descent = descent
         return updates
 
-    def _group_updates(self, group: Group, grads: Updates) -> Updates:
+    def _group_updates(self, group: ParameterGroup, grads: Updates) -> Updates:
         """Return the new values of a group's parameters, which have gradients, and of their state.
 
         Counts of steps come first: coefficients depend on them.
@@ -275,7 +275,7 @@ class Optimizer:
         self._state[name] = Parameter(value, name, trainable=False)
         return self._state[name]
 
-    def _init_state(self, p: Parameter, rule: Rule) -> None:
+    def _init_state(self, p: Parameter, rule: UpdateRule) -> None:
         """Make the state of a parameter, named after it (and its place, if that is taken)."""
         values = rule.init(p.spec)
         taken = any(f"{self._prefix}.{name}.{p.name}" in self._state for name in values)
@@ -320,13 +320,13 @@ def _is_constant_zero(gradient: Node) -> bool:
 
 
 def _parsed_groups(
-    what: str, parameters: list[Any], lr: float, rule: Rule
-) -> list[tuple[list[Parameter], float, Rule]]:
+    what: str, parameters: list[Any], lr: float, rule: UpdateRule
+) -> list[tuple[list[Parameter], float, UpdateRule]]:
     """Return the groups that a user gave: the parameters that are trainable, rate and rule."""
     dicts = parameters
     if not (parameters and isinstance(parameters[0], Mapping)):
         dicts = [{"params": parameters}]
-    groups: list[tuple[list[Parameter], float, Rule]] = []
+    groups: list[tuple[list[Parameter], float, UpdateRule]] = []
     seen: dict[Parameter, None] = {}
     for i, one in enumerate(dicts):
         if not isinstance(one, Mapping) or "params" not in one:

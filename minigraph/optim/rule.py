@@ -28,7 +28,7 @@ Betas = Annotated[tuple[float, float], Kind("a pair of numbers", _pair)]
 
 
 @dataclass(frozen=True)
-class Rule(ABC):
+class UpdateRule(ABC):
     """The update rule of a parameter.  The fields are the hyperparameters, without `lr`.
 
     Numbers are 0 or above, those of a pair below 1 too; only `signed` ones may be negative.

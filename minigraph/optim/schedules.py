@@ -87,7 +87,7 @@ OptimizerArgument = Annotated[Optimizer, instance_of(Optimizer, "an optimizer")]
 ScheduleArgument = Annotated[Resumable, instance_of(Resumable, "a schedule")]
 
 
-class Schedule(Resumable):
+class StepSchedule(Resumable):
     """Learning rates that depend on the number of steps.
 
     base   the rates before the first step: the optimizer's, then those of groups with their own
@@ -137,7 +137,7 @@ class Schedule(Resumable):
 
 
 @checked
-def step(optimizer: OptimizerArgument, step_size: Count, gamma: float = 0.1) -> Schedule:
+def step(optimizer: OptimizerArgument, step_size: Count, gamma: float = 0.1) -> StepSchedule:
     """Return a schedule that multiplies the rate by `gamma` every `step_size` steps (StepLR).
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
@@ -149,11 +149,13 @@ def step(optimizer: OptimizerArgument, step_size: Count, gamma: float = 0.1) -> 
     0.5
     0.5
     """
-    return Schedule(optimizer, lambda base, t: base * gamma ** (t // step_size))
+    return StepSchedule(optimizer, lambda base, t: base * gamma ** (t // step_size))
 
 
 @checked
-def multi_step(optimizer: OptimizerArgument, milestones: Integers, gamma: float = 0.1) -> Schedule:
+def multi_step(
+    optimizer: OptimizerArgument, milestones: Integers, gamma: float = 0.1
+) -> StepSchedule:
     """Return a schedule that multiplies the rate by `gamma` after each milestone (MultiStepLR).
 
     milestones  numbers of steps; one that is there twice counts twice
@@ -171,11 +173,11 @@ def multi_step(optimizer: OptimizerArgument, milestones: Integers, gamma: float 
     def rate(base: float, t: int) -> float:
         return base * gamma ** sum(milestone <= t for milestone in milestones)
 
-    return Schedule(optimizer, rate)
+    return StepSchedule(optimizer, rate)
 
 
 @checked
-def exponential(optimizer: OptimizerArgument, gamma: float) -> Schedule:
+def exponential(optimizer: OptimizerArgument, gamma: float) -> StepSchedule:
     """Return a schedule that multiplies the rate by `gamma` in each step (ExponentialLR).
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
@@ -186,11 +188,11 @@ def exponential(optimizer: OptimizerArgument, gamma: float) -> Schedule:
     0.5
     0.25
     """
-    return Schedule(optimizer, lambda base, t: base * gamma**t)
+    return StepSchedule(optimizer, lambda base, t: base * gamma**t)
 
 
 @checked
-def cosine(optimizer: OptimizerArgument, T_max: Count, eta_min: float = 0.0) -> Schedule:
+def cosine(optimizer: OptimizerArgument, T_max: Count, eta_min: float = 0.0) -> StepSchedule:
     """Return a schedule that falls to `eta_min` in `T_max` steps along half a cosine.
 
     CosineAnnealingLR; I. Loshchilov and F. Hutter (2017), SGDR, without restarts.
@@ -207,10 +209,10 @@ def cosine(optimizer: OptimizerArgument, T_max: Count, eta_min: float = 0.0) -> 
     def rate(base: float, t: int) -> float:
         return eta_min + (base - eta_min) * (1 + math.cos(math.pi * t / T_max)) / 2
 
-    return Schedule(optimizer, rate, floor=eta_min)
+    return StepSchedule(optimizer, rate, floor=eta_min)
 
 
-class WarmUp(Schedule):
+class WarmUp(StepSchedule):
     """Rates that rise, and then those of another schedule."""
 
     def __init__(
@@ -220,7 +222,7 @@ class WarmUp(Schedule):
         start_factor: float,
         after: Resumable | None,
     ) -> None:
-        if isinstance(after, Schedule):
+        if isinstance(after, StepSchedule):
             optimizer.rates = after.base
         self.total, self.after = total_iters, after
 
@@ -236,7 +238,7 @@ class WarmUp(Schedule):
         """
         if self.steps < self.total or self.after is None:
             super().step()
-            if self.steps == self.total and isinstance(self.after, Schedule):
+            if self.steps == self.total and isinstance(self.after, StepSchedule):
                 self.after._set()
         else:
             self.steps += 1
@@ -294,7 +296,7 @@ def one_cycle(
     anneal_strategy: Literal["cos", "linear"] = "cos",
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
-) -> Schedule:
+) -> StepSchedule:
     """Return a schedule that rises to `max_lr` and falls far below where it began (OneCycleLR).
 
     L. Smith and N. Topin (2018), Super-Convergence.  Of `total_steps`, the share `pct_start` rises.
@@ -324,7 +326,7 @@ def one_cycle(
             return max_lr
         return between(max_lr, last, (t - peak) / (total_steps - 1 - peak))
 
-    schedule = Schedule(optimizer, rate, floor=None)
+    schedule = StepSchedule(optimizer, rate, floor=None)
     schedule.base = [low for _ in schedule.base]
     return schedule
 
