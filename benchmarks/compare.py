@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from comparisons import compile_trace, growth, memory, scaling, start, steps
+from comparisons import compile_trace, growth, scaling, start, steps
 
 from minigraph.bench.cases import NETWORKS
 
@@ -34,7 +34,6 @@ CASES = {
     "start": Case(start.start, start.add_arguments, ("mlp", "resnet18", "resnet50")),
     "growth": Case(growth.growth, growth.add_arguments),
     "trace": Case(compile_trace.trace, compile_trace.add_arguments),
-    "memory": Case(memory.memory, networks=LARGE),
     "memory-limit": Case(steps.memory_limit, steps.add_arguments, ("resnet50",)),
     "saved-activations": Case(steps.saved_activations, steps.add_arguments, LARGE),
     "bfloat16": Case(steps.bfloat16, steps.add_arguments, LARGE),

@@ -9,15 +9,13 @@
 # OPTION   of `minigraph bench`, in the place of what it gets here: -- --models mlp
 # PART     without one, all in this order:
 #
-#   contact     whether anything works: versions, the device's ceilings, kernels, convolutions and a
+#   contact     whether anything works: versions, kernels, convolutions and a
 #               graph, again under compute-sanitizer, and two tests of training (4 minutes)
 #   tests       all tests on the device, those of collectives in two processes where there are two
 #               devices (9 minutes)
 #   measure     the speed of expressions; what an exchange by NCCL costs; ResNet-50 in bfloat16,
 #               tuned: report, profile, caches, and four kernels under ncu (10 minutes)
-#   networks    ResNet-50 in bfloat16 and tf32, and AlexNet, beside torch.compile (10 minutes); with
-#               several devices ResNet-18 and ResNet-50 in 2, 4 and 8 processes, as many as there
-#               are devices for, beside DistributedDataParallel (8 minutes each)
+#   networks    ResNet-50 in bfloat16 and tf32, and AlexNet, beside torch.compile (10 minutes)
 #
 # compute-sanitizer and ncu are used where they are.  PyTorch's max-autotune takes one to three
 # minutes for each network, so every side starts only once.  What takes too long is interrupted, and
@@ -136,7 +134,7 @@ contact() {
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
     tee "$out/device.csv"
   run info 30 python3 -m minigraph info --json
-  run contact 70 python3 benchmarks/first_contact.py --ceilings
+  run contact 70 python3 benchmarks/first_contact.py
   for tool in memcheck racecheck; do
     with compute-sanitizer "$tool" 50 --tool "$tool" --error-exitcode 1 \
       python3 benchmarks/first_contact.py
@@ -145,20 +143,12 @@ contact() {
     tests/devices/cuda/test_cuda_device_training.py
 }
 
-# Print the numbers of processes for which there are devices.
-counts() {
-  local devices count
-  devices=$(nvidia-smi -L 2>/dev/null | wc -l)
-  for count in 2 4 8; do
-    [ "$count" -gt "$devices" ] || echo "$count"
-  done
-}
-
 measure() {
   bench expressions float32 100 abc,abplusc,chain,softmax "$@"
   run nccl_bucket 60 python3 benchmarks/nccl_bucket.py
-  for count in $(counts); do
-    run "nccl_bucket_$count" 60 mpiexec -n "$count" python3 benchmarks/nccl_bucket.py
+  devices=$(nvidia-smi -L 2>/dev/null | wc -l)
+  for count in 2 4 8; do
+    [ "$count" -gt "$devices" ] || run "nccl_bucket_$count" 60 mpiexec -n "$count" python3 benchmarks/nccl_bucket.py
   done
   local profile=(python3 benchmarks/profile_training.py resnet50 --precision bfloat16)
   run resnet50 240 "${profile[@]}" --out "$out/resnet50"
@@ -170,9 +160,6 @@ networks() {
   bench resnet50_bfloat16 bfloat16 210 resnet50 "$@"
   bench resnet50_tf32 tf32 210 resnet50 "$@"
   bench alexnet_float32 float32 140 alexnet "$@"
-  for count in $(counts); do
-    bench "processes_$count" bfloat16 480 resnet18,resnet50 --processes "$count" "$@"
-  done
 }
 
 for part in "${parts[@]}"; do

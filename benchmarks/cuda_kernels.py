@@ -1,11 +1,10 @@
-"""Print what the generated CUDA kernels of a training step cost, without a GPU.
+"""Print what the generated CUDA kernels of a training step move and take, without a GPU.
 
     python benchmarks/cuda_kernels.py [resnet50 ...] [--precision bfloat16] [--level 3]
         [--batch 128] [--arch sm_90] [--processors 132] [--rows 20]
 
-NVRTC compiles the kernels, `nvdisasm` of the optional wheel nvidia-cuda-nvdisasm takes them apart;
-without it the table has no instructions.  Nothing is measured: layouts are those that
-estimated times speak for, and the kernels that cuDNN would bring are left out.
+NVRTC compiles the kernels.  Nothing is measured: layouts are those that estimated times speak for,
+and the kernels that cuDNN would bring are left out.
 
 A row is one generated kernel.  Kernels of one text share a row, the figures are then sums or those
 of the largest; parts of a launch of several kernels stand alone.
@@ -14,31 +13,26 @@ of the largest; parts of a launch of several kernels stand alone.
     MB         bytes that they move: of each run over its loops a kernel reads and writes its
                operands once, as if no cache served the next run
     bytes      the same for each element of the kernel's iteration space
-    registers  of a thread; stack bytes and spilling instructions, where there are any, after it
+    registers  of a thread; the bytes of its stack and of spills, where it has any, after it
     shared     bytes of a block
-    instr.     instructions that a thread issues for an element, where its loops have whole groups
-    share      of the copy bandwidth to expect: with t the time of moving the bytes at COPIED bytes
-               a second, and i the time in which SCHEDULERS warp schedulers of each multiprocessor
-               issue the instructions, one each cycle, it is t / (t + i).  The two do overlap, so
-               more is possible; waiting for memory and for other threads is not in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import math
-import sys
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-import sass
+from unittest import mock
 
 import minigraph as mg
 from minigraph import options as settings
 from minigraph.autotune.session import Session
 from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
-from minigraph.bench.ours import LIBRARY, learning
+from minigraph.bench.ours import LIBRARY, loss_and_updates
 from minigraph.compile.context import jit_level
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
@@ -60,12 +54,6 @@ from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
 from minigraph.program import Kernel, Program
 from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
-
-# Of an H200.  No one has measured them here: a copy is taken to reach 85 % of 4.8 TB/s.
-COPIED = 4.1e12  # bytes a second
-CLOCK = 1.75e9  # cycles a second, under load
-SCHEDULERS, LANES = 4, 32  # of a multiprocessor, and threads for which one issues at once
-
 
 # ---------------------------------------------------------------- a program without a device
 
@@ -99,7 +87,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
     values = settings.resolve(options)
     shape = (step.images, *step.shape)
     x, labels = mg.input("x", shape), mg.input("labels", (step.images,), "int64")
-    loss, updates = learning(step.network(LIBRARY), x, labels)
+    loss, updates = loss_and_updates(step.network(LIBRARY), x, labels)
     graph = Graph((x, labels, SEED, STEP), (loss, *updates.values()))
     graph = unroll_loops(merge_loops(number_streams(graph)))
     backend = Unopened(values, processors)
@@ -117,7 +105,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
     return lower(final, 1, list(updates), backend, lambda node, strides: None)
 
 
-# ---------------------------------------------------------------- what its kernels move and issue
+# ---------------------------------------------------------------- what its kernels move and take
 
 
 @dataclass(frozen=True)
@@ -130,20 +118,6 @@ class Part:
     @property
     def elements(self) -> int:
         return self.layout.count * self.layout.length
-
-    def moved(self, stage: int) -> int:
-        """Return the bytes that a thread moves for a group in a run over the loops."""
-        size = self.walk.group
-        return sum(
-            dtype.itemsize * (size if access == "unit" else 1)
-            for dtype, access in self._touched(stage)
-            if access != "fixed"
-        )
-
-    def _touched(self, stage: int) -> Iterator[tuple[Any, str]]:
-        pattern = self.walk.pattern
-        for k in sorted({*pattern.loaded(pattern.run(stage)), *pattern.stored(stage)}):
-            yield pattern.dtypes[k], pattern.accesses[k]
 
     @property
     def bytes(self) -> int:
@@ -165,23 +139,6 @@ class Part:
         shown = " ".join(made[:6]) + (f" and {len(made) - 6} more" if len(made) > 6 else "")
         return f"{shown or 'copy'} ({self.walk.pattern.form})"
 
-    def instructions(self, code: sass.MachineCode) -> float:
-        """Return how many instructions a thread issues for an element, in all stages."""
-        stages, group = self.walk.pattern.stages, self.walk.group
-        least = min(map(self.moved, range(stages)))
-        # Others are for single elements, or join what several blocks have.
-        whole = [loop for loop in code.loops if loop.bytes >= least > 0]
-        if not whole:
-            return code.instructions / group
-        each = -(-len(whole) // stages)
-        total = 0.0
-        for stage in range(stages):
-            # A stage may have a loop for several groups at once, and one for those that are left.
-            own = whole[stage * each : (stage + 1) * each] or whole[-1:]
-            best = max(own, key=lambda loop: loop.bytes)
-            total += best.instructions / max(1, round(best.bytes / self.moved(stage)))
-        return total / group
-
 
 def parts_of(program: Program) -> Iterator[Part]:
     """Yield the generated kernels of a program, also those that share a launch."""
@@ -193,81 +150,48 @@ def parts_of(program: Program) -> Iterator[Part]:
             yield Part(*walk(part.kernel))
 
 
-@dataclass
-class Row:
-    """The kernels of one text."""
-
-    parts: list[Part]
-    code: sass.MachineCode = field(init=False)
-
-    @property
-    def bytes(self) -> int:
-        return sum(part.bytes for part in self.parts)
-
-    @property
-    def elements(self) -> int:
-        return sum(part.elements for part in self.parts)
-
-    @property
-    def instructions(self) -> float:
-        return self.parts[0].instructions(self.code) if self.code.instructions else math.nan
-
-    def seconds(self, processors: int) -> tuple[float, float]:
-        """Return the seconds to move the bytes, and those to issue the instructions."""
-        rate = processors * SCHEDULERS * LANES * CLOCK
-        return self.bytes / COPIED, self.instructions * self.elements / rate
+def resources(unit: str, arch: str) -> dict[str, tuple[str, str]]:
+    """Return registers, with stack and spills, and shared memory of a unit's kernels, by name."""
+    messages: list[str] = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    verbose = mock.patch.object(nvrtc, "OPTIONS", (*nvrtc.OPTIONS, "--ptxas-options=-v"))
+    nvrtc.log.setLevel(logging.INFO)
+    nvrtc.log.addHandler(handler)
+    with verbose:
+        nvrtc.compile_program(unit, arch)
+    found = {}
+    for part in "\n".join(messages).split("Compiling entry function '")[1:]:
+        numbers = {what: number for number, what in NUMBERS.findall(part)}
+        registers = numbers["registers"]
+        if stack := int(numbers["bytes stack frame"]):
+            registers += f" + {stack} stack, {numbers['bytes spill loads']} spilled"
+        found[part.partition("'")[0]] = registers, numbers.get("bytes smem", "0")
+    return found
 
 
-def rows_of(program: Program, arch: str) -> list[Row]:
-    """Return a row for each text, those that move the most first."""
-    by_text: dict[Any, Row] = {}
+NUMBERS = re.compile("([0-9]+) (bytes stack frame|bytes spill loads|registers|bytes smem)")
+
+
+def rows_of(program: Program, arch: str) -> list[list[str]]:
+    """Return the rows of the table, the kernels that move the most first, and the sum last."""
+    by_text: dict[Any, list[Part]] = {}
     for part in parts_of(program):
-        by_text.setdefault(text(part.walk), Row([])).parts.append(part)
-    sources = {KernelSource(whole, support): row for (support, whole), row in by_text.items()}
-    program_text = CompilationUnit(tuple(sources)).text(PRELUDE)
-    codes = sass.machine_code(nvrtc.compile_program(program_text, arch), sass.nvdisasm())
-    for source, row in sources.items():
-        row.code = codes[source.name]
-    return sorted(by_text.values(), key=lambda row: -row.bytes)
+        by_text.setdefault(text(part.walk), []).append(part)
+    sources = {KernelSource(whole, support): parts for (support, whole), parts in by_text.items()}
+    taken = resources(CompilationUnit(tuple(sources)).text(PRELUDE), arch)
+    rows = []
+    for source, parts in sources.items():
+        moved, elements = sum(part.bytes for part in parts), sum(part.elements for part in parts)
+        row = [parts[0].title, str(len(parts)), f"{moved / 1e6:,.1f}", f"{moved / elements:.2f}"]
+        rows.append((moved, [*row, *taken[source.name]]))
+    rows.sort(key=lambda row: -row[0])
+    runs = sum(map(len, sources.values()))
+    total = [f"all {len(rows)} texts", str(runs), f"{sum(row[0] for row in rows) / 1e6:,.1f}"]
+    return [*(row for _, row in rows), [*total, "", "", ""]]
 
 
-# ---------------------------------------------------------------- tables
-
-
-HEAD = ("kernel", "runs", "MB", "bytes", "registers", "shared", "instr.", "share")
-
-
-def cells(row: Row, processors: int) -> list[str]:
-    """Return a row of the table."""
-    code, (moving, issuing) = row.code, row.seconds(processors)
-    stack = f" + {code.stack} stack, {code.spills} spilling" if code.stack or code.spills else ""
-    return [
-        row.parts[0].title,
-        str(len(row.parts)),
-        f"{row.bytes / 1e6:,.1f}",
-        f"{row.bytes / row.elements:.2f}",
-        f"{code.registers}{stack}",
-        str(code.shared),
-        _known(row.instructions, ".1f"),
-        _known(moving / (moving + issuing), ".0%"),
-    ]
-
-
-def _known(value: float, form: str) -> str:
-    return "?" if math.isnan(value) else format(value, form)
-
-
-def table(rows: Sequence[Row], shown: int, processors: int) -> Iterator[str]:
-    """Yield the lines of a Markdown table, the last of which sums all rows up."""
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"| --- | {' | '.join(['---:'] * (len(HEAD) - 1))} |"
-    for row in rows[:shown]:
-        yield f"| {' | '.join(cells(row, processors))} |"
-    moving, issuing = (sum(t) for t in zip(*(r.seconds(processors) for r in rows), strict=True))
-    bytes_, runs = sum(row.bytes for row in rows), sum(len(row.parts) for row in rows)
-    share = _known(moving / (moving + issuing), ".0%")
-    name = f"all {len(rows)} texts"
-    yield f"| {' | '.join([name, str(runs), f'{bytes_ / 1e6:,.1f}', '', '', '', '', share])} |"
+HEAD = ("kernel", "runs", "MB", "bytes", "registers", "shared")
 
 
 def main() -> None:
@@ -282,15 +206,14 @@ def main() -> None:
     parser.add_argument("--processors", type=int, default=132, help="multiprocessors")
     parser.add_argument("--rows", type=int, default=20, help="kernels to show, the largest first")
     asked = parser.parse_args()
-    if sass.nvdisasm() is None:
-        print(f"no instructions: pip install {sass.PACKAGE} brings nvdisasm", file=sys.stderr)
     for name in asked.networks or ["resnet50"]:
-        step = case(name, asked.batch, device="cuda", precision=asked.precision)
+        step = case(name, asked.batch, device="cuda")
         options = {"graph_opt_level": asked.level, **PRECISIONS[asked.precision].options}
-        rows = rows_of(program_of(step, options, asked.processors), asked.arch)
+        *rows, total = rows_of(program_of(step, options, asked.processors), asked.arch)
         versions = f"minigraph {mg.__version__}, NVRTC {nvrtc.nvrtc_version()}, {asked.arch}"
         print(f"{step.title}, {asked.precision}, level {asked.level}; {versions}\n")
-        print("\n".join(table(rows, asked.rows, asked.processors)), end="\n\n")
+        shown = [HEAD, ["---", *["---:"] * (len(HEAD) - 1)], *rows[: asked.rows], total]
+        print("\n".join(f"| {' | '.join(row)} |" for row in shown), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Whether a device works at all: a map, a reduction, convolutions, steps that change a parameter.
 
-    python benchmarks/first_contact.py [--device cuda] [--ceilings]
+    python benchmarks/first_contact.py [--device cuda]
 
 Each function is called until its kernels run as one graph, and every result is compared with NumPy.
---ceilings also times a copy and a matrix product by PyTorch, which say what the device can do.
 """
 
 import argparse
@@ -101,35 +100,9 @@ CHECKS = {
 }
 
 
-def ceilings():
-    """Yield how fast PyTorch copies and multiplies, medians of ten."""
-    import torch
-
-    def seconds(work):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        found = []
-        for _ in range(12):
-            begin.record()
-            work()
-            end.record()
-            end.synchronize()
-            found.append(begin.elapsed_time(end) / 1000)
-        return sorted(found[2:])[5]
-
-    source = torch.randn(1 << 28, device="cuda")
-    target = torch.empty_like(source)
-    speed = 2 * source.nbytes / seconds(lambda: target.copy_(source))
-    yield f"a copy moves {speed / 1e12:.2f} TB/s"
-    for dtype in (torch.bfloat16, torch.float32):
-        a, b = (torch.randn(8192, 8192, device="cuda", dtype=dtype) for _ in range(2))
-        speed = 2 * 8192**3 / seconds(lambda a=a, b=b: a @ b)
-        yield f"a product in {dtype} computes {speed / 1e12:.0f} TFLOP/s"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--ceilings", action="store_true")
     given = parser.parse_args()
     failed = 0
     for name, check in CHECKS.items():
@@ -138,9 +111,6 @@ def main():
         except Exception as error:  # whatever it is, the rest may say more
             said, failed = f"FAILED: {type(error).__name__}: {error}", failed + 1
         print(f"{name:24} {said}", flush=True)
-    if given.ceilings:
-        for line in ceilings():
-            print(line, flush=True)
     return int(failed > 0)
 
 

@@ -28,7 +28,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    subject = case(given.network, given.batch_size, given.quick, given.device, given.precision)
+    subject = case(given.network, given.batch_size, given.quick, given.device)
     options = {"graph_opt_level": 3, "autotune.budget": given.budget}
     if given.threads:
         options["num_threads"] = given.threads

@@ -15,22 +15,18 @@ errors   typical mistakes and their messages, from tests/mistakes.py and tests/g
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tests/level_sweep.py --json docs/level-sweep.json` counted
 plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
-scaling  what `benchmarks/compare.py scaling --json docs/scaling.json` measured in each run, and its
-         model
-many     what that model says of more processes
 growth   what `benchmarks/compare.py growth --json docs/growth.json` measured
 networks, expressions
-         the targets beside what the processors in PROCESSORS reached
+         a step on each of MACHINES, beside the fastest other library
 
-What lies between `<!-- bench: RUN[,RUN...] TABLE -->` and `<!-- end -->` becomes that table of the
-results in DIR/RUN.  Only the tables `runs` and `targets` take several runs.
+What lies between `<!-- bench: RUN TABLE -->` and `<!-- end -->` becomes that table of the results
+in DIR/RUN.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 import itertools
 import json
 import re
@@ -40,35 +36,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from minigraph.bench.page import about, remarks
-from minigraph.bench.results import Results
-from minigraph.bench.tables import milliseconds, tables
+from minigraph.bench.results import CaseResult, Results
+from minigraph.bench.tables import NOTHING, UNCLEAR, about, escaped, milliseconds, remarks, tables
 from minigraph.errors import GraphError
 from minigraph.options import OPTIONS
-from minigraph.platform.records import decode
 from minigraph.torch_hints import hints
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "benchmarks"))
-RUNS, SCALING = (importlib.import_module(f"comparisons.{name}") for name in ("runs", "scaling"))
 FILES = (
     "README.md",
     "docs/architecture.md",
-    "docs/distributed.md",
     "docs/errors.md",
-    *(f"docs/performance/{page}.md" for page in ("index", "processors", "inference", "start")),
+    "docs/performance/index.md",
     "docs/pytorch.md",
     "docs/reference/options.md",
     "docs/reliability.md",
     "docs/tour.md",
 )
-# Which runs are of which processor, below benchmarks/results/cpu/networks and expressions.
-PROCESSORS = {
-    "Zen 5": ("zen5-1", "zen5-2"),
-    "Zen 4": ("zen4-1", "zen4-2"),
-    "Xeon": ("xeon",),
-    "Zen 2": ("zen2-1", "zen2-2"),
-}
+MACHINES = {
+    "Xeon": "xeon",
+    "Zen 2": "zen2",
+}  # runs below benchmarks/results/cpu/networks, expressions
 MARKED = re.compile(
     r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
 )
@@ -91,24 +79,15 @@ def filled(text: str, results: Path) -> str:
 
 def _of_results(name: str, folder: Path) -> list[str]:
     """Return a table of results as Markdown; "about" is the machine and the versions instead."""
-    names, _, table = name.partition(" ")
+    run, _, table = name.partition(" ")
     if not table:
-        raise GraphError(f"<!-- bench: {name} --> names no RUN[,RUN...] TABLE")
-    several = [Results.read(folder / run) for run in names.split(",")]
-    of_several = {"runs": RUNS.runs, "targets": RUNS.targets}
-    if table in of_several:
-        lines: list[str] = of_several[table](several).markdown()
-        return lines
-    if len(several) > 1:
-        raise GraphError(f"{table!r} takes one run; only the tables runs and targets take several")
-    (results,) = several
+        raise GraphError(f"<!-- bench: {name} --> names no RUN TABLE")
+    results = Results.read(folder / run)
     if table == "about":
         return [f"* {line}" for line in [*about(results), *remarks(results)]]
     known = tables(results)
     if table not in known:
-        raise GraphError(
-            f"there is no table {table!r}; use about, runs, targets, {', '.join(known)}"
-        )
+        raise GraphError(f"there is no table {table!r}; use about, {', '.join(known)}")
     return known[table].markdown()
 
 
@@ -135,14 +114,12 @@ def _of_code(name: str, document: str) -> list[str]:
         return _sweep()
     if name == "plans":
         return _plans()
-    if name in ("scaling", "many"):
-        return _scaling(name)
     if name == "growth":
         return _growth()
     if name in ("networks", "expressions"):
-        return _processors(name)
+        return _machines(name)
     known = "parts, options, torch_hints, errors, tour, attacks, samples, refused, sweep, plans, "
-    known += "scaling, many, growth, networks, expressions"
+    known += "growth, networks, expressions"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
@@ -294,16 +271,6 @@ def _plans() -> list[str]:
     return [about, "", *_markdown(header, lines)]
 
 
-def _scaling(name: str) -> list[str]:
-    """Return the runs of a training step in several processes, or what follows for many."""
-    runs = decode(SCALING.RUNS, (ROOT / "docs" / "scaling.json").read_bytes())
-    if name == "many":
-        lines: list[str] = SCALING.predictions(runs).markdown()
-        return lines
-    machines = dict.fromkeys(f"{r.date}, {r.processor}, {r.cpus} processors" for r in runs)
-    return [f"{'; '.join(machines)}:", "", *SCALING.checks(runs).markdown()]
-
-
 def _growth() -> list[str]:
     """Return how compiling and calling grow with a graph, and how long problems are tuned."""
     run = json.loads((ROOT / "docs" / "growth.json").read_text())
@@ -328,15 +295,27 @@ def _growth() -> list[str]:
     return [f"{about}{', of '.join(tuning)}.", "", *_markdown(header, rows)]
 
 
-def _processors(subject: str) -> list[str]:
-    """Return the targets of networks or expressions beside what each processor reached."""
+def _machines(subject: str) -> list[str]:
+    """Return each network or expression beside the fastest other library, on each machine."""
     folder = ROOT / "benchmarks" / "results" / "cpu" / subject
-    measured = {
-        name: [Results.read(folder / run) for run in several]
-        for name, several in PROCESSORS.items()
-    }
-    lines: list[str] = RUNS.processors(measured).markdown()
-    return lines
+    runs = [Results.read(folder / run).cases for run in MACHINES.values()]
+    titles = {name: case.title for cases in runs for name, case in cases.items()}
+    rows = [
+        [escaped(title), *(_beside_peer(cases.get(name)) for cases in runs)]
+        for name, title in titles.items()
+    ]
+    return _markdown(["", *MACHINES], rows)
+
+
+def _beside_peer(case: CaseResult | None) -> str:
+    """Return how many times as fast the highest level is as the fastest other library."""
+    if case is None or not case.highest or not case.best_peer:
+        return NOTHING
+    (_, ours), (name, peer) = case.highest, case.best_peer
+    times = f"{peer.median / ours.median:.2f} x" if ours.differs(peer) else UNCLEAR
+    share = f", {ours.roofline / ours.median:.0%} of the roofline" if ours.roofline else ""
+    steps = f"{milliseconds(ours.median)} instead of {milliseconds(peer.median)}"
+    return f"**{times}**, {steps} ({name}){share}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -125,7 +125,7 @@ def problems(patch, name, precision):
         return tunable
 
     patch.setattr(CudaProblems, "tunable", noted)
-    case = cases.case(name, device="cuda", precision=precision)
+    case = cases.case(name, device="cuda")
     x = mg.input("x", (case.images, *case.shape))
     labels = mg.input("labels", (case.images,), "int64")
     net = case.network(LIBRARY)

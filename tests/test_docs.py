@@ -34,9 +34,7 @@ NOTEBOOKS = [*ROOT.glob("docs/notebooks/*.ipynb")]
 TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 OPTIONAL = (
     "devices.cuda.",
-    "bench.cuda_probe",
     "bench.jax_peer",
-    "bench.onnx_peer",
     "bench.torch_peer",
     "bench.plot",
 )  # libraries
@@ -87,10 +85,9 @@ def test_the_first_lines_of_the_readme_say_the_speed_that_its_table_has():
     text = (ROOT / "README.md").read_text()
     first = " ".join(text.split("##")[0].split())
     (said,) = re.findall(r"ResNet-50 takes ([\d.]+) to ([\d.]+) of the time", first)
-    networks = r"^\| (?:AlexNet|ResNet-18|ResNet-50), batch .*? \| times as fast ≥ .*? \| (.*) \|$"
-    rows = re.findall(networks, text, re.M)
+    rows = re.findall(r"^\| (?:AlexNet|ResNet-18|ResNet-50), batch .*? \| (.*) \|$", text, re.M)
     assert len(rows) == 3
-    measured = [1 / float(cell.strip("~")) for row in rows for cell in row.split(" | ")]
+    measured = [1 / float(times) for row in rows for times in re.findall(r"\*\*([\d.]+) x", row)]
     assert [f"{share:.1f}" for share in (min(measured), max(measured))] == [*said]
 
 
@@ -322,11 +319,10 @@ def test_the_tests_that_hold_promises_exist():
 @pytest.fixture
 def document(tmp_path):
     """A document with the place of a table of results, and these results beside it."""
-    for run in ("cpu", "again"):
-        results = Results.begin({"threads": 2})
-        sides = {"level 0": SideResult([2.0, 2.0]), "level 3": SideResult([1.0, 1.0])}
-        results.cases["abc"] = CaseResult("a * b * c", 0, 8 << 30, 0, {}, sides)
-        results.write(tmp_path / run)
+    results = Results.begin({"threads": 2})
+    sides = {"level 0": SideResult([2.0, 2.0]), "level 3": SideResult([1.0, 1.0])}
+    results.cases["abc"] = CaseResult("a * b * c", 0, sides)
+    results.write(tmp_path / "cpu")
     path = tmp_path / "README.md"
     path.write_text("before\n\n<!-- bench: cpu levels -->\nold\n<!-- end -->\n\nafter\n")
     return path
@@ -342,7 +338,7 @@ def test_tables_of_a_document_come_from_the_results(document, capsys):
     assert "out of date" in capsys.readouterr().err
     assert make_tables(document) == 0
     text = document.read_text()
-    assert text.startswith("before\n\n<!-- bench: cpu levels -->\n| ") and "200%" in text
+    assert text.startswith("before\n\n<!-- bench: cpu levels -->\n| ") and "(2.00 x)" in text
     assert text.endswith("|\n<!-- end -->\n\nafter\n") and "old" not in text
     assert make_tables(document, "--check") == 0
 
@@ -350,7 +346,7 @@ def test_tables_of_a_document_come_from_the_results(document, capsys):
 def test_tables_of_a_document_come_from_the_code(document):
     heading = "## 1. `minigraph/version.py`"
     names = "options", "parts", "torch_hints", "tour", "attacks", "samples", "refused", "sweep"
-    names += "scaling", "many", "growth"
+    names += ("growth",)
     marks = "\n".join(f"<!-- table: {name} -->\n<!-- end -->" for name in names)
     document.write_text(f"{marks}\n{heading}\n")
     assert make_tables(document) == 0
@@ -364,8 +360,6 @@ def test_tables_of_a_document_come_from_the_code(document):
         "| float32 | ",
         "there is no argument ",
         "| seed ",
-        "| 4 | 2 processes | ",
-        "| 10 Gbit/s, 50 µs | ",
         "| unrolled | ",
     ):
         assert row in text
@@ -376,7 +370,6 @@ def test_tables_of_a_document_come_from_the_code(document):
     [
         "bench: cpu nothing",
         "bench: gpu levels",
-        "bench: cpu,gpu runs",
         "bench: cpu,again levels",
         "bench: cpu/levels",
         "table: nothing",
@@ -386,12 +379,6 @@ def test_a_table_that_does_not_exist_is_an_error_of_one_line(document, mark, cap
     document.write_text(f"<!-- {mark} -->\n<!-- end -->\n")
     assert make_tables(document, "--check") == 1
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_table_may_be_of_several_runs(document):
-    document.write_text("<!-- bench: again,cpu runs -->\n<!-- end -->\n")
-    assert make_tables(document) == 0
-    assert r"| a \* b \* c | " in document.read_text()
 
 
 def test_a_table_without_an_end_replaces_nothing(document, capsys):

@@ -1,9 +1,7 @@
 """The model of how training scales, with given numbers, and its tables of given runs."""
 
 import pytest
-from comparisons.scaling import RUNS, Link, Run, checks, predictions, step_seconds
-
-from minigraph.platform.records import decode, encode
+from comparisons.scaling import Link, Run, hidden_share, measured, predicted, step_seconds
 
 LINK = Link(latency=1e-3, bandwidth=1e6)
 
@@ -29,36 +27,23 @@ def test_an_exchange_longer_than_the_backward_pass_shows():
     assert step_seconds(0.3, LINK, 2, [500_000, 500_000])[0] == pytest.approx(0.3 + 1.004 - 0.2)
 
 
-def measured(processes, link, cpus=8):
+@pytest.mark.parametrize(
+    ("together", "share"), [(5.0, 0.0), (4.0, 0.5), (3.0, 1.0), (2.9, 1.0), (6.0, 0.0)]
+)
+def test_what_is_hidden_is_a_share_of_the_shorter_of_backward_pass_and_exchange(together, share):
+    assert hidden_share(together, 3.0, 2.0) == share
+    assert hidden_share(together + 1, 3.0, 3.0) == share
+
+
+def test_a_run_stands_beside_the_model_of_its_link_and_of_nominal_ones():
     nbytes = {"small": 1 << 10, "large": 1 << 22, "exchange": 1_000_000}
-    seconds = {what: (link.reduce_seconds(processes, size),) for what, size in nbytes.items()}
-    taken = {"alone": (0.5,), "step": (1.0,), **seconds}
-    facts = "2026-01-01", "a processor", cpus, "a network", processes, processes
-    return Run(*facts, (1_000_000,), taken)
-
-
-def test_a_run_is_compared_with_its_link_and_with_that_of_fewer_processes():
-    runs = [measured(2, LINK), measured(4, Link(2e-3, 1e6))]
-    assert decode(RUNS, encode(runs)) == runs
-    rows = [[*row[1:4], *row[5:7]] for row in checks(runs).rows]
-    assert rows == [
-        ["2", "2 processes", "500.0 ms", "1002.0 ms", "1002.0 ms"],
-        ["4", "2 processes", "500.0 ms", "1512.0 ms", "1506.0 ms"],
-        ["4", "4 processes", "500.0 ms", "1512.0 ms", "1512.0 ms"],
-    ]
-
-
-def test_processes_that_share_cores_are_as_much_slower():
-    runs = [measured(2, LINK, cpus=2), measured(4, LINK, cpus=2)]
-    exchange = [row[6] for row in checks(runs).rows]
-    assert exchange == ["1002.0 ms", "3012.0 ms", "1506.0 ms"]
-
-
-def test_predictions_begin_with_the_last_run_of_fewest_processes():
-    other = Link(4e-3, 2e6)
-    runs = [measured(2, LINK), measured(4, LINK), measured(2, other), measured(4, LINK)]
-    first, *nominal = predictions(runs).rows
-    assert first[:3] == ["a network", "of 2 processes", "4000 µs, 0.002 GB/s"]
-    most = 0.5 + other.reduce_seconds(8, 1_000_000)
+    seconds = {what: [LINK.reduce_seconds(4, size)] for what, size in nbytes.items()}
+    run = Run("a network", 4, (1_000_000,), {"alone": [0.5], "step": [1.0], **seconds})
+    (row,) = measured([run]).rows
+    assert row[:6] == ["a network", "4", "500.0 ms", "1", "1506.0 ms", "1506.0 ms"]
+    assert row[6:9] == ["1000.0 ms", "2006.0 ms", "100%"]
+    first, *nominal = predicted([run]).rows
+    assert first[:3] == ["a network", "of 4 processes", "1000 µs, 0.001 GB/s"]
+    most = 0.5 + LINK.reduce_seconds(8, 1_000_000)
     assert first[3] == f"{0.5 / most:.0%}"  # its only bucket is the last
     assert all(row[0] == "" for row in nominal)

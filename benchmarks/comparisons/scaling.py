@@ -8,41 +8,31 @@ workstations).
 from __future__ import annotations
 
 import argparse
-import datetime
 import math
 import os
 import platform
 import shutil
 import statistics
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from comparisons import slow_link
-from msgspec.json import Decoder
 
+import minigraph as mg
+from minigraph import ops
 from minigraph.bench import ours
 from minigraph.bench.results import SideResult
 from minigraph.bench.tables import Table, milliseconds
-from minigraph.bench.worker import (
-    BACKWARD,
-    LONG,
-    Task,
-    hidden_share,
-    seconds,
-    seconds_of_all,
-    take_cores,
-)
-from minigraph.cache.machine import processor
+from minigraph.bench.worker import LONG, Task
 from minigraph.distributed import world
-from minigraph.errors import GraphError
-from minigraph.platform.records import Record, decode, encode
-from minigraph.platform.text_file import write_text
 
 SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
 MIB = 1 << 20
 TURNS = 13
 MANY = (8, 64, 512)  # processes
+BACKWARD = 2 / 3  # of a step: for each product, the backward pass computes two
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,65 +42,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bucket-mib", type=float, nargs="+", default=[4.0], metavar="MIB")
     names = ("GBIT", "MS")
     parser.add_argument("--link", type=float, nargs=2, metavar=names, help="to delay messages as")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="holds runs, and gets this one")
 
 
 def scaling(asked: argparse.Namespace) -> None:
     """Time training steps in several processes, and predict in how many they would be fast.
 
-        mpiexec -n 2 python benchmarks/compare.py scaling mlp resnet18 --quick --json scaling.json
-        mpiexec -n 4 python benchmarks/compare.py scaling mlp resnet18 --quick --json scaling.json
+        mpiexec -n 2 python benchmarks/compare.py scaling mlp resnet18 --quick
 
-    Each run measures a step with its exchange of gradients and without, and the link between the
-    processes, for each network and each size of the buckets in which gradients travel
-    (`distributed.bucket_bytes`).  A model says what the step should take, in those processes and in
-    more; the tables show it beside what was measured in all runs that the file holds.  Start it on
-    the machines in question: `mpiexec -hosts one,two -ppn 1 -n 2 ...` measures the network between
-    two.  With --link, reductions land as late as over a network of so many Gbit/s and ms.
+    For each network and each size of the buckets in which gradients travel
+    (`distributed.bucket_bytes`), the processes measure a step with its exchange of gradients and
+    without, and the link between them.  A model says what the step should take, in those processes
+    and in more.  Start it on the machines in question: `mpiexec -hosts one,two -ppn 1 -n 2 ...`
+    measures the network between two.  With --link, reductions land as late as over a network of so
+    many Gbit/s and ms.
     """
     team = world()
     if team.size == 1:
         command = "mpiexec -n 2 python benchmarks/compare.py scaling ..."
         raise SystemExit(f"scaling takes several processes: {command}")
-    kept = asked.json.read_text() if team.rank == 0 and asked.json and asked.json.exists() else "[]"
-    try:
-        runs = decode(RUNS, team.broadcast(kept))
-    except ValueError as error:
-        raise GraphError(f"{asked.json} {error}") from None  # in all, so it is printed once
-    take_cores(1)
+    claim_core()
     if asked.link:
         gbit, ms = asked.link
         slow_link.connect(team, gbit * 1e9 / 8, ms / 1e3)
-    for network in asked.networks:
-        runs += [measure(asked, network, int(size * MIB)) for size in asked.bucket_mib]
-    if team.rank:
-        return
-    if asked.json:
-        write_text(asked.json, encode(runs, indent=1) + "\n")
-    for table in (checks(runs), predictions(runs)):
-        print("\n".join(table.text(shutil.get_terminal_size().columns)), end="\n\n")
+    runs = [
+        measure(asked, network, int(size * MIB))
+        for network in asked.networks
+        for size in asked.bucket_mib
+    ]
+    if team.rank == 0:
+        for table in (measured(runs), predicted(runs)):
+            print("\n".join(table.text(shutil.get_terminal_size().columns)), end="\n\n")
 
 
 # ---------------------------------------------------------------- the model
 
 
 class Link(NamedTuple):
-    """What carries a process's messages: seconds until one begins to arrive, bytes a second."""
+    """The link of a process: seconds until a message begins to arrive, bytes a second."""
 
     latency: float
     bandwidth: float
-
-    def shared(self, times: float) -> Link:
-        """Return the link as it is for processes that have so many times less of a core each."""
-        return Link(self.latency * times, self.bandwidth / times)
 
     def reduce_seconds(self, processes: int, nbytes: int) -> float:
         """Return the seconds in which processes reduce so many bytes of each."""
         return 2 * (processes - 1) * (nbytes / processes / self.bandwidth + self.latency)
 
+    def exchange_seconds(self, processes: int, buckets: Sequence[int]) -> float:
+        """Return the seconds for buckets of so many bytes, one after another."""
+        return sum(self.reduce_seconds(processes, nbytes) for nbytes in buckets)
+
     @classmethod
     def fitted(cls, processes: int, small: tuple[int, float], large: tuple[int, float]) -> Link:
-        """Return the link by which two reductions take what they took: bytes and seconds."""
+        """Return the link that explains two reductions: of so many bytes in so many seconds."""
         (a, s), (b, t) = small, large
         messages = 2 * (processes - 1)
         per_byte = processes * (t - s) / (b - a) / messages
@@ -121,11 +104,6 @@ NOMINAL = {
     "10 Gbit/s, 50 µs": Link(50e-6, 10e9 / 8),
     "100 Gbit/s, 5 µs": Link(5e-6, 100e9 / 8),
 }
-
-
-def exchange_seconds(link: Link, processes: int, buckets: Sequence[int]) -> float:
-    """Return the seconds in which processes reduce buckets of so many bytes, one after another."""
-    return sum(link.reduce_seconds(processes, nbytes) for nbytes in buckets)
 
 
 def step_seconds(
@@ -140,43 +118,40 @@ def step_seconds(
     alone    seconds of the step without an exchange
     buckets  bytes of each, in the order in which they are full
     """
-    whole = exchange_seconds(link, processes, buckets)
+    whole = link.exchange_seconds(processes, buckets)
     last = link.reduce_seconds(processes, buckets[-1])
     return alone + max(last, whole - BACKWARD * alone), alone + whole
+
+
+def hidden_share(together: float, computing: float, exchanging: float) -> float:
+    """Return the share of the shorter of backward pass and exchange that a step does without.
+
+    It is 0 where the step takes as long as both one after the other, and 1 where the longer of the
+    two hides the other.
+    """
+    saved = (computing + exchanging - together) / min(BACKWARD * computing, exchanging)
+    return min(1.0, max(0.0, saved))
 
 
 # ---------------------------------------------------------------- measurements
 
 
-class Run(Record):
-    """What processes measured of a network.
+class Run(NamedTuple):
+    """The measurements of a network.
 
     buckets  bytes of each, in the order in which they are full
-    here     processes on the machine of process 0
     seconds  of a step ("step"), of the same without its exchange ("alone"), of the exchange without
              the step ("exchange"), of reducing SMALL and LARGE floats ("small", "large"): one for
              each turn
     """
 
-    date: str
-    processor: str
-    cpus: int
     network: str
     processes: int
-    here: int
     buckets: tuple[int, ...]
-    seconds: dict[str, tuple[float, ...]]
+    seconds: dict[str, list[float]]
 
     def median(self, what: str) -> float:
         return statistics.median(self.seconds[what])
-
-    def spread(self, what: str) -> float:
-        return SideResult([*self.seconds[what]]).spread
-
-    @property
-    def crowd(self) -> float:
-        """How many processes share a core: each moves its bytes itself, when it has its turn."""
-        return max(1.0, self.here / self.cpus)
 
     @property
     def link(self) -> Link:
@@ -184,11 +159,8 @@ class Run(Record):
         return Link.fitted(self.processes, small, large)
 
 
-RUNS = Decoder(list[Run])
-
-
 def measure(asked: argparse.Namespace, network: str, bucket_bytes: int) -> Run:
-    """Return what the processes measure, each with a thread; all of them call this."""
+    """Return the measurements of all processes, each with a thread; all of them call this."""
     team = world()
 
     def task(batch_size: int | None) -> Task:
@@ -203,84 +175,82 @@ def measure(asked: argparse.Namespace, network: str, bucket_bytes: int) -> Run:
     steps: dict[str, Callable[[], object]] = {
         "step": ours.until_done(call, batches, whole),
         "alone": ours.until_done(same, again, whole),
-        "exchange": ours.exchange(cg, [p.shape for p in net.parameters()]),
-        "small": ours.exchange(cg, [(SMALL,)]),
-        "large": ours.exchange(cg, [(LARGE,)]),
+        "exchange": exchange(cg, [p.shape for p in net.parameters()]),
+        "small": exchange(cg, [(SMALL,)]),
+        "large": exchange(cg, [(LARGE,)]),
     }
     # Steps follow one another, as in training, and for so long that processes which share a core
     # have all had their turns.
-    rows = {what: _in_a_row(step) for what, step in steps.items()}
-    taken: dict[str, list[float]] = {what: [] for what in steps}
+    counts = {}
+    for what, step in steps.items():
+        step()
+        counts[what] = team.broadcast(math.ceil(LONG / _seconds(step, 1)))
+    seconds: dict[str, list[float]] = {what: [] for what in steps}
     for _ in range(TURNS):
-        for what, (row, count) in rows.items():
-            taken[what].append(seconds_of_all(row) / count)
-    return Run(
-        datetime.date.today().isoformat(),
-        processor(),
-        os.cpu_count() or 1,
-        each.title,
-        team.size,
-        team.gather(platform.node()).count(platform.node()),
-        tuple(t.bytes for t in call.report().traffic),
-        {what: tuple(found) for what, found in taken.items()},
-    )
+        for what, step in steps.items():
+            seconds[what].append(max(team.gather(_seconds(step, counts[what]))))
+    buckets = tuple(t.bytes for t in call.report().traffic)
+    return Run(each.title, team.size, buckets, seconds)
 
 
-def _in_a_row(step: Callable[[], object]) -> tuple[Callable[[], None], int]:
-    """Return as many calls of a step as are not short, as one, and how many these are."""
-    count = world().broadcast(math.ceil(LONG / seconds(step)))
+def exchange(cg: mg.CompGraph, shapes: Sequence[tuple[int, ...]]) -> Callable[[], object]:
+    """Return a function that takes the means of float32 arrays over all processes, and no more.
 
-    def row() -> None:
-        for _ in range(count):
-            step()
+    It returns the first of them, for which one can wait.
+    """
+    arrays = [mg.Parameter(np.zeros(shape, np.float32)) for shape in shapes]
+    means = {x: ops.all_reduce(x, world(), "mean") for x in arrays}
+    return cg.compile([], means[arrays[0]], means)
 
-    return row, count
+
+def claim_core() -> None:
+    """Keep this process to a core of its own; processes for which none is left share all."""
+    machines = world().gather(platform.node())
+    core = machines[: world().rank].count(platform.node())
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[core : core + 1] or cores)
+
+
+def _seconds(step: Callable[[], object], count: int) -> float:
+    """Return the seconds of a call, of so many that follow one another."""
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    return (time.perf_counter() - start) / count
 
 
 # ---------------------------------------------------------------- tables
 
 
-def checks(runs: Sequence[Run]) -> Table:
-    """Return what each run measured beside what the model says.
-
-    The link is that of the run itself, or of the one before it with fewer processes: then the model
-    says what will be.  Where processes share cores, it is as much slower as they are more.
-    """
+def measured(runs: Sequence[Run]) -> Table:
+    """Return the measurements of each run beside the model, with the link of the run itself."""
     rows = []
-    for i, run in enumerate(runs):
-        before = [r for r in runs[:i] if r.network == run.network and r.processes < run.processes]
-        alone, step = run.median("alone"), run.median("step")
-        for source in [*before[-1:], run]:
-            link, processes = source.link.shared(run.crowd / source.crowd), run.processes
-            exchange = exchange_seconds(link, processes, run.buckets)
-            steps = step_seconds(alone, link, processes, run.buckets)
-            facts = [run.network, str(processes), f"{source.processes} processes"]
-            talk = run.median("exchange")
-            facts += [milliseconds(alone), str(len(run.buckets))]
-            facts += map(milliseconds, (talk, exchange, step))
-            facts += [_span(*map(milliseconds, steps)), f"{hidden_share(step, alone, talk):.0%}"]
-            facts.append(f"{alone / step:.0%}")
-            spread = max(run.spread(what) for what in ("alone", "exchange", "step"))
-            rows.append([*facts, _efficiency(alone, steps), f"{spread:.0%}"])
-    return Table("Measured, and by the model", CHECKS, CHECKS_HEADER, rows)
+    for run in runs:
+        alone, step, talk = map(run.median, ("alone", "step", "exchange"))
+        model = step_seconds(alone, run.link, run.processes, run.buckets)
+        row = [run.network, str(run.processes), milliseconds(alone), str(len(run.buckets))]
+        exchange = run.link.exchange_seconds(run.processes, run.buckets)
+        row += map(milliseconds, (talk, exchange, step))
+        row += [_span(*map(milliseconds, model)), f"{hidden_share(step, alone, talk):.0%}"]
+        spread = max(SideResult(run.seconds[what]).spread for what in ("alone", "exchange", "step"))
+        rows.append([*row, f"{alone / step:.0%}", _efficiency(alone, model), f"{spread:.0%}"])
+    return Table("Measured, and by the model", MEASURED, MEASURED_HEADER, rows)
 
 
-def predictions(runs: Sequence[Run]) -> Table:
-    """Return the efficiency in more processes: for each network, of the last run with fewest."""
+def predicted(runs: Sequence[Run]) -> Table:
+    """Return the efficiency in more processes, over each run's link and over nominal ones."""
     rows = []
-    for network in dict.fromkeys(run.network for run in runs):
-        run = min((r for r in reversed(runs) if r.network == network), key=lambda r: r.processes)
+    for run in runs:
         alone = run.median("alone")
-        links = {f"of {run.processes} processes": run.link, **NOMINAL}
-        for i, (name, link) in enumerate(links.items()):
+        for name, link in {f"of {run.processes} processes": run.link, **NOMINAL}.items():
             words = f"{link.latency * 1e6:.0f} µs, {link.bandwidth / 1e9:.3g} GB/s"
             cells = [_efficiency(alone, step_seconds(alone, link, p, run.buckets)) for p in MANY]
-            rows.append(["" if i else network, name, words, *cells])
-    return Table("In more processes, by the model", PREDICTIONS, PREDICTIONS_HEADER, rows)
+            rows.append(["" if name in NOMINAL else run.network, name, words, *cells])
+    return Table("In more processes, by the model", PREDICTED, PREDICTED_HEADER, rows)
 
 
 def _efficiency(alone: float, steps: tuple[float, float]) -> str:
-    """Return what a step alone takes of the most and of the least seconds of a step."""
+    """Return the time of a step alone over the most and the least seconds of a step."""
     least, most = steps
     return _span(f"{alone / most:.0%}", f"{alone / least:.0%}")
 
@@ -289,19 +259,18 @@ def _span(*ends: str) -> str:
     return " to ".join(dict.fromkeys(ends))
 
 
-CHECKS = (
+MEASURED = (
     "The efficiency is the time of a step alone, with no exchange but beside the same processes, "
-    "over that of the step. The model takes latency and bandwidth from two reductions by the "
-    "processes in the third column. Hidden is the share of what can be: of the shorter of the "
-    "exchange and the backward pass, two thirds of the step alone. The spread is the largest of "
-    "the three times."
+    "over that of the step. The model takes latency and bandwidth from two reductions. Hidden is "
+    "the share of what can be: of the shorter of the exchange and the backward pass, two thirds of "
+    "the step alone. The spread is the largest of the three times."
 )
-CHECKS_HEADER = (
-    *("network", "processes", "link measured in", "step alone", "buckets", "exchange"),
-    *("by the model", "step", "by the model", "hidden", "efficiency", "by the model", "spread"),
+MEASURED_HEADER = (
+    *("network", "processes", "step alone", "buckets", "exchange", "by the model", "step"),
+    *("by the model", "hidden", "efficiency", "by the model", "spread"),
 )
-PREDICTIONS = "What the efficiency would be if each process had such a link of its own."
-PREDICTIONS_HEADER = (
+PREDICTED = "The efficiency if each process had such a link of its own."
+PREDICTED_HEADER = (
     *("network", "link", "latency, bandwidth"),
     *(f"efficiency in {p}" for p in MANY),
 )

@@ -95,14 +95,14 @@ def train(given: dict[str, Any]) -> dict[str, float]:
         from minigraph.bench import ours as library
     else:
         from minigraph.bench import torch_peer as library
-    from minigraph.bench.worker import Task, take_cores
+    from minigraph.bench.worker import Task, claim_cores
 
     imported, used = now(), sum(os.times()[:4])
     threads = len(os.sched_getaffinity(0))
     setting = PEERS.get(given["side"], "3")
     options = None, given["quick"], "float32", 30.0
     task = Task(given["network"], setting, "cpu", threads, *options)
-    take_cores(threads)
+    claim_cores(threads)
     found = {"import": imported}
     if given["side"] in OURS:
         cg = library.graph_for(task, 3)
@@ -116,7 +116,7 @@ def train(given: dict[str, Any]) -> dict[str, float]:
         found |= {"graph": now() - begin - sum(stages.values()), **stages}
         step = library.until_done(function, batches, task)
     else:
-        step = library.torch_side(task).steps["step"]
+        step = library.torch_side(task).step
     built = now()
     found |= {"build": built - imported, "processors": sum(os.times()[:4]) - used}
     ends = [built]

@@ -6,21 +6,20 @@ Steps take turns; times are medians, with their quartiles in brackets.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-from comparisons.turns import median_ms, print_header, print_row, take_turns
 
 import minigraph as mg
 from minigraph.bench.cases import NETWORKS, case
 from minigraph.bench.ours import LIBRARY, training
 from minigraph.bench.plan import PEERS
 from minigraph.bench.results import CHANNELS_LAST
-from minigraph.bench.worker import Task, Worker, seconds
+from minigraph.bench.worker import Task, Worker, run_times
 from minigraph.devices.cpu import onednn
 from minigraph.options import num_threads
 from minigraph.platform.records import encode
@@ -28,6 +27,7 @@ from minigraph.platform.records import encode
 MIB = 1 << 20
 PATIENCE = 600.0  # seconds for an answer of a worker; a first call tunes
 SHARES = (0.8, 0.65, 0.5, 0.4)  # of the arena
+WARM_UP = 2  # turns, in which memory is touched for the first time
 
 
 class Side(NamedTuple):
@@ -137,7 +137,7 @@ def _side(
     notes = [f"{count} {name}" for each in fired for name, count in each.items()]
     if report.numpy:
         notes.append(f"{len(report.numpy) / len(report.steps):.0%} of the steps in NumPy")
-    turn = lambda: seconds(lambda: float(step(*next(batches))))  # noqa: E731
+    turn = lambda: np.median(run_times(lambda: float(step(*next(batches)))))  # noqa: E731
     return Side(label, turn, report.memory.arena_bytes, ", ".join(notes))
 
 
@@ -145,7 +145,8 @@ def _compare(
     asked: argparse.Namespace, sides_of: Callable[[str, ExitStack], Iterator[Side]]
 ) -> None:
     """Print a row for each side of each network, with ratios to the first side."""
-    print_header("network", "", "arena, MiB", "of the first", "a step, ms", "of the first", "")
+    print_row("network", "", "arena, MiB", "of the first", "a step, ms", "of the first", "")
+    print_row(*["---"] * 7)
     for network in asked.networks:
         with ExitStack() as stack:
             sides = list(sides_of(network, stack))
@@ -156,3 +157,25 @@ def _compare(
             ratio = f"{np.median(times) / np.median(taken[0]):.2f}"
             title = NETWORKS[network].title if side is sides[0] else ""
             print_row(title, side.label, arena, share, median_ms(times), ratio, side.note)
+
+
+def take_turns(sides: Sequence[Callable[[], float]], turns: int) -> np.ndarray:
+    """Return what the sides gave, [sides, turns]; every second turn goes backwards."""
+    rows = []
+    for turn in range(WARM_UP + turns):
+        order = range(len(sides))[:: -1 if turn % 2 else 1]
+        seconds = {side: sides[side]() for side in order}
+        rows.append([seconds[side] for side in range(len(sides))])
+    return np.array(rows[WARM_UP:]).T
+
+
+def median_ms(seconds: np.ndarray) -> str:
+    """Return the median of seconds and its quartiles, in milliseconds: "12.3 (11.8, 14)"."""
+    each = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
+    low, median, high = (f"{x:.0f}" if x >= 100 else f"{x:.3g}" for x in each)
+    return f"{median} ({low}, {high})"
+
+
+def print_row(*cells: str) -> None:
+    """Print a row of a table as soon as it is known."""
+    print(f"| {' | '.join(cells)} |", flush=True)

@@ -1,6 +1,9 @@
-"""`minigraph bench`: measure minigraph's levels beside PyTorch, onnxruntime and JAX.
+"""`minigraph bench`: measure minigraph's levels beside PyTorch and JAX.
 
-Each side of a case runs in a process of its own (`ours`, `torch_peer`, `jax_peer`, `onnx_peer`,
-`probe` or `cuda_probe`), and the sides take turns.  Only the peers, `cuda_probe` and `plot` import
-libraries that may be missing; they run as programs, and nothing else imports them.
+A case (`cases`) is measured on several sides, each a way to run it: a level of minigraph, or a peer
+in one of its settings (`plan`).  Each side is a process of its own that runs a program (`ours`,
+`torch_peer` or `jax_peer`) and answers requests (`worker`); the sides take turns (`measure`).
+`results` become `tables` and a `plot`.
+Only the peers and `plot` import libraries that may be missing; they run as programs, and nothing
+else imports them.
 """

@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from minigraph.bench import networks, own_network
-from minigraph.bench.arithmetic import Arithmetic, arithmetic
-from minigraph.bench.networks import Described, Network, Published, Shape
+from minigraph.bench.networks import Network, NetworkSpec, Shape
 from minigraph.data import Synthetic
 
 Array = npt.NDArray[Any]
 BATCHES = 2  # of different images, used in turn
 LEARNING_RATE = 1e-4
 LOSSES = 20  # steps whose losses are compared
-PRODUCT = "product"  # the probe's step that multiplies matrices
-CUBLAS = f"{PRODUCT} by cuBLAS"
+# Work that fills a CPU leaves a GPU almost idle.
+FLOATS = {"cpu": 1 << 24, "cuda": 1 << 28}  # in each array of an expression
+SQUARE = {"cpu": 1 << 12, "cuda": 1 << 14}  # rows, and columns, of softmax's matrix
 
 
 @dataclass(frozen=True)
@@ -49,62 +49,6 @@ PRECISIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Sizes for a kind of device: work that fills a CPU leaves a GPU almost idle.
-
-    floats   in each array of an expression
-    square   rows, and columns, of softmax's matrix
-    copied   floats that the probe copies: reading and writing them moves as many bytes as an
-             expression of four arrays; fewer bytes might stay in a cache
-    matrix   rows, and columns, of the matrices that the probe multiplies
-    speed    operations a second, roughly, from which the progress bar predicts times
-    starts   seconds until a side of a small case is ready, and until one that PyTorch compiles is
-    """
-
-    floats: int
-    square: int
-    copied: int
-    matrix: int
-    speed: float
-    starts: tuple[float, float]
-
-    @property
-    def work(self) -> dict[str, tuple[int, int]]:
-        """The bytes that each step of the probe moves, and the operations that it computes."""
-        return {
-            **dict.fromkeys(("copy", "copy by NumPy"), (8 * self.copied, 0)),
-            **dict.fromkeys((PRODUCT, CUBLAS), (0, 2 * self.matrix**3)),
-        }
-
-
-SCALES = {
-    "cpu": Scale(
-        floats=1 << 24,
-        square=1 << 12,
-        copied=1 << 25,
-        matrix=1536,
-        speed=1e11,
-        starts=(2, 20),
-    ),
-    # Each step of the probe takes at least a millisecond on a GPU with 4 TB/s and 800 TFLOP/s.
-    # Casting the operands to 16 bits then takes at most a tenth of that.
-    "cuda": Scale(
-        floats=1 << 28,
-        square=1 << 14,
-        copied=1 << 29,
-        matrix=1 << 14,
-        speed=2e13,
-        starts=(15, 60),
-    ),
-}
-
-
-def scale(device: str) -> Scale:
-    """Return the sizes for a device; "cuda:1" has those of "cuda"."""
-    return SCALES[device.partition(":")[0]]
-
-
 # ---------------------------------------------------------------- expressions
 
 
@@ -118,15 +62,7 @@ class Expression:
     title: str
     formula: Callable[..., Any]
     shapes: tuple[Shape, ...]
-    published: Published
     images: int = 0
-    flops: int = 0
-    latency = False
-
-    @property
-    def bytes(self) -> int:
-        """The bytes that are read and written at least; the result is as large as an operand."""
-        return 4 * (sum(map(math.prod, self.shapes)) + math.prod(self.shapes[0]))
 
     def data(self) -> list[Array]:
         """Return the arrays, of numbers in [0, 1)."""
@@ -134,34 +70,28 @@ class Expression:
         return [rng.random(shape, dtype=np.float32) for shape in self.shapes]
 
 
-def expressions(sizes: Scale) -> dict[str, Expression]:
-    """Return the expressions on arrays of these sizes, by name."""
-    three, floats, n = ((sizes.floats,),) * 3, f"{sizes.floats >> 20}M floats", sizes.square
+def expressions(device: str) -> dict[str, Expression]:
+    """Return the expressions on arrays of the sizes for a device, by name."""
+    kind = device.partition(":")[0]
+    three, floats, n = ((FLOATS[kind],),) * 3, f"{FLOATS[kind] >> 20}M floats", SQUARE[kind]
     return {
-        "abc": Expression(
-            f"a * b * c, {floats}", lambda xp, a, b, c: a * b * c, three, {2: 1.0, 3: 1.5}
-        ),
-        "abplusc": Expression(
-            f"a * b + c, {floats}", lambda xp, a, b, c: a * b + c, three, {2: 1.5, 3: 1.5}
-        ),
+        "abc": Expression(f"a * b * c, {floats}", lambda xp, a, b, c: a * b * c, three),
+        "abplusc": Expression(f"a * b + c, {floats}", lambda xp, a, b, c: a * b + c, three),
         "chain": Expression(
             f"14 ops with exp and tanh, {floats}",
             lambda xp, a, b, c: (
                 xp.tanh(a * b + c) * xp.exp(-xp.abs(a - c)) / (1 + a * a) + xp.maximum(b, c) * 0.5
             ),
             three,
-            {},
         ),
-        "softmax": Expression(
-            f"softmax, {n} x {n}", lambda xp, x: xp.softmax(x, -1), ((n, n),), {}
-        ),
+        "softmax": Expression(f"softmax, {n} x {n}", lambda xp, x: xp.softmax(x, -1), ((n, n),)),
         "layernorm": Expression(
-            f"layer norm, {n} x {n}", lambda xp, x: xp.layer_norm(x, (n,)), ((n, n),), {}
+            f"layer norm, {n} x {n}", lambda xp, x: xp.layer_norm(x, (n,)), ((n, n),)
         ),
     }
 
 
-EXPRESSIONS = expressions(SCALES["cpu"])
+EXPRESSIONS = expressions("cpu")
 
 
 # ---------------------------------------------------------------- networks
@@ -172,20 +102,20 @@ RESNET50 = partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
 DIGIT, CIFAR, ROW, TEXT = (1, 28, 28), (3, 32, 32), (networks.CONTEXT,), (100,)
 TOKENS = networks.VOCABULARY
 NETWORKS = {
-    "mlp": Described("MLP 784-128-10", networks.mlp, {}, DIGIT, DIGIT, 10),
-    "alexnet": Described("AlexNet", networks.alexnet, {2: 1.03, 3: 1.14}, batches=(32, 8, 256, 64)),
-    "resnet18": Described("ResNet-18", RESNET18, {}, batches=(16, 4, 256, 32)),
-    "resnet50": Described("ResNet-50", RESNET50, {2: 1.22, 3: 1.24}, batches=(8, 2, 128, 16)),
-    "mobilenetv2": Described("MobileNetV2", networks.mobilenetv2, {}, batches=(16, 4, 256, 32)),
-    "resnet20": Described(
-        "ResNet-20", networks.resnet20, {}, CIFAR, CIFAR, 10, batches=(128, 32, 1024, 128)
+    "mlp": NetworkSpec("MLP 784-128-10", networks.mlp, DIGIT, DIGIT, 10),
+    "alexnet": NetworkSpec("AlexNet", networks.alexnet, batches=(32, 8, 256, 64)),
+    "resnet18": NetworkSpec("ResNet-18", RESNET18, batches=(16, 4, 256, 32)),
+    "resnet50": NetworkSpec("ResNet-50", RESNET50, batches=(8, 2, 128, 16)),
+    "mobilenetv2": NetworkSpec("MobileNetV2", networks.mobilenetv2, batches=(16, 4, 256, 32)),
+    "resnet20": NetworkSpec(
+        "ResNet-20", networks.resnet20, CIFAR, CIFAR, 10, batches=(128, 32, 1024, 128)
     ),
-    "unet": Described(
-        "U-Net", networks.unet, {}, (3, 128, 128), (3, 64, 64), 4, "pixels", (4, 2, 64, 16)
+    "unet": NetworkSpec(
+        "U-Net", networks.unet, (3, 128, 128), (3, 64, 64), 4, "pixels", (4, 2, 64, 16)
     ),
-    "gpt": Described("GPT 4 x 128", networks.gpt, {}, ROW, ROW, TOKENS, "tokens", (32, 8, 256, 32)),
-    "lstm": Described(
-        "LSTM 2 x 256", networks.lstm, {}, TEXT, TEXT, TOKENS, "tokens", (32, 8, 256, 32)
+    "gpt": NetworkSpec("GPT 4 x 128", networks.gpt, ROW, ROW, TOKENS, "tokens", (32, 8, 256, 32)),
+    "lstm": NetworkSpec(
+        "LSTM 2 x 256", networks.lstm, TEXT, TEXT, TOKENS, "tokens", (32, 8, 256, 32)
     ),
 }
 # By name: the network, and the images in a batch.
@@ -208,12 +138,7 @@ class NetworkCase:
 
     images  in a batch, or rows of tokens
     labels  what has a label, of so many classes
-    width   bytes of a number that a convolution or product gives; parameters are float32
-
-    `latency` is whether the slowest calls count, too.
     """
-
-    latency = False
 
     title: str
     network: Network
@@ -221,13 +146,6 @@ class NetworkCase:
     images: int
     classes: int
     labels: str
-    published: Published
-    width: int
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        dtype = np.dtype("int64" if self.labels == "tokens" else "float32")
-        return arithmetic(self.network, self.shape, dtype)
 
     def data(self) -> list[tuple[Array, Array]]:
         """Return batches of images, each with the pattern of its class, or texts, and of labels."""
@@ -261,29 +179,9 @@ class NetworkCase:
 class TrainingStep(NetworkCase):
     """One step of training a network with Adam and cross entropy."""
 
-    @property
-    def flops(self) -> int:
-        return self.arithmetic.flops(self.images)
-
-    @property
-    def bytes(self) -> int:
-        return self.arithmetic.bytes(self.images, self.width)
-
 
 class Prediction(NetworkCase):
     """The scores that a trained network gives to a batch."""
-
-    @property
-    def latency(self) -> bool:  # type: ignore[override]
-        return self.images == 1
-
-    @property
-    def flops(self) -> int:
-        return self.arithmetic.forward_flops(self.images)
-
-    @property
-    def bytes(self) -> int:
-        return self.arithmetic.forward_bytes(self.images, self.width)
 
 
 def first_value(name: str, shape: Shape) -> Array:
@@ -312,7 +210,6 @@ def case(
     batch_size: int | None = None,
     quick: bool = False,
     device: str = "cpu",
-    precision: str = USUAL,
 ) -> Case:
     """Return the case called `name`; a quick one has fewer and smaller images.
 
@@ -320,26 +217,21 @@ def case(
     batch_size  of a training step; a prediction's is part of its name
     """
     if name in EXPRESSIONS:
-        return expressions(scale(device))[name]
-    width = PRECISIONS[precision].width
+        return expressions(device)[name]
     if name in PREDICTIONS:
         network, images = PREDICTIONS[name]
-        found = NETWORKS[network]
-        shape = found.quick if quick else found.shape
-        title = f"{found.title} predicts {images}{_size(shape)}"
-        return Prediction(
-            title, found.network, shape, images, found.classes, found.labels, {}, width
-        )
-    found = own_network.read(name) if own_network.is_file(name) else NETWORKS[name]
-    batch = batch_size or found.batches[2 * (device != "cpu") + quick]
-    shape = found.quick if quick else found.shape
-    title = f"{found.title}, batch {batch}" + _size(shape) * (name != "mlp")
-    return TrainingStep(
-        title, found.network, shape, batch, found.classes, found.labels, found.published, width
-    )
+        spec = NETWORKS[network]
+        shape = spec.quick if quick else spec.shape
+        title = f"{spec.title} predicts {images}{_size(shape)}"
+        return Prediction(title, spec.network, shape, images, spec.classes, spec.labels)
+    spec = own_network.read(name) if own_network.is_file(name) else NETWORKS[name]
+    batch = batch_size or spec.batches[2 * (device != "cpu") + quick]
+    shape = spec.quick if quick else spec.shape
+    title = f"{spec.title}, batch {batch}" + _size(shape) * (name != "mlp")
+    return TrainingStep(title, spec.network, shape, batch, spec.classes, spec.labels)
 
 
-def is_network(name: str) -> bool:
+def is_training(name: str) -> bool:
     """Whether a case is a step of training a network."""
     return name in NETWORKS or own_network.is_file(name)
 

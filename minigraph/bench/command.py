@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,20 @@ from tqdm import tqdm
 
 import minigraph as mg
 from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIONS, USUAL
-from minigraph.bench.measure import measure_cases
+from minigraph.bench.measure import Clock, measure_cases
 from minigraph.bench.own_network import is_file, name_of
-from minigraph.bench.page import markdown_page, terminal_lines
 from minigraph.bench.plan import PEERS, Plan
-from minigraph.bench.results import FILE, LEVELS, Results
-from minigraph.bench.schedule import Clock
+from minigraph.bench.results import FILE, LEVELS, PLOT, Results
+from minigraph.bench.tables import markdown_page, terminal_lines
 from minigraph.errors import GraphError, OptionError, reason
 from minigraph.options import num_threads
 from minigraph.platform.text_file import write_text
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
-PLOTS = ("levels.svg", "roofline.svg", "kernels.svg")
+UNPRINTED = ("models", "named")  # fields of the plan that results do not repeat
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 QUICK_PEERS = ("torch", "jax")
-# What says most comes first: on a slow machine two minutes end before the last cases.
+# The first cases say most: on a slow machine two minutes end before the last.
 QUICK: dict[str, Any] = {
     "repeats": 5,
     "minutes": 2,
@@ -44,7 +43,7 @@ QUICK: dict[str, Any] = {
 }
 FULL: dict[str, Any] = {
     "repeats": 11,
-    "minutes": None,
+    "minutes": 60,
     "budget": 120.0,
     "twice": True,
     "models": (*EXPRESSIONS, *NETWORKS),
@@ -53,7 +52,7 @@ FULL: dict[str, Any] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of the command; where they stand for a Plan's fields, its names."""
+    """Add the options of the command to a parser; those for a Plan's fields have its names."""
     add = parser.add_argument
     add("--quick", action="store_true", help="small images, few turns: two minutes")
     add("--device", choices=("cpu", "cuda"), help="default: $MINIGRAPH_DEVICE, else cpu")
@@ -71,25 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
     add("--batch-size", type=_count, metavar="N", help="images per training step")
-    peers = (
-        f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)}); "
-    )
-    peers += "jax has expressions and the mlp, onnxruntime predictions"
+    peers = f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)})"
+    peers += "; jax has expressions and the mlp"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
-    processes = "also train in so many processes, which share the threads, one each by default; "
-    processes += "on CUDA each has a device"
-    add("--processes", type=_count, default=1, metavar="N", help=processes)
     add("--repeats", type=_count, metavar="N", help="turns of each side, at most")
-    minutes = "end after so many minutes, with less measured on a slow machine (with --quick: 2)"
+    minutes = f"end after so many minutes (default: {FULL['minutes']}, with --quick "
+    minutes += f"{QUICK['minutes']}), with less measured on a slow machine"
     add("--minutes", type=_count, metavar="N", help=minutes)
-    add("--out", type=Path, metavar="DIR", help="write the results, a page and plots to DIR")
-    add(
-        "--render",
-        type=Path,
-        metavar="DIR",
-        help="measure nothing; write DIR's page and plots again",
-    )
+    add("--out", type=Path, metavar="DIR", help="write the results, a page and a plot to DIR")
+    render = "measure nothing; write DIR's page and plot again"
+    add("--render", type=Path, metavar="DIR", help=render)
 
 
 def _count(text: str) -> int:
@@ -102,15 +93,15 @@ def _seconds(text: str) -> float:
     return float(_count(text))
 
 
-def _names(known: Sequence[str] | dict[str, Any]) -> Callable[[str], tuple[str, ...]]:
+def _names(choices: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     def names(text: str) -> tuple[str, ...]:
         if text == "none":
             return ()
-        given = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-        for name in given:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return given
+        chosen = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+        for name in chosen:
+            if name not in choices:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(choices)}")
+        return chosen
 
     return names
 
@@ -121,50 +112,46 @@ def _models(text: str) -> tuple[str, ...]:
     for name in files:
         if not Path(name).is_file():
             raise argparse.ArgumentTypeError(f"{name!r} is no file")
-    named = _names((*GROUPS, *NAMES, *files))(text)
-    models = dict.fromkeys(case for name in named for case in GROUPS.get(name, [name]))
-    for called, count in Counter(map(name_of, models)).items():
+    names = _names((*GROUPS, *NAMES, *files))(text)
+    models = dict.fromkeys(case for name in names for case in GROUPS.get(name, [name]))
+    for shown, count in Counter(map(name_of, models)).items():
         if count > 1:
-            raise argparse.ArgumentTypeError(f"{count} models are called {called!r}")
+            raise argparse.ArgumentTypeError(f"{count} models are called {shown!r}")
     return tuple(models)
 
 
 def _levels(text: str) -> tuple[int, ...]:
-    return tuple(map(int, _names(tuple(map(str, LEVELS)))(text)))
+    return tuple(map(int, _names([*map(str, LEVELS)])(text)))
 
 
 def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
-    """Do what was asked for: return the results as data, as lines, and the exit status."""
-    plan = None if asked.render else planned(asked)
+    """Run the command: return the results as data, as lines, and the exit status."""
+    plan = None if asked.render else plan_of(asked)
     if (asked.render or asked.out) and not find_spec("matplotlib"):
-        _say("matplotlib is not installed, so there will be no plots; minigraph[bench] has it")
+        _say("matplotlib is not installed, so there will be no plot; minigraph[bench] has it")
     if plan is None:
         results = Results.read(asked.render)
         names = render(results, asked.render)
         return results.data(), [f"{asked.render / name} is written" for name in names], 0
-    if asked.out:
-        _make(asked.out)  # a failure here costs no minutes
-    results = _measured(plan, asked.out)
+    if asked.out:  # a failure here costs no minutes
+        try:
+            asked.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise GraphError(f"--out: {asked.out} cannot be made: {reason(error)}") from None
+    results = _measure(plan, asked.out)
     lines, status = terminal_lines(results), INTERRUPTED if results.interrupted else 0
     if asked.out:
         try:
             results.write(asked.out)
             lines += ["", f"{', '.join([FILE, *render(results, asked.out)])} in {asked.out}"]
-        except (GraphError, OSError) as error:  # what was measured is printed nevertheless
+        except (GraphError, OSError) as error:  # the results are printed nevertheless
             _say(str(error))
             status = status or 1
     return results.data(), lines, status
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GraphError(f"--out: {folder} cannot be made: {reason(error)}") from None
-
-
-def planned(asked: argparse.Namespace) -> Plan:
-    """Return what is to be measured; OptionError if the device cannot do it."""
+def plan_of(asked: argparse.Namespace) -> Plan:
+    """Return the plan that the arguments ask for; OptionError if the device cannot do it."""
     device = mg.comp_graph(asked.device).device
     if device == "cpu" and asked.precision not in (USUAL, "bfloat16"):
         raise OptionError(
@@ -176,73 +163,57 @@ def planned(asked: argparse.Namespace) -> Plan:
     plan = {**(QUICK if asked.quick else FULL), "batch_size": None}
     names = {field.name for field in fields(Plan)}
     plan |= {k: v for k, v in vars(asked).items() if k in names and v is not None}
-    threads = asked.threads or (asked.processes if asked.processes > 1 else None)
-    plan["named"] = asked.peers is not None
-    return Plan(**{**plan, "device": device, "threads": num_threads(threads)})
+    plan |= {"device": device, "threads": num_threads(asked.threads)}
+    return Plan(**plan, named=asked.peers is not None)
 
 
-def _measured(plan: Plan, folder: Path | None) -> Results:
-    """Measure, with a bar that says how much time is left; write to a folder after each case."""
-    options = {
-        "device": plan.device,
-        "threads": plan.threads,
-        "processes": plan.processes,
-        "precision": plan.precision,
-        "levels": list(plan.levels),
-        "untuned": plan.untuned,
-        "peers": list(plan.peers),
-        "repeats": plan.repeats,
-        "batch size": plan.batch_size or "by model",
-        "tuning, s": plan.budget,
-        "quick": plan.quick,
-    }
+def _measure(plan: Plan, folder: Path | None) -> Results:
+    """Measure with a progress bar; write to a folder after each case."""
+    options = {name: value for name, value in asdict(plan).items() if name not in UNPRINTED}
 
-    def keep(results: Results) -> None:
+    def save(results: Results) -> None:
         if folder:
             with suppress(GraphError, OSError):  # the last write says why
                 results.write(folder)
 
-    with Bar(plan.promised) as bar:
-        return measure_cases(plan, options, bar.begin, keep)
+    with Bar(60.0 * plan.minutes) as bar:
+        return measure_cases(plan, options, bar.begin, save)
 
 
 class Bar:
-    """A bar in a terminal, which shows each second what is done now and how much time is left."""
+    """A bar in a terminal, which shows each second what runs now and the time that is left."""
 
-    def __init__(self, promised: float, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._start = clock()
-        self._end = self._start + promised
+    def __init__(self, limit: float, clock: Clock = time.monotonic) -> None:
+        self._limit, self._clock, self._start = limit, clock, clock()
         # `None` disables it where there is no terminal.
-        self._bar = tqdm(total=promised, bar_format="{desc}", leave=False, disable=None)
+        self._bar = tqdm(total=limit, bar_format="{desc}", leave=False, disable=None)
         self._stopped = threading.Event()
-        self._ticking = threading.Thread(target=self._tick, daemon=True)
+        self._thread = threading.Thread(target=self._refresh, daemon=True)
 
     def __enter__(self) -> Bar:
-        self._ticking.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stopped.set()
-        self._ticking.join()
+        self._thread.join()
         self._bar.close()
 
-    def begin(self, what: str, left: float) -> None:
-        """Show what is done from now on, and the seconds until the run ends."""
-        self._end = self._clock() + left
+    def begin(self, what: str) -> None:
+        """Show what runs from now on."""
         self._bar.set_description_str(what, refresh=False)
         self.show()
 
     def show(self) -> None:
-        """Draw the bar anew; a longer part would leave it as it is for a minute."""
-        now = self._clock()
-        elapsed, left = now - self._start, max(0.0, self._end - now)
-        words = f"{tqdm.format_interval(elapsed)}, about {tqdm.format_interval(left)} left"
-        self._bar.n, self._bar.total = elapsed, max(elapsed + left, 1.0)
+        """Draw the bar anew."""
+        elapsed = min(self._clock() - self._start, self._limit)
+        left = tqdm.format_interval(self._limit - elapsed)
+        words = f"{tqdm.format_interval(elapsed)}, at most {left} left"
+        self._bar.n = elapsed
         self._bar.bar_format = f"{{desc}} {{percentage:3.0f}}%|{{bar}}| {words}"
         self._bar.refresh()
 
-    def _tick(self) -> None:
+    def _refresh(self) -> None:
         while not self._stopped.wait(1.0):
             self.show()
 
@@ -253,16 +224,15 @@ def _say(what: str) -> None:
 
 
 def render(results: Results, folder: Path) -> list[str]:
-    """Write the page and, where matplotlib is installed, the plots; return their names."""
-    plots: list[str] = []
+    """Write the page and, where matplotlib is installed, the plot; return their names."""
+    plot = folder / PLOT
     if find_spec("matplotlib"):
-        for name in PLOTS:
-            (folder / name).unlink(missing_ok=True)
+        plot.unlink(missing_ok=True)
         program = [sys.executable, "-m", "minigraph.bench.plot", str(folder)]
         drawn = subprocess.run(program, capture_output=True, text=True)
         if drawn.returncode:
             why = drawn.stderr.strip().rpartition("\n")[2]
-            _say(f"the plots cannot be drawn: {why}")
-        plots = [name for name in PLOTS if (folder / name).exists()]
+            _say(f"the plot cannot be drawn: {why}")
+    plots = [PLOT] * plot.exists()
     write_text(folder / PAGE, markdown_page(results, plots))
     return [PAGE, *plots]

@@ -26,14 +26,12 @@ def jax_side(task: Task) -> Side:
     """Jit the case."""
     jax.config.update("jax_default_matmul_precision", PRECISIONS[task.precision].jax)
     subject = task.subject
-
-    def details() -> dict[str, Any]:
-        if task.device == "cpu":
-            return {}
-        return {"peak": jax.devices()[0].memory_stats()["peak_bytes_in_use"]}
-
     step = _expression(subject) if isinstance(subject, Expression) else _training(subject.data())
-    return Side({"step": step}, details)
+    return Side(step, device_memory=lambda: _peak(task.device))
+
+
+def _peak(device: str) -> int | None:
+    return None if device == "cpu" else jax.devices()[0].memory_stats()["peak_bytes_in_use"]
 
 
 def _expression(subject: Expression) -> Any:

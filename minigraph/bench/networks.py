@@ -13,25 +13,22 @@ from typing import Any, Literal, NamedTuple
 Shape = tuple[int, ...]  # of one example, without the batch
 Network = Callable[[Any], Any]
 Labels = Literal["examples", "pixels", "tokens"]
-# The speeds that MegBrain's documentation gives for its levels, relative to its level 0.
-Published = dict[int, float]
 DROPOUT = 0.5
 
 
-class Described(NamedTuple):
+class NetworkSpec(NamedTuple):
     """A network, and the examples that it is trained on.
 
     shape    of an example
     quick    the same in a quick run
     classes  of labels: of an example, of each of its pixels, or of each of its tokens
     labels   what has one
-    batches  examples in a step on a CPU, there in a quick run, and both on a GPU, where work that
-             fills a CPU would leave it almost idle
+    batches  examples in a step: on a CPU, in a quick run there, and both on a GPU, which the work
+             for a CPU would leave almost idle
     """
 
     title: str
     network: Network
-    published: Published
     shape: Shape = (3, 224, 224)
     quick: Shape = (3, 64, 64)
     classes: int = 1000

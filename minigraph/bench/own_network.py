@@ -1,6 +1,6 @@
-"""A network of one's own: a Python file whose path stands among the models.
+"""A network of a user: a Python file whose path stands among the models.
 
-The file says what the network is and what it is trained on:
+The file defines the network and its examples:
 
     shape = (3, 32, 32)  # of an image: channels, height, width
     classes = 10
@@ -23,11 +23,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from minigraph.bench.networks import Described, Labels
+from minigraph.bench.networks import Labels, NetworkSpec
 from minigraph.errors import GraphError
 
 SUFFIX = ".py"
 OPTIONAL = {"batch": 32, "labels": "examples"}
+KINDS = get_args(Labels)
 
 
 def is_file(model: str) -> bool:
@@ -41,36 +42,34 @@ def name_of(model: str) -> str:
 
 
 @functools.lru_cache
-def read(path: str) -> Described:
+def read(path: str) -> NetworkSpec:
     """Return the network of a file, which is run once; GraphError if the file lacks something."""
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:  # as if Python ran the file
         sys.path.insert(0, folder)
     try:
-        found = OPTIONAL | runpy.run_path(path, run_name=Path(path).stem)
+        values: dict[str, Any] = OPTIONAL | runpy.run_path(path, run_name=Path(path).stem)
     except OSError as error:
         raise GraphError(f"{path} cannot be read: {error.strerror}") from None
-
-    def part(name: str, fits: Callable[[Any], bool], wanted: str) -> Any:
-        if name not in found:
+    axes = ("tokens",) if values["labels"] == "tokens" else ("channels", "height", "width")
+    checks: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "labels": (lambda x: x in KINDS, f"one of {', '.join(KINDS)}"),
+        "shape": (
+            lambda x: isinstance(x, tuple) and len(x) == len(axes) and all(map(_is_count, x)),
+            f"a tuple of integers: {', '.join(axes)}",
+        ),
+        "classes": (_is_count, "the number of classes, an integer"),
+        "batch": (_is_count, "the number of examples in a step, an integer"),
+        "network": (callable, "a function of a library, such as minigraph.nn"),
+    }
+    for name, (fits, wanted) in checks.items():
+        if name not in values:
             raise GraphError(f"{path} defines no `{name}`: {wanted}")
-        if not fits(found[name]):
-            raise GraphError(f"{path}: `{name}` is {wanted}, not {found[name]!r}")
-        return found[name]
-
-    kinds = get_args(Labels)
-    labels = part("labels", lambda x: x in kinds, f"one of {', '.join(kinds)}")
-    axes = ("tokens",) if labels == "tokens" else ("channels", "height", "width")
-    shape = part(
-        "shape",
-        lambda x: isinstance(x, tuple) and len(x) == len(axes) and all(map(_counts, x)),
-        f"a tuple of integers: {', '.join(axes)}",
-    )
-    classes = part("classes", _counts, "the number of classes, an integer")
-    batch = part("batch", _counts, "the number of examples in a step, an integer")
-    network = part("network", callable, "a function of a library, such as minigraph.nn")
-    return Described(name_of(path), network, {}, shape, shape, classes, labels, (batch,) * 4)
+        if not fits(values[name]):
+            raise GraphError(f"{path}: `{name}` is {wanted}, not {values[name]!r}")
+    labels, shape, classes, batch, network = map(values.__getitem__, checks)
+    return NetworkSpec(name_of(path), network, shape, shape, classes, labels, (batch,) * 4)
 
 
-def _counts(x: Any) -> bool:
+def _is_count(x: Any) -> bool:
     return type(x) is int and x > 0

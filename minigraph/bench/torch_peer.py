@@ -1,23 +1,14 @@
-"""PyTorch's side of a case: eager or compiled, as a user first writes it or in its best setting.
-
-With the path of a file behind the task, the program exports the network to ONNX instead.
-"""
+"""PyTorch's side of a case: eager or compiled, as a user first writes it or in its best setting."""
 
 from __future__ import annotations
 
-import socket
-import sys
-import warnings
 from collections.abc import Callable
-from functools import partial
 from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
 
 from minigraph.bench.cases import (
     LEARNING_RATE,
@@ -30,10 +21,7 @@ from minigraph.bench.cases import (
 )
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import CHANNELS_LAST
-from minigraph.bench.worker import TASK, Side, Task, hidden, predicting, serve
-from minigraph.distributed import world
-from minigraph.platform.launcher import local_rank
-from minigraph.platform.records import decode
+from minigraph.bench.worker import Side, Task, serve
 
 ATTENTION = functional.scaled_dot_product_attention
 LIBRARY = with_blocks(
@@ -46,108 +34,41 @@ def torch_side(task: Task) -> Side:
     torch.set_num_threads(task.threads)
     torch.set_flush_denormal(True)
     if task.device != "cpu":
-        own = local_rank() % torch.cuda.device_count()
-        torch.cuda.set_device(torch.device(task.device).index or own)
+        torch.cuda.set_device(torch.device(task.device).index or 0)
     torch.backends.cudnn.benchmark = CHANNELS_LAST in task.setting
     torch.backends.cuda.matmul.allow_tf32 = task.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = task.precision == "tf32"
-    subject, net = task.subject, None
-    step: Callable[[], object]
+    subject = task.subject
+    if isinstance(subject, Prediction):
+        return _prediction(subject, task)
     if isinstance(subject, Expression):
-        step = _expression(subject, task)
-    elif isinstance(subject, Prediction):
-        return _predicting(subject, task)
-    else:
-        net = _in_processes(subject.network(LIBRARY), task)
-        step = _training(subject, net, task)
-
-    def until_done() -> None:
-        step()
-        if task.device != "cpu":
-            torch.cuda.synchronize()
-
-    def details() -> dict[str, Any]:
-        if isinstance(net, DistributedDataParallel):
-            talk = _exchange(net, task)
-            return {"hidden": hidden(step, partial(_without_sync, net, step), talk)}
-        return _peak(task)
+        return Side(_expression(subject, task), device_memory=lambda: _peak(task))
+    step = _training(subject, subject.network(LIBRARY), task)
 
     def losses() -> list[float]:
-        assert isinstance(subject, TrainingStep)
         net = with_first_values(subject.network(without_dropout(LIBRARY)))
         train = _training(subject, net, task)
         return [train() for _ in range(LOSSES)]
 
-    return Side({"step": until_done}, details, losses)
+    return Side(step, losses, lambda: _peak(task))
 
 
-def _peak(task: Task) -> dict[str, Any]:
-    return {} if task.device == "cpu" else {"peak": torch.cuda.max_memory_allocated()}
+def _peak(task: Task) -> int | None:
+    return None if task.device == "cpu" else torch.cuda.max_memory_allocated()
 
 
-def with_first_values(net: Any) -> Any:
-    """Return a network whose parameters and running statistics are those of every library."""
-    state = {name: first_value(name, tuple(x.shape)) for name, x in net.state_dict().items()}
-    net.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
-    return net
+def _wait(task: Task) -> None:
+    if task.device != "cpu":
+        torch.cuda.synchronize()
 
 
-def _predicting(subject: Prediction, task: Task) -> Side:
-    """Return the side of a prediction, as users are told to make it fast.
-
-    Without gradients; compiled, with parameters as constants, which folds batch norms.
-    """
-    layout = {"memory_format": torch.channels_last} if CHANNELS_LAST in task.setting else {}
-    net = with_first_values(subject.network(LIBRARY)).eval().to(task.device, **layout)
-    torch._inductor.config.freezing = True
-    fn = _compiled(net, task)
-    small = getattr(torch, task.precision) if PRECISIONS[task.precision].width < 4 else None
-    batches = [torch.from_numpy(x).to(task.device, **layout) for x, _ in subject.data()]
-
-    kind = task.device.partition(":")[0]
-
-    def predict(images: Any) -> Any:
-        with torch.inference_mode(), torch.autocast(kind, small, small is not None):
-            scores = fn(images)
-        if task.device != "cpu":
-            torch.cuda.synchronize()
-        return scores
-
-    return predicting(batches, predict, lambda: _peak(task), lambda scores: scores.float().cpu())
+def _layout(task: Task) -> dict[str, Any]:
+    return {"memory_format": torch.channels_last} if CHANNELS_LAST in task.setting else {}
 
 
-def _in_processes(net: Any, task: Task) -> Any:
-    """Return a network whose gradients are means over the processes, if there are several."""
-    team = world()
-    if team.size == 1:
-        return net
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = team.broadcast(free.getsockname()[1])
-    store = torch.distributed.TCPStore("127.0.0.1", port, team.size, team.rank == 0)
-    backend = "gloo" if task.device == "cpu" else "nccl"
-    torch.distributed.init_process_group(backend, store=store, rank=team.rank, world_size=team.size)
-    net = net.to(task.device, memory_format=torch.channels_last)
-    # Statistics of BatchNorm are each process's own here too.
-    return DistributedDataParallel(net, broadcast_buffers=False, gradient_as_bucket_view=True)
-
-
-def _without_sync(net: Any, step: Callable[[], object]) -> None:
-    with net.no_sync():
-        step()
-
-
-def _exchange(net: Any, task: Task) -> Callable[[], None]:
-    """Return a function that takes the means of what DDP sends: buckets of 25 MB."""
-    sizes = [p.numel() for p in net.parameters()]
-    buckets = torch.zeros(sum(sizes), device=task.device).split(25 * (1 << 20) // 4)
-
-    def exchange() -> None:
-        for bucket in buckets:
-            torch.distributed.all_reduce(bucket)
-        if task.device != "cpu":
-            torch.cuda.synchronize()
-
-    return exchange
+def _small_dtype(task: Task) -> Any:
+    """Return the dtype of 16 bits for autocast; None if there is none."""
+    return getattr(torch, task.precision) if PRECISIONS[task.precision].width < 4 else None
 
 
 def _compiled(fn: Any, task: Task) -> Any:
@@ -155,6 +76,13 @@ def _compiled(fn: Any, task: Task) -> Any:
     if "compiled" not in task.setting:
         return fn
     return torch.compile(fn, mode="default" if task.device == "cpu" else "max-autotune")
+
+
+def with_first_values(net: Any) -> Any:
+    """Return a network whose parameters and running statistics are those of every library."""
+    state = {name: first_value(name, tuple(x.shape)) for name, x in net.state_dict().items()}
+    net.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    return net
 
 
 def _expression(subject: Expression, task: Task) -> Callable[[], None]:
@@ -170,8 +98,35 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
     def step() -> None:
         with torch.no_grad():
             last[0] = fn(*data)
+        _wait(task)
 
     return step
+
+
+def _prediction(subject: Prediction, task: Task) -> Side:
+    """Return the side of a prediction, as PyTorch's documents make it fast.
+
+    Without gradients; compiled, with parameters as constants, which folds batch norms.
+    """
+    net = with_first_values(subject.network(LIBRARY)).eval().to(task.device, **_layout(task))
+    torch._inductor.config.freezing = True
+    fn, small = _compiled(net, task), _small_dtype(task)
+    batches = [torch.from_numpy(x).to(task.device, **_layout(task)) for x, _ in subject.data()]
+    coming, kind = cycle(batches), task.device.partition(":")[0]
+    last = [None]  # a caller keeps a result until the next one
+
+    def predict(images: Any) -> Any:
+        with torch.inference_mode(), torch.autocast(kind, small, small is not None):
+            return fn(images)
+
+    def step() -> None:
+        last[0] = predict(next(coming))
+        _wait(task)
+
+    def scores() -> list[float]:
+        return [*map(float, predict(batches[0]).float().cpu().flatten())]
+
+    return Side(step, scores, lambda: _peak(task))
 
 
 def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float]:
@@ -179,21 +134,19 @@ def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float
 
     What has no channels has no memory format either: then only a fused Adam is what is best.
     """
-    best = CHANNELS_LAST in task.setting
-    layout = {"memory_format": torch.channels_last} if best else {}
-    if not isinstance(net, DistributedDataParallel):
-        net = net.to(task.device, **layout)
+    net = net.to(task.device, **_layout(task))
     batches = cycle(
         [
             (
-                torch.from_numpy(x).to(task.device, **(layout if x.ndim == 4 else {})),
+                torch.from_numpy(x).to(task.device, **(_layout(task) if x.ndim == 4 else {})),
                 torch.from_numpy(y).to(task.device),
             )
-            for x, y in (map(_share, batch) for batch in subject.data())
+            for x, y in subject.data()
         ]
     )
-    adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE, fused=best or None)
-    small = getattr(torch, task.precision) if PRECISIONS[task.precision].width < 4 else None
+    fused = CHANNELS_LAST in task.setting or None
+    adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE, fused=fused)
+    small = _small_dtype(task)
     scaler = torch.amp.GradScaler(enabled=small is torch.float16)
 
     def loss_of(x: Any, y: Any) -> Any:
@@ -209,29 +162,11 @@ def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float
         scaler.scale(loss).backward()
         scaler.step(adam)
         scaler.update()
+        _wait(task)
         return float(loss.item())
 
     return step
 
 
-def _share(array: Any) -> Any:
-    """Return the part of a batch that this process trains on."""
-    return np.array_split(array, world().size)[world().rank]
-
-
-def export(task: Task, path: str) -> None:
-    """Write the network of a prediction to an ONNX file."""
-    subject = task.subject
-    assert isinstance(subject, Prediction)
-    net = with_first_values(subject.network(LIBRARY)).eval()
-    images = torch.zeros((subject.images, *subject.shape))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the newer exporter takes far longer
-        torch.onnx.export(net, (images,), path, dynamo=False)
-
-
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        serve(torch_side)
-    else:
-        export(decode(TASK, sys.argv[1]), sys.argv[2])
+    serve(torch_side)

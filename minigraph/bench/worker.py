@@ -1,20 +1,14 @@
 """A worker: a process that runs one side of one case, a turn at each request.
 
 The process gets a `Task` as JSON and answers in lines of JSON: first how long its first call took,
-then to each line `turn` the seconds of a step by name, to `details` what else it knows about the
-steps, to `losses` the losses of the first steps of training, and to `scores` what is predicted for
-the first batch.  An error is an answer too.
+then to each line `turn` the seconds of a step, to `outputs` numbers that agree in all libraries,
+and to `summary` the peak of its memory.  An error is an answer too.
 `Worker` is the parent's end.
-
-A side may be several processes, which a launcher of MPI starts.  All do the same; process 0 gets
-the requests, passes them on, and answers.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import platform
 import select
 import signal
 import statistics
@@ -22,33 +16,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import cycle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec.json import Decoder
 
-from minigraph.bench.cases import Case, case
-from minigraph.distributed import World, world
+from minigraph.bench.cases import Case, Prediction, case
 from minigraph.platform.records import decode, encode
 
 PAUSE = 0.02  # seconds before a turn
 LONG = 0.1  # seconds: shorter steps are run several times in a turn
-MANY = 0.5  # the same where the slowest of many calls count
-TURNS = 7  # of each step from which a share is made
-BACKWARD = 2 / 3  # of a step: for each product, the backward pass computes two
+MANY = 0.5  # the same for predictions of single examples, of which the slowest calls count
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker has to do.
+    """The work of a side.
 
     setting  a level, or the mode of a peer
-    threads  of each process
     budget   seconds of tuning per compile
     """
 
@@ -63,7 +52,7 @@ class Task:
 
     @property
     def subject(self) -> Case:
-        return case(self.case, self.batch_size, self.quick, self.device, self.precision)
+        return case(self.case, self.batch_size, self.quick, self.device)
 
 
 TASK, ANSWER = Decoder(Task), Decoder(dict[str, Any])
@@ -71,42 +60,19 @@ TASK, ANSWER = Decoder(Task), Decoder(dict[str, Any])
 
 @dataclass(frozen=True)
 class Side:
-    """What a worker runs.
+    """A side, ready to run.
 
-    steps    each runs until its results are there
-    details  returns what is known afterwards, by name
-    losses   returns the losses of the first steps of a training that starts from `first_value`
-    scores   returns what a network with `first_value`s predicts for the first batch
+    step           runs until its results are there
+    outputs        returns the losses of the first steps of a training that starts from
+                   `first_value`, or the scores of such a network for the first batch
+    device_memory  returns the peak of the memory of a GPU, in bytes; None for a CPU
+    roofline       returns the seconds of a step at the speed of the device; None if not known
     """
 
-    steps: Mapping[str, Callable[[], None]]
-    details: Callable[[], dict[str, Any]] = field(default=dict)
-    losses: Callable[[], list[float]] = field(default=list)
-    scores: Callable[[], list[float]] = field(default=list)
-
-
-def predicting(
-    batches: Sequence[Any],
-    predict: Callable[[Any], Any],
-    details: Callable[[], dict[str, Any]] = dict,
-    values: Callable[[Any], Any] = np.asarray,
-) -> Side:
-    """Return the side of a prediction.
-
-    batches  of images, as `predict` takes them
-    predict  returns the scores of a batch when they are there
-    values   returns scores as what NumPy takes
-    """
-    coming = cycle(batches)
-    last: list[Any] = [None]  # a caller keeps a result until the next one
-
-    def step() -> None:
-        last[0] = predict(next(coming))
-
-    def scores() -> list[float]:
-        return [*map(float, np.ravel(values(predict(batches[0]))))]
-
-    return Side({"step": step}, details, scores=scores)
+    step: Callable[[], object]
+    outputs: Callable[[], Sequence[float]] = list
+    device_memory: Callable[[], int | None] = lambda: None
+    roofline: Callable[[], float | None] = lambda: None
 
 
 # ---------------------------------------------------------------- in the worker
@@ -114,128 +80,57 @@ def predicting(
 
 def serve(make: Callable[[Task], Side]) -> None:
     """Answer requests until the input ends."""
-    team = world()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
 
     def say(answer: Any) -> None:
-        if team.rank == 0:
-            print(encode(answer), file=answers, flush=True)
+        print(encode(answer), file=answers, flush=True)
 
     try:
         task = decode(TASK, sys.argv[1])
-        take_cores(task.threads)
+        claim_cores(task.threads)
         start = time.perf_counter()
         side = make(task)
-        for step in side.steps.values():
-            step()
+        side.step()
         say({"first": time.perf_counter() - start})
-        calls: dict[str, list[float]] = {name: [] for name in side.steps}
-        for line in _requests(team):
+        single = isinstance(task.subject, Prediction) and task.subject.images == 1
+        calls: list[float] = []
+        for line in sys.stdin:
             match line.strip():
-                case "details":
-                    peak = _total(team.gather(peak_memory()))
-                    say({"peak": peak, **slowest(task, calls), **side.details()})
-                case "losses":
-                    say({"losses": side.losses()})
-                case "scores":
-                    say({"scores": side.scores()})
+                case "outputs":
+                    say({"outputs": side.outputs()})
+                case "summary":
+                    peak = side.device_memory() or peak_memory()
+                    p99 = float(np.quantile(calls, 0.99)) if single and calls else None
+                    say({"peak": peak, "p99": p99, "roofline": side.roofline()})
                 case _:
                     time.sleep(PAUSE)
-                    took = {name: _turn(task, step) for name, step in side.steps.items()}
-                    for name, times in took.items():
-                        calls[name] += times
-                    say({name: statistics.median(times) for name, times in took.items()})
+                    times = run_times(side.step, MANY if single else LONG)
+                    calls += times
+                    say({"step": statistics.median(times)})
     except Exception as error:  # a failure is a line in the table
-        if team.size > 1:
-            raise  # it ends all processes, and is their last words
         words = " ".join(str(error).split())
         say({"error": f"{type(error).__name__}: {words}"[:300]})
 
 
-def take_cores(threads: int) -> None:
-    """Keep this process to so many cores of its own: not every library takes a number of threads.
-
-    Processes for which no core is left share all of them.
-    """
-    machines = world().gather(platform.node())
+def claim_cores(threads: int) -> None:
+    """Keep this process to so many cores: not every library takes a number of threads."""
     if hasattr(os, "sched_setaffinity"):
-        first = machines[: world().rank].count(platform.node()) * threads
-        cores = sorted(os.sched_getaffinity(0))[first : first + threads]
-        os.sched_setaffinity(0, cores or os.sched_getaffinity(0))
-
-
-def _requests(team: World) -> Iterator[str]:
-    """Iterate over the lines of the input of process 0, in all processes of a team."""
-    while True:
-        line = sys.stdin.readline() if team.rank == 0 else ""
-        line = team.broadcast(line, timeout=math.inf)  # other sides have their turns meanwhile
-        if not line:
-            return
-        yield line
-
-
-def _total(peaks: Sequence[int | None]) -> int | None:
-    return None if None in peaks else sum(peak or 0 for peak in peaks)
-
-
-def _turn(task: Task, step: Callable[[], object]) -> list[float]:
-    return run_times(step, MANY if task.subject.latency else LONG)
-
-
-def slowest(task: Task, calls: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the seconds that one of a hundred calls of a case takes longer than, if they count."""
-    if not task.subject.latency or not all(calls.values()):
-        return {}
-    return {"p99": max(float(np.quantile(times, 0.99)) for times in calls.values())}
-
-
-def seconds(step: Callable[[], object]) -> float:
-    """Return the seconds of a step: of one run, or the median of several runs of a short step."""
-    return statistics.median(run_times(step))
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def run_times(step: Callable[[], object], least: float = LONG) -> list[float]:
     """Return the seconds of the runs of a step, which together take `least` seconds or more.
 
-    All processes of a team run the step as often as process 0 does.
-
     OpenMP's threads spin for a few milliseconds after their work; in the pause before a turn those
     of the other sides fall asleep.  The first run of a short step is not counted.
     """
-    took: list[float] = []
-    while world().broadcast(sum(took) < least):
+    times: list[float] = []
+    while sum(times) < least:
         start = time.perf_counter()
         step()
-        took.append(time.perf_counter() - start)
-    return took[1:] or took
-
-
-def seconds_of_all(step: Callable[[], object]) -> float:
-    """Return the seconds of a step in the process of a team that takes the longest."""
-    return max(world().gather(seconds(step)))
-
-
-def hidden(
-    step: Callable[[], object], alone: Callable[[], object], exchange: Callable[[], object]
-) -> float:
-    """Return which share of the communication that can be hidden is: of medians of turns.
-
-    alone     the step without communication
-    exchange  the communication without the step
-    """
-    turns = [[seconds_of_all(each) for each in (step, alone, exchange)] for _ in range(TURNS)]
-    return hidden_share(*map(statistics.median, zip(*turns, strict=True)))
-
-
-def hidden_share(together: float, computing: float, talking: float) -> float:
-    """Return the share of the shorter of backward pass and communication that a step does without.
-
-    It is 0 where the step takes as long as both one after the other, and 1 where the longer of the
-    two hides the other.
-    """
-    saved = (computing + talking - together) / min(BACKWARD * computing, talking)
-    return min(1.0, max(0.0, saved))
+        times.append(time.perf_counter() - start)
+    return times[1:] or times
 
 
 def peak_memory() -> int | None:

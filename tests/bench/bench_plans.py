@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from minigraph import cli
 from minigraph.bench import command
+from minigraph.bench.results import CaseResult, Results, SideResult
 
 
 def planned(*arguments):
-    return command.planned(cli._parser().parse_args(["bench", *arguments]))
+    asked = cli._parser().parse_args(["bench", "--device", "cpu", *arguments])
+    return command.plan_of(asked)
 
 
 SCRIPT = """
@@ -19,32 +21,37 @@ def say(what):
 say({"first": 0.5})
 times = iter(json.loads(sys.argv[1]))
 for line in sys.stdin:
-    if line in ("details\\n", "scores\\n"):
-        say({"peak": 1 << 30, "scores": json.loads(sys.argv[2])})
+    if line == "summary\\n":
+        say({"peak": 1 << 30, "p99": None, "roofline": None})
         continue
-    took = json.loads(sys.argv[2]) if line == "losses\\n" else next(times, 0.25)
-    if took == "exit":
+    answer = json.loads(sys.argv[2]) if line == "outputs\\n" else next(times, 0.25)
+    if answer == "exit":
         sys.exit("no more of it")
-    elif took == "kill":
+    elif answer == "kill":
         os.kill(os.getpid(), 9)
-    elif took == "noise":
+    elif answer == "noise":
         print("Warning: [[[", flush=True)
-    elif took == "error":
+    elif answer == "error":
         say({"error": "MemoryError: too much"})
     else:
-        say({"losses" if line == "losses\\n" else "step": took})
+        say({"outputs" if line == "outputs\\n" else "step": answer})
 """
 
 
-def scripted(*times, losses=()):
+def scripted(*times, outputs=()):
     """The command of a worker that says it took these times, then a quarter of a second."""
-    return [sys.executable, "-S", "-c", SCRIPT, json.dumps(times), json.dumps(losses)]
-
-
-def silent(what, left):
-    """Show no progress."""
+    return [sys.executable, "-S", "-c", SCRIPT, json.dumps(times), json.dumps(outputs)]
 
 
 def on_cuda():
     """A plan for a GPU, made where there may be none."""
-    return replace(planned("--device", "cpu"), device="cuda", precision="bfloat16")
+    return replace(planned(), device="cuda", precision="bfloat16")
+
+
+def results(images=8, **cases):
+    """Results of cases with these titles' samples by side."""
+    made = Results.begin({"threads": 2})
+    for title, samples in cases.items():
+        sides = {name: SideResult(seconds) for name, seconds in samples.items()}
+        made.cases[title] = CaseResult(f"{title}, batch 8", images, sides)
+    return made

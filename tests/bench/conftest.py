@@ -1,7 +1,7 @@
-"""What the tests of the benchmark share."""
+"""Fixtures of the tests of the benchmark."""
 
 import pytest
-from bench_plans import planned, silent
+from bench_plans import planned
 
 from minigraph.bench import measure
 from minigraph.bench import plan as plans
@@ -12,10 +12,10 @@ from minigraph.bench.plan import Plan
 def run(monkeypatch):
     """A function that runs a benchmark whose workers are scripted."""
 
-    def run(commands, progress=silent, models=("abc",), flags=("--quick",), keep=lambda _: None):
-        plan = planned(*flags, "--device", "cpu", "--models", ",".join(models))
+    def run(commands, model="abc", *flags, progress=lambda what: None, save=lambda results: None):
+        plan = planned("--models", model, *(flags or ["--quick"]))
         monkeypatch.setattr(Plan, "sides", lambda plan, model: commands)
-        return measure.measure_cases(plan, {}, progress, keep)
+        return measure.measure_cases(plan, {}, progress, save)
 
     return run
 

@@ -1,24 +1,18 @@
-"""The sides of a benchmark: processes that take turns, fail, or are missing."""
+"""The sides of a benchmark: processes that take turns, agree, fail, or are cut off."""
 
 import os
 import signal
 import sys
 
+import numpy as np
 import pytest
-from bench_plans import planned, scripted, silent
+from bench_plans import planned, scripted
 
 from minigraph.bench import measure
-from minigraph.bench import plan as plans
-from minigraph.bench.page import terminal_lines
-from minigraph.bench.results import SideResult
-from minigraph.bench.schedule import Schedule
+from minigraph.bench.measure import TimeLimit, relative_difference
+from minigraph.bench.results import Results, SideResult
+from minigraph.bench.tables import terminal_lines
 from minigraph.bench.worker import Failure, Worker
-
-
-def test_an_answer_that_is_none_ends_the_side_and_no_other(run):
-    sides = run({"level 0": scripted("noise"), "level 1": scripted()}).cases["abc"].sides
-    assert sides["level 0"].error.startswith("gave an answer that is cut off, or no JSON: ")
-    assert (sides["level 1"].error, len(sides["level 1"].seconds)) == ("", 5)
 
 
 def test_times_count_once_they_have_settled(run):
@@ -28,7 +22,12 @@ def test_times_count_once_they_have_settled(run):
 
 @pytest.mark.parametrize(
     ("end", "words"),
-    [("exit", "no more of it"), ("kill", "out of memory"), ("error", "MemoryError: too much")],
+    [
+        ("exit", "no more of it"),
+        ("kill", "out of memory"),
+        ("error", "MemoryError: too much"),
+        ("noise", "gave an answer that is cut off, or no JSON: "),
+    ],
 )
 def test_a_worker_that_fails_is_a_line_and_not_the_end(run, end, words):
     found = run({"level 0": scripted(), "torch": scripted(0.25, 0.25, 0.25, end)})
@@ -46,29 +45,29 @@ def test_a_worker_that_does_not_start_is_a_line_and_not_the_end(run):
     assert any(", jax: ended with status 1" in line for line in terminal_lines(found))
 
 
-def test_a_worker_that_does_not_answer_is_given_up(tmp_path):
+def test_a_worker_that_does_not_answer_is_given_up():
     sleeping = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
     with pytest.raises(Failure, match="gave no answer within 0 s, the time that was left"):
         Worker(sleeping, os.environ, patience=0.05)
 
 
 def test_a_case_that_cannot_be_run_is_said_in_the_words_of_its_error(tmp_path):
-    plan = planned("--quick", "--device", "cpu")
+    plan = planned("--quick")
     command = plan.sides("mlp")["level 0"]
-    case_run = measure.CaseRun(plan, "mlp", Schedule(60.0, 60.0, silent))
+    case_run = measure.CaseRun(plan, "mlp", TimeLimit(60.0, 1), lambda what: None)
     case_run.measure({"level 0": [*command[:-1], '{"case": "nothing"}']}, tmp_path / "mlp")
     assert case_run.result.sides["level 0"].error.startswith("ValueError: is wrong: ")
 
 
 def test_ctrl_c_keeps_what_was_measured(run, ctrl_c):
-    said = []
+    shown = []
 
-    def progress(what, seconds):
-        said.append(what)
-        if said.count("a * b * c: torch") == 4:  # its start and two turns before it
+    def progress(what):
+        shown.append(what)
+        if shown.count("a * b * c (1 of 2): torch") == 4:  # its start and two turns before it
             os.kill(os.getpid(), signal.SIGINT)
 
-    found = run({"level 0": scripted(), "torch": scripted()}, progress, models=("abc", "mlp"))
+    found = run({"level 0": scripted(), "torch": scripted()}, "abc,mlp", progress=progress)
     assert found.interrupted
     assert list(found.cases) == ["abc"]
     sides = found.cases["abc"].sides
@@ -76,65 +75,107 @@ def test_ctrl_c_keeps_what_was_measured(run, ctrl_c):
     assert any("Interrupted" in line for line in terminal_lines(found))
 
 
-def test_what_is_measured_is_kept_after_each_case(run):
-    kept = []
-    run(
-        {"level 0": scripted()},
-        models=("abc", "mlp"),
-        keep=lambda found: kept.append([*found.cases]),
-    )
-    assert kept == [["abc"], ["abc", "mlp"]]
+def test_results_are_saved_after_each_case(run):
+    saved = []
+    run({"level 0": scripted()}, "abc,mlp", save=lambda found: saved.append([*found.cases]))
+    assert saved == [["abc"], ["abc", "mlp"]]
 
 
 def test_every_other_round_is_in_reverse(run):
-    said = []
+    shown = []
     commands = {name: scripted() for name in ("level 0", "level 3", "torch")}
-    run(commands, lambda what, seconds: said.append(what.rpartition(" ")[2]))
-    turns = said[3:9]  # after the starts
+    run(commands, progress=lambda what: shown.append(what.rpartition(" ")[2]))
+    turns = shown[3:9]  # after the starts
     assert turns == ["0", "3", "torch", "torch", "3", "0"]
 
 
-def test_peers_that_are_not_installed_are_named(monkeypatch):
-    monkeypatch.setattr(plans, "find_spec", lambda name: None)
-    plan = planned("--device", "cpu")
-    assert plan.missing() == dict.fromkeys(("torch", "jax"), "is not installed")
-    assert list(plan.sides("abc")) == ["machine", *(f"level {level}" for level in (0, 1, 2, 3))]
+# ---------------------------------------------------------------- outputs that agree
+
+TRAINING = ("mlp", "--repeats", "2")
 
 
-def test_the_results_name_the_peers_that_are_not_installed(run, monkeypatch):
-    monkeypatch.setattr(plans, "find_spec", lambda name: None)
-    assert run({"level 0": scripted()}).missing == {"torch": "is not installed"} | {
-        "jax": "is not installed"
+def test_losses_of_the_highest_level_are_compared_with_those_of_pytorch(run):
+    names = ("level 0", "level 3", "level 3, untuned", "torch", "torch, channels last")
+    commands = {name: scripted(outputs=[1 + i / 4]) for i, name in enumerate(names)}
+    sides = run(commands, *TRAINING).cases["mlp"].sides
+    compared = {name: s.difference for name, s in sides.items() if s.difference is not None}
+    assert compared == {
+        "level 3": pytest.approx(0.5 / 1.75),
+        "torch": 0.0,
+        "torch, channels last": pytest.approx(0.25 / 1.75),
     }
 
 
 @pytest.mark.parametrize(
-    ("peers", "models", "missing"),
+    ("case", "names"),
     [
-        ((), "mlp,resnet18,thin.py", {}),
-        (("--peers", "torch,jax"), "abc,mlp", {}),
-        (("--peers", "jax"), "mlp,resnet18,gpt", {"jax": "does not run resnet18, gpt on cpu"}),
-        (("--peers", "jax"), "alexnet-1,thin.py", {"jax": "does not run alexnet-1, thin on cpu"}),
+        (("mlp", "--quick"), ["level 3", "torch"]),
+        (("abc", "--repeats", "2"), ["level 3", "torch"]),
+        (TRAINING, ["level 3", "jax"]),
+        (TRAINING, ["level 3, untuned", "torch"]),
     ],
 )
-def test_a_peer_that_was_named_says_what_it_does_not_run(
-    installed, tmp_path, monkeypatch, peers, models, missing
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "thin.py").touch()
-    plan = planned("--device", "cpu", "--models", models, *peers)
-    assert plan.missing() == missing
-    assert [name for name in plan.models if "jax" in plan.sides(name)] == (
-        [name for name in plan.models if name in ("abc", "mlp")]
-    )
+def test_losses_need_time_a_training_step_and_both_sides(run, case, names):
+    found = run({name: scripted(outputs="exit") for name in names}, *case)
+    assert not any(side.losses_error for side in found.cases[case[0]].sides.values())
 
 
-def test_an_expression_has_no_channels_and_nothing_to_tune(installed):
-    plan = planned("--device", "cpu", "--untuned", "--levels", "0,2,3", "--peers", "torch")
-    of_expression, of_network = (plan.sides(name).keys() for name in ("abc", "mlp"))
-    assert list(of_expression) == ["machine", "level 0", "level 2", "level 3", "torch"]
-    assert of_network - of_expression == {
-        "level 2, untuned",
-        "level 3, untuned",
-        "torch, channels last",
+@pytest.mark.parametrize(
+    ("outputs", "words"), [("kill", "out of memory"), ([2.0, None], "gives NaN or infinity")]
+)
+def test_losses_that_fail_harm_nothing_else(run, tmp_path, outputs, words):
+    found = run({"level 3": scripted(outputs=outputs), "torch": scripted(outputs=[2.0])}, *TRAINING)
+    mine, _ = found.cases["mlp"].sides.values()
+    assert words in mine.losses_error and not mine.error
+    assert len(mine.seconds) == 2 and mine.peak == 1 << 30
+    assert f"level 3: losses: {mine.losses_error}" in " ".join(terminal_lines(found))
+    found.write(tmp_path)
+    assert Results.read(tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [([1.0, 4.1], "predicts other scores than torch"), ([1.0, None], "gives NaN or infinity")],
+)
+def test_a_side_with_other_scores_has_failed(run, scores, words):
+    commands = {
+        "level 3": scripted(outputs=[1.0, 4.0001]),
+        "jax": scripted(outputs=scores),
+        "torch": scripted(outputs=[1.0, 4.0]),
     }
+    case = run(commands, "resnet18-1").cases["resnet18-1"]
+    assert case.sides["jax"].error == words and case.best_peer[0] == "torch"
+    assert case.sides["level 3"].difference == pytest.approx(2.5e-5, rel=0.01)
+    assert not case.sides["level 3"].error and case.sides["torch"].difference == 0
+
+
+def test_losses_differ_by_their_largest_distance_over_the_loss():
+    assert relative_difference([1.0, 2.2, 4.0], [1.0, 2.0, 4.2]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("case", "sides"),
+    [
+        (("mlp", "--batch-size", "4"), ("level 3", "torch")),
+        pytest.param(("alexnet-1",), None, marks=pytest.mark.long),
+        pytest.param(("resnet18-1",), None, marks=pytest.mark.long),
+    ],
+)
+def test_libraries_have_the_same_losses_and_scores(case, sides, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path))
+    model, *flags = case
+    plan = planned("--models", model, "--threads", "1", *flags)
+    outputs = {}
+    for name, command in plan.sides(model).items():
+        if sides is None or name in sides:
+            worker = Worker(command, os.environ, patience=300.0)
+            outputs[name] = worker.ask("outputs", 300.0)["outputs"]
+            worker.kill()
+    if sides:
+        assert outputs["level 3"][-1] < 0.9 * outputs["level 3"][0]
+    expected = outputs.pop("torch")
+    for name, found in outputs.items():
+        np.testing.assert_allclose(
+            found, expected, rtol=0, atol=1e-3 * np.ptp(expected), err_msg=name
+        )

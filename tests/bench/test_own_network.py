@@ -40,22 +40,19 @@ def file(tmp_path):
     return path
 
 
-def test_all_that_is_trained_and_multiplied_is_counted(file):
+def test_it_has_the_sizes_of_the_file(file):
     subject = case(str(file), quick=True)
     assert (subject.title, subject.images) == ("thin, batch 32, 8 x 8", 32)
     assert case(str(file), batch_size=7).images == 7
-    first, twice, last = 64 * 4 * 27, 2 * 64 * 4 * 36, 256 * 5
-    parameters = (27 + 1) * 4 + (36 + 1) * 4 + (256 + 1) * 5
-    assert subject.flops == 2 * 32 * (2 * first + 3 * twice + 3 * last)
-    assert subject.bytes == 8 * 32 * (3 * 64 * 4 + 5) + 24 * parameters
 
 
 def test_it_is_measured_beside_pytorch_and_not_beside_libraries_with_fewer_layers(file, installed):
-    plan = planned("--device", "cpu", "--models", str(file))
+    plan = planned("--models", str(file))
     sides = plan.sides(str(file))
     assert plan.missing() == {}
     assert {name.partition(",")[0] for name in sides if not name.startswith("level")} == {
-        *("machine", "torch", "torch.compile")
+        "torch",
+        "torch.compile",
     }
 
 
@@ -68,7 +65,7 @@ def test_a_run_has_the_name_of_the_file_and_the_losses_of_pytorch(file, tmp_path
     assert set(sides) == {"level 3", "torch", "torch, channels last"}
     for side in sides.values():
         assert not side["error"] and side["seconds"]
-    assert sides["level 3"]["losses"] == pytest.approx(sides["torch"]["losses"], rel=1e-3)
+    assert sides["level 3"]["difference"] < 1e-3
 
 
 @pytest.mark.parametrize(
