@@ -9,8 +9,8 @@
 # OPTION   of `minigraph bench`, in the place of what it gets here: -- --models mlp
 # PART     without one, all in this order:
 #
-#   contact     whether anything works: versions, kernels, convolutions and a
-#               graph, again under compute-sanitizer, and two tests of training (4 minutes)
+#   contact     whether anything works: versions, tests of kernels, products and memory, again under
+#               compute-sanitizer, and two tests of training (4 minutes)
 #   tests       all tests on the device, those of collectives in two processes where there are two
 #               devices (9 minutes)
 #   measure     the speed of expressions; what an exchange by NCCL costs; ResNet-50 in bfloat16,
@@ -134,10 +134,12 @@ contact() {
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
     tee "$out/device.csv"
   run info 30 python3 -m minigraph info --json
-  run contact 70 python3 benchmarks/first_contact.py
+  local first=(python3 -m pytest -m cuda -q --tb=short -n 0 tests/devices/cuda/test_cuda_device.py)
+  first+=(-k "begins_anywhere or is_dropped or large_arrays")
+  run contact 70 "${first[@]}"
   for tool in memcheck racecheck; do
     with compute-sanitizer "$tool" 50 --tool "$tool" --error-exitcode 1 \
-      python3 benchmarks/first_contact.py
+      "${first[@]}"
   done
   run training 40 python3 -m pytest -m cuda -q --tb=short -k "small_types or without_a_graph" \
     tests/devices/cuda/test_cuda_device_training.py

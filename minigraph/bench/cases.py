@@ -1,4 +1,4 @@
-"""What is measured: expressions on large arrays, training steps and predictions, with data."""
+"""The cases: expressions on large arrays, training steps and predictions, with their data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minigraph.bench import networks, own_network
-from minigraph.bench.networks import Network, NetworkSpec, Shape
+from minigraph.bench.networks import NetworkSpec, Shape
 from minigraph.data import Synthetic
 
 Array = npt.NDArray[Any]
@@ -136,26 +136,28 @@ GROUPS: dict[str, Iterable[str]] = {
 class NetworkCase:
     """A network with batches of examples.
 
+    shape   of an example
     images  in a batch, or rows of tokens
-    labels  what has a label, of so many classes
     """
 
     title: str
-    network: Network
+    spec: NetworkSpec
     shape: Shape
     images: int
-    classes: int
-    labels: str
+
+    def network(self, nn: Any) -> Any:
+        """Return the network, of the layers of a library."""
+        return self.spec.network(nn)
 
     def data(self) -> list[tuple[Array, Array]]:
         """Return batches of images, each with the pattern of its class, or texts, and of labels."""
         n = self.images
-        if self.labels == "tokens":
+        if self.spec.labels == "tokens":
             return self._texts()
-        examples = Synthetic(self.shape, self.classes, n * BATCHES)
+        examples = Synthetic(self.shape, self.spec.classes, n * BATCHES)
         # Labels count up and begin again, so neighbours have different labels.
         images, labels = zip(*(examples[i] for i in range(len(examples))), strict=True)
-        if self.labels == "pixels":  # how bright they are
+        if self.spec.labels == "pixels":  # how bright they are
             labels = tuple(self._brightness(image) for image in images)
         return [
             (np.stack(images[i : i + n]), np.array(labels[i : i + n], np.int64))
@@ -165,14 +167,14 @@ class NetworkCase:
     def _brightness(self, image: Array) -> Array:
         """Return which of `classes` equally large parts of an image each pixel belongs to."""
         mean = image.mean(0)
-        steps = np.quantile(mean, np.arange(1, self.classes) / self.classes)
+        steps = np.quantile(mean, np.arange(1, self.spec.classes) / self.spec.classes)
         return np.searchsorted(steps, mean)
 
     def _texts(self) -> list[tuple[Array, Array]]:
         """Return rows in which each token follows from the one before, and their next tokens."""
         (length,) = self.shape
-        start = np.random.default_rng(0).integers(1, self.classes, (BATCHES, self.images, 1))
-        rows = 1 + (start - 1 + np.arange(length + 1) * start) % (self.classes - 1)
+        start = np.random.default_rng(0).integers(1, self.spec.classes, (BATCHES, self.images, 1))
+        rows = 1 + (start - 1 + np.arange(length + 1) * start) % (self.spec.classes - 1)
         return [(batch[:, :-1].copy(), batch[:, 1:].reshape(-1)) for batch in rows]
 
 
@@ -206,10 +208,7 @@ Case = Expression | TrainingStep | Prediction
 
 
 def case(
-    name: str,
-    batch_size: int | None = None,
-    quick: bool = False,
-    device: str = "cpu",
+    name: str, batch_size: int | None = None, quick: bool = False, device: str = "cpu"
 ) -> Case:
     """Return the case called `name`; a quick one has fewer and smaller images.
 
@@ -218,22 +217,15 @@ def case(
     """
     if name in EXPRESSIONS:
         return expressions(device)[name]
-    if name in PREDICTIONS:
-        network, images = PREDICTIONS[name]
-        spec = NETWORKS[network]
-        shape = spec.quick if quick else spec.shape
-        title = f"{spec.title} predicts {images}{_size(shape)}"
-        return Prediction(title, spec.network, shape, images, spec.classes, spec.labels)
-    spec = own_network.read(name) if own_network.is_file(name) else NETWORKS[name]
-    batch = batch_size or spec.batches[2 * (device != "cpu") + quick]
+    network, images = PREDICTIONS.get(name, (name, 0))
+    spec = own_network.read(name) if own_network.is_file(name) else NETWORKS[network]
     shape = spec.quick if quick else spec.shape
+    if name in PREDICTIONS:
+        title = f"{spec.title} predicts {images}{_size(shape)}"
+        return Prediction(title, spec, shape, images)
+    batch = batch_size or spec.batches[2 * (device != "cpu") + quick]
     title = f"{spec.title}, batch {batch}" + _size(shape) * (name != "mlp")
-    return TrainingStep(title, spec.network, shape, batch, spec.classes, spec.labels)
-
-
-def is_training(name: str) -> bool:
-    """Whether a case is a step of training a network."""
-    return name in NETWORKS or own_network.is_file(name)
+    return TrainingStep(title, spec, shape, batch)
 
 
 def _size(shape: Shape) -> str:

@@ -177,32 +177,18 @@ def with_blocks(nn: Any, functions: Any) -> Any:
     functions  has `concat` and `scaled_dot_product_attention`, of torch or of minigraph
     """
 
-    class Residual(nn.Module):  # type: ignore[misc]
-        """relu(body(x) + shortcut(x))."""
+    def combining(combine: Callable[..., Any]) -> type:
+        """Return a layer of bodies, which computes combine(x, body(x) of each)."""
 
-        def __init__(self, body: Any, shortcut: Any) -> None:
-            super().__init__()
-            self.body, self.shortcut, self.relu = body, shortcut, nn.ReLU()
+        class Combined(nn.Module):  # type: ignore[misc]
+            def __init__(self, *bodies: Any) -> None:
+                super().__init__()
+                self.bodies = nn.ModuleList(bodies)
 
-        def forward(self, x: Any) -> Any:
-            return self.relu(self.body(x) + self.shortcut(x))
+            def forward(self, x: Any) -> Any:
+                return combine(x, *(body(x) for body in self.bodies))
 
-    class Wrapper(nn.Module):  # type: ignore[misc]
-        def __init__(self, body: Any) -> None:
-            super().__init__()
-            self.body = body
-
-    class Added(Wrapper):
-        """x + body(x)."""
-
-        def forward(self, x: Any) -> Any:
-            return x + self.body(x)
-
-    class Beside(Wrapper):
-        """The channels of x, then those of body(x)."""
-
-        def forward(self, x: Any) -> Any:
-            return functions.concat([x, self.body(x)], 1)
+        return Combined
 
     class Tokens(nn.Module):  # type: ignore[misc]
         """A vector for each token, plus one for its place."""
@@ -214,12 +200,6 @@ def with_blocks(nn: Any, functions: Any) -> Any:
 
         def forward(self, x: Any) -> Any:
             return self.tokens(x) + self.places.weight
-
-    class States(Wrapper):
-        """The states of all steps of a recurrent layer."""
-
-        def forward(self, x: Any) -> Any:
-            return self.body(x)[0]
 
     class CausalAttention(nn.Module):  # type: ignore[misc]
         """Self-attention of rows (n, t, width), where no token sees later ones."""
@@ -236,8 +216,16 @@ def with_blocks(nn: Any, functions: Any) -> Any:
             y = functions.scaled_dot_product_attention(q, k, v, is_causal=True)
             return self.out(y.swapaxes(1, 2).reshape(n, t, width))
 
-    blocks = (Residual, Added, Beside, Tokens, States, CausalAttention)
-    return SimpleNamespace(**{**vars(nn), **{block.__name__: block for block in blocks}})
+    relu = nn.ReLU()
+    blocks = {
+        "Residual": combining(lambda x, body, shortcut: relu(body + shortcut)),
+        "Added": combining(lambda x, body: x + body),
+        "Beside": combining(lambda x, body: functions.concat([x, body], 1)),  # along the channels
+        "States": combining(lambda x, states: states[0]),  # of all steps of a recurrent layer
+        "Tokens": Tokens,
+        "CausalAttention": CausalAttention,
+    }
+    return SimpleNamespace(**{**vars(nn), **blocks})
 
 
 def without_dropout(nn: Any) -> Any:

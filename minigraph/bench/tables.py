@@ -175,12 +175,11 @@ def _sides(results: Results) -> Table:
         "quartiles divided by the median; p99 is the time that one call in a hundred exceeds. The "
         "roofline is an estimate: what the level's kernels would take at the speed of a large copy "
         "and a large product. Its share exceeds 100% where data fit the caches, and with "
-        "Winograd's algorithm, which multiplies less. Cold "
-        "and warm are the first call, which makes data and weights, compiles and tunes: with empty "
-        "caches, and in a second process; the library's import is not counted. On a CPU, memory is "
-        "the peak of the whole process. PyTorch with channels last uses its fused Adam. The last "
-        f"column is the largest relative difference from the losses of {LOSSES} steps of PyTorch, "
-        "or from its scores."
+        "Winograd's algorithm, which multiplies less. Cold and warm are the first call, which "
+        "makes data and weights, compiles and tunes: with empty caches, and in a second process; "
+        "the library's import is not counted. On a CPU, memory is the peak of the whole process. "
+        "PyTorch with channels last uses its fused Adam. The difference is the largest, relative "
+        f"to PyTorch's loss in any of {LOSSES} steps, or to its largest score."
     )
     header = ["", "side", "a step", "spread", "p99", "turns", "images/s", "of the roofline"]
     header += ["cold", "warm", "memory", "difference"]

@@ -53,9 +53,9 @@ def test_the_parameters_are_those_of_the_network_and_the_labels_fit_the_scores(n
     assert count == SIZES[name]
     for examples, labels in subject.data():
         scores = net(mg.input("x", examples.shape, examples.dtype))
-        assert scores.shape[1] == subject.classes
+        assert scores.shape[1] == subject.spec.classes
         assert labels.shape == scores.shape[:1] + scores.shape[2:]
-        assert set(np.unique(labels)) <= set(range(subject.classes))
+        assert set(np.unique(labels)) <= set(range(subject.spec.classes))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
