@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from comparisons import compile_trace, growth, scaling, start, steps
+from comparisons import compile_trace, growth, nccl, profiling, scaling, start, steps
 
 from minigraph.bench.cases import NETWORKS
 
@@ -38,6 +38,8 @@ CASES = {
     "saved-activations": Case(steps.saved_activations, steps.add_arguments, LARGE),
     "bfloat16": Case(steps.bfloat16, steps.add_arguments, LARGE),
     "without-onednn": Case(steps.without_onednn, steps.add_arguments, LARGE),
+    "profile": Case(profiling.profile, profiling.add_arguments, ("resnet50",)),
+    "nccl": Case(nccl.exchange, nccl.add_arguments),
     "scaling": Case(scaling.scaling, scaling.add_arguments, ("mlp", "resnet18")),
 }
 

@@ -147,13 +147,13 @@ contact() {
 
 measure() {
   bench expressions float32 100 abc,abplusc,chain,softmax "$@"
-  run nccl_bucket 60 python3 benchmarks/nccl_bucket.py
+  run nccl 60 python3 benchmarks/compare.py nccl
   devices=$(nvidia-smi -L 2>/dev/null | wc -l)
   for count in 2 4 8; do
-    [ "$count" -gt "$devices" ] || run "nccl_bucket_$count" 60 mpiexec -n "$count" python3 benchmarks/nccl_bucket.py
+    [ "$count" -gt "$devices" ] || run "nccl_$count" 60 mpiexec -n "$count" python3 benchmarks/compare.py nccl
   done
-  local profile=(python3 benchmarks/profile_training.py resnet50 --precision bfloat16)
-  run resnet50 240 "${profile[@]}" --out "$out/resnet50"
+  local profile=(python3 benchmarks/compare.py profile resnet50 --precision bfloat16)
+  run resnet50 240 "${profile[@]}" --out "$out"
   with ncu four_kernels 180 --kernel-name regex:^mg_ --launch-skip 100 --launch-count 4 --set full \
     --export "$out/four_kernels" "${profile[@]}" --batch-size 32 --out "$out/under_ncu"
 }

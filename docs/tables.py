@@ -272,7 +272,7 @@ def _plans() -> list[str]:
 
 
 def _growth() -> list[str]:
-    """Return how compiling and calling grow with a graph, and how long problems are tuned."""
+    """Return how compiling and calling grow with a graph."""
     run = json.loads((ROOT / "docs" / "growth.json").read_text())
     threads = list(dict.fromkeys(n for row in run["graphs"] for n in row["calls"]))
     header = ["graph", "nodes", "kernels", "compiling, s", "µs a node", "the slowest pass"]
@@ -286,13 +286,8 @@ def _growth() -> list[str]:
         cells.append(f"{row['slowest pass']}, {row['its share']:.0%}")
         cells += [milliseconds(took[n]) if n in took else "" for n in threads]
         rows.append([*cells, f"{1e6 * took['1'] / row['kernels']:.2f}"])
-    tuning = [
-        f"{each['problems']} products in {each['seconds']:.2f} s "
-        f"({1e3 * each['seconds'] / each['problems']:.0f} ms each)"
-        for each in run["tuning"]
-    ]
-    about = f"{run['date']}, {run['processor']}, {run['cpus']} processors. Tuning took, of "
-    return [f"{about}{', of '.join(tuning)}.", "", *_markdown(header, rows)]
+    about = f"{run['date']}, {run['processor']}, {run['cpus']} processors:"
+    return [about, "", *_markdown(header, rows)]
 
 
 def _machines(subject: str) -> list[str]:

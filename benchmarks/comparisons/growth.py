@@ -20,7 +20,6 @@ ROWS, WIDTH = 8, 16
 RECENT = 30  # a random op reads some of so many results before it
 CALLS, CALLING = 30, 2.0  # times that a function is called, seconds after which that is enough
 THREADED = 1000  # nodes up to which other numbers of threads are measured, too
-PROBLEMS = (4, 16, 64)  # different matrix products in a function that is tuned
 RANDOM = (
     lambda a, b: a + b,
     lambda a, b: a * b,
@@ -53,7 +52,7 @@ def growth(asked):
         os.environ["MINIGRAPH_CACHE_DIR"] = folder
         threads = [n for n in (1, 2, 4, 8, 16) if n <= cpus()]
         run = {"date": datetime.date.today().isoformat(), "processor": processor(), "cpus": cpus()}
-        run |= {"graphs": [], "tuning": [tuned(count) for count in PROBLEMS]}
+        run["graphs"] = []
         for count in map(int, asked.nodes.split(",")):
             for kind in GRAPHS:
                 row = grown(kind, count, threads)
@@ -143,13 +142,3 @@ def grown(kind, count, threads):
         "its share": passes[slowest] / sum(passes.values()),
         "calls": calls,
     }
-
-
-def tuned(count):
-    """Return the seconds of tuning so many different matrix products."""
-    x = mg.input("x", (ROWS, WIDTH))
-    shapes = [(WIDTH, 8 * (i + 1)) for i in range(count)]
-    weights = [mg.Parameter(np.ones(shape, np.float32)) for shape in shapes]
-    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "tune"})
-    call = cg.compile([x], [x @ w for w in weights])
-    return {"problems": count, "seconds": call.tuning_seconds}

@@ -6,8 +6,9 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-import profile_training
+import compare
 import pytest
+from comparisons import profiling
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "cuda.sh"
@@ -54,7 +55,7 @@ PROGRAMS = [
     "training",
     *("test_cuda_device", "test_cuda_device_tuning", "test_cuda_device_training"),
     "test_cuda_device_collectives",
-    *("expressions", "nccl_bucket", "resnet50", "four_kernels"),
+    *("expressions", "nccl", "resnet50", "four_kernels"),
     *("resnet50_bfloat16", "resnet50_tf32", "alexnet_float32"),
 ]
 
@@ -119,14 +120,13 @@ def test_an_unknown_part_is_refused(run, tmp_path):
     assert "there is no part float8" in ended.stderr
 
 
-def test_a_profile_of_a_training_step_leaves_its_files(monkeypatch, tmp_path, capsys):
+def test_a_profile_of_a_training_step_leaves_its_files(tmp_path, capsys):
     asked = ["mlp", "--quick", "--device", "cpu", "--budget", "0", "--out", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", ["profile_training.py", *asked])
-    profile_training.main()
-    assert {path.name for path in tmp_path.iterdir()} == {
+    compare.main(["profile", *asked])
+    assert {path.name for path in (tmp_path / "mlp").iterdir()} == {
         "profile.txt",
         "report.txt",
         "step.cache",
         "trace.json",
     }
-    assert capsys.readouterr().out.count("loss ") == profile_training.CALLS
+    assert capsys.readouterr().out.count("loss ") == profiling.CALLS
