@@ -25,7 +25,7 @@ LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}  # by the beginning of the names 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below a header.
+    """Rows of text below a header; columns without a figure are not shown.
 
     about  explains the columns
     notes  what is too long for a row, a line each
@@ -37,16 +37,14 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
 
-    def text(self, columns: int) -> list[str]:
-        """Return lines for a terminal with so many columns.
+    @property
+    def _columns(self) -> list[tuple[str, ...]]:
+        columns = zip(self.header, *self.rows, strict=True)
+        return [column for column in columns if not {*column[1:]} <= {NOTHING, ""}]
 
-        Columns without a figure are left out.  Where a row is too long, its first cell gets a line.
-        """
-        cells = [
-            column
-            for column in zip(self.header, *self.rows, strict=True)
-            if not {*column[1:]} <= {NOTHING, ""}
-        ]
+    def text(self, columns: int) -> list[str]:
+        """Return lines for a terminal so wide; where a row is too long, its first cell gets one."""
+        cells = self._columns
         rows = _ruled(cells)
         if max(map(len, rows)) > columns:
             header, rule, *below = _ruled(cells[1:])
@@ -58,7 +56,8 @@ class Table:
 
     def markdown(self) -> list[str]:
         """Return the rows and the notes as Markdown."""
-        cells = [self.header, ["---"] * len(self.header), *self.rows]
+        header, *rows = zip(*self._columns, strict=True)
+        cells = [header, ["---"] * len(header), *rows]
         lines = ["| " + " | ".join(map(escaped, row)) + " |" for row in cells]
         for note in self.notes:
             lines += ["", escaped(note)]
