@@ -18,7 +18,6 @@ PACKAGE = Path(mg.__file__).parent
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", type=int, default=3, metavar="N")
-    parser.add_argument("--top", type=int, default=0, metavar="N", help="list the N called most")
     parser.add_argument("--list", action="store_true", help="list all functions, file by file")
 
 
@@ -36,8 +35,7 @@ def trace(asked: argparse.Namespace) -> None:
         files = {file for file, _ in calls}
         functions = {name for _, name in calls}
         print(f"{stage}: {len(files)} files, {len(functions)} functions, {calls.total()} calls")
-        listed = sorted(calls.items()) if asked.list else calls.most_common(asked.top)
-        for (file, name), count in listed:
+        for (file, name), count in sorted(calls.items()) if asked.list else ():
             print(f"{count:7}  {file}: {name}")
 
 

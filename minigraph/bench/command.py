@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--levels", type=_levels, default=LEVELS, metavar="0,3", help="default: 0,1,2,3")
     add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
-    add("--budget", type=_seconds, metavar="S", help="seconds of tuning per compile, at most")
+    add("--budget", type=_count, metavar="S", help="seconds of tuning per compile, at most")
     once = "start each side in one process only, so that there are no warm starts"
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
@@ -87,10 +87,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no integer >= 1")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    return float(_count(text))
 
 
 def _names(choices: Collection[str]) -> Callable[[str], tuple[str, ...]]:

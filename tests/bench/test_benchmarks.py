@@ -18,7 +18,7 @@ CASES = {
     "saved-activations": (SMALL, "| bfloat16 |"),
     "scaling": ("mlp --quick --budget 0.01", "2 processes"),
     "start": ("mlp --quick --steps 2", "| mlp | off | filled |"),
-    "trace": ("--top 3", "compile"),
+    "trace": ("--list", "compile"),
     "without-onednn": (SMALL, "| own kernels |"),
 }
 TOGETHER = {"scaling"}  # by a launcher of MPI
