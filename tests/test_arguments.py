@@ -34,8 +34,10 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_calls_are_right_as_they_are_written():
-    for name, function, kwargs in calls():
+def test_the_calls_are_those_of_every_op_and_right():
+    every = [*calls()]
+    assert {name for name, *_ in every} >= {f"ops.{name}" for name in ops.__all__}
+    for name, function, kwargs in every:
         try:
             invoke(function, kwargs)
         except GraphError as error:
@@ -117,6 +119,11 @@ X = mg.input("x", (2, 3))
         ),
         (lambda: nn.Linear(3, 2, dtype="int8"), DTypeError, "Linear: dtype: weights are floats"),
         (lambda: nn.Linear(2**40, 2**40), ShapeError, r"has more than .* bytes"),
+        (
+            lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 1, norm=True),
+            GraphError,
+            "TransformerEncoder: norm is True; it takes a module or None",
+        ),
         (lambda: nn.MaxPool2d(0), ShapeError, "MaxPool2d: kernel_size is 0"),
         (lambda: nn.BatchNorm2d(4, eps=None), GraphError, "BatchNorm2d: eps is None"),
         (lambda: mg.load(1), GraphError, "load: path is 1; it takes a path"),

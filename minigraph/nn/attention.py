@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Count, Layers, checked
-from minigraph.errors import ShapeError
+from minigraph.arguments import Count, Layers, checked, shown
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
 from minigraph.nn.container import ModuleList
@@ -214,6 +214,10 @@ class TransformerEncoder(Module):
         self, encoder_layer: Module, num_layers: Layers, norm: Module | None = None
     ) -> None:
         super().__init__()
+        if not isinstance(norm, Module | None):
+            raise GraphError(
+                f"TransformerEncoder: norm is {shown(norm)}; it takes a module or None"
+            )
         self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
         self.norm = norm
 
