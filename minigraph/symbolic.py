@@ -1,9 +1,12 @@
-"""Sizes that are known only when a function is called, and what is computed with them.
+"""Symbolic sizes: those that are known only when a function is called, and arithmetic with them.
 
 An input of shape (None, 784) has a symbolic size.  Shape rules, gradients and layers compute with
-it as they do with an integer: a polynomial of named sizes, each at least 1.  When a function is
-called, `graph.with_sizes` puts integers in their places, and the graph is one like all others.
-`jax.export` and `torch.export` do the same with symbolic dimensions.
+it as they do with an integer: a size is a polynomial of named sizes, each at least 1.  When a
+function is called, `graph.with_sizes` substitutes integers for the names, infers every shape again,
+and the graph is one like all others.  `jax.export` and `torch.export` do the same.
+
+A comparison is decided by hints, as in PyTorch: by the numbers that a size has for some values of
+the names.
 """
 
 from __future__ import annotations
@@ -22,16 +25,19 @@ from minigraph.errors import ShapeError
 
 LARGEST = 1 << 62  # of a size and an offset that a call gives
 BITS = 1100  # of an integer: more than the largest float has
+# Programs write other numbers, arrays have rarely more rows, and `x[-100_000_000:]` is all of one.
+LARGE = 50_000_017
+TRIED = (*range(1, 9), 31, 100, LARGE)  # sizes for which comparisons are decided
+MOST_TRIED = 128  # combinations of such sizes
 
 
 class Operation:
-    """What a size that is no polynomial is made of: an operation on two sizes or numbers.
+    """An operation on two sizes or numbers whose result is no polynomial, such as a quotient.
 
-    Equal ones are one object while they are used, since sizes that are cut again and again are
-    made of each other in many ways.
+    Equal operations are one object while they are used: sizes that are sliced again and again share
+    most of their operations.
 
-    least  a number that it is never below
-    text   what it shows as, cut where it is long
+    text  its text in messages, cut where it is long
     """
 
     __slots__ = (
@@ -39,7 +45,6 @@ class Operation:
         "_hash",
         "_key",
         "is_whole",
-        "least",
         "name",
         "names",
         "text",
@@ -50,11 +55,10 @@ class Operation:
     def __init__(self, name: str, x: Any, y: Any, key: Any) -> None:
         self.name, self.x, self.y, self._key, self._hash = name, x, y, key, hash(key)
         self.names = frozenset(n for v in (x, y) if isinstance(v, SymbolicSize) for n in v.names)
-        self.least = _least(name, x, y)
         self.is_whole = name == "ceil" or (name != "/" and is_whole(x) and is_whole(y))
         if name == "**":
-            self.is_whole = self.is_whole and _bounds(y)[0] >= 0
-        text = _shown_operation(name, x, y)
+            self.is_whole = self.is_whole and _extremes(y)[0] >= 0
+        text = _operation_text(name, x, y)
         self.text = text if len(text) < 200 else f"{text[:200]}...)"
 
     def __eq__(self, other: object) -> bool:
@@ -88,10 +92,10 @@ _rules = _Rules()
 
 
 @contextmanager
-def taken_as_large() -> Iterator[None]:
-    """Compare sizes as if the unknown ones were large.
+def assuming_large() -> Iterator[None]:
+    """Decide comparisons as for large sizes.
 
-    Only for checks that are made again once the sizes are known.
+    Only for checks that are repeated at the call.
     """
     before, _rules.large = _rules.large, True
     try:
@@ -107,13 +111,12 @@ else:
 
 
 class SymbolicSize(_Integer):
-    """A polynomial of named sizes, of which at least one is in it.
+    """A polynomial of named sizes that has at least one name in it.
 
-    Two are equal if they are for all values, those aside for which a slice is cut: `x[:5]` has a
-    size that equals 5, and is what x has in a call that gives less.  Shapes are inferred again at
-    the call, so what such an equality decides is an error there if it does not hold.  `<` and the
-    like are decided where the answer is the same for all values from 1 on, and raise UndecidedSize
-    elsewhere.
+    Two sizes are equal if they are equal for all values for which no slice is cut: the size of
+    `x[:5]` equals 5, though a call may give an x of 3 rows.  Shapes are inferred again at the call,
+    which is an error if the equality does not hold then.  `<` and the like are decided where the
+    answer is the same for all values in TRIED, and raise UndecidedSize elsewhere.
     """
 
     __slots__ = ("_uncut", "terms")
@@ -128,7 +131,7 @@ class SymbolicSize(_Integer):
 
     @property
     def uncut(self) -> Any:
-        """What this is where no slice is cut: a size or a number."""
+        """This size, or the number that it is, where no slice is cut."""
         if self._uncut is None:
             plain = all(isinstance(atom, str) for term in self.terms for atom in term)
             self._uncut = self if plain else self.at(Uncut())
@@ -147,7 +150,9 @@ class SymbolicSize(_Integer):
     def __add__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
             return NotImplemented
-        return _made({t: self.terms.get(t, 0) + terms.get(t, 0) for t in {**self.terms, **terms}})
+        return _polynomial(
+            {t: self.terms.get(t, 0) + terms.get(t, 0) for t in {**self.terms, **terms}}
+        )
 
     def __mul__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -156,7 +161,7 @@ class SymbolicSize(_Integer):
         for (s, a), (t, b) in itertools.product(self.terms.items(), terms.items()):
             term = tuple(sorted((*s, *t), key=_order))
             total[term] = total.get(term, 0) + a * b
-        return _made(total)
+        return _polynomial(total)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -170,16 +175,16 @@ class SymbolicSize(_Integer):
         return self * -1 + other
 
     def __floordiv__(self, other: Any) -> Any:
-        return _divided("//", self, other)
+        return _quotient("//", self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _divided("//", other, self)
+        return _quotient("//", other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return _divided("/", self, other)
+        return _quotient("/", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return _divided("/", other, self)
+        return _quotient("/", other, self)
 
     def __mod__(self, other: Any) -> Any:
         return self - self // other * other
@@ -208,12 +213,12 @@ class SymbolicSize(_Integer):
         return not self < other
 
     def __bool__(self) -> bool:
-        """Return whether it may be above 0 where no slice is cut.
+        """Return whether this size may be above 0 where no slice is cut.
 
-        It decides nothing that has to be right for a size of 0: that is checked in `infer`, or by a
-        function of sizes, at the call.
+        No caller relies on it for a size of 0: `infer`, or a function of sizes, checks that at the
+        call.
         """
-        return bool(_bounds(self.uncut)[1] > 0)
+        return bool(_extremes(self.uncut)[1] > 0)
 
     def __index__(self) -> NoReturn:
         raise UndecidedSize(
@@ -236,20 +241,20 @@ class SymbolicSize(_Integer):
     def __str__(self) -> str:
         # A number comes last, what is subtracted before it.
         terms = sorted(self.terms.items(), key=lambda item: (not item[0], item[1] < 0))
-        text = "".join(f" {'-' if n < 0 else '+'} {_shown(term, abs(n))}" for term, n in terms)
+        text = "".join(f" {'-' if n < 0 else '+'} {_term_text(term, abs(n))}" for term, n in terms)
         return text.removeprefix(" + ") if text.startswith(" + ") else f"-{text[3:]}"
 
     __repr__ = __str__
 
     @property
     def brief(self) -> str:
-        """What this is in an error: one line, also if it is computed in many steps."""
+        """The text of this size in an error: short, also if it is computed in many steps."""
         text = str(self)
         return text if len(text) <= 40 else f"a size computed of {', '.join(sorted(self.names))}"
 
     @property
     def multiple(self) -> tuple[str, int] | None:
-        """The name of which this is a multiple, and how many times; None if it is none."""
+        """The name and the factor of a size such as 32*h; None for any other size."""
         match [*self.terms.items()]:
             case [((str(name),), int(times))] if times > 0:
                 return name, times
@@ -263,7 +268,7 @@ class SymbolicSize(_Integer):
 
     @property
     def operations(self) -> set[str]:
-        """The operations in it that make it no polynomial."""
+        """The names of the operations in this size."""
         return {a.name for term in self.terms for a in term if isinstance(a, Operation)}
 
     @property
@@ -295,11 +300,11 @@ class SymbolicSize(_Integer):
         raise ShapeError(f"{self.brief} is {number:g} {self.where(sizes)}; {wanted}")
 
     def where(self, sizes: Mapping[str, int]) -> str:
-        """Return in words of which sizes this is computed."""
+        """Return the values of the names in this size, in words."""
         return "where " + ", ".join(f"{name} is {sizes[name]}" for name in sorted(self.names))
 
 
-def named(name: str) -> SymbolicSize:
+def symbol(name: str) -> SymbolicSize:
     """Return the size called `name`."""
     return SymbolicSize({(name,): 1})
 
@@ -308,14 +313,14 @@ def positive_part(x: int) -> int:
     """Return x, or 0 where x is below 0."""
     if not isinstance(x, SymbolicSize):
         return max(x, 0)
-    lowest, highest = _bounds(x)
+    lowest, highest = _extremes(x)
     if lowest >= 0 or highest <= 0:
         return x if lowest >= 0 else 0
     first = min((term for term in x.terms if term), key=lambda term: [*map(_order, term)])
     if x.terms[first] < 0:  # one of the positive parts of x and -x stands for both
         return x + positive_part(-x)
     constant = x.terms.get((), 0)
-    match [*_made({**x.terms, (): 0}).terms.items()]:
+    match [*_polynomial({**x.terms, (): 0}).terms.items()]:
         case [((Operation(name="max", x=inner),), 1)] if constant < 0:
             return positive_part(inner + constant)
     return _atom("max", x, 0)
@@ -335,26 +340,26 @@ def is_symbolic(shape: Iterable[Any]) -> bool:
 
 def same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
     """Return whether two shapes are the same in every call, also where a slice is cut."""
-    return tuple(map(_exact, shape)) == tuple(map(_exact, other))
+    return tuple(map(_identity, shape)) == tuple(map(_identity, other))
 
 
-def put(
+def substitute(
     value: Any,
     sizes: Mapping[str, int],
     number: Callable[[SymbolicSize, Mapping[str, int]], Any] = SymbolicSize.at,
 ) -> Any:
-    """Return an attribute of an op, a tuple or a record too, with numbers for its sizes.
+    """Return a field of an op (a size, or a tuple or record with sizes) with numbers for its sizes.
 
-    number  returns that of a size
+    number  computes the number of a size
     """
     if isinstance(value, SymbolicSize):
         return number(value, sizes)
     if type(value) is tuple:
-        made = tuple(put(each, sizes, number) for each in value)
+        made = tuple(substitute(each, sizes, number) for each in value)
         return value if all(map(operator.is_, made, value)) else made
     if is_dataclass(value) and not isinstance(value, type):
         given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        new = {name: put(each, sizes, number) for name, each in given.items()}
+        new = {name: substitute(each, sizes, number) for name, each in given.items()}
         changed = {name: each for name, each in new.items() if each is not given[name]}
         return replace(value, **changed) if changed else value
     return value
@@ -367,8 +372,8 @@ def _terms(value: Any) -> Mapping[Term, float] | None:
 
 
 def _operation(name: str, x: Any, y: Any) -> Operation:
-    """Return the operation, the same object as long as it is remembered."""
-    key = name, _exact(x), _exact(y)
+    """Return the operation: one object for equal operands, as long as the table holds it."""
+    key = name, _identity(x), _identity(y)
     known = _operations.get(key)
     if known is None:
         if len(_operations) > MANY:
@@ -378,12 +383,12 @@ def _operation(name: str, x: Any, y: Any) -> Operation:
 
 
 def _atom(operation: str, x: Any, y: Any) -> Any:
-    """Return the size that an operation on sizes or numbers makes, which is no polynomial."""
+    """Return the size that consists of an operation."""
     return SymbolicSize({(_operation(operation, x, y),): 1})
 
 
-def _exact(x: Any) -> Any:
-    """Return what tells a size from all others, also where no slice is cut."""
+def _identity(x: Any) -> Any:
+    """Return a key that two sizes share only if they are equal for all values, sliced or not."""
     return frozenset(x.terms.items()) if isinstance(x, SymbolicSize) else x
 
 
@@ -391,13 +396,13 @@ def _order(atom: Atom) -> tuple[bool, str]:
     return isinstance(atom, Operation), str(atom)
 
 
-def _made(terms: Mapping[Term, float]) -> Any:
+def _polynomial(terms: Mapping[Term, float]) -> Any:
     """Return a polynomial, or a number if no size is left in it."""
     left = {term: factor for term, factor in terms.items() if factor}
     return SymbolicSize(left) if any(left) else left.get((), 0)
 
 
-def _divided(operation: str, x: Any, y: Any) -> Any:
+def _quotient(operation: str, x: Any, y: Any) -> Any:
     """Return x / y or x // y: a polynomial where the division leaves no rest.
 
     What an integer divides of x is taken out of x // y, so that (2 * n + 1) // 2 is n.
@@ -408,8 +413,8 @@ def _divided(operation: str, x: Any, y: Any) -> Any:
     if not any(above.values()):
         return 0
     if operation == "//" and isinstance(y, int) and y > 0 and all(map(_is_integral, above.items())):
-        whole = _made({term: factor // y for term, factor in above.items()})
-        if (rest := _made({term: factor % y for term, factor in above.items()})) != x:
+        whole = _polynomial({term: factor // y for term, factor in above.items()})
+        if (rest := _polynomial({term: factor % y for term, factor in above.items()})) != x:
             return whole + rest // y
     if len(below) == 1:
         ((factors, number),) = below.items()
@@ -420,7 +425,7 @@ def _divided(operation: str, x: Any, y: Any) -> Any:
                 break
             quotient[rest] = factor // number if operation == "//" else float(factor // number)
         else:
-            return _made(quotient)
+            return _polynomial(quotient)
     elif above == below:
         return 1 if operation == "//" else 1.0
     return _atom(operation, x, y)
@@ -448,10 +453,10 @@ def _without(term: Term, factors: Term) -> Term | None:
 
 
 def _positive(difference: Any, x: Any, y: Any) -> bool:
-    """Return whether x - y, or y - x, is above 0 for all sizes; False if it is for none."""
+    """Return whether a difference of x and y is above 0; UndecidedSize if that depends on sizes."""
     if not isinstance(difference, SymbolicSize):
         return bool(difference > 0)
-    lowest, highest = _bounds(difference)
+    lowest, highest = _extremes(difference)
     if lowest > 0 or highest <= 0:
         return lowest > 0
     if _rules.large:
@@ -462,75 +467,25 @@ def _positive(difference: Any, x: Any, y: Any) -> bool:
     )
 
 
-def _bounds(value: Any, deep: int = 4) -> tuple[float, float]:
-    """Return numbers that `value` is never below, and never above.
+def _extremes(value: Any) -> tuple[float, float]:
+    """Return the least and the largest number that `value` is for the sizes that are tried.
 
-    deep  how many of its operations are looked at: a positive part is 0 or what it is of, and what
-          x // y loses of x / y is between 0 and (y - 1) / y
+    No proof: what a decision for all sizes overlooks is an error of the call, where every shape is
+    inferred again.
     """
     if not isinstance(value, SymbolicSize):
         return value, value
-    lowest, highest = _bounds_of_terms(value)
-    if not deep or lowest == highest:
-        return lowest, highest
-    for term, factor in value.terms.items():
-        for atom in (a for a in term if isinstance(a, Operation)):
-            x, y = atom.x, atom.y
-            divides = atom.name == "//" and is_whole(x) and isinstance(y, int) and y > 0
-            if atom.name == "max":
-                both = [_bounds(_with(value, atom, by), deep - 1) for by in (x, 0)]
-                low, high = min(low for low, _ in both), max(high for _, high in both)
-            elif divides and term == (atom,):
-                most = _made({**value.terms, term: 0}) * y + factor * x  # of y times the value
-                least = most - factor * (y - 1)
-                if factor < 0:
-                    least, most = most, least
-                low, high = _bounds(least, deep - 1)[0] / y, _bounds(most, deep - 1)[1] / y
-            else:
-                continue
-            return max(lowest, low), min(highest, high)
-    return lowest, highest
-
-
-def _bounds_of_terms(value: SymbolicSize) -> tuple[float, float]:
-    # Each size is its least value + something not negative, of which this is a polynomial.
-    atoms = {atom for term in value.terms for atom in term}
-    least = {atom: 1 if isinstance(atom, str) else atom.least for atom in atoms}
-    if -math.inf in least.values():
-        return -math.inf, math.inf
-    over: Any = 0
-    for term, factor in value.terms.items():
-        over = over + math.prod((SymbolicSize({(a,): 1}) + least[a] for a in term), start=factor)
-    terms = dict(_terms(over) or {})
-    constant = terms.pop((), 0)
-    factors = terms.values()
-    return (
-        constant if min(factors, default=0) >= 0 else -math.inf,
-        constant if max(factors, default=0) <= 0 else math.inf,
-    )
-
-
-def _with(value: SymbolicSize, atom: Atom, by: Any) -> Any:
-    """Return a size with `by` in place of an operation."""
-    total: Any = 0
-    for term, factor in value.terms.items():
-        parts = (by if a == atom else SymbolicSize({(a,): 1}) for a in term)
-        total = total + math.prod(parts, start=factor)
-    return total
-
-
-def _least(operation: str, x: Any, y: Any) -> float:
-    """Return a number that an operation on sizes is never below."""
-    if operation == "max":
-        return 0
-    low = _bounds(x)[0]
-    if operation == "//" and isinstance(y, int) and y > 0:
-        return low if math.isinf(low) else low // y
-    return 0 if low >= 0 and _bounds(y)[0] > 0 else -math.inf
+    names = sorted(value.names)
+    each = TRIED if len(names) <= 2 else (1, LARGE)
+    numbers = []
+    for sizes in itertools.islice(itertools.product(each, repeat=len(names)), MOST_TRIED):
+        with suppress(ShapeError):  # of a division by 0, which is an error of the call
+            numbers.append(value.at(Sizes(zip(names, sizes, strict=True))))
+    return min(numbers, default=-math.inf), max(numbers, default=math.inf)
 
 
 class Sizes(dict[Any, Any]):
-    """Values of named sizes, and of the operations that were computed with them."""
+    """The values of named sizes, and of the operations that were computed with them."""
 
     def __missing__(self, atom: Any) -> Any:
         if isinstance(atom, str):
@@ -544,20 +499,17 @@ class Sizes(dict[Any, Any]):
 
 
 class Large(Sizes):
-    """Sizes that are all large, and different from what programs write.
-
-    An array has rarely more rows, and `x[-100_000_000:]` is all of it.
-    """
+    """Sizes that are all large."""
 
     def size(self, name: str) -> Any:
-        return 50_000_017
+        return LARGE
 
 
 class Uncut(Sizes):
-    """Sizes that stay symbolic, and of which no slice is cut."""
+    """Symbolic sizes, so large that no slice is cut."""
 
     def size(self, name: str) -> Any:
-        return named(name)
+        return symbol(name)
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -566,7 +518,7 @@ def _power(x: Any, y: Any) -> Any:
     return math.inf if whole and (abs(x).bit_length() - 1) * y > BITS else x**y
 
 
-def _larger(x: Any, y: Any) -> Any:
+def _maximum(x: Any, y: Any) -> Any:
     """Return the larger of two numbers, or of two sizes if both are large."""
     difference = x - y
     if isinstance(difference, SymbolicSize):
@@ -579,21 +531,21 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "/": operator.truediv,
     "**": _power,
-    "max": _larger,
+    "max": _maximum,
     "ceil": quotient_above,
 }
 
 
-def _shown(term: Term, factor: float) -> str:
+def _term_text(term: Term, factor: float) -> str:
     atoms = [*map(str, term)]
     return "*".join([*([f"{factor:g}"] if factor != 1 or not atoms else []), *atoms])
 
 
-def _shown_operation(operation: str, x: Any, y: Any) -> str:
+def _operation_text(operation: str, x: Any, y: Any) -> str:
     if operation.isalpha():  # a function
-        return f"max({x}, {y})" if operation == "max" else f"ceil({_operand(x)} / {_operand(y)})"
-    return f"({_operand(x)} {operation} {_operand(y)})"
+        return f"max({x}, {y})" if operation == "max" else f"ceil({_wrapped(x)} / {_wrapped(y)})"
+    return f"({_wrapped(x)} {operation} {_wrapped(y)})"
 
 
-def _operand(x: Any) -> str:
+def _wrapped(x: Any) -> str:
     return f"({x})" if isinstance(x, SymbolicSize) and len(x.terms) > 1 else str(x)

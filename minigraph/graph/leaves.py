@@ -24,7 +24,7 @@ from minigraph.graph.location import Location
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Shape, Spec, as_sizes
 from minigraph.graph.state import State, alone
-from minigraph.symbolic import SymbolicSize, is_symbolic, named
+from minigraph.symbolic import SymbolicSize, is_symbolic, symbol
 
 
 class Input(Op):
@@ -205,14 +205,14 @@ def _input_sizes(shape: Any) -> Shape:
 
 def _input_size(axis: int, n: Any) -> Any:
     if n is None:
-        return named(f"size{axis}" if axis else "batch")
+        return symbol(f"size{axis}" if axis else "batch")
     if isinstance(n, str):
         number, times, name = n.rpartition("*")
         if not name.isidentifier() or (times and not (number.isdecimal() and int(number))):
             raise ShapeError(
                 f"{n!r} is no name for a size; it takes an identifier, or a multiple, as in '32*h'"
             )
-        return named(name) * int(number or 1)
+        return symbol(name) * int(number or 1)
     return n
 
 

@@ -21,7 +21,7 @@ from minigraph.graph.location import Location, Within, here, scope
 from minigraph.graph.picture import picture
 from minigraph.graph.refusals import Refusals
 from minigraph.graph.spec import Shape, Spec
-from minigraph.symbolic import UndecidedSize, taken_as_large
+from minigraph.symbolic import UndecidedSize, assuming_large
 
 
 def in_place_of(node: Node, like: Node | None = None) -> Within:
@@ -114,7 +114,7 @@ class Op:
         try:
             return self.infer(*given)
         except UndecidedSize:  # it is inferred again once all sizes are known
-            with taken_as_large():
+            with assuming_large():
                 return self.infer(*given)
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from minigraph.graph.leaves import FromSizes, Input, constant
 from minigraph.graph.loop import GraphOp
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Spec
-from minigraph.symbolic import Sizes, SymbolicSize, put
+from minigraph.symbolic import Sizes, SymbolicSize, substitute
 
 NUMBERS = ("float", "tuple[Any, ...]")
 
@@ -40,7 +40,7 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) -> Node:
     """Return `node` with other inputs and with numbers for symbolic sizes."""
     if isinstance(node.op, Input):
-        spec = Spec(put(node.shape, sizes), node.dtype)
+        spec = Spec(substitute(node.shape, sizes), node.dtype)
         return node if spec == node.spec else Node(node.op, (), (spec,))
     try:
         below: list[str] = []
@@ -48,7 +48,9 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
         if op is node.op and node.replace(inputs) is node:
             return node
         specs = _inferred(op, inputs, below)
-        for spec, shape in zip(specs, (put(s.shape, sizes) for s in node.specs), strict=True):
+        for spec, shape in zip(
+            specs, (substitute(s.shape, sizes) for s in node.specs), strict=True
+        ):
             if spec.shape != shape:
                 raise ShapeError(
                     f"the result has shape {spec.shape}, where {shape} was foreseen when the graph "
@@ -90,7 +92,7 @@ def _known(op: Op, sizes: Mapping[str, int], below: list[str]) -> Op:
         value = getattr(op, field.name)
         # What is annotated so need be no size: it is a value, or what one is computed from.
         number = SymbolicSize.at if field.type in NUMBERS else whole
-        if (new := put(value, sizes, number)) is not value:
+        if (new := substitute(value, sizes, number)) is not value:
             changed[field.name] = new
     if isinstance(op, GraphOp) and (inside := with_sizes(op.graph, sizes)) is not op.graph:
         changed["graph"] = inside

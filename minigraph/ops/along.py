@@ -20,7 +20,7 @@ from minigraph.ops.indexing import check_range
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import broadcast_to, normalize_axis
 from minigraph.ops.slicing import getitem
-from minigraph.symbolic import taken_as_large
+from minigraph.symbolic import assuming_large
 
 
 def _check_indices(indices: Spec) -> None:
@@ -229,7 +229,7 @@ def _scattered(x: Any, axis: int, index: Any, src: Any) -> tuple[Node, int, Node
 def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
     """Raise ShapeError if index is longer than x along an axis other than `axis`."""
     sizes = zip(index.shape, x.shape, strict=False)
-    with taken_as_large():  # the ops check it again
+    with assuming_large():  # the ops check it again
         longer = any(a != axis and n > m for a, (n, m) in enumerate(sizes))
     if index.ndim != x.ndim or longer:
         besides = "" if axis is None else f" but along axis {axis}"

@@ -24,7 +24,7 @@ from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import reshape
 from minigraph.ops.window import Border, ConvBorder, Pair, Pairs, Window, around_conv, steps
-from minigraph.symbolic import taken_as_large
+from minigraph.symbolic import assuming_large
 
 
 class Conv2d(Op):
@@ -236,7 +236,7 @@ def conv_transpose2d(
     axes = zip(x.shape[2:], stride, padding, dilation, w.shape[2:], output_padding, strict=True)
     sizes = [(n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, s, p, d, k, o in axes]
     conv = Conv2d(stride, padding, dilation, groups)
-    with taken_as_large():
+    with assuming_large():
         if any(n < 1 for n in sizes):
             raise ShapeError(f"the result would have {sizes} pixels")
         result = Spec((x.shape[0], w.shape[1] * groups, *sizes), x.dtype)

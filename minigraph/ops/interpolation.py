@@ -28,7 +28,7 @@ from minigraph.graph import (
 from minigraph.ops.elementwise import astype, kind, summed, widened
 from minigraph.ops.indexing import Take, check_range
 from minigraph.ops.padding import INT64, MANY
-from minigraph.symbolic import taken_as_large
+from minigraph.symbolic import assuming_large
 
 
 class Blend(Op):
@@ -157,7 +157,7 @@ def interpolate(
     _check(x, mode, align_corners)
     old = x.shape[2:]
     new, factors = _targets(old, size, scale_factor, bool(recompute_scale_factor))
-    with taken_as_large():
+    with assuming_large():
         shrinks = math.prod(new) < math.prod(old)
     # The innermost axis is the slowest to change, so it changes while there are fewer rows.
     for axis in range(2, x.ndim) if shrinks else range(x.ndim - 1, 1, -1):

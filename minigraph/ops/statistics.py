@@ -14,7 +14,7 @@ from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widened
 from minigraph.ops.extremes import Maximum
 from minigraph.ops.reduction import Max, Min, Sum, argmax, var
 from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis, squeeze
-from minigraph.symbolic import taken_as_large
+from minigraph.symbolic import assuming_large
 
 
 def _root(x: Node) -> Node:
@@ -172,7 +172,7 @@ def diff(x: Operand, axis: Axis = -1, n: Size = 1) -> Node:
     """
     x = as_node(x)
     axis = normalize_axis(axis, x.ndim)
-    with taken_as_large():
+    with assuming_large():
         times = min(n, x.shape[axis])  # then no element is left
     for _ in range(times):
         last, first = _after(x, axis, 1), _before(x, axis, 1)
