@@ -237,7 +237,6 @@ def pool_samples():
         yield f"max_pool2d-{suffix}", pooling.MaxPool2d(pool), [distinct(*size)]
         back = pooling.MaxPool2dBackward(pool, size)
         yield f"max_pool2d_backward-{suffix}", back, [real(*y), at]
-        yield f"max_pool2d_take-{suffix}", pooling.MaxPool2dTake(pool), [real(*size), at]
         pad = (fields[2][0][0], fields[2][1][0])
         for count in (False, True) if any(pad) else (False,):
             mean = pooling.AvgPool2d(pool, pad, count)
@@ -354,7 +353,6 @@ def other_samples():
         name = f"{axis}-{len(size)}"
         yield f"take_along-{name}", along.TakeAlong(axis), [real(*size), rows]
         yield f"add_along-{name}", along.AddAlong(axis, 3), [real(*rows.shape), rows]
-        yield f"last_along-{name}", along.LastAlong(axis, 3), [rows]
         put = [real(*size), rows, real(*rows.shape, seed=1)]
         yield f"put_along-{name}", along.PutAlong(axis), put
     for axis in (0, 1, 2):

@@ -13,12 +13,13 @@ import numpy as np
 
 from minigraph.arguments import Axis
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Shape, Spec, as_node, builder, can_cast, flat
+from minigraph.graph import Array, Node, Op, Operand, Shape, Spec, as_node, builder, can_cast
 from minigraph.ops.comparison import where
+from minigraph.ops.creation import arange
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, summed
 from minigraph.ops.indexing import check_range
 from minigraph.ops.padding import pad
-from minigraph.ops.shape import broadcast_to, normalize_axis
+from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
 from minigraph.ops.slicing import getitem
 from minigraph.symbolic import assuming_large
 
@@ -78,25 +79,6 @@ class AddAlong(Op):
         return TakeAlong(self.axis)(dy, indices), None
 
 
-class LastAlong(Op):
-    """For each of `size` places along `axis` where the last index of it stands; -1 if none does."""
-
-    axis: int
-    size: int
-
-    def infer(self, indices: Spec) -> Spec:
-        _check_indices(indices)
-        return Spec(_with(indices.shape, self.axis, self.size), np.dtype(np.int64))
-
-    def forward(self, indices: Array) -> Array:
-        y = np.full(_with(indices.shape, self.axis, self.size), -1, np.int64)
-        places = _places(indices, self.axis, self.size)
-        np.maximum.at(y, places, np.indices(indices.shape, sparse=True)[self.axis])
-        return y
-
-    grad = flat
-
-
 class PutAlong(Op):
     """x with the elements of v put at the integers along `axis`, one after the other."""
 
@@ -110,17 +92,19 @@ class PutAlong(Op):
     def forward(self, x: Array, indices: Array, v: Array) -> Array:
         if not v.shape[self.axis]:
             return x.copy()
-        size = x.shape[self.axis]
-        last = LastAlong(self.axis, size).forward(indices)
+        last = np.full(x.shape, -1, np.int64)  # the row of v that stays at each place
+        rows = np.indices(indices.shape, sparse=True)[self.axis]
+        np.maximum.at(last, _places(indices, self.axis, x.shape[self.axis]), rows)
         put = v[_places(np.maximum(last, 0), self.axis, v.shape[self.axis])]
         return np.where(last < 0, x, put)
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node, v: Node) -> tuple[Node, None, Node]:
         take = TakeAlong(self.axis)
-        number = np.arange(v.shape[self.axis]).reshape(-1, *(1,) * (v.ndim - self.axis - 1))
-        stays = take(LastAlong(self.axis, x.shape[self.axis])(indices), indices) == number
+        column = (-1, *(1,) * (v.ndim - self.axis - 1))
+        rows = broadcast_to(reshape(arange(v.shape[self.axis]), column), v.shape)
+        last = self(broadcast_to(as_node(-1), x.shape), indices, rows)
         dx = self(dy, indices, broadcast_to(as_operand(0, dy.dtype), v.shape))
-        return dx, None, where(stays, take(dy, indices), 0)
+        return dx, None, where(take(last, indices) == rows, take(dy, indices), 0)
 
 
 def _without(shape: Shape, axis: int) -> Shape:

@@ -23,7 +23,9 @@ from minigraph.graph import (
     builder,
     constant,
 )
+from minigraph.ops.along import TakeAlong
 from minigraph.ops.comparison import where
+from minigraph.ops.creation import arange
 from minigraph.ops.elementwise import kind, summed, widened
 from minigraph.ops.indexing import Take
 from minigraph.ops.padding import MANY
@@ -97,10 +99,10 @@ class MaxPool2dBackward(Op):
     shape: Shape
 
     def infer(self, dy: Spec, where: Spec) -> Spec:
-        dx = Spec(self.shape, dy.dtype)
         for each in (dy, where):
-            MaxPool2dTake(self.pooling).infer(dx, each)
-        return dx
+            if each.shape != self.pooling.shape(self.shape):
+                raise ShapeError(f"{each} is not of the windows of {self.shape}")
+        return Spec(self.shape, dy.dtype)
 
     def forward(self, dy: Array, where: Array) -> Array:
         r, s = self.pooling.window
@@ -108,25 +110,19 @@ class MaxPool2dBackward(Op):
         return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape).astype(dy.dtype)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, where: Node) -> tuple[Node, None]:
-        return MaxPool2dTake(self.pooling)(ddx, where), None
+        return _at_places(self.pooling, ddx, where), None
 
 
-class MaxPool2dTake(Op):
-    """The element of each window of x that `where` points to."""
-
-    pooling: Pooling
-
-    def infer(self, x: Spec, where: Spec) -> Spec:
-        if where.shape != self.pooling.shape(x.shape):
-            raise ShapeError(f"places {where.shape} are not of the windows of {x.shape}")
-        return Spec(where.shape, x.dtype)
-
-    def forward(self, x: Array, where: Array) -> Array:
-        flat = self.pooling.flat_windows(x)
-        return np.take_along_axis(flat, where[..., None].astype(np.intp), -1)[..., 0]
-
-    def grad(self, dy: Node, y: Node, x: Node, where: Node) -> tuple[Node, None]:
-        return MaxPool2dBackward(self.pooling, x.shape)(dy, where), None
+def _at_places(pooling: Pooling, x: Node, where: Node) -> Node:
+    """Return the element of each window of x that `where` points to."""
+    n, c, h, w = x.shape
+    rows, columns = where.shape[2:]
+    (down, across), ((top, _), (left, _)) = pooling.stride, pooling.padding
+    place = where.astype("int64")
+    row = place // pooling.window[1] + reshape(arange(rows) * down - top, (rows, 1))
+    column = place % pooling.window[1] + (arange(columns) * across - left)
+    flat = reshape(row * w + column, (n, c, rows * columns))
+    return reshape(TakeAlong(2)(reshape(x, (n, c, h * w)), flat), where.shape)
 
 
 class AvgPool2d(Op):

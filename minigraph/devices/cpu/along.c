@@ -3,12 +3,11 @@
 
    MODE 0  y [outer, count, columns] = x [outer, n, columns] at the indices [outer, count, columns]
    MODE 1  y [outer, n, columns]: zeros with x [outer, count, columns] added at the indices
-   MODE 2  y [outer, n, columns]: where the last index of each place stands along `count`, or -1
-   MODE 3  y [outer, n, columns] = x with v [outer, count, columns] put at the indices in turn
+   MODE 2  y [outer, n, columns] = x with v [outer, count, columns] put at the indices in turn
 
    The argument block: threads, outer, n, columns, count, columns that one thread writes to, then the
-   operands: x (but for MODE 2), the indices, v (in MODE 3), the result, which may be x in MODE 3; then
-   the scratch memory (APART).
+   operands: x, the indices, v (MODE 2), the result, which may be x in MODE 2; then the scratch memory
+   (APART).
 
    Each element is written by one thread in the order of the indices: the bits are the same for any
    number of threads.
@@ -24,13 +23,11 @@ int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
   const int64_t *operand = a + 6;
   (void)threads;
-#if MODE != 2
   const T *x = (const T *)(slots[operand[0]] + operand[1]);
   operand += 2;
-#endif
   const L *index = (const L *)(slots[operand[0]] + operand[1]);
   operand += 2;
-#if MODE == 3
+#if MODE == 2
   const T *v = (const T *)(slots[operand[0]] + operand[1]);
   operand += 2;
 #endif
@@ -61,11 +58,7 @@ int NAME(const int64_t *a, char **slots) {
   {
     #pragma omp for schedule(static)
     for (int64_t e = 0; e < outer * n * columns; e++) {
-#if MODE == 3
-      y[e] = x[e];
-#else
-      y[e] = MODE == 2 ? -1 : 0;
-#endif
+      y[e] = MODE == 2 ? x[e] : 0;
     }
     #pragma omp for schedule(static)
     for (int64_t w = 0; w < outer * blocks; w++) {
@@ -87,8 +80,6 @@ int NAME(const int64_t *a, char **slots) {
 #endif
 #if MODE == 1
           *q += x[begin + j];
-#elif MODE == 2
-          *q = i;
 #else
           *q = v[begin + j];
 #endif

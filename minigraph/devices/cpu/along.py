@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, call
+from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.take import LINE, columns_for, total_type
 from minigraph.graph import DType, Node, Op, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
-from minigraph.ops.along import AddAlong, LastAlong, PutAlong, TakeAlong
+from minigraph.ops.along import AddAlong, PutAlong, TakeAlong
 from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import FEW
 
 TEXT = Path(__file__).with_name("along.c").read_text()
-TAKE, ADD, LAST, PUT = range(4)
+TAKE, ADD, PUT = range(3)
 APART = 1 << 16  # sums of a thread that are beside each other
 
 
@@ -45,23 +45,13 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
     return NativeKernel(node, [made], room, refuses=True)
 
 
-def last_along(op: LastAlong, node: Node, threads: int) -> NativeKernel:
-    (indices,) = node.inputs
-    text = _text(LAST, c_type(node.dtype), indices.dtype)
-    return NativeKernel(node, [_scatter(text, op.axis, indices, node, threads)], refuses=True)
-
-
 def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
     x, indices, _ = node.inputs
     text = _text(PUT, f"uint{8 * x.dtype.itemsize}_t", indices.dtype)
-    made = _scatter(text, op.axis, indices, node, threads)
-    return NativeKernel(node, [made], inplace=((0,), (), ()), refuses=True)
-
-
-def _scatter(text: str, axis: int, indices: Node, node: Node, threads: int) -> KernelCall:
-    outer, count, columns = around(indices.shape, axis)
+    outer, count, columns = around(indices.shape, op.axis)
     block = columns_for(threads, outer, columns, node.dtype)
-    return call(text, threads, outer, node.shape[axis], columns, count, block)
+    made = call(text, threads, outer, node.shape[op.axis], columns, count, block)
+    return NativeKernel(node, [made], inplace=((0,), (), ()), refuses=True)
 
 
 def _text(mode: int, held: str, index: DType, wide: str = "", apart: bool = False) -> str:
@@ -71,6 +61,5 @@ def _text(mode: int, held: str, index: DType, wide: str = "", apart: bool = Fals
 KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     TakeAlong: take_along,
     AddAlong: add_along,
-    LastAlong: last_along,
     PutAlong: put_along,
 }

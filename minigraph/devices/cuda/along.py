@@ -9,7 +9,7 @@ from __future__ import annotations
 from minigraph.devices.cuda.template import Kernels, Range, Written, each_element, element
 from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
-from minigraph.ops.along import AddAlong, LastAlong, PutAlong, TakeAlong
+from minigraph.ops.along import AddAlong, PutAlong, TakeAlong
 
 # The indices are [outer, count, columns]; x [outer, n, columns].
 TAKE = """
@@ -63,15 +63,6 @@ def add_along(op: AddAlong, node: Node) -> Written:
     return _searched(node, op.axis, 1, fill)
 
 
-def last_along(op: LastAlong, node: Node) -> Written:
-    fill = {
-        "begin": "int64_t last = -1;",
-        "found": "last = i",
-        "end": "((int64_t *)mg_global(a.w[1]))[e] = last",
-    }
-    return _searched(node, op.axis, 0, fill)
-
-
 def put_along(op: PutAlong, node: Node) -> Written:
     fill = {
         "T": f"uint{8 * node.dtype.itemsize}_t",
@@ -98,6 +89,5 @@ def _searched(node: Node, axis: int, operand: int, fill: dict[str, str]) -> Writ
 KERNELS: Kernels = {
     TakeAlong: take_along,
     AddAlong: add_along,
-    LastAlong: last_along,
     PutAlong: put_along,
 }

@@ -19,7 +19,6 @@ from minigraph.ops.pooling import (
     AvgPool2dBackward,
     MaxPool2d,
     MaxPool2dBackward,
-    MaxPool2dTake,
     Pooling,
 )
 from minigraph.ops.reduction import FEW
@@ -94,19 +93,6 @@ MAX_BACKWARD = (
         if (place[o] == at) sum += %(load)s(dy[o]);
       }
     ((%(T)s *)mg_global(a.w[2]))[e] = %(store)s((%(W)s)sum);
-  }
-}
-"""
-)
-
-MAX_TAKE = (
-    WINDOW
-    + """
-    const %(T)s *from = (const %(T)s *)mg_global(a.w[0]) + plane * h * w * lanes + lane;
-    const int at = ((const %(P)s *)mg_global(a.w[1]))[e];
-    const int p = y + at / s, q = x + at %% s;
-    const bool inside = p >= 0 && p < h && q >= 0 && q < w;
-    ((%(T)s *)mg_global(a.w[2]))[e] = inside ? from[((%(I)s)p * w + q) * lanes] : (%(T)s)0;
   }
 }
 """
@@ -194,12 +180,6 @@ def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> Written:
     )
 
 
-def max_pool2d_take(op: MaxPool2dTake, node: Node) -> Written:
-    x, place = node.inputs
-    held = element(place.dtype)["T"]
-    return _made(MAX_TAKE, node, op.pooling, x.shape, place.shape, x.dtype, P=held)
-
-
 def avg_pool2d(op: AvgPool2d, node: Node) -> Written | None:
     (x,) = node.inputs
     large = math.prod(op.pooling.window) > FEW
@@ -238,7 +218,6 @@ def laid_out(op: LaidOut, node: Node) -> Written | None:
 POOLINGS: Kernels = {
     MaxPool2d: max_pool2d,
     MaxPool2dBackward: max_pool2d_backward,
-    MaxPool2dTake: max_pool2d_take,
     AvgPool2d: avg_pool2d,
     AvgPool2dBackward: avg_pool2d_backward,
 }

@@ -7,7 +7,6 @@ from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.ops.along import LastAlong
 
 pytestmark = needs_compiler
 
@@ -48,8 +47,6 @@ def test_all_have_the_bits_of_numpy(shape, axis, count, threads):
     assert_bits(both(lambda at, v: ops.scatter_add(zeros, axis, at, v), at, v, threads=threads))
     put = both(lambda x, at, v: ops.scatter(x, axis, at, v), x, at, v, threads=threads)
     assert_bits(put)
-    last = LastAlong(axis, shape[axis])
-    assert_bits(both(lambda at: last(at), at, threads=threads))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "bool", "int64"])
