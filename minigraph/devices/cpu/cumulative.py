@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from minigraph.devices.cpu.indexing import columns_for
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
-from minigraph.devices.cpu.take import columns_for
 from minigraph.graph import Node, Op, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros

@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from minigraph.devices.cpu import (
-    along,
     argmax,
-    blend,
     check,
     cross_entropy,
     cumulative,
+    indexing,
     local_response_norm,
     one_hot,
     ordering,
     pooling,
-    take,
 )
 from minigraph.devices.cpu.kernel import (
     KernelCall,
@@ -43,17 +41,15 @@ from minigraph.ops.indexing import OneHot, Take
 from minigraph.ops.observation import Check
 
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
-    **along.KERNELS,
     **argmax.KERNELS,
-    **blend.KERNELS,
     **check.KERNELS,
     **cross_entropy.KERNELS,
     **cumulative.KERNELS,
     **local_response_norm.KERNELS,
+    **indexing.KERNELS,
     **one_hot.KERNELS,
     **ordering.KERNELS,
     **pooling.KERNELS,
-    **take.KERNELS,
 }
 # Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
 OF_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)

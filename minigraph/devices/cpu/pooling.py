@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from minigraph.devices.cpu import onednn
+from minigraph.devices.cpu.indexing import total_type
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
-from minigraph.devices.cpu.take import total_type
 from minigraph.graph import BFLOAT16, DType, Node, Op, Shape
 from minigraph.jit.c.body import limits
 from minigraph.jit.expression import c_type

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from minigraph.devices.cuda import (
-    along,
     argmax,
     cumulative,
+    indexing,
     launches,
     normalization,
     one_hot,
     ordering,
     pooling,
     softmax,
-    take,
 )
 from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.cuda.template import Kernels, Range
@@ -24,15 +23,14 @@ from minigraph.graph import Array, Node, Shape
 from minigraph.program import Kernel
 
 WRITTEN: Kernels = {
-    **along.KERNELS,
     **argmax.KERNELS,
     **cumulative.KERNELS,
+    **indexing.KERNELS,
     **normalization.KERNELS,
     **one_hot.KERNELS,
     **ordering.KERNELS,
     **pooling.KERNELS,
     **softmax.KERNELS,
-    **take.KERNELS,
 }
 
 
