@@ -18,7 +18,6 @@ from minigraph.graph import (
     NoGradient,
     Op,
     builder,
-    checked_gradients,
     constant,
     dependents,
     stand_ins,
@@ -108,10 +107,24 @@ def _backward(
         if isinstance(node.op, Loop):
             return node.op.differentiate(vjp, dy if node.is_bundle else (dy,), node.inputs)
         if type(node.op).grad is not Op.grad:
-            return checked_gradients(node, node.op.grad(dy, y, *node.inputs))
+            return _checked(node, node.op.grad(dy, y, *node.inputs))
         return _through_expansion(node, dy if node.is_bundle else (dy,))
     except NoGradient as error:
         raise located(error, node.op.name, node.inputs, node.source) from None
+
+
+def _checked(node: Node, grads: Any) -> Sequence[Node | None]:
+    """Return what the op's `grad` gave; GraphError unless it is one gradient for each input."""
+    promise = f"{node.op.name}: grad returns a tuple of a gradient, or None, for each input"
+    if isinstance(grads, Node) or not isinstance(grads, Sequence):
+        found = repr(grads) if isinstance(grads, Node) else type(grads).__name__
+        raise GraphError(f"{promise}, not {found} {node.source}")
+    if len(grads) != len(node.inputs):
+        raise GraphError(f"{promise}: {len(node.inputs)}, not {len(grads)} {node.source}")
+    for dx in grads:
+        if dx is not None and not isinstance(dx, Node):
+            raise GraphError(f"{promise}; {type(dx).__name__} is neither {node.source}")
+    return grads
 
 
 def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]:

@@ -34,12 +34,12 @@ LAYERS = {
     "minigraph.graph": [
         ["dtypes", "location", "picture"],
         ["spec"],
-        ["refusals"],
+        ["unsupported"],
         ["node", "state"],
-        ["builder", "copy"],
+        ["builder"],
         ["leaves"],
         ["graph"],
-        ["contract", "loop", "pickling"],
+        ["loop", "pickling"],
         ["sizing"],
     ],
     "minigraph.cache": [

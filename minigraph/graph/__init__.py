@@ -1,14 +1,11 @@
 """Expressions: nodes, the graphs that they make, and what is known of their values.
 
-Imports nothing else of minigraph but its errors and `arguments`.  It knows no op but `Item` and
-`Copy`.
+Of ops it knows only those that have no meaning of their own: leaves, `Item`, `Copy` and loops.
 """
 
 from minigraph.errors import NoGradient
 from minigraph.graph import pickling
 from minigraph.graph.builder import builder, function_of
-from minigraph.graph.contract import both_sides, check_rewrite, checked_gradients
-from minigraph.graph.copy import Copy, copy_of
 from minigraph.graph.dtypes import (
     BFLOAT16,
     BOOL,
@@ -25,7 +22,7 @@ from minigraph.graph.dtypes import (
     limits,
     same_kind,
 )
-from minigraph.graph.graph import Graph, application, compute, toposort
+from minigraph.graph.graph import Graph, application, check_rewrite, compute, toposort
 from minigraph.graph.leaves import (
     Constant,
     Expression,
@@ -52,7 +49,18 @@ from minigraph.graph.loop import (
     nested,
     stand_ins,
 )
-from minigraph.graph.node import Changes, Descent, Item, Node, Op, flat, give_functions, in_place_of
+from minigraph.graph.node import (
+    Changes,
+    Copy,
+    Descent,
+    Item,
+    Node,
+    Op,
+    bind_functions,
+    copy_of,
+    in_place_of,
+    zero_gradient,
+)
 from minigraph.graph.sizing import with_sizes
 from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
 from minigraph.graph.state import Claim, State

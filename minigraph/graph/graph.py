@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.errors import GraphError, located
+from minigraph.errors import GraphError, ShapeError, located
 from minigraph.graph.dtypes import Array
 from minigraph.graph.leaves import Input, Parameter, namesake
 from minigraph.graph.location import Within, scope
@@ -201,3 +201,22 @@ def toposort(
             inputs = reads.get(node, node.inputs) if reads else node.inputs
             stack.extend(inputs[::-1])
     return [*order]
+
+
+def check_rewrite(name: str, old: Graph, new: Any, known: set[Application]) -> None:
+    """Raise GraphError unless the pass `name` has made a graph of the same results as `old`.
+
+    known  applications, of `old` too, that need not be inferred again; those of `new` join them
+    """
+    if not isinstance(new, Graph):
+        raise GraphError(f"pass {name}: a pass returns a Graph, not {type(new).__name__}")
+    was, now = ([y.specs for y in graph.outputs] for graph in (old, new))
+    if was != now:
+        raise ShapeError(
+            f"pass {name}: the results were {_shown(was)} before it and are {_shown(now)} after it"
+        )
+    new.check(known, sound=old if new.inputs is old.inputs else ())
+
+
+def _shown(results: Sequence[Sequence[object]]) -> str:
+    return ", ".join(" ".join(map(str, specs)) for specs in results) or "none"

@@ -19,8 +19,8 @@ from minigraph.errors import NoGradient
 from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Location, Within, here, scope
 from minigraph.graph.picture import picture
-from minigraph.graph.refusals import Refusals
 from minigraph.graph.spec import Shape, Spec
+from minigraph.graph.unsupported import Unsupported
 from minigraph.symbolic import UndecidedSize, assuming_large
 
 
@@ -122,8 +122,8 @@ class Op:
         return self.name + (f"[{attributes}]" if attributes else "")
 
 
-def flat(op: Op, dy: Node, y: Node, *inputs: Node) -> tuple[None, ...]:
-    """The `grad` of an op whose result changes in steps, or not at all, with its inputs."""
+def zero_gradient(op: Op, dy: Node, y: Node, *inputs: Node) -> tuple[None, ...]:
+    """The `grad` of an op whose derivative is 0 where it exists: one that rounds or compares."""
     return (None,) * len(inputs)
 
 
@@ -137,6 +137,22 @@ class Item(Op):
 
     def forward(self, bundle: tuple[Array, ...]) -> Array:
         return bundle[self.index]
+
+
+class Copy(Op):
+    """x, contiguous in memory.  Lowering puts it before kernels that need that."""
+
+    def infer(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x: Array) -> Array:
+        return x
+
+    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
+        return tuple(range(len(x)))
+
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        return (dy,)
 
 
 def _method(name: str) -> Callable[..., Node]:
@@ -185,7 +201,7 @@ class Descent:
     source: Location
 
 
-class Node(Refusals):
+class Node(Unsupported):
     """An expression: the result of applying `op` to `inputs`.  Compared by identity.
 
     `==` between expressions is elementwise, as in NumPy, so inside minigraph `is` and identity
@@ -370,8 +386,14 @@ class Node(Refusals):
         return Node.functions["astype"](self, dtype)
 
 
-def give_functions(functions: Mapping[str, Callable[..., Node]]) -> None:
-    """Let the methods of nodes call these functions, by their names, and have their signatures."""
+def copy_of(node: Node) -> Node:
+    """Return a node that copies the result of `node`, as if the user's same line had made it."""
+    with in_place_of(node):
+        return Copy()(node)
+
+
+def bind_functions(functions: Mapping[str, Callable[..., Node]]) -> None:
+    """Bind the methods of nodes to the functions of their names, with the signatures of those."""
     Node.functions.update(functions)
     for method in _methods:
         method.__signature__ = inspect.signature(functions[method.__name__])  # type: ignore[attr-defined]

@@ -192,7 +192,7 @@ tan = trigonometric.Tan.of
 tanh = trigonometric.Tanh.of
 
 __all__ = sorted([name for name, value in globals().items() if callable(value)])
-graph.give_functions({name: globals()[name] for name in __all__})
+graph.bind_functions({name: globals()[name] for name in __all__})
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import BOOL, Array, Node, Operand, Spec, as_node, builder, flat
+from minigraph.graph import BOOL, Array, Node, Operand, Spec, as_node, builder, zero_gradient
 from minigraph.ops.elementwise import Elementwise, broadcast_shapes, promote
 
 
@@ -16,7 +16,7 @@ class Comparison(Elementwise):
 
     accepts = "fiub"
     result = BOOL
-    grad = flat
+    grad = zero_gradient
 
 
 class Equality(Comparison):
@@ -33,7 +33,7 @@ class Bitwise(Elementwise):
     """An elementwise op on the bits of integers, or on bools."""
 
     accepts = "iub"
-    grad = flat
+    grad = zero_gradient
 
 
 class Equal(Equality):

@@ -12,7 +12,17 @@ import numpy as np
 
 from minigraph.arguments import Axis, Size
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, UndecidedSize, as_node, builder, flat
+from minigraph.graph import (
+    Array,
+    Node,
+    Op,
+    Operand,
+    Spec,
+    UndecidedSize,
+    as_node,
+    builder,
+    zero_gradient,
+)
 from minigraph.ops.along import TakeAlong
 from minigraph.ops.elementwise import kind, promote, widened
 from minigraph.ops.shape import normalize_axis, reshape
@@ -45,7 +55,7 @@ class Argsort(Op):
             order = np.argsort(rows, kind="stable")
         return np.ascontiguousarray(np.moveaxis(order[..., : self.count], -1, self.axis))
 
-    grad = flat
+    grad = zero_gradient
 
 
 class Searchsorted(Op):
@@ -70,7 +80,7 @@ class Searchsorted(Op):
             y[row] = np.searchsorted(x[row], v[row], "right" if self.right else "left")
         return y
 
-    grad = flat
+    grad = zero_gradient
 
 
 def _order(x: Node, axis: int, descending: bool, count: int | None = None) -> tuple[Node, int]:

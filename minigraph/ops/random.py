@@ -32,7 +32,7 @@ from minigraph.graph import (
     as_node,
     builder,
     constant,
-    flat,
+    zero_gradient,
 )
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import Elementwise, astype, kind
@@ -107,7 +107,7 @@ class Random(Elementwise):
         index = np.arange(math.prod(self.shape), dtype=np.uint64).reshape(self.shape)
         return philox(index, int(seed), int(step), int(stream))
 
-    grad = flat
+    grad = zero_gradient
 
 
 class RandomUniform(Random):

@@ -20,9 +20,9 @@ from minigraph.graph import (
     Spec,
     as_node,
     builder,
-    flat,
     from_sizes,
     function_of,
+    zero_gradient,
 )
 from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import kind, promote, summed, widened
@@ -206,7 +206,7 @@ class Argmax(Reduction):
     def forward(self, x: Array) -> Array:
         return x.argmax(axis=self.axes[0], keepdims=True)
 
-    grad = flat
+    grad = zero_gradient
 
 
 def _drop(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigraph.graph import Array, flat
+from minigraph.graph import Array, zero_gradient
 from minigraph.ops.elementwise import Elementwise, kind
 
 
@@ -12,7 +12,7 @@ class Rounding(Elementwise):
     """To an integral value of the same dtype; integers stay as they are."""
 
     c_int = "{0}"
-    grad = flat
+    grad = zero_gradient
 
 
 class Floor(Rounding):

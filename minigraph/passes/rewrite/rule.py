@@ -25,8 +25,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, as_dtype, both_sides, constant
+from minigraph.errors import GraphError
+from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, as_dtype, constant, toposort
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with
@@ -99,7 +101,7 @@ def rules(
 def _rule(name: str, build: Callable[..., Sides], when: Callable[..., bool], dtype: str) -> Rule:
     spec = Spec((), as_dtype(dtype))
     variables = tuple(Node(Input(x), (), (spec,)) for x in inspect.signature(build).parameters)
-    before = Pattern(both_sides(name, build(*variables), variables)[0], variables)
+    before = Pattern(_left_side(name, build(*variables), variables), variables)
 
     def apply(node: Node) -> Node | None:
         for nodes in before.match(node):
@@ -112,6 +114,21 @@ def _rule(name: str, build: Callable[..., Sides], when: Callable[..., bool], dty
     root = before.expression
     operands = frozenset({type(x.op) for x in root.inputs} - {Input})
     return Rule(name.replace("_", " "), (type(root.op),), apply, operands, build)
+
+
+def _left_side(name: str, sides: Any, variables: Sequence[Node]) -> Node:
+    """Return the left side of the rule `name`; GraphError where the two sides can be no rule."""
+    if not isinstance(sides, tuple) or len(sides) != 2:
+        raise GraphError(f"rule {name}: a rule is a pair of expressions, (before, after)")
+    before, _ = sides
+    if not isinstance(before, Node) or isinstance(before.op, Input):
+        raise GraphError(f"rule {name}: the left side is an op of variables, not {before!r}")
+    bound = set(toposort([before]))
+    if unbound := [x.name for x in variables if x not in bound]:
+        raise GraphError(
+            f"rule {name}: the left side, {before!r}, says nothing of {', '.join(unbound)}"
+        )
+    return before
 
 
 def rule_on(*roots: type[Op]) -> Callable[[Callable[[Node], Node | None]], Rule]:

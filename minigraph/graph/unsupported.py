@@ -1,6 +1,6 @@
-"""What expressions refuse, because they have no value before a call and never change.
+"""Operations of numbers and arrays that expressions do not support: they have no value as yet.
 
-Each error says what serves instead.
+Each error says what to use instead.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ REFLECTED = {
 }
 
 
-class Refusals:
-    """The base of expressions that answers what they cannot do.
+class Unsupported:
+    """The base of expressions with an error for each operation that they do not support.
 
-    functions  those of `minigraph.ops`, by name
+    functions  the functions of `minigraph.ops`, by name
     """
 
     __slots__ = ()
@@ -79,7 +79,7 @@ class Refusals:
         """Let array + expression be an expression; NumPy's functions are for arrays."""
         reflected = REFLECTED.get(ufunc.__name__)
         is_operator = method == "__call__" and len(inputs) == 2 and kwargs.keys() <= {"out"}
-        if reflected and is_operator and not isinstance(inputs[0], Refusals):
+        if reflected and is_operator and not isinstance(inputs[0], Unsupported):
             return getattr(inputs[1], reflected)(inputs[0])
         raise self._of_numpy(ufunc.__name__)
 
