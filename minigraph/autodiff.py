@@ -20,7 +20,7 @@ from minigraph.graph import (
     builder,
     constant,
     dependents,
-    stand_ins,
+    placeholders,
     toposort,
 )
 from minigraph.graph.location import gradient_of
@@ -130,10 +130,10 @@ def _checked(node: Node, grads: Any) -> Sequence[Node | None]:
 def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]:
     """Return the gradients of `node`, whose op has no `grad`, by differentiating its expansion.
 
-    The expansion is made for stand-ins, because an input may depend on another or occur twice.
+    The expansion is made of placeholders, because an input may depend on another or occur twice.
     """
     given = (*node.inputs, *(dy for dy in dys if dy is not None))
-    inputs = stand_ins([x.spec for x in given])
+    inputs = placeholders([x.spec for x in given])
     xs, known = inputs[: len(node.inputs)], inputs[len(node.inputs) :]
     ys = [y for y, dy in zip(node.op.expand(*xs), dys, strict=True) if dy is not None]
     graph = Graph(inputs, tuple(vjp(ys, known, xs)))
@@ -142,7 +142,7 @@ def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]
 
 
 def _sum(parts: list[Node]) -> Node:
-    """Return the sum of gradients; those of pieces that make up the whole are joined."""
+    """Return the sum of gradients; gradients of slices that cover an array are concatenated."""
     pieces, others = paddings(parts)
     joined = join(pieces) if len(pieces) > 1 else None
     return functools.reduce(operator.add, parts if joined is None else [joined, *others])

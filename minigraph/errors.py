@@ -87,7 +87,7 @@ _warned: set[str] = set()
 def warn_once(message: str, cause: str = "") -> None:
     """Warn with `MinigraphWarning` at the user's line, once a process for each cause.
 
-    cause  tells it from others; by default the message does
+    cause  identifies the warning; by default the message does
     """
     if (cause or message) not in _warned:
         _warned.add(cause or message)

@@ -29,7 +29,7 @@ from minigraph.graph import (
     Spec,
     as_dtype,
     compute,
-    stand_ins,
+    placeholders,
     toposort,
 )
 from minigraph.jit.fused import Fused, Together
@@ -59,7 +59,7 @@ class Case:
 
     def __init__(self, op, *xs):
         self.xs = xs
-        inputs = stand_ins([Spec(x.shape, x.dtype) for x in xs])
+        inputs = placeholders([Spec(x.shape, x.dtype) for x in xs])
         specs = op.infer(*(x.spec for x in inputs))
         self.node = Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
         self.made = launches.launches(self.node, [x.strides for x in xs])

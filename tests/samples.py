@@ -24,7 +24,7 @@ from minigraph.graph import (
     Op,
     Spec,
     Variable,
-    stand_ins,
+    placeholders,
 )
 from minigraph.ops import (
     activation,
@@ -427,7 +427,7 @@ def scan_samples():
 def loop(body, carried, scanned, length, reverse, *xs):
     """The op for a body that takes and returns a flat list."""
     specs = [Spec(x.shape[carried <= i < carried + scanned :], x.dtype) for i, x in enumerate(xs)]
-    inputs = stand_ins(specs)
+    inputs = placeholders(specs)
     return Scan(Graph(inputs, body(*inputs)), carried, scanned, length, reverse)
 
 

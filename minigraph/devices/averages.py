@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from minigraph.graph import Graph, Node, Op, Shape, Spec, stand_ins
+from minigraph.graph import Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.fused import Fused
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.elementwise import kind, widen
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 from minigraph.ops.reduction import Sum
@@ -40,7 +40,7 @@ def averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     else:
         given = Spec(split, x.dtype)
         steps = (image, channel, row * down, row, pixel * across, pixel, *lane)
-    (stand_in,) = xs = stand_ins([given])
-    total = widened(stand_in)
+    (stand_in,) = xs = placeholders([given])
+    total = widen(stand_in)
     total = BroadcastTo(split)(total) if backward else Sum((3, 5))(total)
     return Fused(Graph(xs, ((total / float(high * wide)).astype(x.dtype),))), given, steps

@@ -47,7 +47,7 @@ from minigraph.graph.loop import (
     VectorJacobian,
     dependents,
     nested,
-    stand_ins,
+    placeholders,
 )
 from minigraph.graph.node import (
     Changes,

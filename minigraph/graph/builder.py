@@ -1,4 +1,4 @@
-"""The functions that users build expressions with: what they take, and what their errors say."""
+"""Builders: functions of arguments that are checked, which make expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from minigraph.arguments import Signature
 from minigraph.errors import GraphError, located
-from minigraph.graph.location import here, is_within_itself
+from minigraph.graph.location import here, is_recursive_call
 from minigraph.graph.node import Node, Op
 
 P = ParamSpec("P")
@@ -17,9 +17,9 @@ R = TypeVar("R")
 
 
 def builder(fn: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that builds nodes, with its arguments checked by its signature.
+    """Return a function that builds nodes and checks its arguments by its signature.
 
-    Errors say what was being built, of what, and where: what the user called, not what that calls.
+    An error names the outermost builder, which the user called, its operands and the user's line.
     """
     signature = Signature(fn)
 
@@ -29,7 +29,7 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
             positional, named = signature.parse(args, kwargs)
             return fn(*positional, **named)
         except (GraphError, MemoryError) as error:
-            if is_within_itself():  # all builders share this code
+            if is_recursive_call():  # all builders share this code
                 raise
             operands = _nodes((*args, *kwargs.values()))
             if isinstance(error, GraphError):

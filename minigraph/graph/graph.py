@@ -1,4 +1,4 @@
-"""Graphs: what is reachable from some outputs, in order; rebuilding, checking and evaluating it.
+"""Graphs: the nodes that some outputs depend on; rebuilding, checking and evaluating them.
 
 Nodes are immutable and nothing is registered, so a pass is a function from graph to graph, and dead
 code is what no output reaches.
@@ -27,7 +27,7 @@ Application = tuple[int, ...]
 
 
 def application(node: Node) -> Application:
-    """Return by which op a node has which specs from which, as ids: they hold while it exists."""
+    """Return the ids of the op, the specs and the input specs of a node, valid while it exists."""
     return (id(node.op), id(node.specs), *[id(x.specs) for x in node.inputs])
 
 
@@ -63,7 +63,7 @@ class Graph:
     ) -> Graph:
         """Rebuild bottom-up: `fn(node, new_inputs)` gives the node to put in its place.
 
-        reads  for some nodes, what `fn` gets the new versions of in place of their inputs
+        reads  for some nodes, the nodes whose new versions `fn` gets in place of the inputs'
         """
         new: dict[Node, Node] = {}
         with Within(source=scope.source, turn=scope.turn):

@@ -1,4 +1,4 @@
-"""The nodes without inputs: what a call is given, parameters and constants."""
+"""The nodes without inputs: inputs, parameters and constants."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Input(Op):
 class FromSizes(Op):
     """An array that is computed from symbolic sizes: a `Constant` once they are known.
 
-    of  whose it is, in errors
+    of  the name of the op that needs it, for errors
     """
 
     of: str
@@ -125,7 +125,7 @@ class Parameter(Node):
     def __reduce__(self) -> tuple[Any, ...]:
         """Let copies, and what was pickled, have the current value and share nothing."""
         given = (type(self), self.numpy(), self.name, self.trainable, self.source)
-        return _restored, given, (getattr(self, "__dict__", None), {})
+        return _restore, given, (getattr(self, "__dict__", None), {})
 
     @checked
     def rename(self, name: str) -> None:
@@ -186,7 +186,7 @@ def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
     alone([parameter.state for parameter, _ in values], write, changes=True)
 
 
-def _restored(
+def _restore(
     cls: type[Parameter], value: Array, name: str, trainable: bool, source: Location
 ) -> Parameter:
     """Return a parameter of a class whose `__init__` may take other arguments."""
@@ -252,10 +252,10 @@ def constant(value: Any, dtype: Any = None) -> Node:
 
 def from_size(size: SymbolicSize, dtype: DType) -> Node:
     """Return a size that calls give as an expression."""
-    return FromSizes("a size", _itself, (size,), (), dtype)()
+    return FromSizes("a size", _identity, (size,), (), dtype)()
 
 
-def _itself(number: float) -> float:
+def _identity(number: float) -> float:
     return number
 
 

@@ -66,7 +66,7 @@ def _text(file: str) -> str:
     return file.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def is_within_itself() -> bool:
+def is_recursive_call() -> bool:
     """Return whether the caller runs inside a call of its own code, with only ours in between."""
     caller = sys._getframe(1)
     frame = caller.f_back

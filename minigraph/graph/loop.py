@@ -15,8 +15,8 @@ from minigraph.graph.leaves import Constant, Input
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Spec
 
-# Of outputs, their gradients and some nodes, the gradients for these: `minigraph.autodiff.vjp`,
-# which ops may not import.
+# The signature of `minigraph.autodiff.vjp`, which ops may not import: outputs, their gradients and
+# nodes to the gradients for the nodes.
 VectorJacobian = Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node]]
 
 
@@ -32,7 +32,7 @@ def dependents(outputs: Sequence[Node], on: Iterable[Node]) -> set[Node]:
 class GraphOp(Op, eq=False):
     """An op that computes a graph of its own.  Equal graphs, and equal other fields, are equal ops.
 
-    key  what equal graphs have in common: their text, their constants, and the graphs inside
+    key  equal for equal graphs: the text, the constants, and the ops with graphs inside
     """
 
     graph: Graph
@@ -58,8 +58,8 @@ def nested(graph: Graph) -> Iterator[Graph]:
             yield from nested(node.op.graph)
 
 
-def stand_ins(specs: Sequence[Spec]) -> tuple[Node, ...]:
-    """Return inputs for a graph of its own."""
+def placeholders(specs: Sequence[Spec]) -> tuple[Node, ...]:
+    """Return inputs of a new graph, one for each spec."""
     return tuple(Node(Input(f"x{i}"), (), (spec,)) for i, spec in enumerate(specs))
 
 

@@ -18,40 +18,40 @@ from minigraph.graph.node import Changes, Descent, Node, Op
 from minigraph.graph.spec import Spec
 
 
-class _Earlier:
-    """What an expression depends on, in the order in which it was made.
+class _Dependencies:
+    """The nodes that an expression depends on, in the order in which they were made.
 
-    As long as this exists, `pickle` or `copy` is at work, and remembers these nodes.
+    It exists while `pickle` or `copy` is at work, which then remembers these nodes.
     """
 
     nodes: dict[Node, None]
 
     def __init__(self, node: Node) -> None:
         known: dict[Node, tuple[Node, ...]] = {}
-        for earlier in _under_way.all:
+        for earlier in _in_progress.all:
             known.update(dict.fromkeys(earlier.nodes, ()))
         found = sorted(toposort([node], known), key=lambda x: x.turn[1])
         self.nodes = dict.fromkeys(x for x in found if x not in known)
-        _under_way.all.add(self)
+        _in_progress.all.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         *inputs, _ = self.nodes
         return tuple, (inputs,)
 
 
-class _UnderWay(threading.local):
+class _InProgress(threading.local):
     def __init__(self) -> None:
-        self.all: weakref.WeakSet[_Earlier] = weakref.WeakSet()
+        self.all: weakref.WeakSet[_Dependencies] = weakref.WeakSet()
 
 
-_under_way = _UnderWay()
+_in_progress = _InProgress()
 
 
-def _reduced(node: Node) -> tuple[Any, ...]:
+def _reduce(node: Node) -> tuple[Any, ...]:
     """Return how to make a node again, for `pickle` and `copy`."""
-    is_known = not node.inputs or any(node in earlier.nodes for earlier in _under_way.all)
-    earlier = None if is_known else _Earlier(node)
-    return _made, (
+    is_known = not node.inputs or any(node in earlier.nodes for earlier in _in_progress.all)
+    earlier = None if is_known else _Dependencies(node)
+    return _restore, (
         earlier,
         node.op,
         node.inputs,
@@ -62,7 +62,7 @@ def _reduced(node: Node) -> tuple[Any, ...]:
     )
 
 
-def _made(
+def _restore(
     earlier: object,
     op: Op,
     inputs: tuple[Node, ...],
@@ -77,4 +77,4 @@ def _made(
     return made
 
 
-copyreg.pickle(Node, _reduced)
+copyreg.pickle(Node, _reduce)

@@ -1,7 +1,7 @@
-"""Graphs with symbolic sizes, and numbers for these.
+"""Numbers for the symbolic sizes of a graph.
 
-What a call makes known is checked here, for all ops: a size or an offset is an integer from 0 on,
-and each result has the shape that was foreseen when the graph was built.
+The numbers are checked here, for all ops: a size or an offset is an integer >= 0, and each result
+has the shape that was foreseen when the graph was built.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
         spec = Spec(substitute(node.shape, sizes), node.dtype)
         return node if spec == node.spec else Node(node.op, (), (spec,))
     try:
-        below: list[str] = []
-        op = _known(node.op, sizes, below)
+        negative: list[str] = []
+        op = _substitute_fields(node.op, sizes, negative)
         if op is node.op and node.replace(inputs) is node:
             return node
-        specs = _inferred(op, inputs, below)
+        specs = _inferred(op, inputs, negative)
         for spec, shape in zip(
             specs, (substitute(s.shape, sizes) for s in node.specs), strict=True
         ):
@@ -64,33 +64,33 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
     return Node(op, inputs, specs)
 
 
-def _inferred(op: Op, inputs: Sequence[Node], below: Sequence[str]) -> tuple[Spec, ...]:
-    """Return what `op` makes of `inputs`; ShapeError if a size is below 0, as `below` says."""
+def _inferred(op: Op, inputs: Sequence[Node], negative: Sequence[str]) -> tuple[Spec, ...]:
+    """Return the specs of the results; ShapeError if there are `negative` sizes."""
     try:
         specs = op.inferred(inputs)
-        if below:
+        if negative:
             raise ShapeError("a size is below 0")
     except GraphError as error:  # which says best what the size is for
-        raise type(error)("; ".join((str(error), *below[:1]))) from None
+        raise type(error)("; ".join((str(error), *negative[:1]))) from None
     return specs if isinstance(specs, tuple) else (specs,)
 
 
-def _known(op: Op, sizes: Mapping[str, int], below: list[str]) -> Op:
+def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) -> Op:
     """Return `op` with numbers for symbolic sizes; ShapeError where one is no integer.
 
-    below  is extended by those that are below 0, in words
+    negative  receives a sentence for each size below 0
     """
 
     def whole(size: SymbolicSize, sizes: Mapping[str, int]) -> int:
         number = size.integer_at(sizes)
         if number < 0:
-            below.append(f"{size.brief} is {number} {size.where(sizes)}")
+            negative.append(f"{size.brief} is {number} {size.where(sizes)}")
         return number
 
     changed: dict[str, Any] = {}
     for field in fields(op):  # type: ignore[arg-type]
         value = getattr(op, field.name)
-        # What is annotated so need be no size: it is a value, or what one is computed from.
+        # A field of another type is a size; one of these is a value, or what a value is made of.
         number = SymbolicSize.at if field.type in NUMBERS else whole
         if (new := substitute(value, sizes, number)) is not value:
             changed[field.name] = new

@@ -1,4 +1,4 @@
-"""What is known of an array before it exists, and making one."""
+"""The shape and dtype of an array, and its allocation."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from minigraph.graph import Graph, GraphOp, Node, Op, Spec, stand_ins
+from minigraph.graph import Graph, GraphOp, Node, Op, Spec, placeholders
 
 T = TypeVar("T")
 
@@ -71,5 +71,5 @@ def meaning(op: Op, specs: Sequence[Spec]) -> Graph:
     """Return the graph that the kernel of an op computes."""
     if isinstance(op, Fused):
         return op.graph
-    xs = stand_ins(specs)
+    xs = placeholders(specs)
     return Graph(xs, op.expand(*xs) if op.composed else op.results(*xs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from minigraph.graph import Graph, Node, stand_ins
+from minigraph.graph import Graph, Node, placeholders
 from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import takes_index
 from minigraph.jit.fused import Fused
@@ -23,7 +23,7 @@ class FusedProduct(Fused, eq=False):
     @functools.cached_property
     def then(self) -> Graph:
         """What the product is made into; its inputs are the product and the other inputs."""
-        (given,) = stand_ins([self.product.spec])
+        (given,) = placeholders([self.product.spec])
         made = self.graph.map(
             lambda node, inputs: given if node is self.product else node.replace(inputs)
         )

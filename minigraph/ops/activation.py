@@ -11,7 +11,7 @@ import numpy as np
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, DType, Node, Op, Operand, Spec, builder
 from minigraph.ops.comparison import Isinf, where
-from minigraph.ops.elementwise import Elementwise, promote, widened
+from minigraph.ops.elementwise import Elementwise, promote, widen
 from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
 from minigraph.ops.shape import reshape
 from minigraph.ops.trigonometric import Tanh
@@ -79,7 +79,7 @@ class Sigmoid(Elementwise):
     costly = True
 
     def forward(self, x: Array) -> Array:
-        y: Array = 1 / (1 + np.exp(-widened(x)))
+        y: Array = 1 / (1 + np.exp(-widen(x)))
         return y.astype(x.dtype)
 
     def has_bits_of_numpy(self, dtype: DType) -> bool:

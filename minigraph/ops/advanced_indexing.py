@@ -53,11 +53,11 @@ def getitem(x: Operand, index: Any) -> Node:
            [4, 3]])
     """
     x = as_node(x)
-    items = [_item(i) for i in (index if isinstance(index, tuple) else (index,))]
+    items = [_parse_item(i) for i in (index if isinstance(index, tuple) else (index,))]
     if not any(isinstance(item, Node) for item in items):
         return slicing.getitem(x, index)
     # An int beside arrays is one without axes.
-    items = [_number(i) if isinstance(i, NUMBERS) else i for i in items]
+    items = [_number_index(i) if isinstance(i, NUMBERS) else i for i in items]
     at = [i for i, item in enumerate(items) if isinstance(item, Node)]
     indices = [items[i] for i in at]
     y = slicing.getitem(x, tuple(slice(None) if isinstance(i, Node) else i for i in items))
@@ -66,10 +66,10 @@ def getitem(x: Operand, index: Any) -> Node:
     if any(b - a > 1 for a, b in pairwise(at)):
         y = moveaxis(y, axes, range(len(axes)))
         axes = [*range(len(axes))]
-    return Take(axes[0])(*_as_one(y, axes[0], indices))
+    return Take(axes[0])(*_merge_indexed_axes(y, axes[0], indices))
 
 
-def _item(item: Any) -> Any:
+def _parse_item(item: Any) -> Any:
     """Return a part of an index: an int, a slice, `...`, None, or an expression of integers."""
     if item is None or item is ... or isinstance(item, slice):
         return item
@@ -79,14 +79,14 @@ def _item(item: Any) -> Any:
         return item
     if not (isinstance(item, list | tuple | range) or hasattr(item, "dtype")):
         raise GraphError(f"{MADE_OF}, not {type(item).__name__}")
-    return _integers(item)
+    return _index_expression(item)
 
 
-def _number(item: Any) -> Node:
+def _number_index(item: Any) -> Node:
     return as_node(item if isinstance(item, SymbolicSize) else np.int64(item))
 
 
-def _integers(value: Any) -> Node:
+def _index_expression(value: Any) -> Node:
     """Return a list, array or expression of integers as an expression."""
     if not isinstance(value, Node):
         array = as_array(value)
@@ -99,14 +99,14 @@ def _integers(value: Any) -> Node:
     return indices
 
 
-def _as_one(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
-    """Return x with the axes from `first` on as one, and what indexes it as `indices` do them."""
+def _merge_indexed_axes(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
+    """Return x with its indexed axes, from `first` on, as one, and the indices into that axis."""
     sizes = x.shape[first : first + len(indices)]
     for size, given in zip(sizes, indices, strict=True):
         if isinstance(size, SymbolicSize):  # checked at the call
             continue
         if isinstance(given.op, Constant):  # else at the call
-            _check_known(given.op.value, size)
+            _check_constant(given.op.value, size)
     if len(indices) == 1 and x.size != 0:  # else nothing is taken, and no index is looked at
         return x, indices[0]
     together = broadcast_shapes(*(i.shape for i in indices))
@@ -119,20 +119,20 @@ def _as_one(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
     return reshape(x, merged), broadcast_to(place, together)
 
 
-def _check_known(indices: Array, size: int) -> None:
+def _check_constant(indices: Array, size: int) -> None:
     """Raise ShapeError if one is out of range for an axis of this length."""
     outside = indices[(indices < -size) | (indices >= size)]
     if outside.size:
         raise ShapeError(f"index {outside[0]} is out of range for an axis of length {size}")
 
 
-def _several(value: Any) -> tuple[Node, ...]:
+def _parse_indices(value: Any) -> tuple[Node, ...]:
     if not isinstance(value, tuple | list) or not value:
         raise TypeError
-    return tuple(map(_integers, value))
+    return tuple(map(_index_expression, value))
 
 
-INDICES = Kind("a tuple of lists, arrays or expressions of integers", _several)
+INDICES = Kind("a tuple of lists, arrays or expressions of integers", _parse_indices)
 
 
 @builder
@@ -153,7 +153,7 @@ def index_put(
     x = as_node(x)
     if len(indices) > x.ndim:
         raise ShapeError(f"{len(indices)} indices for {x.ndim} axes")
-    rows, place = _as_one(x, 0, indices)
+    rows, place = _merge_indexed_axes(x, 0, indices)
     values = values_for(values, x, (*place.shape, *rows.shape[1:]))
     if not place.size:
         return x
@@ -174,7 +174,7 @@ def index_add(x: Operand, axis: Axis, index: Operand, source: Operand, alpha: Sc
     >>> cg.compile([], ops.index_add([0, 0, 0], 0, [0, 2, 2], [1, 1, 1]))()
     array([1, 0, 2])
     """
-    x, index = as_node(x), _integers(index)
+    x, index = as_node(x), _index_expression(index)
     axis = normalize_axis(axis, x.ndim)
     if index.ndim != 1:
         raise ShapeError(f"index is one row of integers, not of shape {index.shape}")

@@ -16,7 +16,7 @@ from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Shape, Spec, as_node, builder, can_cast
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import arange
-from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, summed
+from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, sum_dtype
 from minigraph.ops.indexing import check_range
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
@@ -44,7 +44,7 @@ class TakeAlong(Op):
 
     def infer(self, x: Spec, indices: Spec) -> Spec:
         _check_indices(indices)
-        rest, others = (_without(s.shape, self.axis) for s in (x, indices))
+        rest, others = (_drop_axis(s.shape, self.axis) for s in (x, indices))
         if rest != others:
             raise ShapeError(
                 f"x has shape {x.shape}, indices {indices.shape}; only axis {self.axis} differs"
@@ -68,10 +68,10 @@ class AddAlong(Op):
         _check_indices(indices)
         if x.shape != indices.shape:
             raise ShapeError(f"x has shape {x.shape}, indices {indices.shape}; they are equal")
-        return Spec(_with(x.shape, self.axis, self.size), x.dtype)
+        return Spec(_replace_size(x.shape, self.axis, self.size), x.dtype)
 
     def forward(self, x: Array, indices: Array) -> Array:
-        y = np.zeros(_with(x.shape, self.axis, self.size), summed(x.dtype))
+        y = np.zeros(_replace_size(x.shape, self.axis, self.size), sum_dtype(x.dtype))
         np.add.at(y, _places(indices, self.axis, self.size), x.astype(y.dtype))
         return y.astype(x.dtype)
 
@@ -107,16 +107,16 @@ class PutAlong(Op):
         return dx, None, where(take(last, indices) == rows, take(dy, indices), 0)
 
 
-def _without(shape: Shape, axis: int) -> Shape:
+def _drop_axis(shape: Shape, axis: int) -> Shape:
     return shape[:axis] + shape[axis + 1 :]
 
 
-def _with(shape: Shape, axis: int, size: int) -> Shape:
+def _replace_size(shape: Shape, axis: int, size: int) -> Shape:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
 def values_for(values: Any, x: Node, shape: Shape) -> Node:
-    """Return what is put into x: `values` broadcast to `shape`, in the dtype of x.
+    """Return `values` broadcast to `shape`, in the dtype of x.
 
     DTypeError where NumPy's "same_kind" rule forbids the cast.
     """
@@ -158,7 +158,7 @@ def gather(x: Operand, axis: Axis, index: Operand) -> Node:
     x, index = as_node(x), as_node(index)
     axis = normalize_axis(axis, x.ndim)
     _check_fits(index, x, axis, "x")
-    return TakeAlong(axis)(_first(x, index.shape, axis), index)
+    return TakeAlong(axis)(_leading(x, index.shape, axis), index)
 
 
 @builder
@@ -173,16 +173,16 @@ def scatter(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
     array([[0, 5],
            [7, 0]])
     """
-    x, axis, index, src = _scattered(x, axis, index, src)
+    x, axis, index, src = _scatter_operands(x, axis, index, src)
     if index.size == 0:
         return x
-    put = PutAlong(axis)(_first(x, index.shape, axis), index, src)
+    put = PutAlong(axis)(_leading(x, index.shape, axis), index, src)
     if put.shape == x.shape:
         return put
     inside = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))
     is_put = np.zeros(x.shape, bool)
     is_put[inside] = True
-    return where(is_put, _grown(put, x.shape), x)
+    return where(is_put, _pad_to(put, x.shape), x)
 
 
 @builder
@@ -195,11 +195,11 @@ def scatter_add(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
     >>> cg.compile([], ops.scatter_add([0, 0, 0], 0, [0, 2, 2], [1, 2, 3]))()
     array([1, 0, 5])
     """
-    x, axis, index, src = _scattered(x, axis, index, src)
-    return x + _grown(AddAlong(axis, x.shape[axis])(src, index), x.shape)
+    x, axis, index, src = _scatter_operands(x, axis, index, src)
+    return x + _pad_to(AddAlong(axis, x.shape[axis])(src, index), x.shape)
 
 
-def _scattered(x: Any, axis: int, index: Any, src: Any) -> tuple[Node, int, Node, Node]:
+def _scatter_operands(x: Any, axis: int, index: Any, src: Any) -> tuple[Node, int, Node, Node]:
     x, index = as_node(x), as_node(index)
     axis = normalize_axis(axis, x.ndim)
     _check_fits(index, x, axis, "x")
@@ -207,7 +207,7 @@ def _scattered(x: Any, axis: int, index: Any, src: Any) -> tuple[Node, int, Node
         return x, axis, index, values_for(src, x, index.shape)
     src = as_node(src)
     _check_fits(index, src, None, "src")
-    return x, axis, index, values_for(_first(src, index.shape, None), x, index.shape)
+    return x, axis, index, values_for(_leading(src, index.shape, None), x, index.shape)
 
 
 def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
@@ -220,12 +220,12 @@ def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
         raise ShapeError(f"index of shape {index.shape} exceeds {name} of {x.shape}{besides}")
 
 
-def _first(x: Node, shape: Sequence[int], axis: int | None) -> Node:
+def _leading(x: Node, shape: Sequence[int], axis: int | None) -> Node:
     """Return the first elements of x, as many as `shape` has along each axis but `axis`."""
     ends = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
     return getitem(x, tuple(map(slice, ends)))
 
 
-def _grown(x: Node, shape: Shape) -> Node:
+def _pad_to(x: Node, shape: Shape) -> Node:
     """Return x with zeros behind its elements, in this shape."""
     return pad(x, [(0, m - n) for n, m in zip(x.shape, shape, strict=True)])

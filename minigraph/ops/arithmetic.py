@@ -15,7 +15,7 @@ from minigraph.ops.elementwise import (
     broadcast_shapes,
     kind,
     promote,
-    widened,
+    widen,
 )
 from minigraph.ops.exponential import Log
 from minigraph.ops.shape import broadcast_to
@@ -239,7 +239,7 @@ class ConstantPow(Elementwise):
         return PRODUCTS[self.exponent][0]
 
     def forward(self, x: Array) -> Array:
-        return PRODUCTS[self.exponent][1](widened(x)).astype(x.dtype)
+        return PRODUCTS[self.exponent][1](widen(x)).astype(x.dtype)
 
     def grad(self, dy: Node, z: Node, x: Node) -> tuple[Node]:
         return (dy * (self.exponent * x ** (self.exponent - 1)),)

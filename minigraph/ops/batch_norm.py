@@ -20,7 +20,7 @@ from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.collective import AllGather
 from minigraph.ops.comparison import Isfinite, where
-from minigraph.ops.elementwise import kind, summed, widened
+from minigraph.ops.elementwise import kind, sum_dtype, widen
 from minigraph.ops.extremes import Maximum
 from minigraph.ops.joining import stack
 from minigraph.ops.reduction import Sum, mean, var
@@ -74,10 +74,12 @@ class BatchNorm(Op):
 
     def forward(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         axes = _outer_axes(x, weight)
-        wide = widened(x)
-        mean, var = (f(axes, summed(wide.dtype)).astype(wide.dtype) for f in (wide.mean, wide.var))
-        scale = widened(weight) / np.sqrt(var + self.eps)
-        y = (wide - of_channels(mean, x)) * of_channels(scale, x) + of_channels(widened(bias), x)
+        wide = widen(x)
+        mean, var = (
+            f(axes, sum_dtype(wide.dtype)).astype(wide.dtype) for f in (wide.mean, wide.var)
+        )
+        scale = widen(weight) / np.sqrt(var + self.eps)
+        y = (wide - of_channels(mean, x)) * of_channels(scale, x) + of_channels(widen(bias), x)
         return y.astype(x.dtype), mean.astype(x.dtype), var.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node) -> tuple[Node, Node, Node]:
@@ -114,7 +116,7 @@ def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, No
     would be all there is of y where a channel has equal numbers (the corrected two-pass algorithm
     of T. Chan, G. Golub, R. LeVeque, 1983, Algorithms for computing the sample variance).
     """
-    wide, weight, bias = map(widened, (x, weight, bias))
+    wide, weight, bias = map(widen, (x, weight, bias))
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
     near = Sum(axes)(wide) / count
     distance = wide - near
@@ -150,7 +152,7 @@ class BatchNormBackward(Op):
     ) -> tuple[Array, Array, Array]:
         axes = _outer_axes(x, weight)
         dtype, count = x.dtype, x.size // weight.size
-        dy, x, weight, mean, var = map(widened, (dy, x, weight, mean, var))
+        dy, x, weight, mean, var = map(widen, (dy, x, weight, mean, var))
         inverse = 1 / np.sqrt(var + self.eps)
         normal = (x - of_channels(mean, x)) * of_channels(inverse, x)
         dweight, dbias = (Sum(axes).forward(v).reshape(weight.shape) for v in (dy * normal, dy))
@@ -160,7 +162,7 @@ class BatchNormBackward(Op):
 
     def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
         dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
-        dy, x, weight, mean, var = map(widened, (dy, x, weight, mean, var))
+        dy, x, weight, mean, var = map(widen, (dy, x, weight, mean, var))
         inverse = Rsqrt.of(of_channels(var, x) + self.eps)
         normal = (x - of_channels(mean, x)) * inverse
         dweight, dbias = Sum(axes)(dy * normal), Sum(axes)(dy)
@@ -193,7 +195,7 @@ class BatchNormRelu(Op):
 
     def expand(self, x: Node, weight: Node, bias: Node, *residual: Node) -> tuple[Node, ...]:
         y, mean, var = _normalized(x, weight, bias, self.eps)
-        for r in map(widened, residual):
+        for r in map(widen, residual):
             y = y + r
         return Relu.of(y).astype(x.dtype), mean, var
 
@@ -236,15 +238,15 @@ class BatchNormInference(Op):
         return x
 
     def forward(self, x: Array, weight: Array, bias: Array, mean: Array, var: Array) -> Array:
-        scale = widened(weight) / np.sqrt(widened(var) + self.eps)
-        y = (widened(x) - of_channels(widened(mean), x)) * of_channels(scale, x) + of_channels(
-            widened(bias), x
+        scale = widen(weight) / np.sqrt(widen(var) + self.eps)
+        y = (widen(x) - of_channels(widen(mean), x)) * of_channels(scale, x) + of_channels(
+            widen(bias), x
         )
         return y.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node, mean: Node, var: Node) -> tuple[Node]:
         dtype = x.dtype
-        x, weight, bias, mean, var = map(widened, (x, weight, bias, mean, var))
+        x, weight, bias, mean, var = map(widen, (x, weight, bias, mean, var))
         scale = of_channels(weight, x) * Rsqrt.of(of_channels(var, x) + self.eps)
         return (((x - of_channels(mean, x)) * scale + of_channels(bias, x)).astype(dtype),)
 
@@ -280,7 +282,7 @@ def _statistics(x: Node, world: World) -> tuple[Node, Node]:
     pairwise algorithm for computing sample variances: sums of squares would lose digits.
     """
     axes = tuple(a for a in range(x.ndim) if a != 1)
-    wide = widened(x)
+    wide = widen(x)
     of_all = AllGather(world)(stack([mean(wide, axes), var(wide, axes)]))
     parts = reshape(of_all, (world.size, 2, x.shape[1]))
     means, variances = parts[:, 0], parts[:, 1]

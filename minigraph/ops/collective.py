@@ -17,7 +17,7 @@ from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder, in_place_of
 from minigraph.ops.arrangement import swapaxes
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.elementwise import kind, widen
 from minigraph.ops.shape import normalize_axis
 
 LARGEST = 2**31 - 1  # bytes: MPI counts in C's int
@@ -40,7 +40,7 @@ class Collective(Op):
         return result
 
 
-def _checked(x: Spec) -> Spec:
+def _check_bytes(x: Spec) -> Spec:
     if x.nbytes > LARGEST:
         raise ShapeError(f"{x} has {x.nbytes} bytes; processes exchange at most {LARGEST} at once")
     return x
@@ -63,11 +63,11 @@ class AllReduce(Collective):
     def infer(self, x: Spec) -> Spec:
         if kind(x.dtype) not in "fiu":
             raise DTypeError(f"all_reduce takes numbers, not {x.dtype.name}; see `astype`")
-        return _checked(x)
+        return _check_bytes(x)
 
     def forward(self, x: Array) -> Array:
         combine = {"sum": np.add, "max": np.maximum}[self.how]
-        parts = self.world.gather_arrays(widened(x), self.name)
+        parts = self.world.gather_arrays(widen(x), self.name)
         return np.asarray(functools.reduce(combine, parts)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
@@ -84,7 +84,7 @@ class Broadcast(Collective):
     root: int
 
     def infer(self, x: Spec) -> Spec:
-        return _checked(x)
+        return _check_bytes(x)
 
     def forward(self, x: Array) -> Array:
         return self.world.gather_arrays(x, self.name)[self.root]
@@ -116,7 +116,7 @@ class AllGather(Collective):
     def infer(self, x: Spec) -> Spec:
         if not x.shape:
             raise ShapeError("all_gather takes arrays with an axis; see `expand_dims`")
-        return _checked(Spec((self.world.size * x.shape[0], *x.shape[1:]), x.dtype))
+        return _check_bytes(Spec((self.world.size * x.shape[0], *x.shape[1:]), x.dtype))
 
     def forward(self, x: Array) -> Array:
         return np.concatenate(self.world.gather_arrays(x, self.name))
@@ -160,7 +160,7 @@ def all_reduce(x: Operand, world: Processes, op: Literal["sum", "mean", "max"] =
     x = as_node(x)
     if op == "mean" and kind(x.dtype) != "f":
         raise DTypeError(f"the mean is of floats, not {x.dtype.name}; see `astype`")
-    total = _between(AllReduce(world, "max" if op == "max" else "sum"), x)
+    total = _unless_alone(AllReduce(world, "max" if op == "max" else "sum"), x)
     return total / world.size if op == "mean" and world.size > 1 else total
 
 
@@ -173,7 +173,7 @@ def broadcast(x: Operand, world: Processes, root: Size = 0) -> Node:
     """
     if root >= world.size:
         raise GraphError(f"root is {root}; it takes a rank from 0 to {world.size - 1}")
-    return _between(Broadcast(world, root), as_node(x))
+    return _unless_alone(Broadcast(world, root), as_node(x))
 
 
 @builder
@@ -186,7 +186,7 @@ def all_gather(x: Operand, world: Processes, axis: Axis = 0) -> Node:
     """
     x = as_node(x)
     a = normalize_axis(axis, x.ndim)
-    return swapaxes(_between(AllGather(world), swapaxes(x, 0, a)), 0, a)
+    return swapaxes(_unless_alone(AllGather(world), swapaxes(x, 0, a)), 0, a)
 
 
 def mean_gradient(gradient: Node, world: World, name: str) -> Node:
@@ -197,7 +197,7 @@ def mean_gradient(gradient: Node, world: World, name: str) -> Node:
         return AllReduce(world, "sum", name)(gradient) / world.size
 
 
-def _between(op: Collective, x: Node) -> Node:
+def _unless_alone(op: Collective, x: Node) -> Node:
     """Return what an op makes of x; x itself, if it may be, where there are no other processes."""
     made = op(x)
     return made if op.world.size > 1 else x

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from minigraph.arguments import Axis, Kind, one_or_several, shown
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Operand, builder
-from minigraph.ops.elementwise import broadcast_shapes, promote, widened
+from minigraph.ops.elementwise import broadcast_shapes, promote, widen
 from minigraph.ops.matmul import matmul
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import broadcast_to, normalize_axis, permute_dims, reshape
@@ -33,7 +33,7 @@ def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
         )
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(f"axis {axis} has lengths {x1.shape[axis]} and {x2.shape[axis]}")
-    products = widened(x1) * widened(x2)
+    products = widen(x1) * widen(x2)
     at = (normalize_axis(axis, products.ndim),)
     shape = [n for i, n in enumerate(products.shape) if i != at[0]]
     return reshape(Sum(at)(products), shape).astype(x1.dtype)
@@ -170,7 +170,7 @@ def _without(x: Node, term: list[Label], kept: Iterable[Label]) -> tuple[Node, l
     if not axes:
         return x, term
     left = [i for i in range(x.ndim) if i not in axes]
-    total = reshape(Sum(axes)(widened(x)), [x.shape[i] for i in left]).astype(x.dtype)
+    total = reshape(Sum(axes)(widen(x)), [x.shape[i] for i in left]).astype(x.dtype)
     return total, [term[i] for i in left]
 
 

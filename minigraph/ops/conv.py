@@ -79,7 +79,7 @@ class Conv2d(Op):
                 *(place, x.shape[2:], y.shape[2:], self.stride, self.padding, self.dilation),
                 strict=True,
             )
-            here, there = zip(*(_meeting(*axis) for axis in axes), strict=True)
+            here, there = zip(*(_overlap(*axis) for axis in axes), strict=True)
             yield *place, x[:, :, *here], y[:, :, *there]
 
     def by_group(self, x: Array) -> Array:
@@ -159,7 +159,7 @@ class Conv2dBackwardWeights(Op):
         return self.conv(x, ddw), Conv2dBackwardData(self.conv, x.shape)(dy, ddw)
 
 
-def _meeting(
+def _overlap(
     place: int, pixels: int, results: int, stride: int, padding: int, dilation: int
 ) -> tuple[slice, slice]:
     """Return which pixels along an axis meet which results at a place in the window."""

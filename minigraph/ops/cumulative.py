@@ -19,7 +19,7 @@ from minigraph.graph import (
 )
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.creation import full
-from minigraph.ops.elementwise import kind, widened
+from minigraph.ops.elementwise import kind, widen
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Sum
 from minigraph.ops.scan import scan
@@ -69,21 +69,21 @@ class CumulativeProduct(Op):
         """
         size = x.shape[self.axis]
         if isinstance(size, SymbolicSize):
-            return (_one_by_one(x, self.axis),)
-        y, distance = widened(x), 1
+            return (_by_scan(x, self.axis),)
+        y, distance = widen(x), 1
         while distance < size:
-            y = y * _delayed(y, self.axis, distance)
+            y = y * _shift(y, self.axis, distance)
             distance *= 2
         return (y.astype(x.dtype),)
 
 
-def _delayed(x: Node, axis: int, distance: int) -> Node:
+def _shift(x: Node, axis: int, distance: int) -> Node:
     """Return x moved by so many places along an axis, behind ones."""
     before = getitem(x, (*(slice(None),) * axis, slice(-distance)))
     return pad(before, tuple((distance * (a == axis), 0) for a in range(x.ndim)), 1)
 
 
-def _one_by_one(x: Node, axis: int) -> Node:
+def _by_scan(x: Node, axis: int) -> Node:
     rows = moveaxis(x.astype("float64"), axis, 0)
 
     def join(before: Node, row: Node) -> tuple[Node, Node]:
@@ -93,8 +93,8 @@ def _one_by_one(x: Node, axis: int) -> Node:
     return moveaxis(stacked, 0, axis).astype(x.dtype)
 
 
-def _accumulated(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
-    """Return what each element and all before it make, along `axis` (None: of x flattened)."""
+def _cumulate(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
+    """Return cumulative sums or products along `axis`; None: of x flattened."""
     x = as_node(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
@@ -110,7 +110,7 @@ def cumsum(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None)
     >>> cg.compile([], ops.cumsum([1, 2, 3]))()
     array([1, 3, 6])
     """
-    return _accumulated(x, axis, dtype, product=False)
+    return _cumulate(x, axis, dtype, product=False)
 
 
 @builder
@@ -120,7 +120,7 @@ def cumprod(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None
     >>> cg.compile([], ops.cumprod([1, 2, 3]))()
     array([1, 2, 6])
     """
-    return _accumulated(x, axis, dtype, product=True)
+    return _cumulate(x, axis, dtype, product=True)
 
 
 @builder
@@ -163,7 +163,7 @@ def _with_initial(
     x = as_node(x)
     if axis is None and x.ndim != 1:
         raise ShapeError(f"axis is None; shape {x.shape} needs one")
-    y = _accumulated(x, axis, dtype, product)
+    y = _cumulate(x, axis, dtype, product)
     if not include_initial:
         return y
     at = normalize_axis(axis or 0, y.ndim)

@@ -168,7 +168,7 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
     return tuple(as_operand(x, dtype) for x in values)
 
 
-def widened(x: Any) -> Any:
+def widen(x: Any) -> Any:
     """Return an array or expression, in float32 if it is of floats of 16 bits.
 
     Those are too small and too coarse for sums, of squares and exponentials above all.
@@ -176,7 +176,7 @@ def widened(x: Any) -> Any:
     return x.astype("float32") if x.dtype in (np.float16, BFLOAT16) else x
 
 
-def summed(dtype: DType) -> DType:
+def sum_dtype(dtype: DType) -> DType:
     """Return the dtype in which NumPy adds up many numbers: of floats a wider one.
 
     Along other axes than the last it adds one number after the other.

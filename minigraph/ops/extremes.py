@@ -22,7 +22,7 @@ class Maximum(Elementwise):
     forward = np.maximum
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return _to_the_winner(dy, x, y), _to_the_winner(dy, y, x)
+        return _gradient_of_larger(dy, x, y), _gradient_of_larger(dy, y, x)
 
 
 class Minimum(Elementwise):
@@ -37,10 +37,10 @@ class Minimum(Elementwise):
     forward = np.minimum
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return _to_the_winner(dy, y, x), _to_the_winner(dy, x, y)
+        return _gradient_of_larger(dy, y, x), _gradient_of_larger(dy, x, y)
 
 
-def _to_the_winner(dy: Node, x: Node, y: Node) -> Node:
+def _gradient_of_larger(dy: Node, x: Node, y: Node) -> Node:
     """The gradient of max(x, y) for x; equals share it, as in PyTorch."""
     return where(x > y, dy, where(x < y, 0, dy * 0.5))
 

@@ -21,7 +21,7 @@ from minigraph.graph import (
     builder,
     zero_gradient,
 )
-from minigraph.ops.elementwise import kind, summed
+from minigraph.ops.elementwise import kind, sum_dtype
 from minigraph.ops.shape import normalize_axis, reshape
 
 
@@ -78,7 +78,7 @@ class TakeBackward(Op):
         _check_places(self, indices, size)
         rows = math.prod(self.shape[:a])
         columns = math.prod(self.shape[a + 1 :])
-        dx = np.zeros((size, rows, columns), summed(dy.dtype))
+        dx = np.zeros((size, rows, columns), sum_dtype(dy.dtype))
         parts = dy.astype(dx.dtype).reshape(rows, indices.size, columns).swapaxes(0, 1)
         np.add.at(dx, indices.reshape(-1), parts)
         return dx.swapaxes(0, 1).reshape(self.shape).astype(dy.dtype)

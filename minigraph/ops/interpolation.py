@@ -25,7 +25,7 @@ from minigraph.graph import (
     builder,
     from_sizes,
 )
-from minigraph.ops.elementwise import astype, kind, summed, widened
+from minigraph.ops.elementwise import astype, kind, sum_dtype, widen
 from minigraph.ops.indexing import Take, check_range
 from minigraph.ops.padding import INT64, MANY
 from minigraph.symbolic import assuming_large
@@ -53,7 +53,7 @@ class Blend(Op):
     def forward(self, x: Array, low: Array, high: Array, share: Array) -> Array:
         for places in (low, high):
             check_range(places, 0, x.shape[self.axis], "place")
-        wide, part = widened(x), _along(widened(share), x.ndim - self.axis)
+        wide, part = widen(x), _along_axis(widen(share), x.ndim - self.axis)
         below, above = np.take(wide, low, self.axis), np.take(wide, high, self.axis)
         return (below * (1 - part) + above * part).astype(x.dtype)
 
@@ -61,7 +61,7 @@ class Blend(Op):
         self, dy: Node, y: Node, x: Node, low: Node, high: Node, share: Node
     ) -> tuple[Node | None, ...]:
         dx = BlendBackward(self.axis, x.shape[self.axis])(dy, low, high, share)
-        return dx, None, None, _of_shares(dy, x, low, high, share, self.axis)
+        return dx, None, None, _gradient_of_shares(dy, x, low, high, share, self.axis)
 
 
 class BlendBackward(Op):
@@ -78,11 +78,11 @@ class BlendBackward(Op):
         return dx
 
     def forward(self, dy: Array, low: Array, high: Array, share: Array) -> Array:
-        wide, part = widened(dy), _along(widened(share), dy.ndim - self.axis)
+        wide, part = widen(dy), _along_axis(widen(share), dy.ndim - self.axis)
         outer, count, columns = around(dy.shape, self.axis)
         parts = np.stack([wide * (1 - part), wide * part], self.axis + 1)
         parts = parts.reshape(outer, 2 * count, columns).swapaxes(0, 1)
-        dx = np.zeros((self.size, outer, columns), summed(dy.dtype))
+        dx = np.zeros((self.size, outer, columns), sum_dtype(dy.dtype))
         np.add.at(dx, np.stack([low, high], 1).reshape(-1), parts)
         shape = (*dy.shape[: self.axis], self.size, *dy.shape[self.axis + 1 :])
         return dx.swapaxes(0, 1).reshape(shape).astype(dy.dtype)
@@ -91,10 +91,10 @@ class BlendBackward(Op):
         self, ddx: Node, dx: Node, dy: Node, low: Node, high: Node, share: Node
     ) -> tuple[Node | None, ...]:
         ddy = Blend(self.axis)(ddx, low, high, share)
-        return ddy, None, None, _of_shares(dy, ddx, low, high, share, self.axis)
+        return ddy, None, None, _gradient_of_shares(dy, ddx, low, high, share, self.axis)
 
 
-def _of_shares(dy: Node, x: Node, low: Node, high: Node, share: Node, axis: int) -> Node:
+def _gradient_of_shares(dy: Node, x: Node, low: Node, high: Node, share: Node, axis: int) -> Node:
     """Return the gradient for the shares of a blend of x with the gradient dy."""
     slope = dy * (Take(axis)(x, high) - Take(axis)(x, low))
     return astype(slope.sum([a for a in range(x.ndim) if a != axis]), share.dtype)
@@ -104,7 +104,7 @@ def _wide(dtype: DType) -> DType:
     return np.promote_types(dtype, np.float32)
 
 
-def _along(share: Array, axes: int) -> Array:
+def _along_axis(share: Array, axes: int) -> Array:
     return share.reshape(-1, *(1,) * (axes - 1))
 
 
@@ -174,10 +174,7 @@ def interpolate(
 def _targets(
     old: Shape, size: Any, scale_factor: Any, by_sizes: bool
 ) -> tuple[list[int], Sequence[float | None]]:
-    """Return the new size of each axis, and by which factor it grows if that is no matter of sizes.
-
-    The factor decides how far apart in x neighbours of the result are.
-    """
+    """Return the new size and the scale factor of each axis; None for one that sizes decide."""
     if (size is None) == (scale_factor is None):
         raise ShapeError("give either size or scale_factor")
     given = size if scale_factor is None else scale_factor
@@ -186,7 +183,7 @@ def _targets(
     factors = given * len(old) if len(given) == 1 else given
     new = list(factors)
     if scale_factor is not None:
-        new = [_grown(n, factor) for n, factor in zip(old, factors, strict=True)]
+        new = [_scale_size(n, factor) for n, factor in zip(old, factors, strict=True)]
     if not all(isinstance(n, SymbolicSize) or 0 < n <= MANY for n in (*old, *new)):
         raise ShapeError(f"axes of {[*old]} would have {new} elements; they take 1 to {MANY}")
     if size is not None or by_sizes:
@@ -194,7 +191,7 @@ def _targets(
     return new, factors
 
 
-def _grown(n: int, factor: float) -> int:
+def _scale_size(n: int, factor: float) -> int:
     """Return n times a factor, rounded down."""
     if not isinstance(n, SymbolicSize):
         return math.floor(n * factor)
@@ -224,14 +221,14 @@ def _check(x: Node, mode: str, align_corners: bool | None) -> None:
 
 
 def _nearest(x: Node, axis: int, size: int, factor: float | None) -> Node:
-    """Return x with the element before each of `size` places along an axis."""
+    """Return x resized along an axis by its nearest elements."""
     real = _wide(x.dtype) if kind(x.dtype) == "f" else np.dtype(np.float32)
     known = (x.shape[axis], size, factor, real)
     return Take(axis)(x, from_sizes("interpolate", _nearest_places, known, (size,), INT64))
 
 
 def _linear(x: Node, axis: int, size: int, factor: float | None, align_corners: bool) -> Node:
-    """Return x with its neighbours' means at `size` places along an axis."""
+    """Return x resized along an axis by linear interpolation."""
     known = (x.shape[axis], size, factor, align_corners)
     place, share = np.dtype(np.int32), _wide(x.dtype)
     operands = ((_below, place), (_above, place), (_share, share))
@@ -241,14 +238,14 @@ def _linear(x: Node, axis: int, size: int, factor: float | None, align_corners: 
 
 
 def _step(n: int, size: int, factor: float | None) -> float:
-    """Return how far apart in n elements neighbours of `size` are; ShapeError for no neighbours."""
+    """Return the distance in x between neighbours of the result; ShapeError for an empty axis."""
     if n < 1 or size < 1:
         raise ShapeError(f"an axis of {n} would have {size} elements")
     return n / size if factor is None else 1 / factor
 
 
 def _nearest_places(n: int, size: int, factor: float | None, real: DType) -> Array:
-    """Return the places in the precision of torch, which decides between neighbours."""
+    """Return the indices, computed in torch's precision: rounding decides between neighbours."""
     step = real.type(_step(n, size, factor))
     return np.minimum(np.floor(np.arange(size).astype(real) * step).astype(np.int64), n - 1)
 

@@ -53,13 +53,13 @@ class Concat(Op):
 
 
 def paddings(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """Return which of the nodes are arrays with a border of zeros, and the others."""
+    """Split nodes into those that are padded with zeros and the others."""
     padded = [x for x in nodes if isinstance(x.op, Pad) and not x.op.value]
     return padded, [x for x in nodes if not isinstance(x.op, Pad) or x.op.value]
 
 
 def join(padded: Sequence[Node]) -> Node | None:
-    """Return the sum of such arrays as a concatenation; None if they overlap or leave gaps."""
+    """Return the sum of padded arrays as a concatenation; None if they overlap or leave gaps."""
     pads = [x.op for x in padded if isinstance(x.op, Pad)]
     shape, parts = padded[0].shape, [x.inputs[0] for x in padded]
     try:
@@ -79,7 +79,7 @@ def join(padded: Sequence[Node]) -> Node | None:
         return None
 
 
-def _joined(xs: Any) -> tuple[Node, ...]:
+def _parse_arrays(xs: Any) -> tuple[Node, ...]:
     if isinstance(xs, Node) and isinstance((*xs.shape, 0)[0], SymbolicSize):
         raise TypeError  # how many rows it has is not known
     nodes = promote(*xs)
@@ -89,7 +89,7 @@ def _joined(xs: Any) -> tuple[Node, ...]:
 
 
 # The rows of an array or an expression are a sequence, too.
-JOINED = Kind("a sequence of one array or more", _joined)
+JOINED = Kind("a sequence of one array or more", _parse_arrays)
 
 
 @builder

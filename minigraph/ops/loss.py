@@ -1,7 +1,7 @@
 """Losses, with the arguments of `torch.nn.functional` but those that torch has deprecated.
 
-`reduction` is what becomes of the losses of the elements: their "mean", their "sum", or "none":
-they are returned as they are.  Losses of 16-bit floats are computed in float32.
+`reduction` is "mean" or "sum" of the losses of the elements, or "none", which returns them.  Losses
+of 16-bit floats are computed in float32.
 
 `CrossEntropy` and its gradient are what the optimizer makes of the many ops of `cross_entropy`:
 neither the one-hot labels nor the logarithms of all probabilities are stored.
@@ -20,7 +20,7 @@ from minigraph.ops.activation import softplus
 from minigraph.ops.arithmetic import Abs
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import as_operand, kind, promote, widened
+from minigraph.ops.elementwise import as_operand, kind, promote, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.extremes import clip
 from minigraph.ops.indexing import OneHot, take
@@ -79,7 +79,7 @@ def _check_labels(logits: Spec, labels: Spec) -> None:
         raise ShapeError(f"labels of shape {labels.shape} do not fit logits {logits.shape}")
 
 
-def _share(value: Any) -> float:
+def _parse_share(value: Any) -> float:
     number: float = NUMBER.parse(value)
     if not 0 <= number <= 1:
         raise ValueError
@@ -87,7 +87,7 @@ def _share(value: Any) -> float:
 
 
 Reducing = Literal["mean", "sum", "none"]
-Share = Annotated[float, Kind("a number from 0 to 1", _share)]
+Share = Annotated[float, Kind("a number from 0 to 1", _parse_share)]
 
 
 @builder
@@ -116,28 +116,28 @@ def cross_entropy(
     logits, labels = as_node(logits), as_node(labels)
     probable = kind(labels.dtype) == "f" and labels.shape == logits.shape
     classes, last = _classes_last(logits, None if probable else labels)
-    factors = _factors(weight, classes)
+    factors = _class_weights(weight, classes)
     logs = log_softmax(last)
     if probable:
         if ignore_index is not None:
             raise GraphError("ignore_index is for labels that are integers")
-        target = widened(moveaxis(labels, 1, -1))
+        target = widen(moveaxis(labels, 1, -1))
         shares = target * (1 - label_smoothing) + label_smoothing / classes
-        weighted = shares * widened(logs)
+        weighted = shares * widen(logs)
         losses = -(weighted if factors is None else weighted * factors).sum(-1)
-        return _reduced(losses, reduction, logits.dtype)
+        return _reduce(losses, reduction, logits.dtype)
     losses = _at_labels(logs, labels, ignore_index)
     if factors is None and ignore_index is None and not label_smoothing:
-        return _reduced(losses if reduction == "mean" else losses[..., 0], reduction, logits.dtype)
-    weights = _weights(labels, factors, ignore_index)
-    total = widened(losses)[..., 0] if weights is None else widened(losses)[..., 0] * weights
+        return _reduce(losses if reduction == "mean" else losses[..., 0], reduction, logits.dtype)
+    weights = _label_weights(labels, factors, ignore_index)
+    total = widen(losses)[..., 0] if weights is None else widen(losses)[..., 0] * weights
     if label_smoothing:
-        smooth = widened(logs) if factors is None else widened(logs) * factors
+        smooth = widen(logs) if factors is None else widen(logs) * factors
         spread = -smooth.sum(-1) * (label_smoothing / classes)
         if ignore_index is not None:
             spread = where(labels == ignore_index, 0, spread)
         total = total * (1 - label_smoothing) + spread
-    return _reduced(total, reduction, logits.dtype, weights)
+    return _reduce(total, reduction, logits.dtype, weights)
 
 
 @builder
@@ -158,11 +158,11 @@ def nll_loss(
     """
     x, labels = as_node(x), as_node(labels)
     classes, last = _classes_last(x, labels)
-    losses = widened(_at_labels(last, labels, ignore_index))[..., 0]
-    weights = _weights(labels, _factors(weight, classes), ignore_index)
+    losses = widen(_at_labels(last, labels, ignore_index))[..., 0]
+    weights = _label_weights(labels, _class_weights(weight, classes), ignore_index)
     if weights is not None:
         losses = losses * weights
-    return _reduced(losses, reduction, x.dtype, weights)
+    return _reduce(losses, reduction, x.dtype, weights)
 
 
 def check_labels(logits: Node, labels: Node) -> None:
@@ -186,7 +186,7 @@ def _classes_last(logits: Node, labels: Node | None) -> tuple[int, Node]:
 
 
 def _at_labels(logs: Node, labels: Node, ignored: int | None) -> Node:
-    """Return -logs [..., classes] at the labels, as [..., 1]; at those ignored, any of them."""
+    """Return -logs [..., classes] at the labels, as [..., 1]; 0 at labels that are ignored."""
     inside = labels if ignored is None else where(labels == ignored, 0, labels)
     chosen = OneHot(logs.shape[-1], BOOL)(inside)
     # Not a product with one-hot numbers: the log of a class that is ruled out is -inf.
@@ -196,17 +196,17 @@ def _at_labels(logs: Node, labels: Node, ignored: int | None) -> Node:
     return where(reshape(labels == ignored, (*labels.shape, 1)), 0, losses)
 
 
-def _factors(weight: Any, classes: int) -> Node | None:
+def _class_weights(weight: Any, classes: int) -> Node | None:
     """Return the weights of the classes as floats of at least 32 bits."""
     if weight is None:
         return None
     (weight,) = promote(weight, floating=True)
     if weight.shape != (classes,):
         raise ShapeError(f"weight has shape {weight.shape}; {classes} classes take ({classes},)")
-    return stop_gradient(widened(weight))
+    return stop_gradient(widen(weight))
 
 
-def _weights(labels: Node, factors: Node | None, ignored: int | None) -> Node | None:
+def _label_weights(labels: Node, factors: Node | None, ignored: int | None) -> Node | None:
     """Return the weight of each label, None where all count alike."""
     if ignored is None:
         return None if factors is None else take(factors, labels, 0)
@@ -216,7 +216,7 @@ def _weights(labels: Node, factors: Node | None, ignored: int | None) -> Node | 
     return where(absent, 0, take(factors, where(absent, 0, labels), 0))
 
 
-def _reduced(losses: Node, reduction: str, dtype: DType, weights: Node | None = None) -> Node:
+def _reduce(losses: Node, reduction: str, dtype: DType, weights: Node | None = None) -> Node:
     """Return losses, their sum, or their mean: the sum over that of weights, if there are any."""
     if reduction == "sum":
         losses = losses.sum()
@@ -233,7 +233,7 @@ def mse_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> No
     array(2.5)
     """
     distance, dtype = _distance(x, target)
-    return _reduced(distance * distance, reduction, dtype)
+    return _reduce(distance * distance, reduction, dtype)
 
 
 @builder
@@ -244,7 +244,7 @@ def l1_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Nod
     array(1.5)
     """
     distance, dtype = _distance(x, target)
-    return _reduced(Abs.of(distance), reduction, dtype)
+    return _reduce(Abs.of(distance), reduction, dtype)
 
 
 @builder
@@ -262,8 +262,8 @@ def smooth_l1_loss(
         raise GraphError(f"beta is {beta}; it takes a number >= 0")
     distance, dtype = _distance(x, target)
     if not beta:
-        return _reduced(Abs.of(distance), reduction, dtype)
-    return _reduced(_bent(distance, beta) / beta, reduction, dtype)
+        return _reduce(Abs.of(distance), reduction, dtype)
+    return _reduce(_huber(distance, beta) / beta, reduction, dtype)
 
 
 @builder
@@ -280,10 +280,10 @@ def huber_loss(
     if not delta > 0:
         raise GraphError(f"delta is {delta}; it takes a number > 0")
     distance, dtype = _distance(x, target)
-    return _reduced(_bent(distance, delta), reduction, dtype)
+    return _reduce(_huber(distance, delta), reduction, dtype)
 
 
-def _bent(distance: Node, limit: float) -> Node:
+def _huber(distance: Node, limit: float) -> Node:
     """Return distance**2 / 2 where it is below `limit`, else its tangent from there on."""
     size = Abs.of(distance)
     near = where(size < limit, distance, 0)  # its derivative at infinity would be 0 times that
@@ -319,7 +319,7 @@ def kl_div(
         if not x.ndim:
             raise ShapeError("a scalar has no first axis")
         return (losses.sum() / x.shape[0]).astype(dtype)
-    return _reduced(losses, reduction, dtype)
+    return _reduce(losses, reduction, dtype)
 
 
 @builder
@@ -344,7 +344,7 @@ def binary_cross_entropy(
     losses = -(target * _bounded_log(x) + (1 - target) * _bounded_log(1 - x))
     if weight is not None:
         losses = losses * _broadcasting("weight", weight, x)
-    return _reduced(losses, reduction, dtype)
+    return _reduce(losses, reduction, dtype)
 
 
 def _bounded_log(p: Node) -> Node:
@@ -379,7 +379,7 @@ def binary_cross_entropy_with_logits(
     losses = (1 - target) * x + smooth
     if weight is not None:
         losses = losses * _broadcasting("weight", weight, x)
-    return _reduced(losses, reduction, dtype)
+    return _reduce(losses, reduction, dtype)
 
 
 def _alike(x: Any, target: Any) -> tuple[tuple[Node, Node], DType]:
@@ -387,7 +387,7 @@ def _alike(x: Any, target: Any) -> tuple[tuple[Node, Node], DType]:
     x, target = promote(x, target, floating=True)
     if x.shape != target.shape:
         raise ShapeError(f"x has shape {x.shape}, target {target.shape}")
-    return (widened(x), widened(target)), x.dtype
+    return (widen(x), widen(target)), x.dtype
 
 
 def _distance(x: Any, target: Any) -> tuple[Node, DType]:

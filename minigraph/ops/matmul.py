@@ -8,7 +8,7 @@ import numpy as np
 
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
-from minigraph.ops.elementwise import broadcast_shapes, kind, promote, summed
+from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype
 from minigraph.ops.shape import PermuteDims, permute_dims, reshape
 
 LONG = 4096  # products that BLAS adds up in their own type
@@ -36,7 +36,9 @@ class Matmul(Op):
             z = np.matmul(x, y)  # of bfloat16 it is float32
         else:  # BLAS may add up one product after the other
             z = sum(
-                np.matmul(x[..., at : at + LONG], y[..., at : at + LONG, :]).astype(summed(x.dtype))
+                np.matmul(x[..., at : at + LONG], y[..., at : at + LONG, :]).astype(
+                    sum_dtype(x.dtype)
+                )
                 for at in range(0, size, LONG)
             )
         return (z if bias is None else z + bias).astype(x.dtype, copy=False)

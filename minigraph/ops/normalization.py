@@ -13,7 +13,7 @@ from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Shape, Sizes, Spec, as_node, builder
 from minigraph.ops.arithmetic import Rsqrt
-from minigraph.ops.elementwise import common_dtype, kind, promote, summed, widened
+from minigraph.ops.elementwise import common_dtype, kind, promote, sum_dtype, widen
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import reshape
@@ -43,18 +43,18 @@ class LocalResponseNorm(Op):
         return (0, 0), (before, self.size - 1 - before), *((0, 0),) * (ndim - 2)
 
     def forward(self, x: Array) -> Array:
-        wide = widened(x)
+        wide = widen(x)
         padded = np.pad(wide * wide, self._widths(x.ndim))
         near = np.lib.stride_tricks.sliding_window_view(padded, self.size, 1)
         y = (
             wide
-            / (near.mean(-1, summed(wide.dtype)).astype(wide.dtype) * self.alpha + self.k)
+            / (near.mean(-1, sum_dtype(wide.dtype)).astype(wide.dtype) * self.alpha + self.k)
             ** self.beta
         )
         return y.astype(x.dtype)
 
     def expand(self, x: Node) -> tuple[Node]:
-        wide = widened(x)
+        wide = widen(x)
         squares = pad(wide * wide, self._widths(x.ndim))
         near = [squares[:, i : i + x.shape[1]] for i in range(self.size)]
         while len(near) > 1:
@@ -82,7 +82,7 @@ def layer_norm(
     (x,) = promote(x, floating=True)
     shape = normalized_shape
     axes = _last_axes(x, shape)
-    wide = widened(x)
+    wide = widen(x)
     distance = wide - mean(wide, axes, keepdims=True)
     y = distance * Rsqrt.of(mean(distance * distance, axes, keepdims=True) + eps)
     return _affine(x, y, weight, bias, shape)
@@ -105,7 +105,7 @@ def rms_norm(
     """
     (x,) = promote(x, floating=True)
     axes = _last_axes(x, normalized_shape)
-    wide = widened(x)
+    wide = widen(x)
     if eps is None:
         eps = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
     y = wide * Rsqrt.of(mean(wide * wide, axes, keepdims=True) + eps)
@@ -132,7 +132,7 @@ def group_norm(
         raise ShapeError(f"x has shape {x.shape}; its channels make no {num_groups} groups")
     channels, rest = x.shape[1], x.shape[2:]
     split = (num_groups, channels // num_groups)
-    groups = reshape(widened(x), (x.shape[0], *split, *rest))
+    groups = reshape(widen(x), (x.shape[0], *split, *rest))
     axes = tuple(range(2, groups.ndim))
     distance = groups - mean(groups, axes, keepdims=True)
     normal = distance * Rsqrt.of(mean(distance * distance, axes, keepdims=True) + eps)
@@ -164,9 +164,9 @@ def _affine(
         if v.shape != shape:
             raise ShapeError(f"the {name} has shape {v.shape}, not {shape}")
     if "weight" in given:
-        y = y * placed(widened(given["weight"]))
+        y = y * placed(widen(given["weight"]))
     if "bias" in given:
-        y = y + placed(widened(given["bias"]))
+        y = y + placed(widen(given["bias"]))
     return y.astype(common_dtype(x, *given.values()))
 
 

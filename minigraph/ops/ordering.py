@@ -24,7 +24,7 @@ from minigraph.graph import (
     zero_gradient,
 )
 from minigraph.ops.along import TakeAlong
-from minigraph.ops.elementwise import kind, promote, widened
+from minigraph.ops.elementwise import kind, promote, widen
 from minigraph.ops.shape import normalize_axis, reshape
 
 INDEX = np.dtype(np.int64)
@@ -48,7 +48,7 @@ class Argsort(Op):
         return Spec((*x.shape[:a], self.count, *x.shape[a + 1 :]), INDEX)
 
     def forward(self, x: Array) -> Array:
-        rows = np.moveaxis(widened(x), self.axis, -1)
+        rows = np.moveaxis(widen(x), self.axis, -1)
         if self.descending:  # backwards twice, so that equal elements keep their order
             order = rows.shape[-1] - 1 - np.argsort(rows[..., ::-1], kind="stable")[..., ::-1]
         else:
@@ -75,7 +75,7 @@ class Searchsorted(Op):
 
     def forward(self, x: Array, v: Array) -> Array:
         y = np.empty(v.shape, INDEX)
-        x, v = widened(x), widened(v)
+        x, v = widen(x), widen(v)
         for row in np.ndindex(x.shape[:-1]):
             y[row] = np.searchsorted(x[row], v[row], "right" if self.right else "left")
         return y

@@ -26,7 +26,7 @@ from minigraph.graph import (
 from minigraph.ops.along import TakeAlong
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import arange
-from minigraph.ops.elementwise import kind, summed, widened
+from minigraph.ops.elementwise import kind, sum_dtype, widen
 from minigraph.ops.indexing import Take
 from minigraph.ops.padding import MANY
 from minigraph.ops.reduction import FEW, Sum
@@ -110,10 +110,10 @@ class MaxPool2dBackward(Op):
         return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape).astype(dy.dtype)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, where: Node) -> tuple[Node, None]:
-        return _at_places(self.pooling, ddx, where), None
+        return _take_places(self.pooling, ddx, where), None
 
 
-def _at_places(pooling: Pooling, x: Node, where: Node) -> Node:
+def _take_places(pooling: Pooling, x: Node, where: Node) -> Node:
     """Return the element of each window of x that `where` points to."""
     n, c, h, w = x.shape
     rows, columns = where.shape[2:]
@@ -152,7 +152,7 @@ class AvgPool2d(Op):
         return self.pooling.windows(inside).sum((4, 5))
 
     def forward(self, x: Array) -> Array:
-        total = self.pooling.windows(x).sum((4, 5), summed(x.dtype))
+        total = self.pooling.windows(x).sum((4, 5), sum_dtype(x.dtype))
         return (total / self.counts(x.shape)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
@@ -172,7 +172,7 @@ class AvgPool2dBackward(Op):
         return dx
 
     def forward(self, dy: Array) -> Array:
-        wide = widened(dy)
+        wide = widen(dy)
         share = wide / self.pool.counts(self.shape).astype(wide.dtype)
         window = self.pool.pooling.window
         patches = np.broadcast_to(share[..., None, None], (*share.shape, *window))
@@ -244,7 +244,7 @@ def avg_pool2d(
     >>> ops.avg_pool2d(mg.input("x", (8, 16, 32, 32)), 2).shape
     (8, 16, 16, 16)
     """
-    x = _floats(x)
+    x = _check_float(x)
     pooling, pad = _pooling(x, kernel_size, stride, padding, ceil_mode)
     counted = count_include_pad and any(pad)
     window, (down, across), (above, beside) = pooling.window, pooling.stride, pooling.padding
@@ -254,7 +254,7 @@ def avg_pool2d(
     # Means of rows, then of those: few numbers in each, and each is added up few times.
     rows = Pooling((window[0], 1), (down, 1), (above, (0, 0)))
     columns = Pooling((1, window[1]), (1, across), ((0, 0), beside))
-    means = AvgPool2d(rows, (pad[0], 0), counted)(widened(x))
+    means = AvgPool2d(rows, (pad[0], 0), counted)(widen(x))
     return AvgPool2d(columns, (0, pad[1]), counted)(means).astype(x.dtype)
 
 
@@ -267,14 +267,14 @@ def adaptive_avg_pool2d(x: Operand, output_size: Window) -> Node:
     >>> ops.adaptive_avg_pool2d(mg.input("x", (8, 16, 32, 32)), 1).shape
     (8, 16, 1, 1)
     """
-    x = _pixels(_floats(x))
+    x = _check_pixels(_check_float(x))
     rows, columns = output_size
     if output_size == x.shape[2:]:
         return x
-    pooling = _even(x, output_size)
+    pooling = _equal_windows(x, output_size)
     if pooling:
         return AvgPool2d(pooling, (0, 0), False)(x)
-    means = _means_of_parts(_means_of_parts(widened(x), 2, rows), 3, columns)
+    means = _means_of_parts(_means_of_parts(widen(x), 2, rows), 3, columns)
     return means.astype(x.dtype)
 
 
@@ -287,10 +287,10 @@ def adaptive_max_pool2d(x: Operand, output_size: Window) -> Node:
     >>> ops.adaptive_max_pool2d(mg.input("x", (8, 16, 32, 32)), (2, 4)).shape
     (8, 16, 2, 4)
     """
-    x = _pixels(as_node(x))
+    x = _check_pixels(as_node(x))
     if output_size == x.shape[2:]:
         return x
-    pooling = _even(x, output_size)
+    pooling = _equal_windows(x, output_size)
     if not pooling:  # the parts one after the other; the shorter ones end with their last row again
         window = []
         for axis, out in ((2, output_size[0]), (3, output_size[1])):
@@ -305,7 +305,7 @@ def adaptive_max_pool2d(x: Operand, output_size: Window) -> Node:
 NO_BORDER: Pairs = ((0, 0), (0, 0))
 
 
-def _pixels(x: Node) -> Node:
+def _check_pixels(x: Node) -> Node:
     """Return images that have pixels; ShapeError for others."""
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
@@ -314,7 +314,7 @@ def _pixels(x: Node) -> Node:
     return x
 
 
-def _even(x: Node, output_size: Pair) -> Pooling | None:
+def _equal_windows(x: Node, output_size: Pair) -> Pooling | None:
     """Return the pooling by equal parts, None if there are none."""
     (h, w), (rows, columns) = x.shape[2:], output_size
     if h % rows or w % columns:
@@ -338,7 +338,7 @@ def _parts(size: int, out: int) -> Array:
 
 
 def _means_of_parts(x: Node, axis: int, out: int) -> Node:
-    """Return x with the means of `out` parts along an axis, to which nothing outside counts.
+    """Return the means of `out` parts of x along an axis.
 
     A product with a matrix of shares would make NaN of 0 times an infinity.
     """
@@ -352,7 +352,7 @@ def _means_of_parts(x: Node, axis: int, out: int) -> Node:
     return reshape(total, (*before, out, *after)) / counts
 
 
-def _floats(x: Any) -> Node:
+def _check_float(x: Any) -> Node:
     x = as_node(x)
     if kind(x.dtype) != "f":
         raise DTypeError(f"a mean of {x.dtype.name}; convert to a float dtype first")

@@ -40,8 +40,8 @@ from minigraph.ops.extremes import Maximum, Minimum
 from minigraph.ops.rounding import Floor
 
 
-class _OfTheCall(Node):
-    """An input that every function fills in.  Copies of expressions, also pickled ones, read it."""
+class _CallInput(Node):
+    """An input whose value compiled functions provide.  Copied and pickled expressions share it."""
 
     __slots__ = ()
 
@@ -52,8 +52,8 @@ class _OfTheCall(Node):
         return self.name.upper()  # of the variable below
 
 
-SEED = _OfTheCall("seed")
-STEP = _OfTheCall("step")
+SEED = _CallInput("seed")
+STEP = _CallInput("step")
 
 PHILOX = """
 static inline void mg_philox(uint64_t index, uint64_t seed, uint64_t step, uint64_t stream,

@@ -25,7 +25,7 @@ from minigraph.graph import (
     zero_gradient,
 )
 from minigraph.ops.comparison import Isfinite, where
-from minigraph.ops.elementwise import kind, promote, summed, widened
+from minigraph.ops.elementwise import kind, promote, sum_dtype, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.joining import concat, split
 from minigraph.ops.padding import pad
@@ -47,7 +47,7 @@ class Reduction(Op):
     """An op that makes one element of all elements along `axes`.
 
     `combine` is a C expression of two elements or partial results, for the CPU and for CUDA alike;
-    `identity` what leaves the other one as it is ({lowest} and {highest}: of the type).
+    `identity` is its neutral element ({lowest} and {highest}: of the type).
 
     `of` is the function that users call; `minigraph.ops` exports it under the op's name.
     """
@@ -55,7 +55,9 @@ class Reduction(Op):
     axes: tuple[int, ...]
 
     combine: ClassVar[str] = ""
-    adds: ClassVar[bool] = False  # `combine` is an addition, of whose rounding account can be kept
+    adds: ClassVar[bool] = (
+        False  # `combine` is an addition, whose rounding errors can be compensated
+    )
     identity: ClassVar[str] = ""
 
     of: ClassVar[Callable[..., Node]]
@@ -66,7 +68,7 @@ class Reduction(Op):
         def reduce(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
             x = as_node(x)
             axes = normalize_axes(axis, x.ndim)
-            return _drop(cls(axes)(x), axes, keepdims)
+            return drop_axes(cls(axes)(x), axes, keepdims)
 
         cls.of = staticmethod(function_of(cls, reduce))
 
@@ -78,7 +80,7 @@ class Reduction(Op):
         return dtype
 
 
-class Accumulation(Reduction):
+class SumOrProduct(Reduction):
     """A reduction that adds or multiplies; small integers widen as in NumPy."""
 
     def result(self, dtype: DType) -> DType:
@@ -87,7 +89,7 @@ class Accumulation(Reduction):
         return np.result_type(dtype, np.uint64 if kind(dtype) == "u" else np.int64)
 
 
-class Sum(Accumulation):
+class Sum(SumOrProduct):
     """The sum over `axis`; of bool and small integers, in 64 bits.
 
     >>> cg.compile([], ops.sum([[1, 3], [4, 2]], axis=1))()
@@ -100,13 +102,13 @@ class Sum(Accumulation):
 
     def forward(self, x: Array) -> Array:
         result = self.result(x.dtype)
-        return x.sum(axis=self.axes, keepdims=True, dtype=summed(result)).astype(result)
+        return x.sum(axis=self.axes, keepdims=True, dtype=sum_dtype(result)).astype(result)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (broadcast_to(dy, x.shape),)
 
 
-class Prod(Accumulation):
+class Prod(SumOrProduct):
     """The product over `axis`; of bool and small integers, in 64 bits.
 
     >>> cg.compile([], ops.prod([[1, 3], [4, 2]], axis=1))()
@@ -117,22 +119,22 @@ class Prod(Accumulation):
     identity = "1"
 
     def forward(self, x: Array) -> Array:
-        wide = widened(x)
+        wide = widen(x)
         total = wide.prod(axis=self.axes, keepdims=True, dtype=self.result(wide.dtype))
         return total.astype(self.result(x.dtype))
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         kept = tuple(a for a in range(x.ndim) if a not in self.axes)
         order = (*kept, *self.axes)
-        moved = permute_dims(widened(x), order)
+        moved = permute_dims(widen(x), order)
         outer = tuple(x.shape[a] for a in kept)
         count = math.prod(x.shape[a] for a in self.axes)
-        dx = _times_others(reshape(widened(dy), (*outer, 1)), reshape(moved, (*outer, count)))
+        dx = _product_of_others(reshape(widen(dy), (*outer, 1)), reshape(moved, (*outer, count)))
         back = permute_dims(reshape(dx, moved.shape), np.argsort(order).tolist())
         return (back.astype(x.dtype),)
 
 
-def _times_others(dy: Node, x: Node) -> Node:
+def _product_of_others(dy: Node, x: Node) -> Node:
     """Return dy [..., 1] times the product of all others, for each element of x [..., n].
 
     Products are of two halves, whose factors are each other's gradient: nothing is divided, so
@@ -160,7 +162,7 @@ class Extremum(Reduction):
         return super().infer(x)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        chosen = widened((x == y).astype(x.dtype))  # there may be more than 16 bits count
+        chosen = widen((x == y).astype(x.dtype))  # there may be more than 16 bits count
         return (dy * (chosen / Sum(self.axes)(chosen)).astype(dy.dtype),)
 
 
@@ -209,7 +211,7 @@ class Argmax(Reduction):
     grad = zero_gradient
 
 
-def _drop(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
+def drop_axes(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
     return y if keepdims else squeeze(y, axes)
 
 
@@ -229,7 +231,7 @@ def argmax(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node
         index = Argmax((0,))(reshape(x, (-1,) if x.size else (0,)))
         return reshape(index, (1,) * x.ndim if keepdims else ())
     axes = (normalize_axis(axis, x.ndim),)
-    return _drop(Argmax(axes)(x), axes, keepdims)
+    return drop_axes(Argmax(axes)(x), axes, keepdims)
 
 
 @builder
@@ -239,22 +241,24 @@ def mean(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> No
     >>> cg.compile([], ops.mean([[1.0, 2.0], [3.0, 4.0]], axis=0))()
     array([2., 3.])
     """
-    x = _floating(x)
+    x = _as_float(x)
     axes = normalize_axes(axis, x.ndim)
-    wide = widened(x)
-    count = from_sizes("mean", _elements, (_count(x, axes), axes, x.shape), (), wide.dtype)
+    wide = widen(x)
+    count = from_sizes("mean", _check_count, (_count(x, axes), axes, x.shape), (), wide.dtype)
     y = Sum(axes)(wide) / count
-    return _drop(y.astype(x.dtype), axes, keepdims)
+    return drop_axes(y.astype(x.dtype), axes, keepdims)
 
 
-def _elements(count: int, axes: tuple[int, ...], shape: Shape) -> Array:
+def _check_count(count: int, axes: tuple[int, ...], shape: Shape) -> Array:
     """Return over how many elements a mean is; ShapeError over none."""
     if not count:
         raise ShapeError(f"mean over axes {axes} of shape {shape}: no elements")
     return np.array(count)
 
 
-def _above_zero(count: float, axes: tuple[int, ...], shape: Shape, correction: float) -> Array:
+def _degrees_of_freedom(
+    count: float, axes: tuple[int, ...], shape: Shape, correction: float
+) -> Array:
     """Return by what a variance's sum of squares is divided; ShapeError if it is not above 0."""
     if count <= 0:
         raise ShapeError(f"var over axes {axes} of shape {shape} with correction {correction:g}")
@@ -270,14 +274,14 @@ def var(
     >>> cg.compile([], ops.var([1.0, 2.0, 3.0, 4.0]))()
     array(1.25)
     """
-    x = _floating(x)
+    x = _as_float(x)
     axes = normalize_axes(axis, x.ndim)
-    wide = widened(x)
+    wide = widen(x)
     given = (_count(x, axes) - correction, axes, x.shape, correction)
-    freedom = from_sizes("var", _above_zero, given, (), wide.dtype)
+    freedom = from_sizes("var", _degrees_of_freedom, given, (), wide.dtype)
     distance = wide - mean(wide, axes, keepdims=True)
     y = Sum(axes)(distance * distance) / freedom
-    return _drop(y.astype(x.dtype), axes, keepdims)
+    return drop_axes(y.astype(x.dtype), axes, keepdims)
 
 
 @builder
@@ -289,14 +293,14 @@ def logsumexp(x: Operand, axis: Integers | None = None, keepdims: bool = False) 
     """
     (x,) = promote(x, floating=True)
     axes = normalize_axes(axis, x.ndim)
-    wide = widened(x)
+    wide = widen(x)
     peak = stop_gradient(Max(axes)(wide))
     peak = where(Isfinite.of(peak), peak, 0)
     y = Log.of(Sum(axes)(Exp.of(wide - peak))) + peak
-    return _drop(y.astype(x.dtype), axes, keepdims)
+    return drop_axes(y.astype(x.dtype), axes, keepdims)
 
 
-def _floating(x: Any) -> Node:
+def _as_float(x: Any) -> Node:
     x = as_node(x)
     return x if kind(x.dtype) == "f" else x.astype("float64")
 

@@ -23,7 +23,7 @@ from minigraph.graph import (
     builder,
     constant,
     dependents,
-    stand_ins,
+    placeholders,
     toposort,
 )
 from minigraph.ops.arithmetic import Add
@@ -48,7 +48,7 @@ class Scan(Loop, eq=False):
         results: list[Sequence[Node]] = []
         for i in self.steps():
             given = (*carry, *(x[i] for x in sliced), *constants)
-            step = _with(self.graph, dict(zip(self.graph.inputs, given, strict=True)))
+            step = _substitute(self.graph, dict(zip(self.graph.inputs, given, strict=True)))
             carry = step[: self.carried]
             results.append(step[self.carried :])
         if self.reverse:
@@ -67,7 +67,7 @@ class Scan(Loop, eq=False):
         """Return the gradients for the inputs `xs`, given those of the results (None: not read).
 
         They come from a loop that goes the other way.  What it reads of the body's values becomes
-        further results of this loop: see `minigraph.passes.rewrite.scans`, which makes one loop of
+        further results of this loop: see `minigraph.passes.rewrite.loops`, which makes one loop of
         both.  Where the gradient of a constant is a sum over steps of products of matrices, or of
         sums, it is one product, or sum, after the loop.
         """
@@ -86,7 +86,7 @@ def _is_float(node: Node) -> bool:
     return kind(node.dtype) == "f"
 
 
-def _with(graph: Graph, given: Mapping[Node, Node]) -> tuple[Node, ...]:
+def _substitute(graph: Graph, given: Mapping[Node, Node]) -> tuple[Node, ...]:
     """Return the outputs of a graph, some of whose nodes are replaced."""
     reads: dict[Node, tuple[Node, ...]] = dict.fromkeys(given, ())
     return graph.map(
@@ -120,9 +120,9 @@ def close(
             capture(node.inputs)
     capture(outputs)
     outside = tuple(captured)
-    inside = stand_ins([x.spec for x in (*carries, *slices, *outside)])
+    inside = placeholders([x.spec for x in (*carries, *slices, *outside)])
     given = dict(zip((*carries, *slices, *outside), inside, strict=True))
-    graph = Graph(inside, _with(Graph((), tuple(outputs)), given))
+    graph = Graph(inside, _substitute(Graph((), tuple(outputs)), given))
     return Scan(graph, len(carries), len(slices), length, reverse), outside
 
 
@@ -147,17 +147,17 @@ class _Gradient:
             if dys[i] is not None and _is_float(graph.outputs[i])
         ]
         seeded = [graph.outputs[i] for i in (*self.carries, *self.read)]
-        self.seeds = stand_ins([y.spec for y in seeded])
+        self.seeds = placeholders([y.spec for y in seeded])
         wrt = [x for x in graph.inputs if _is_float(x)]
         self.grads = dict(zip(wrt, vjp(seeded, self.seeds, wrt), strict=True))
         self.reached = set(toposort(seeded))
         # Gradients of constants that are computed after the loop, and those added up in it.
         summed = [k for k in self.constants if k in self.grads and k in self.reached]
-        self.late = [k for k in summed if _parts(self.grads[k]) is not None]
-        self.early = [k for k in summed if _parts(self.grads[k]) is None]
+        self.late = [k for k in summed if _summands(self.grads[k]) is not None]
+        self.early = [k for k in summed if _summands(self.grads[k]) is None]
 
     def results(self) -> list[Node | None]:
-        sums = stand_ins([k.spec for k in self.early])
+        sums = placeholders([k.spec for k in self.early])
         carries = (*self.seeds[: len(self.carries)], *sums)
         ends = [self.grads[self.graph.inputs[i]] for i in self.carries]
         ends += [total + self.grads[k] for total, k in zip(sums, self.early, strict=True)]
@@ -176,7 +176,9 @@ class _Gradient:
         inputs = [self.graph.inputs[i] for i in self.carries]
         found.update(zip((*inputs, *self.early), last, strict=True))
         for k in self.late:
-            found[k] = _total(self.grads[k], values, isinstance(self.outer[k].op, PermuteDims))
+            found[k] = _sum_over_steps(
+                self.grads[k], values, isinstance(self.outer[k].op, PermuteDims)
+            )
         return [found.get(x) for x in self.graph.inputs]
 
     def _saved(self, outputs: Sequence[Node]) -> dict[Node, None]:
@@ -202,7 +204,7 @@ class _Gradient:
         return saved
 
     def _values(self, saved: Iterable[Node]) -> dict[Node, Node]:
-        """Return for values of the body the stacks of them, which this loop makes."""
+        """Return the stacks of values of the body, further results of the loop."""
         op, graph = self.op, self.graph
         known = {x: self.outer[x] for x in self.slices}
         results = dict.fromkeys(graph.outputs[op.carried :])
@@ -227,10 +229,10 @@ class _Gradient:
     ) -> tuple[Node, ...]:
         """Return the results of the loop that goes the other way."""
         op = self.op
-        slices = stand_ins([x.spec for x in saved])
+        slices = placeholders([x.spec for x in saved])
         constants = {k: self.outer[k] for k in self.constants}
         given = {**constants, **dict(zip(saved, slices, strict=True))}
-        outputs = _with(Graph((), (*ends, *made)), given)
+        outputs = _substitute(Graph((), (*ends, *made)), given)
         read = self.seeds[len(self.carries) :]
         loop, outside = close(outputs, carries, (*read, *slices), op.length, not op.reverse)
         starts = [_or_zeros(self.dys[i], self.graph.outputs[i]) for i in self.carries]
@@ -242,10 +244,10 @@ class _Gradient:
 # ------------------------------------------------ sums over all steps, after the loop
 
 
-def _parts(dk: Node) -> dict[Node, None] | None:
-    """Return the products of matrices and the sums that `dk` is the sum of, if it is one.
+def _summands(dk: Node) -> dict[Node, None] | None:
+    """Return the matrix products and sums that `dk` is the sum of; None if it is another node.
 
-    Then its sum over all steps can be computed from stacks of what these are made of.
+    Stacks of their operands then give the sum of `dk` over all steps.
     """
     found: dict[Node, None] = {}
     seen: set[Node] = set()
@@ -270,9 +272,9 @@ def _multiplies_matrices(node: Node) -> bool:
 
 
 def _factors(dk: Node) -> list[Node]:
-    """Return what such a sum needs the stacks of."""
+    """Return the nodes of the body whose stacks the sum over all steps needs."""
     factors: list[Node] = []
-    for part in _parts(dk) or ():
+    for part in _summands(dk) or ():
         factors += part.inputs if isinstance(part.op, Sum) else map(_untransposed, part.inputs)
     return factors
 
@@ -283,36 +285,37 @@ def _untransposed(x: Node) -> Node:
     return x
 
 
-def _total(dk: Node, stacks: Mapping[Node, Node], turned: bool) -> Node:
+def _sum_over_steps(dk: Node, stacks: Mapping[Node, Node], is_transposed: bool) -> Node:
     """Return the sum of `dk` over all steps.
 
-    turned  whether what it is the gradient of is transposed: then so are products, as in `Matmul`
+    is_transposed  whether `dk` is the gradient of a transposed constant; then products are
+                   transposed, too, as in `Matmul`
     """
-    parts = dict.fromkeys(_parts(dk) or (), ())
+    parts = dict.fromkeys(_summands(dk) or (), ())
     totals: dict[Node, Node] = {}
     for node in toposort([dk], parts):
         if node in parts:
-            totals[node] = _total_of_part(node, stacks, turned)
+            totals[node] = _sum_part_over_steps(node, stacks, is_transposed)
         else:
             totals[node] = node.op(*(totals[x] for x in node.inputs))
     return totals[dk]
 
 
-def _total_of_part(part: Node, stacks: Mapping[Node, Node], turned: bool) -> Node:
+def _sum_part_over_steps(part: Node, stacks: Mapping[Node, Node], is_transposed: bool) -> Node:
     if isinstance(part.op, Sum):
         whole = stacks[part.inputs[0]]
         return reshape(Sum((0, *(a + 1 for a in part.op.axes)))(whole), part.shape)
-    left, right = (_long(x, 1 - i, stacks) for i, x in enumerate(part.inputs))
-    if turned:
+    left, right = (_join_steps(x, 1 - i, stacks) for i, x in enumerate(part.inputs))
+    if is_transposed:
         product = Matmul()(permute_dims(right, (1, 0)), permute_dims(left, (1, 0)))
         return permute_dims(product, (1, 0))
     return Matmul()(left, right)
 
 
-def _long(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:
+def _join_steps(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:
     """Return the matrices x of all steps as one, side by side along `axis`."""
     if isinstance(x.op, PermuteDims):
-        return permute_dims(_long(x.inputs[0], 1 - axis, stacks), (1, 0))
+        return permute_dims(_join_steps(x.inputs[0], 1 - axis, stacks), (1, 0))
     whole = stacks[x]
     steps, rows, columns = whole.shape
     if axis == 0:
@@ -329,11 +332,11 @@ def _callable(value: Any) -> Callable[..., Any]:
     return value
 
 
-def _leaves(tree: Any) -> tuple[Any, ...]:
+def _flatten(tree: Any) -> tuple[Any, ...]:
     return tuple(tree) if isinstance(tree, tuple | list) else () if tree is None else (tree,)
 
 
-def _like(tree: Any, leaves: Sequence[Node]) -> Any:
+def _unflatten(tree: Any, leaves: Sequence[Node]) -> Any:
     """Return `leaves` in the form of `tree`."""
     if hasattr(tree, "_fields"):  # a named tuple
         return type(tree)(*leaves)
@@ -342,12 +345,12 @@ def _like(tree: Any, leaves: Sequence[Node]) -> Any:
     return None if tree is None else leaves[0]
 
 
-def _tree(value: Any) -> Any:
-    return _like(value, [as_node(x) for x in _leaves(value)])
+def _parse_tree(value: Any) -> Any:
+    return _unflatten(value, [as_node(x) for x in _flatten(value)])
 
 
 BODY = Kind("a function (carry, x) -> (carry, y)", _callable)
-TREE = Kind("an expression, or a tuple or list of them", _tree, DTypeError)
+TREE = Kind("an expression, or a tuple or list of them", _parse_tree, DTypeError)
 
 
 @builder
@@ -381,23 +384,23 @@ def scan(
     >>> mg.comp_graph().compile([x], sums)([1.0, 2.0, 3.0, 4.0])
     array([ 1.,  3.,  6., 10.], dtype=float32)
     """
-    first, arrays = _leaves(carry), _leaves(xs)
+    first, arrays = _flatten(carry), _flatten(xs)
     steps = _steps(arrays, length)
-    carries = stand_ins([x.spec for x in first])
-    slices = stand_ins([Spec(x.shape[1:], x.dtype) for x in arrays])
-    (start,) = stand_ins([Spec(())])
-    made = body(_like(carry, carries), _like(xs, slices))
+    carries = placeholders([x.spec for x in first])
+    slices = placeholders([Spec(x.shape[1:], x.dtype) for x in arrays])
+    (start,) = placeholders([Spec(())])
+    made = body(_unflatten(carry, carries), _unflatten(xs, slices))
     if not isinstance(made, tuple) or len(made) != 2:
         raise GraphError(f"the body returns {shown(made)}; it returns (carry, y)")
-    ends, ys = _tree(made[0]), _tree(made[1])
-    _check_carry(first, _leaves(ends))
-    outputs = (*_leaves(ends), *_leaves(ys))
+    ends, ys = _parse_tree(made[0]), _parse_tree(made[1])
+    _check_carry(first, _flatten(ends))
+    outputs = (*_flatten(ends), *_flatten(ys))
     if not outputs:
         raise GraphError("the body returns neither a carry nor a result")
     _check_random(outputs, start)
     op, outside = close(outputs, carries, slices, steps, reverse)
     results = op.results(*first, *arrays, *outside)
-    return _like(carry, results[: len(first)]), _like(ys, results[len(first) :])
+    return _unflatten(carry, results[: len(first)]), _unflatten(ys, results[len(first) :])
 
 
 def _steps(arrays: Sequence[Node], length: int | None) -> int:

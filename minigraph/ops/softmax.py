@@ -8,7 +8,7 @@ from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
 from minigraph.ops import comparison
-from minigraph.ops.elementwise import promote, widened
+from minigraph.ops.elementwise import promote, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.extremes import Maximum
 from minigraph.ops.reduction import Max, Sum
@@ -37,7 +37,7 @@ class Softmax(AlongAxis):
     masked: bool = False
 
     def forward(self, x: Array) -> Array:
-        wide = widened(x)
+        wide = widen(x)
         peak = wide.max(self.axis, keepdims=True)
         if self.masked:
             peak = np.maximum(peak, np.finfo(wide.dtype).min)
@@ -50,7 +50,7 @@ class Softmax(AlongAxis):
         return (weighted - y * Sum((self.axis,))(weighted),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        wide = widened(x)
+        wide = widen(x)
         peak = Max((self.axis,))(wide)
         if self.masked:  # neither changes another vector: its largest element adds 1 to the sum
             peak = Maximum.of(peak, float(np.finfo(wide.dtype).min))
@@ -63,7 +63,7 @@ class LogSoftmax(AlongAxis):
     """x - log(sum(exp(x))) along `axis`."""
 
     def forward(self, x: Array) -> Array:
-        wide = widened(x)
+        wide = widen(x)
         shifted = wide - wide.max(self.axis, keepdims=True)
         y = shifted - np.log(Sum((self.axis,)).forward(np.exp(shifted)))
         return y.astype(x.dtype)
@@ -72,7 +72,7 @@ class LogSoftmax(AlongAxis):
         return (dy - Exp.of(y) * Sum((self.axis,))(dy),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        wide = widened(x)
+        wide = widen(x)
         shifted = wide - stop_gradient(Max((self.axis,))(wide))
         return ((shifted - Log.of(Sum((self.axis,))(Exp.of(shifted)))).astype(x.dtype),)
 

@@ -10,21 +10,17 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import BOOL, Node, Operand, as_node, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
 from minigraph.ops.comparison import where
-from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widened
+from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widen
 from minigraph.ops.extremes import Maximum
-from minigraph.ops.reduction import Max, Min, Sum, argmax, var
-from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis, squeeze
+from minigraph.ops.reduction import Max, Min, Sum, argmax, drop_axes, var
+from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis
 from minigraph.symbolic import assuming_large
 
 
-def _root(x: Node) -> Node:
+def _sqrt(x: Node) -> Node:
     """Return the square root of numbers >= 0, whose gradient is 0 at 0, as PyTorch has it."""
     is_zero = x == 0
     return where(is_zero, 0, Sqrt.of(where(is_zero, 1, x)))
-
-
-def _kept(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
-    return y if keepdims else squeeze(y, axes)
 
 
 @builder
@@ -37,7 +33,7 @@ def std(
     array(1.11803399)
     """
     x = as_node(x)
-    y = _root(var(widened(x), axis, correction, keepdims))
+    y = _sqrt(var(widen(x), axis, correction, keepdims))
     return y.astype(x.dtype) if kind(x.dtype) == "f" else y
 
 
@@ -55,10 +51,10 @@ def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bo
     if kind(x.dtype) != "f":
         x = x.astype("float64")
     axes = normalize_axes(axis, x.ndim)
-    wide = widened(x)
+    wide = widen(x)
     match ord:
         case 2:
-            y = _root(Sum(axes)(wide * wide))
+            y = _sqrt(Sum(axes)(wide * wide))
         case 1:
             y = Sum(axes)(Abs.of(wide))
         case 0:
@@ -69,7 +65,7 @@ def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bo
             y = Min(axes)(Abs.of(wide))
         case _:
             raise GraphError(f"ord is {shown(ord)}; it takes 0, 1, 2 or an infinity")
-    return _kept(y.astype(x.dtype), axes, keepdims)
+    return drop_axes(y.astype(x.dtype), axes, keepdims)
 
 
 @builder
@@ -82,7 +78,7 @@ def normalize(x: Operand, p: Scalar = 2, axis: Axis = 1, eps: float = 1e-12) -> 
     array([[0.6, 0.8]])
     """
     (x,) = promote(x, floating=True)
-    return _normalized(widened(x), p, axis, eps).astype(x.dtype)
+    return _normalize(widen(x), p, axis, eps).astype(x.dtype)
 
 
 @builder
@@ -96,16 +92,16 @@ def cosine_similarity(x1: Operand, x2: Operand, axis: Axis = 1, eps: float = 1e-
     """
     given = promote(x1, x2, floating=True)
     shape = broadcast_shapes(*(x.shape for x in given))
-    first, second = (_normalized(widened(broadcast_to(x, shape)), 2, axis, eps) for x in given)
+    first, second = (_normalize(widen(broadcast_to(x, shape)), 2, axis, eps) for x in given)
     at = (normalize_axis(axis, len(shape)),)
-    return _kept(Sum(at)(first * second), at, False).astype(given[0].dtype)
+    return drop_axes(Sum(at)(first * second), at, False).astype(given[0].dtype)
 
 
-def _normalized(x: Node, p: Scalar, axis: int, eps: float) -> Node:
+def _normalize(x: Node, p: Scalar, axis: int, eps: float) -> Node:
     return x / Maximum.of(norm(x, p, axis, keepdims=True), eps)
 
 
-def _truth(x: Operand) -> Node:
+def _as_bool(x: Operand) -> Node:
     x = as_node(x)
     return x if x.dtype == BOOL else x != 0
 
@@ -117,9 +113,9 @@ def any(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Nod
     >>> cg.compile([], ops.any([[1, 0], [0, 0]], axis=1))()
     array([ True, False])
     """
-    x = _truth(x)
+    x = _as_bool(x)
     axes = normalize_axes(axis, x.ndim)
-    return _kept(Sum(axes)(x) > 0, axes, keepdims)
+    return drop_axes(Sum(axes)(x) > 0, axes, keepdims)
 
 
 @builder
@@ -129,9 +125,9 @@ def all(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Nod
     >>> cg.compile([], ops.all([[1, 0], [1, 1]], axis=1))()
     array([False,  True])
     """
-    x = _truth(x)
+    x = _as_bool(x)
     axes = normalize_axes(axis, x.ndim)
-    return _kept(Sum(axes)(~x) == 0, axes, keepdims)
+    return drop_axes(Sum(axes)(~x) == 0, axes, keepdims)
 
 
 @builder
@@ -141,9 +137,9 @@ def count_nonzero(x: Operand, axis: Integers | None = None, keepdims: bool = Fal
     >>> cg.compile([], ops.count_nonzero([[1, 0], [2, 3]], axis=1))()
     array([1, 2])
     """
-    x = _truth(x)
+    x = _as_bool(x)
     axes = normalize_axes(axis, x.ndim)
-    return _kept(Sum(axes)(x), axes, keepdims)
+    return drop_axes(Sum(axes)(x), axes, keepdims)
 
 
 @builder
@@ -175,16 +171,16 @@ def diff(x: Operand, axis: Axis = -1, n: Size = 1) -> Node:
     with assuming_large():
         times = min(n, x.shape[axis])  # then no element is left
     for _ in range(times):
-        last, first = _after(x, axis, 1), _before(x, axis, 1)
+        last, first = _without_first(x, axis, 1), _without_last(x, axis, 1)
         x = last != first if x.dtype == BOOL else last - first
     return x
 
 
-def _after(x: Node, axis: int, count: int) -> Node:
+def _without_first(x: Node, axis: int, count: int) -> Node:
     """Return x without the first `count` elements along `axis`."""
     return x[(builtins.slice(None),) * axis + (builtins.slice(count, None),)]
 
 
-def _before(x: Node, axis: int, count: int) -> Node:
+def _without_last(x: Node, axis: int, count: int) -> Node:
     """Return x without the last `count` elements along `axis`."""
     return x[(builtins.slice(None),) * axis + (builtins.slice(-count),)]

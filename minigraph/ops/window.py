@@ -11,7 +11,7 @@ import numpy as np
 from minigraph.arguments import Kind, one_or_several
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Shape
-from minigraph.ops.elementwise import summed
+from minigraph.ops.elementwise import sum_dtype
 
 Pair = tuple[int, int]
 Pairs = tuple[Pair, ...]  # (before, after) of each axis
@@ -34,7 +34,7 @@ def sides(least: int) -> Kind:
 
 
 def pair(least: int) -> Kind:
-    """Return the kind of what `sides` takes, which a function gets as a pair."""
+    """Return the kind of `sides`, parsed to a pair."""
     kind = sides(least)
 
     def parse(value: Any) -> Pair:
@@ -49,7 +49,7 @@ Border = Annotated[Any, pair(0)]
 
 
 def or_named(kind: Kind) -> Kind:
-    """Return the kind of what `kind` takes, and of the names of a convolution's paddings."""
+    """Return a kind that also takes the paddings "same" and "valid"."""
 
     def parse(value: Any) -> Any:
         return value if isinstance(value, str) and value in ("same", "valid") else kind.parse(value)
@@ -61,10 +61,9 @@ ConvBorder = Annotated[Any, or_named(pair(0))]
 
 
 def around_conv(padding: Any, window: Shape, stride: Shape, dilation: Shape) -> Pairs:
-    """Return the (before, after) of each axis that a padding comes to.
+    """Return the padding of a convolution as (before, after) of each axis.
 
-    "same" is what keeps the size where the stride is 1, and torch puts the odd pixel behind;
-    ShapeError for other strides.
+    "same" keeps the size, with an odd pixel behind as in torch; ShapeError unless the stride is 1.
     """
     if padding == "valid":
         padding = (0,) * len(window)
@@ -94,7 +93,7 @@ def windows(x: Array, window: Pair, stride: Pair, padding: Pairs, fill: float = 
 def scatter(patches: Array, shape: Shape, stride: Pair, padding: Pairs) -> Array:
     """Undo `windows`: add patches [n, c, i, j, r, s] up to an image of `shape`, in a wider type."""
     i, j, r, s = patches.shape[2:]
-    out = np.pad(np.zeros(shape, summed(patches.dtype)), ((0, 0), (0, 0), *padding))
+    out = np.pad(np.zeros(shape, sum_dtype(patches.dtype)), ((0, 0), (0, 0), *padding))
     for y, x in itertools.product(range(r), range(s)):
         rows, columns = (
             slice(at, at + (n - 1) * step + 1, step)

@@ -11,7 +11,7 @@ from minigraph import ops
 from minigraph.devices.cpu import compiler
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.kernel_cache import CompilationUnit
-from minigraph.graph import Graph, Node, stand_ins
+from minigraph.graph import Graph, Node, placeholders
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.c.vector_math import vector_math
 from minigraph.jit.fused import Fused
@@ -35,7 +35,7 @@ FUNCTIONS = {
 def test_a_function_that_is_called_several_times_has_no_code_of_its_own(name, tmp_path):
     if not shutil.which("nm"):
         pytest.skip("there is no nm")
-    (x,) = stand_ins([mg.input("x", (64, 64)).spec])
+    (x,) = placeholders([mg.input("x", (64, 64)).spec])
     y = x
     for _ in range(4):
         y = FUNCTIONS[name](y * 0.5)

@@ -23,7 +23,7 @@ from minigraph.devices.problem import (
     plain_shapes,
     product_of,
 )
-from minigraph.graph import Node, Op, Spec, stand_ins
+from minigraph.graph import Node, Op, Spec, placeholders
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import Reorder, packed
 from minigraph.program import Kernel
@@ -94,7 +94,7 @@ def _back(y: Spec, lanes: int, threads: int) -> Conversion:
 
 def _moved(x: Spec, lanes: int, threads: int) -> Kernel:
     """Return the kernel that brings contiguous images to these lanes, from or to nchw."""
-    node = Reorder(lanes)(*stand_ins([x]))
+    node = Reorder(lanes)(*placeholders([x]))
     kernel = native_kernel(node, [x.strides], threads)
     assert kernel is not None, "every reorder to or from nchw has a kernel"
     return kernel

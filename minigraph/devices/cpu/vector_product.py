@@ -14,7 +14,7 @@ from minigraph.devices.cpu.kernel import NativeKernel
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.problem import Arrangement
-from minigraph.graph import Graph, Node, Shape, stand_ins
+from minigraph.graph import Graph, Node, Shape, placeholders
 from minigraph.jit.fused import Fused
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.reduction import Sum
@@ -38,7 +38,7 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
 
 def vector_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
     """Return the kernel of a product [..., m, k] times [..., k, n], m or n 1, plus any bias [n]."""
-    xs = stand_ins([x.spec for x in node.inputs])
+    xs = placeholders([x.spec for x in node.inputs])
     x, y, *bias = xs
     lost = -1 if node.shape[-1] == 1 else -2  # the axis of the result that has one element
     if lost == -1:

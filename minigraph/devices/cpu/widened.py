@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from minigraph.devices.cpu.converted import Conversion, ConvertedKernel
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Node, Shape, Spec, stand_ins
+from minigraph.graph import Node, Shape, Spec, placeholders
 from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.ops.elementwise import Astype
 from minigraph.program import Kernel
@@ -30,7 +30,7 @@ def widened_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Ke
 
 def wide_node(node: Node, strides: Sequence[Shape]) -> tuple[Node, list[Shape]]:
     """Return a node without floats of 16 bits, in float32, and the strides of its inputs."""
-    given = stand_ins([_wide(x.spec) for x in node.inputs])
+    given = placeholders([_wide(x.spec) for x in node.inputs])
     whole = node.op.results(*given)[0].inputs[0] if node.is_bundle else node.op(*given)
     pairs = zip(node.inputs, given, strides, strict=True)
     return whole, [lies if x.spec == y.spec else y.spec.strides for x, y, lies in pairs]
@@ -52,7 +52,7 @@ def around(node: Node, strides: Sequence[Shape], wide: Kernel, make: MakeKernel)
 
 def _cast(given: Spec, made: Spec, strides: Shape, make: MakeKernel) -> Conversion:
     """Return the conversion from one type to another."""
-    kernel = make(Node(Astype(made.dtype), stand_ins([given]), (made,)), [strides])
+    kernel = make(Node(Astype(made.dtype), placeholders([given]), (made,)), [strides])
     assert kernel is not None, "every cast has a kernel"
     return Conversion(kernel, made if made.dtype == FLOAT32 else given)
 

@@ -20,7 +20,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from minigraph.graph import Graph, Item, Node, in_place_of, stand_ins, toposort
+from minigraph.graph import Graph, Item, Node, in_place_of, placeholders, toposort
 from minigraph.jit.domain import Unfit
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
@@ -286,7 +286,7 @@ class _Fusion:
         reads = dict.fromkeys((x, axes) for (x, _), axes in loops.items())
         specs = tuple([x.spec for x, _ in reads])
         with in_place_of(members[0]):
-            given = dict(zip(reads, stand_ins(specs), strict=True))
+            given = dict(zip(reads, placeholders(specs), strict=True))
             made: dict[Node, Node] = {}
             for node in order:
                 made[node] = node.replace(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.graph import BFLOAT16, Graph, Node, in_place_of, stand_ins
+from minigraph.graph import BFLOAT16, Graph, Node, in_place_of, placeholders
 from minigraph.jit.domain import Unfit
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.product import FusedProduct, specialise_tiles
@@ -77,7 +77,7 @@ def _fused(product: Node, reader: Node) -> tuple[Node, ...]:
     others = [x for x in reader.inputs if x is not product]
     # Tiles are of float32; what they are made of, and the product, may be rounded to bfloat16.
     operands = [*(x.astype(F32) for x in product.inputs), *others]
-    first, second, *rest = stand_ins([x.spec for x in operands])
+    first, second, *rest = placeholders([x.spec for x in operands])
     inside = product.op(first, second).astype(product.dtype)
     inner = meaning(reader.op, [x.spec for x in reader.inputs])
     new = iter(rest)

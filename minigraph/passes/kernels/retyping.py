@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from minigraph.graph import DType, Graph, Item, Node, stand_ins
+from minigraph.graph import DType, Graph, Item, Node, placeholders
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.product import FusedProduct
 from minigraph.ops.elementwise import Astype, Elementwise, astype
@@ -39,7 +39,7 @@ def retyped(
     inputs  what it reads; where a type is another one than in `inner`, the kernel casts
     wanted  what it stores: nodes of `inner`, inputs too, each with a type
     """
-    given = stand_ins([x.spec for x in inputs])
+    given = placeholders([x.spec for x in inputs])
     there = {old: new.astype(old.dtype) for old, new in zip(inner.inputs, given, strict=True)}
     values = Graph(inner.inputs, tuple(y for y, _ in wanted))
     made = values.map(lambda x, xs: there[x] if x in there else x.replace(xs)).outputs

@@ -17,7 +17,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Abs, ConstantPow, Pow, Sign
-from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind, widened
+from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind, widen
 from minigraph.ops.rounding import Rounding
 from minigraph.ops.shape import BroadcastTo, PermuteDims, StopGradient, broadcast_to
 from minigraph.passes.notes import Notes
@@ -228,7 +228,7 @@ def power_of_small_integer(node: Node) -> Node | None:
     (x,), exponent = node.inputs, node.op.exponent
     if exponent != int(exponent):
         return None
-    base = widened(x) if exponent > 0 else ops.reciprocal(widened(x))
+    base = widen(x) if exponent > 0 else ops.reciprocal(widen(x))
     return ops.astype(_products(base)[abs(int(exponent)) - 1], x.dtype)
 
 
