@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from minigraph.devices.cpu import (
-    argmax,
     check,
     cross_entropy,
     cumulative,
@@ -41,7 +40,6 @@ from minigraph.ops.indexing import OneHot, Take
 from minigraph.ops.observation import Check
 
 WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
-    **argmax.KERNELS,
     **check.KERNELS,
     **cross_entropy.KERNELS,
     **cumulative.KERNELS,

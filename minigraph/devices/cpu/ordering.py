@@ -1,4 +1,4 @@
-"""Sorting, and places in sorted rows, in C."""
+"""Sorting, places in sorted rows, and the largest element of a row, in C."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, call
-from minigraph.graph import Node, Op, around
+from minigraph.graph import BOOL, Node, Op, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 from minigraph.ops.ordering import Argsort, Searchsorted
+from minigraph.ops.reduction import Argmax
 from minigraph.program.steps import round_up
 
-ARGSORT, SEARCHSORTED = (
-    Path(__file__).with_name(f"{name}.c").read_text() for name in ("argsort", "searchsorted")
+ARGMAX, ARGSORT, SEARCHSORTED = (
+    Path(__file__).with_name(f"{name}.c").read_text()
+    for name in ("argmax", "argsort", "searchsorted")
 )
 FEW = 64  # a heap finds one element of so many or more sooner than all are sorted
 LONGEST = (1 << 32) - 1  # of a row: its places have 32 bits
@@ -57,7 +61,17 @@ def searchsorted(op: Searchsorted, node: Node, threads: int) -> NativeKernel:
     return NativeKernel(node, [call(text, threads, rows, x.shape[-1], v.shape[-1])])
 
 
+def argmax(op: Argmax, node: Node, threads: int) -> NativeKernel | None:
+    x = node.inputs[0]
+    sizes = around(x.shape, *op.axes)
+    if sizes[1] > np.iinfo(np.int32).max:
+        return None
+    text = with_macros(ARGMAX, T=c_type(x.dtype), BOOL=int(x.dtype == BOOL))
+    return NativeKernel(node, [call(text, threads, *sizes)])
+
+
 KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
     Argsort: argsort,
     Searchsorted: searchsorted,
+    Argmax: argmax,
 }

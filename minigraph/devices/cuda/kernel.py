@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from minigraph.devices.cuda import (
-    argmax,
     cumulative,
     indexing,
     launches,
@@ -23,7 +22,6 @@ from minigraph.graph import Array, Node, Shape
 from minigraph.program import Kernel
 
 WRITTEN: Kernels = {
-    **argmax.KERNELS,
     **cumulative.KERNELS,
     **indexing.KERNELS,
     **normalization.KERNELS,

@@ -1,12 +1,21 @@
-"""Sorting, and places in sorted rows, in CUDA."""
+"""Sorting, places in sorted rows, and the largest element of a row, in CUDA."""
 
 from __future__ import annotations
 
 import math
 
-from minigraph.devices.cuda.template import Kernels, Written, each_element, element
+from minigraph.devices.cuda.template import (
+    EACH_ROW,
+    Kernels,
+    Written,
+    each_element,
+    each_row,
+    element,
+    warps_for,
+)
 from minigraph.graph import Node, around
 from minigraph.ops.ordering import Argsort, Searchsorted
+from minigraph.ops.reduction import Argmax
 
 # NaN is larger than any number.
 LESS = "(%(p)s < %(q)s || (%(q)s != %(q)s && %(p)s == %(p)s))"
@@ -49,6 +58,62 @@ SEARCHSORTED = """
 """
 
 
+# The first of the largest of n elements, where a NaN is larger than all.
+BETTER = """
+struct NAME_best {
+  %(W)s v;
+  int64_t at;
+};
+static NAME_best NAME_better(NAME_best a, NAME_best b) {
+  const bool nan = b.v != b.v && a.v == a.v, equal = a.v == b.v || (a.v != a.v && b.v != b.v);
+  return b.at >= 0 && (a.at < 0 || b.v > a.v || nan || (equal && b.at < a.at)) ? b : a;
+}
+"""
+
+# A warp does a row, or a block where it is long.  A thread without an element has none at -1.
+ARGMAX_ALONG = (
+    BETTER
+    + EACH_ROW
+    + """
+    const int64_t n = a.w[%(sizes)d + 1];
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
+    NAME_best best = {0, -1};
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
+      best = NAME_better(best, NAME_best{(%(W)s)%(load)s(p[j]), j});
+    for (int d = 16; d > 0; d /= 2) {
+      const %(W)s v = __shfl_xor_sync(0xffffffffu, best.v, d);
+      const int64_t at = __shfl_xor_sync(0xffffffffu, best.at, d);
+      best = NAME_better(best, NAME_best{v, at});
+    }
+    if (%(warps)d > 1) {
+      __shared__ NAME_best of_warp[%(warps)d];
+      if (threadIdx.x %% 32 == 0) of_warp[threadIdx.x / 32] = best;
+      __syncthreads();
+      for (int k = 0; k < %(warps)d; k++) best = NAME_better(best, of_warp[k]);
+      __syncthreads();
+    }
+    if (threadIdx.x == 0) ((int64_t *)mg_global(a.w[1]))[row] = best.at;
+  }
+}
+"""
+)
+
+# Of an axis that later ones follow: a thread does what belongs to one place of those.
+ARGMAX_ACROSS = """
+    const %(I)s n = a.w[%(sizes)d + 1], inner = a.w[%(sizes)d + 2];
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + (e / inner * n * inner + e %% inner);
+    %(W)s best = %(load)s(p[0]);
+    %(I)s at = 0;
+    for (%(I)s j = 1; j < n; j++) {
+      const %(W)s v = %(load)s(p[j * inner]);
+      if (v > best || (v != v && best == best)) best = v, at = j;
+    }
+    ((int64_t *)mg_global(a.w[1]))[e] = at;
+  }
+}
+"""
+
+
 def _less(p: str, q: str) -> str:
     return LESS % {"p": p, "q": q}
 
@@ -71,4 +136,14 @@ def searchsorted(op: Searchsorted, node: Node) -> Written:
     return Written(each_element(node, text, node.size, sizes, **element(x.dtype)))
 
 
-KERNELS: Kernels = {Argsort: argsort, Searchsorted: searchsorted}
+def argmax(op: Argmax, node: Node) -> Written:
+    x = node.inputs[0]
+    outer, n, inner = around(x.shape, *op.axes)
+    fill = {**element(x.dtype)}
+    if inner == 1 and n > SHORT:
+        return Written(each_row(node, ARGMAX_ALONG, outer, warps_for(n), (n,), **fill))
+    return Written(each_element(node, ARGMAX_ACROSS, outer * inner, (n, inner), **fill))
+
+
+SHORT = 8  # elements of a row that threads do not share: most would have none
+KERNELS: Kernels = {Argsort: argsort, Searchsorted: searchsorted, Argmax: argmax}
