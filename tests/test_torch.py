@@ -8,6 +8,8 @@ from samples import integer, real
 import minigraph as mg
 from minigraph import ops
 
+pytestmark = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
 
+pytestmark = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 GRID = np.meshgrid(*[[-2.0, -1, -0.0, 0, 0.5, 1, 2, 3, INF]] * 2)
 TIES = np.array([[1.0, 3, 3, 2], [5, 5, 5, 5], [NAN, 1, 1, 2], [-INF, -INF, 0, 0]])
 ZEROS = np.array([[1.0, 2, 3], [0, 2, 3], [0, 2, 0], [0, 0, 0]])
