@@ -108,23 +108,31 @@ class Loop(GraphOp, eq=False):
         """Return the slices in the order of the steps."""
         return reversed(range(self.length)) if self.reverse else range(self.length)
 
-    def loop(self, body: Callable[..., Sequence[Array]], *xs: Array) -> Any:
-        """Return the results, with `body` in place of the graph."""
+    def run(
+        self, body: Callable[..., Sequence[Any]], xs: Sequence[Any]
+    ) -> tuple[Sequence[Any], Iterator[tuple[Spec, list[Any]]]]:
+        """Run `body` in place of the graph for each step.
+
+        Returns the last carries, and for each result its spec and its slices, in their order.
+        """
         last = self.carried + self.scanned
         carry, sliced, constants = xs[: self.carried], xs[self.carried : last], xs[last:]
-        results: list[Sequence[Array]] = []
+        results: list[Sequence[Any]] = []
         for i in self.steps():
             step = body(*carry, *(x[i, ...] for x in sliced), *constants)
-            carry = tuple(step[: self.carried])
+            carry = step[: self.carried]
             results.append(step[self.carried :])
         if self.reverse:
             results.reverse()
-        stacks = [np.stack(each) for each in zip(*results, strict=True)]
-        if not results:
-            outputs = self.graph.outputs[self.carried :]
-            stacks = [np.empty((0, *y.shape), y.dtype) for y in outputs]
-        every = (*map(np.array, carry), *stacks)
-        return every if len(every) > 1 else every[0]
+        specs = [y.spec for y in self.graph.outputs[self.carried :]]
+        return carry, ((spec, [step[k] for step in results]) for k, spec in enumerate(specs))
+
+    def loop(self, body: Callable[..., Sequence[Array]], *xs: Array) -> Any:
+        """Return the results, with `body` in place of the graph."""
+        carry, results = self.run(body, xs)
+        every = [np.array(x) for x in carry]
+        every += [np.stack(y) if y else np.empty((0, *s.shape), s.dtype) for s, y in results]
+        return tuple(every) if len(every) > 1 else every[0]
 
     def differentiate(
         self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]

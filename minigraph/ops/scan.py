@@ -43,21 +43,12 @@ class Scan(Loop, eq=False):
 
     def expand(self, *xs: Node) -> tuple[Node, ...]:
         """Unroll the loop."""
-        last = self.carried + self.scanned
-        carry, sliced, constants = xs[: self.carried], xs[self.carried : last], xs[last:]
-        results: list[Sequence[Node]] = []
-        for i in self.steps():
-            given = (*carry, *(x[i] for x in sliced), *constants)
-            step = _substitute(self.graph, dict(zip(self.graph.inputs, given, strict=True)))
-            carry = step[: self.carried]
-            results.append(step[self.carried :])
-        if self.reverse:
-            results.reverse()
-        stacks = [stack(each) for each in zip(*results, strict=True)]
-        if not results:
-            outputs = self.graph.outputs[self.carried :]
-            stacks = [_zeros(self.stacked(y.spec)) for y in outputs]
-        return (*carry, *stacks)
+
+        def body(*given: Node) -> tuple[Node, ...]:
+            return _substitute(self.graph, dict(zip(self.graph.inputs, given, strict=True)))
+
+        carry, results = self.run(body, xs)
+        return (*carry, *(stack(y) if y else _zeros(self.stacked(s)) for s, y in results))
 
     # ------------------------------------------------------------ the gradient
 
