@@ -54,6 +54,7 @@ from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
 from minigraph.program import Kernel, Program
 from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
+from minigraph.program.memory import plan
 
 # ---------------------------------------------------------------- a program without a device
 
@@ -96,13 +97,13 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
         level,
         values["graph_opt.fast_math"],
         jit_level(values, backend),
-        values["amp"],
-        Choices(backend, Session("off", policy_of(values), 0, {})) if level >= 2 else None,
-        GATHERING,
+        amp=values["amp"],
+        costs=Choices(backend, Session("off", policy_of(values), 0, {})) if level >= 2 else None,
+        gathering=GATHERING,
     )
     stages = optimize(graph, passes)
     final = stages[-1][0] if stages else graph
-    return lower(final, 1, list(updates), backend, lambda node, strides: None)
+    return plan(lower(final, 1, list(updates), backend, lambda node, strides: None))
 
 
 # ---------------------------------------------------------------- what its kernels move and take

@@ -11,7 +11,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,11 @@ class Option:
     optional      whether None is allowed
     cuda_only     why values other than the default have no effect on other devices
     removed       values of earlier versions, each with its replacement
+    fingerprint   whether kernels or measurements depend on it, so functions with other values have
+                  other fingerprints
+    per_process   whether processes that run a function together may have different values all the
+                  same
+    as_written    its value where the graph runs as written, op by op; `...`: as it is
     """
 
     name: str
@@ -46,6 +51,9 @@ class Option:
     default_text: str = ""
     cuda_only: str = ""
     removed: tuple[tuple[str, str], ...] = ()
+    fingerprint: bool = True
+    per_process: bool = False
+    as_written: Any = ...
 
     @property
     def default_words(self) -> str:
@@ -105,6 +113,7 @@ OPTIONS: dict[str, Option] = {
             "How far the graph is optimised: 0 as written, up to 3 with generated kernels. A "
             "negative level also runs level 0 and raises an error where the results differ.",
             choices=tuple(range(-3, 4)),
+            as_written=0,
         ),
         Option(
             "graph_opt.jit",
@@ -112,6 +121,7 @@ OPTIONS: dict[str, Option] = {
             "What becomes generated kernels: 0 nothing, 1 elementwise ops, 2 elementwise ops and "
             'reductions. "auto" is 2 at level 3 and 0 below.',
             choices=("auto", 0, 1, 2),
+            as_written=0,
         ),
         Option(
             "graph_opt.fast_math",
@@ -120,6 +130,7 @@ OPTIONS: dict[str, Option] = {
             "`x*0` becomes 0), regroup constants, and round a product once with the sum that adds "
             "it.",
             kind=bool,
+            as_written=False,
         ),
         Option(
             "graph_opt.memory_limit",
@@ -130,6 +141,7 @@ OPTIONS: dict[str, Option] = {
             kind=int,
             optional=True,
             default_text="no limit",
+            as_written=None,
         ),
         Option(
             "graph_opt.saved_activations",
@@ -148,6 +160,8 @@ OPTIONS: dict[str, Option] = {
             choices=("off", "cached", "tune", "frozen"),
             removed=(("online", 'use "tune", which measures before the first call, or "off"'),),
             default_text='"tune" at levels 2 and 3, else "off"',
+            fingerprint=False,
+            as_written="off",
         ),
         Option(
             "debug.check_finite",
@@ -174,12 +188,14 @@ OPTIONS: dict[str, Option] = {
             kind=int,
             optional=True,
             default_text="no limit",
+            fingerprint=False,
         ),
         Option(
             "autotune.deterministic",
             False,
             "Choose only algorithms that give the same bits in every run.",
             kind=bool,
+            fingerprint=False,
         ),
         Option(
             "autotune.budget",
@@ -188,6 +204,7 @@ OPTIONS: dict[str, Option] = {
             "while other processes measure. Whatever is not measured by then uses heuristics until "
             "the next compile.",
             kind=float,
+            fingerprint=False,
         ),
         Option(
             "bulk",
@@ -195,6 +212,7 @@ OPTIONS: dict[str, Option] = {
             "Run a whole step as one native call (CPU) or one CUDA graph. False: one call per "
             "kernel.",
             kind=bool,
+            fingerprint=False,
         ),
         Option(
             "precision",
@@ -220,6 +238,7 @@ OPTIONS: dict[str, Option] = {
             "level and on every device.",
             kind=int,
             maximum=2**64 - 1,
+            fingerprint=False,
         ),
         Option(
             "num_threads",
@@ -231,6 +250,7 @@ OPTIONS: dict[str, Option] = {
             optional=True,
             default_text="`MINIGRAPH_NUM_THREADS`, else one per core, shared among the processes "
             "launched there",
+            per_process=True,
         ),
         Option(
             "distributed.bucket_bytes",
@@ -253,6 +273,7 @@ OPTIONS: dict[str, Option] = {
             "each process waits for.",
             kind=float,
             minimum=0.001,
+            fingerprint=False,
         ),
     )
 }
@@ -298,6 +319,26 @@ def from_environment() -> dict[str, Any]:
         except OptionError as error:
             raise OptionError(f"MINIGRAPH_OPTIONS: {error}") from None
     return values
+
+
+def as_written(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with which the graph runs as written, op by op."""
+    rows = (OPTIONS[name] for name in values)
+    return {o.name: values[o.name] if o.as_written is ... else o.as_written for o in rows}
+
+
+def fingerprint_text(values: Mapping[str, Any]) -> str:
+    """Return the options that are part of a function's fingerprint, as text."""
+    return _text(values, [o for o in OPTIONS.values() if o.fingerprint])
+
+
+def common_text(values: Mapping[str, Any]) -> str:
+    """Return the options that are the same in all processes of a function, as text."""
+    return _text(values, [o for o in OPTIONS.values() if o.fingerprint and not o.per_process])
+
+
+def _text(values: Mapping[str, Any], rows: Sequence[Option]) -> str:
+    return ", ".join(f"{option.name}={values[option.name]}" for option in rows)
 
 
 def ineffective(values: Mapping[str, Any], device: str) -> dict[str, str]:

@@ -306,7 +306,7 @@ def units(ys, value=None, amp="off"):
     """Return each generated kernel of a graph at level 3, with what reaches its inputs."""
     inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
     before = Graph(inputs, tuple(ys))
-    graph = optimize(before, pipeline(3, False, 2, amp, limits=LIMITS))[-1][0]
+    graph = optimize(before, pipeline(3, False, 2, amp=amp, gathering=LIMITS))[-1][0]
     values = {x: x.numpy() for x in graph if isinstance(x, Parameter)}
     for i, x in enumerate(graph.inputs):
         given = value is not None and x.shape == value.shape

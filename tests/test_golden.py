@@ -32,7 +32,7 @@ def check(name, found, request):
 
 def at_level(graph, level):
     """Return the graph as a level leaves it."""
-    stages = optimize(graph, pipeline(level, False, 2 if level == 3 else 0, limits=Gathering()))
+    stages = optimize(graph, pipeline(level, False, 2 if level == 3 else 0, gathering=Gathering()))
     return stages[-1][0] if stages else graph
 
 

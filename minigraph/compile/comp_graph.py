@@ -27,7 +27,7 @@ from minigraph.compile.arguments import (
     frozen,
     new_value,
 )
-from minigraph.compile.context import AS_WRITTEN, open_choices, tuned_once
+from minigraph.compile.context import open_choices, tuned_once
 from minigraph.compile.missing_updates import warn_of_left_out
 from minigraph.compile.pipeline import Programs
 from minigraph.compile.task import CompileTask
@@ -223,7 +223,7 @@ class CompGraph:
         told   what another process has measured, where this one is not to measure
         """
         if values["debug.check_finite"]:
-            values = {**values, **AS_WRITTEN}
+            values = settings.as_written(values)
         borrows = bool(shared and shared.borrows)
         choices = open_choices(backend, values, loaded, borrows, told, ahead.drop)
         programs = Programs(task, backend, values, choices)
@@ -256,7 +256,7 @@ class CompGraph:
             return FiniteFunction(compiled)
         if values["graph_opt_level"] >= 0:
             return Function(compiled)
-        plain = {**values, **AS_WRITTEN}
+        plain = settings.as_written(values)
         listed = replace(task, returned=as_they_are)
         written = self._function(listed, backend, plain, environment, {}, {})
         named = [("", task.graph), *((record.name, graph) for graph, record in stages)]

@@ -12,20 +12,10 @@ from minigraph.cache import Entry, Measurements
 from minigraph.devices.factory import policy_of
 from minigraph.distributed import World
 from minigraph.errors import warn_once
-from minigraph.passes.overlap import Travel
 from minigraph.program import Backend
 from minigraph.program.choices import Choices
 
 COMPILING = 120.0  # seconds for which processes wait at most while one compiles
-
-# Options of the function that a negative level runs beside the optimised one.
-AS_WRITTEN = {
-    "graph_opt_level": 0,
-    "graph_opt.memory_limit": None,
-    "graph_opt.jit": 0,
-    "graph_opt.fast_math": False,
-    "autotune": "off",
-}
 
 
 def open_choices(
@@ -49,11 +39,6 @@ def open_choices(
     known = (store, loaded, borrows, told)
     session = Session(values["autotune"], policy, budget, environment, *known, measures=measures)
     return Choices(backend, session)
-
-
-def travel_of(values: Mapping[str, Any]) -> Travel:
-    """Return what options say of gradients that are reduced."""
-    return Travel(values["distributed.bucket_bytes"], values["distributed.compress"])
 
 
 class Tuned(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from minigraph.compile.context import jit_level, travel_of
+from minigraph.compile.context import jit_level
 from minigraph.compile.task import CompileTask
 from minigraph.graph import Graph, Node
 from minigraph.inspect.cost import work_of
@@ -15,6 +15,7 @@ from minigraph.passes.notes import PassRecord
 from minigraph.program import Backend, Program
 from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
+from minigraph.program.memory import plan
 from minigraph.program.recomputation import within
 from minigraph.runtime.function import Lowered
 from minigraph.runtime.stage import timed
@@ -32,16 +33,16 @@ class Programs:
         self._backend = backend
         self._choices = choices
         self._limit = values["graph_opt.memory_limit"]
+        parameters = {name.rpartition(".")[2]: value for name, value in values.items()}
+        parameters |= {
+            "level": abs(values["graph_opt_level"]),
+            "jit": jit_level(values, backend),
+            "costs": choices,
+            "gathering": backend.gathering,
+            "products": backend.products,
+        }
         self._passes = pipeline(
-            abs(values["graph_opt_level"]),
-            values["graph_opt.fast_math"],
-            jit_level(values, backend),
-            values["amp"],
-            choices,
-            backend.gathering,
-            travel_of(values),
-            backend.products,
-            values["graph_opt.saved_activations"],
+            **parameters,
         )
 
     def stages(self, took: dict[str, float]) -> Stages:
@@ -60,4 +61,4 @@ class Programs:
 
     def _lowered(self, graph: Graph, stay: AbstractSet[Node] = frozenset()) -> Program:
         task, choose = self._task, self._choices.choose
-        return lower(graph, task.results, task.updates, self._backend, choose, stay)
+        return plan(lower(graph, task.results, task.updates, self._backend, choose, stay))

@@ -15,6 +15,7 @@ from minigraph.devices.problem import operations
 from minigraph.graph import Graph, Node, Parameter
 from minigraph.program import Backend
 from minigraph.program.lower import lower
+from minigraph.program.memory import plan
 
 GIGA = 1e9
 COPIED = 1 << 24  # elements, more than caches hold
@@ -73,7 +74,7 @@ def speeds(backend: Backend, threads: int) -> Speeds:
 
 def _seconds(backend: Backend, result: Node) -> float:
     """Return the time of the fastest of some runs."""
-    program = lower(Graph((), (result,)), 1, (), backend, lambda node, strides: None)
+    program = plan(lower(Graph((), (result,)), 1, (), backend, lambda node, strides: None))
     executor = backend.bind(program)
     runs = [executor.profile(())[1] for _ in range(RUNS)]
     return min(sum(timing.seconds for timing in run) for run in runs)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,17 +23,6 @@ from minigraph.ops.slicing import slice
 from minigraph.passes.notes import Notes
 
 NAMED = 3  # gradients of a bucket that are named
-
-
-class Travel(NamedTuple):
-    """How gradients travel.
-
-    bucket_bytes  so many travel together; a larger one travels alone
-    compress      the type that they travel in; "off": their own
-    """
-
-    bucket_bytes: int
-    compress: str = "off"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,25 +82,26 @@ def flight_of(node: Node) -> Flight:
     return Flight(op, (name or f"what is made {node.source}",), node.inputs[0].spec.nbytes)
 
 
-def compress_gradients(graph: Graph, notes: Notes, travel: Travel) -> Graph:
-    """Send gradients in the type that `travel` names."""
-    if travel.compress == "off":
-        return graph
+def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
+    """Send gradients in this type."""
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
         wide = node.dtype in (np.float32, np.float64) if not node.is_bundle else False
         if not (isinstance(node.op, AllReduce) and node.op.gradient and wide):
             return node.replace(inputs)
-        notes.fired[f"gradients in {travel.compress}"] += 1
-        return astype(node.op(astype(inputs[0], travel.compress)), node.dtype)
+        notes.fired[f"gradients in {compress}"] += 1
+        return astype(node.op(astype(inputs[0], compress)), node.dtype)
 
     return graph.map(rewrite)
 
 
-def overlap_collectives(graph: Graph, notes: Notes, travel: Travel) -> Graph:
-    """Begin collectives early, wait for them late, and gather reductions in buckets."""
+def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
+    """Begin collectives early, wait for them late, and gather reductions in buckets.
+
+    bucket_bytes  so many travel together; a larger one travels alone
+    """
     results: dict[Node, Sequence[Node]] = {}
-    for bucket in _buckets(graph, travel.bucket_bytes):
+    for bucket in _buckets(graph, bucket_bytes):
         notes.fired["buckets" if len(bucket) > 1 else "alone"] += 1
         # That of the last input to be ready.
         with in_place_of(max((node.inputs[0] for node in bucket), key=lambda x: x.turn)):

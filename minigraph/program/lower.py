@@ -24,7 +24,7 @@ from minigraph.graph import (
     copy_of,
 )
 from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
-from minigraph.program.memory import check_offsets, plan, share_in_place, update_in_place
+from minigraph.program.memory import plan
 from minigraph.program.schedule import origin, schedule
 
 Choose = Callable[[Node, Sequence[Shape]], Choice | None]
@@ -38,7 +38,7 @@ def lower(
     choose: Choose,
     stay: AbstractSet[Node] = frozenset(),
 ) -> Program:
-    """Return the program for `graph`.
+    """Return the program for `graph`; `plan` then decides where its buffers lie.
 
     choose  returns the choice for a node whose inputs have these strides, None if there is none
     stay    nodes that run in the order in which they were made, whatever reads them
@@ -53,15 +53,11 @@ def lower(
     program.updates = list(zip(updates, values, strict=True))
     for view in (*program.outputs, *values):
         view.buffer.last = len(program.steps)
-    update_in_place(program)
-    share_in_place(program)
-    plan(program)
-    check_offsets(program)
     return program
 
 
 def lower_body(op: Loop, strides: Sequence[Shape], backend: Backend, choose: Choose) -> Program:
-    """Return the program for one step of a loop.
+    """Return the program for one step of a loop, with its plan of memory.
 
     strides  of the loop's inputs; of those that are sliced they count
 
@@ -74,10 +70,7 @@ def lower_body(op: Loop, strides: Sequence[Shape], backend: Backend, choose: Cho
     results = lowering.apart(op.graph.outputs[op.carried :])
     program = lowering.program
     program.outputs = [*lowering.apart(op.graph.outputs[: op.carried]), *results]
-    share_in_place(program)
-    plan(program)
-    check_offsets(program, inner)
-    return program
+    return plan(program, inner)
 
 
 class _Lowering:

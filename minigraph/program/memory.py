@@ -16,6 +16,18 @@ from minigraph.graph import Graph, Item, Node
 from minigraph.program import Buffer, Home, Program, Step, View, round_up
 
 
+def plan(program: Program, moving: Container[Node | None] = ()) -> Program:
+    """Decide where the buffers of a program lie, and return it.
+
+    moving  inputs of a loop's body, which are slices of arrays outside
+    """
+    update_in_place(program)
+    share_in_place(program)
+    assign_offsets(program)
+    check_offsets(program, moving)
+    return program
+
+
 def update_in_place(program: Program) -> None:
     """Let steps write new values of parameters where the parameters are.
 
@@ -73,7 +85,7 @@ def share_in_place(program: Program) -> None:
                 ending.remove(old)
 
 
-def plan(program: Program) -> None:
+def assign_offsets(program: Program) -> None:
     """Give every buffer of the arena an offset; buffers that live at the same time do not overlap.
 
     Of two ways to place them the one that takes less memory counts.
@@ -89,10 +101,7 @@ def plan(program: Program) -> None:
 
 
 def check_offsets(program: Program, moving: Container[Node | None] = ()) -> None:
-    """Raise CompileError unless all that steps read and write lies inside of its buffer.
-
-    moving  inputs of a loop's body, which are slices of arrays outside
-    """
+    """Raise CompileError unless all that steps read and write lies inside of its buffer."""
     for buffer in program.buffers:
         end = buffer.offset + buffer.nbytes
         if buffer.offset < 0 or (buffer.home is Home.ARENA and end > program.arena_bytes):

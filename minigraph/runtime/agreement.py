@@ -18,7 +18,7 @@ from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Constant, FromSizes, Graph, Node, Parameter, nested
 from minigraph.ops.collective import Collective
-from minigraph.runtime.fingerprint import relevant
+from minigraph.options import common_text
 from minigraph.version import __version__
 
 
@@ -61,7 +61,7 @@ def _compile_alike(
     mine = {
         "version": __version__,
         "device": device,
-        "options": relevant(options, "num_threads", "distributed.timeout"),
+        "options": common_text(options),
         "graph": hashlib.sha256("\n".join(text for text, _ in lines).encode()).hexdigest(),
     }
     given = world.gather(mine, timeout)

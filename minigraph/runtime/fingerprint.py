@@ -14,19 +14,8 @@ import numpy as np
 
 from minigraph.cache.machine import processor
 from minigraph.graph import Constant, Graph, nested
+from minigraph.options import fingerprint_text
 from minigraph.version import __version__
-
-# Options that change neither kernels nor what is measured.
-IRRELEVANT = ("autotune", "bulk", "seed")
-
-
-def relevant(options: Mapping[str, Any], *besides: str) -> str:
-    """Return the options that are not irrelevant, nor among others, in words."""
-    return ", ".join(
-        f"{name}={value}"
-        for name, value in options.items()
-        if name.partition(".")[0] not in IRRELEVANT and name not in besides
-    )
 
 
 def environment(
@@ -43,7 +32,7 @@ def environment(
         "numpy": np.__version__,
         **libraries,
         "device": f"{device} {processor()}" if device != "reference" else device,
-        "options": relevant(options),
+        "options": fingerprint_text(options),
         "graph": hashlib.sha256("\n".join(map(str, graphs)).encode()).hexdigest(),
         "constants": constants.hexdigest(),
     }

@@ -28,7 +28,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("first", mostly_long(range(0, COUNT, CHUNK), 4))
 def test_every_pass_keeps_the_meaning(first):
-    passes = pipeline(3, fast_math=False, jit=2, limits=Gathering())
+    passes = pipeline(3, fast_math=False, jit=2, gathering=Gathering())
     exact = len(pipeline(1, fast_math=False))  # passes after these may group a sum otherwise
     for seed in range(first, first + CHUNK):
         meaning = Meaning([RandomGraph(seed)])

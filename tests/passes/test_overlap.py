@@ -11,9 +11,10 @@ from minigraph.devices.reference import ReferenceBackend
 from minigraph.distributed import World
 from minigraph.graph import Graph
 from minigraph.passes.notes import Notes
-from minigraph.passes.overlap import Await, Begin, Travel, compress_gradients, overlap_collectives
+from minigraph.passes.overlap import Await, Begin, compress_gradients, overlap_collectives
 from minigraph.program import Home
 from minigraph.program.lower import lower
+from minigraph.program.memory import plan
 from minigraph.program.schedule import schedule
 
 WIDTH, LAYERS = 8, 4
@@ -42,7 +43,7 @@ def step(world, scale=1.0):
 
 
 def overlapped(graph, bucket_bytes):
-    return overlap_collectives(graph, Notes(), Travel(bucket_bytes))
+    return overlap_collectives(graph, Notes(), bucket_bytes)
 
 
 def flights(graph):
@@ -92,9 +93,8 @@ def test_a_collective_begins_at_once_and_is_waited_for_at_the_end(world):
 
 def test_memory_in_flight_is_used_for_nothing_else(world):
     graph, updates = step(world)
-    program = lower(
-        overlapped(graph, MATRIX + 4), 1, updates, ReferenceBackend(), lambda node, strides: None
-    )
+    graph = overlapped(graph, MATRIX + 4)
+    program = plan(lower(graph, 1, updates, ReferenceBackend(), lambda node, strides: None))
     flying = {}
     for now, each in enumerate(program.steps):
         if isinstance(each.node.op, Begin):
@@ -113,7 +113,6 @@ def test_memory_in_flight_is_used_for_nothing_else(world):
 
 def test_only_gradients_are_compressed(world):
     graph, _ = step(world)
-    small = compress_gradients(graph, Notes(), Travel(0, "bfloat16"))
+    small = compress_gradients(graph, Notes(), "bfloat16")
     sent = [node.inputs[0].dtype.name for node in small if node.op.name == "all_reduce"]
     assert sorted(sent) == ["bfloat16"] * LAYERS + ["float32"]
-    assert compress_gradients(graph, Notes(), Travel(0)) is graph

@@ -11,6 +11,7 @@ from minigraph.devices.reference import ReferenceBackend
 from minigraph.graph import Graph
 from minigraph.program import ALIGNMENT, Home
 from minigraph.program.lower import lower
+from minigraph.program.memory import plan
 
 BACKENDS = {"cpu": lambda: CpuBackend(2, True), "reference": ReferenceBackend}
 DEVICES = list(BACKENDS)
@@ -150,7 +151,7 @@ def random_graph(seed, length=30, longest=6, largest=4096):
 def lowered(device, outputs, inputs=(), updates=()):
     new = dict(updates)
     graph = Graph(tuple(inputs), (*outputs, *new.values()))
-    return lower(graph, len(outputs), list(new), BACKENDS[device](), lambda *node: None)
+    return plan(lower(graph, len(outputs), list(new), BACKENDS[device](), lambda *node: None))
 
 
 def in_arena(program):

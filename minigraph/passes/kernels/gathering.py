@@ -28,9 +28,9 @@ class Gathering:
     waiting: int = 1 << 20
 
 
-def gather_updates(graph: Graph, notes: Notes, limits: Gathering) -> Graph:
+def gather_updates(graph: Graph, notes: Notes, gathering: Gathering) -> Graph:
     """Let small kernels whose results are outputs or new values of parameters run together."""
-    updates = _small_updates(graph, limits)
+    updates = _small_updates(graph, gathering)
     if len(updates) < 2:
         return graph
     notes.fired["together"] += len(updates)

@@ -31,9 +31,9 @@ LEAST = 1 << 14  # bytes of an array from which on its memory matters
 F32 = np.dtype(np.float32)
 
 
-def save_small(graph: Graph, notes: Notes, saved: str) -> Graph:
-    """Return the graph whose activations wait for the backward pass in the type `saved`."""
-    return _Saving(graph, notes, as_dtype(saved)).result()
+def save_small(graph: Graph, notes: Notes, saved_activations: str) -> Graph:
+    """Return the graph whose activations wait for the backward pass in this type."""
+    return _Saving(graph, notes, as_dtype(saved_activations)).result()
 
 
 class _Saving:

@@ -7,6 +7,7 @@ from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Graph
 from minigraph.ops.elementwise import Elementwise
 from minigraph.program.lower import lower
+from minigraph.program.memory import plan
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
@@ -47,7 +48,7 @@ def bind(inputs, outputs, updates=(), by_numpy=(), idle=(), bulk=True, **setting
     graph = Graph(tuple(inputs), (*outputs, *(y for _, y in updates)))
     parameters = [w for w, _ in updates]
     kernels = Kernels(driver, by_numpy, idle)
-    lowered = lower(graph, len(outputs), parameters, kernels, lambda node, strides: None)
+    lowered = plan(lower(graph, len(outputs), parameters, kernels, lambda node, strides: None))
     run = CudaProgram(lowered, driver, {name: name for name in driver.kernels}, bulk)
     driver.log.clear()
     return run

@@ -12,6 +12,7 @@ from minigraph import ops
 from minigraph.graph import Graph
 from minigraph.program import Home
 from minigraph.program.lower import lower
+from minigraph.program.memory import plan
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
@@ -302,7 +303,7 @@ def test_memory_that_is_not_there_is_an_error_that_says_what_it_was_for():
     driver.allocate = full
     x = mg.input("x", (1024, 1024))
     graph = Graph((x,), (ops.sum(ops.tanh(x)),))
-    lowered = lower(graph, 1, [], Kernels(driver), lambda node, strides: None)
+    lowered = plan(lower(graph, 1, [], Kernels(driver), lambda node, strides: None))
     expected = "asked for 4194304 bytes; the step has 4 MiB of intermediate results besides 4 MiB"
     with pytest.raises(mg.DeviceError, match=expected):
         CudaProgram(lowered, driver, {})

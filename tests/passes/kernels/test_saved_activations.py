@@ -38,7 +38,7 @@ def graphs(loss, *results, wrt=(W, V), given=X):
     """Return the graph at level 3 of a loss, its gradients and results, before and after."""
     graph = Graph((given,), (loss, *results, *mg.grad(loss, wrt)))
     before = optimize(graph, pipeline(3, False, 2))[-1][0]
-    after = optimize(graph, pipeline(3, False, 2, saved="bfloat16"))[-1][0]
+    after = optimize(graph, pipeline(3, False, 2, saved_activations="bfloat16"))[-1][0]
     return before, after
 
 
@@ -212,5 +212,5 @@ def test_a_limit_of_memory_applies_to_what_is_left():
 
 def test_levels_that_generate_no_kernels_save_float32():
     for jit, runs in ((0, False), (1, True), (2, True)):
-        passes = pipeline(3, False, jit, saved="bfloat16")
+        passes = pipeline(3, False, jit, saved_activations="bfloat16")
         assert ("save_small" in [run.__name__ for run in passes]) == runs

@@ -32,7 +32,7 @@ def norm(x):
 
 def graphs(*ys, amp="bfloat16"):
     """Return the graph at level 3 before the pass, and after all."""
-    stages = optimize(Graph((X,), ys), pipeline(3, False, 2, amp))
+    stages = optimize(Graph((X,), ys), pipeline(3, False, 2, amp=amp))
     names = [record.name for _, record in stages]
     return stages[names.index("store_small") - 1][0], stages[-1][0]
 
