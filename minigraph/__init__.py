@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from minigraph import autotune, data, distributed, jit, nn, ops, optim, torch_hints
 from minigraph.autodiff import grad
-from minigraph.compile.comp_graph import comp_graph
 from minigraph.errors import (
     CacheError,
     CompileError,
@@ -16,6 +15,7 @@ from minigraph.errors import (
     ShapeError,
 )
 from minigraph.graph import Parameter, input
+from minigraph.graph_compiler import comp_graph
 from minigraph.messages import start_log
 from minigraph.serialization import load, save
 from minigraph.version import __version__

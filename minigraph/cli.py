@@ -23,11 +23,11 @@ from minigraph.bench import command as bench
 from minigraph.bench.tables import align_columns
 from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
 from minigraph.cache.machine import processor
-from minigraph.compile import view
 from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.devices.factory import check_device
 from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
 from minigraph.inspect.report import amount
+from minigraph.runtime import view as looking
 from minigraph.version import __version__
 
 CUDA_PACKAGES = (

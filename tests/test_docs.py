@@ -19,9 +19,9 @@ import minigraph
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.bench.results import CaseResult, Results, SideResult
-from minigraph.compile.comp_graph import CompGraph
 from minigraph.devices.cpu import candidates
 from minigraph.graph import Graph
+from minigraph.graph_compiler import CompGraph
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.runtime.function import Function
 

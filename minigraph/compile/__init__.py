@@ -1,1 +1,1 @@
-"""From expressions to a function."""
+"""From expressions to a program in memory: trace, optimise, lower, plan, bind."""

@@ -1,16 +1,16 @@
-"""What `compile` is given: kinds of arguments, inputs, outputs and new values."""
+"""What `compile` takes: kinds of arguments, and the checks that need more than one of them."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from minigraph.arguments import Kind, mapping
 from minigraph.devices.factory import check_device
-from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Graph, Input, Node, Parameter, as_node, can_cast, constant, here
-from minigraph.ops.elementwise import as_operand
+from minigraph.errors import DeviceError, GraphError, warn_once
+from minigraph.graph import Graph, Input, Node, Parameter, here
+
+LISTED = 3  # layers that a warning names
 
 
 def _updates(value: Any) -> Mapping[Any, Any]:
@@ -51,50 +51,12 @@ def check_inputs(inputs: Sequence[Node]) -> None:
         names[x.name] = x
 
 
-def flattened(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
-    """Return the outputs in a row, and what makes of their values what the caller gets."""
-    if isinstance(outputs, Node):
-        return [outputs], operator.itemgetter(0)
-    if isinstance(outputs, Mapping):
-        names = list(outputs)
-        if any(isinstance(name, Parameter) for name in names):
-            raise GraphError(
-                "compile: outputs has parameters as names, and would change none; new values of "
-                f"parameters are `updates`: compile(inputs, loss, updates) {here()}"
-            )
-        return outputs.values(), lambda values: dict(zip(names, values, strict=True))
-    return outputs, as_they_are
-
-
-def frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:
-    """Return the graph with its parameters as they are now, as constants."""
-    if updates:
-        raise GraphError(
-            f"compile: freeze=True makes parameters constants, so it takes no updates; there are "
-            f"updates of {', '.join(p.name for p in [*updates][:3])} {here()}"
-        )
-    held: dict[Node, Node] = {p: constant(p.numpy()) for p in graph.parameters}
-    return graph.map(lambda node, inputs: held[node] if node in held else node.replace(inputs))
-
-
-def as_they_are(values: list[Array]) -> list[Array]:
-    return values
-
-
-def expression(value: Any) -> Node:
-    """Return an output or a new value, which may be a number or an array, as an expression."""
-    try:
-        return as_node(value)
-    except GraphError as error:
-        raise type(error)(f"compile: {error} {here()}") from None
-
-
 def check_descents(updates: Mapping[Parameter, Any]) -> None:
-    """Raise GraphError if a part of what an optimizer gave was overwritten by another's."""
-    given = {p: value.descent for p, value in updates.items() if isinstance(value, Node)}
-    for first in dict.fromkeys(filter(None, given.values())):
+    """Raise GraphError if a new value from one optimizer has overwritten that from another."""
+    descents = {p: value.descent for p, value in updates.items() if isinstance(value, Node)}
+    for first in dict.fromkeys(filter(None, descents.values())):
         for p in first.parameters:
-            last = given.get(p)  # type: ignore[call-overload]
+            last = descents.get(p)  # type: ignore[call-overload]
             if last and last is not first and p in last.parameters:
                 raise GraphError(
                     f"compile: {first.name} ({first.source}) and {last.name} ({last.source}) both "
@@ -103,17 +65,28 @@ def check_descents(updates: Mapping[Parameter, Any]) -> None:
                 )
 
 
-def new_value(parameter: Parameter, value: Any) -> Node:
-    """Return the expression for a parameter's new value in the parameter's dtype."""
-    if not isinstance(parameter, Parameter):
-        raise GraphError(f"compile: only a Parameter can be updated, not {parameter!r} {here()}")
-    node = expression(value)
-    what = f"compile: the update of parameter {parameter.name} ({parameter.spec}) is {node.spec}"
-    if node.shape != parameter.shape:
-        raise ShapeError(f"{what}, made {node.source}; the shapes have to be equal")
-    if not can_cast(node.dtype, parameter.dtype):
-        raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
-    try:
-        return as_operand(node, parameter.dtype)
-    except DTypeError as error:
-        raise DTypeError(f"{what}: {error} {here()}") from None
+def warn_of_missing_updates(graph: Graph, updated: Collection[Parameter]) -> None:
+    """Warn if `updated` holds the weights of a layer, but not the state that its call changes.
+
+    Nodes tell which state that is (`Node.changes`).  A layer without weights counts as trained if
+    anything is.
+    """
+    trained = {p for p in updated if p.trainable}
+    if not trained:
+        return
+    calls: dict[Node, str] = {}  # where a layer was called, by the layer's state
+    for node in graph:
+        for changes in node.changes:
+            trains = trained.intersection(changes.weights) if changes.weights else trained
+            if trains and not set(updated).issuperset(changes.state):
+                calls.setdefault(changes.state[0], str(node.source))
+    if calls:
+        listed = "; ".join(list(calls.values())[:LISTED])
+        more = f"; and {len(calls) - LISTED} more" if len(calls) > LISTED else ""
+        warn_once(
+            "compile: evaluation will use wrong statistics, because the step trains layers without "
+            f"updating their running ones ({listed}{more}): give updates="
+            "{**optimizer.minimize(loss), **net.updates()}, made before net is called again "
+            f"or made anew, {here()}",
+            cause=f"updates left out: {listed}{more}",
+        )

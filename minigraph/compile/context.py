@@ -1,85 +1,156 @@
-"""What chooses kernels for one compile, and which kernels it may generate."""
+"""What all stages of a compile read: options, the device, measurements, other processes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+import gc
+import hashlib
+import itertools
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from minigraph import options as settings
 from minigraph.autotune.session import Session, Told
 from minigraph.cache import Entry, Measurements
+from minigraph.cache.machine import processor
 from minigraph.devices.factory import policy_of
 from minigraph.distributed import World
 from minigraph.errors import warn_once
-from minigraph.program import Backend
+from minigraph.graph import Constant, Graph, nested
+from minigraph.messages import telling
+from minigraph.program import NOTHING_AHEAD, Ahead, Backend
 from minigraph.program.choices import Choices
+from minigraph.version import __version__
 
-COMPILING = 120.0  # seconds for which processes wait at most while one compiles
+measurements = functools.cache(Measurements)  # one store for each folder
 
 
-def open_choices(
-    backend: Backend,
-    values: Mapping[str, Any],
-    loaded: Mapping[str, Entry],
-    borrows: bool = False,
-    told: Told | None = None,
-    measures: Callable[[], None] = lambda: None,
-) -> Choices:
-    """Return what chooses kernels for one compile, which may know entries of loaded files.
+@dataclass(frozen=True)
+class CompileContext:
+    """What all stages of one compile read, besides the result of the stage before.
 
-    borrows  whether nothing is measured of which other sizes were
-    told     what another process has measured, where that is to be all that is known
-    measures is called before anything is measured
+    device     its name
+    options    all options, by name
+    backend    the device, opened with these options
+    world      the processes that run the function together, if there are several
+    cache_dir  the folder of the function's own cache file, if it has one
+    loaded     measurements of cache files, by key; they go before those of the user's cache
+    predicts   choose algorithms by the measurements of other sizes, where there are any
+    peer       measurements of the process that measures for this one; then these alone count
+    memory     for the arena, made ready while passes run
     """
-    folder = settings.cache_folder()
-    store = measurements(folder) if folder and values["autotune"] != "off" else None
-    environment = backend.environment(backend.tuning)
-    policy, budget = policy_of(values), values["autotune.budget"]
-    known = (store, loaded, borrows, told)
-    session = Session(values["autotune"], policy, budget, environment, *known, measures=measures)
-    return Choices(backend, session)
+
+    device: str
+    options: Mapping[str, Any]
+    backend: Backend
+    world: World | None = None
+    cache_dir: str | os.PathLike[str] | None = None
+    loaded: Mapping[str, Entry] = field(default_factory=dict)
+    predicts: bool = False
+    peer: Told | None = None
+    memory: Ahead = NOTHING_AHEAD
+
+    @functools.cached_property
+    def choices(self) -> Choices:
+        """What chooses kernels and layouts for this compile, with a budget of its own."""
+        folder = settings.cache_folder()
+        mode = self.options["autotune"]
+        session = Session(
+            mode,
+            policy_of(self.options),
+            self.options["autotune.budget"],
+            self.backend.environment(self.backend.tuning),
+            store=measurements(folder) if folder and mode != "off" else None,
+            loaded=self.loaded,
+            borrows=self.predicts,
+            told=self.peer,
+            measures=self.memory.drop,  # measuring needs memory first
+        )
+        return Choices(self.backend, session)
+
+    @functools.cached_property
+    def pass_parameters(self) -> dict[str, Any]:
+        """The arguments of `passes.levels.pipeline`: options without their prefixes, and others."""
+        parameters = {name.rpartition(".")[2]: value for name, value in self.options.items()}
+        return parameters | {
+            "level": abs(self.options["graph_opt_level"]),
+            "jit": jit_level(self.options, self.backend),
+            "costs": self.choices,
+            "gathering": self.backend.gathering,
+            "products": self.backend.products,
+        }
+
+    def environment(self, graph: Graph) -> dict[str, str]:
+        """Return what the fingerprint of a function covers, in words, and last the fingerprint.
+
+        Functions with the same fingerprint may share measurements and generated kernels.
+        """
+        constants = hashlib.sha256()
+        graphs = list(nested(graph))
+        for node in itertools.chain.from_iterable(graphs):
+            if isinstance(node.op, Constant):
+                constants.update(f"{node.spec}".encode() + node.op.value.tobytes())
+        on_processor = "" if self.device == "reference" else f" {processor()}"
+        fields = {
+            "minigraph": __version__,
+            "numpy": np.__version__,
+            **self.backend.versions,
+            "device": self.device + on_processor,
+            "options": settings.fingerprint_text(self.options),
+            "graph": hashlib.sha256("\n".join(map(str, graphs)).encode()).hexdigest(),
+            "constants": constants.hexdigest(),
+        }
+        text = "\n".join(f"{name}: {value}" for name, value in fields.items())
+        return {**fields, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:40]}
+
+    def as_written(self) -> CompileContext:
+        """Return the context in which the graph runs as written, op by op."""
+        options = settings.as_written(self.options)
+        return CompileContext(self.device, options, self.backend, self.world)
+
+    def with_entries(self, entries: Mapping[str, Entry]) -> CompileContext:
+        """Return the context with further measurements of a cache file."""
+        return replace(self, loaded={**self.loaded, **entries})
 
 
-class Tuned(Protocol):
-    """A function that knows what was measured for it."""
-
-    @property
-    def knowledge(self) -> Told: ...
-
-
-T = TypeVar("T", bound=Tuned)
-
-
-def tuned_once(
-    world: World, backend: Backend, values: Mapping[str, Any], build: Callable[..., T]
-) -> T:
-    """Return a function for which the first process on each kind of machine has measured.
-
-    build  returns the function; `told` is what was measured for it
-    """
-    timeout = values["distributed.timeout"]
-    # Whoever measures may first wait as long for others on its machine, and then compiles kernels.
-    longest = timeout + 2 * values["autotune.budget"] + COMPILING
-    threads = settings.num_threads(values["num_threads"])
-    kind = (dict(backend.environment(backend.tuning)), threads)
-    first = world.gather(kind, timeout).index(kind)
-    if first != world.rank:
-        return build(told=world.gather(None, longest)[first])
-    function = build()
-    world.gather(function.knowledge, longest)
-    return function
-
-
-measurements = functools.cache(Measurements)  # one for each folder
-
-
-def jit_level(values: Mapping[str, Any], backend: Backend) -> int:
+def jit_level(options: Mapping[str, Any], backend: Backend) -> int:
     """Return what `graph_opt.jit` stands for here: 0, with one warning, where nothing compiles."""
-    jit = values["graph_opt.jit"]
+    jit = options["graph_opt.jit"]
     if jit == "auto":
-        jit = 2 if abs(values["graph_opt_level"]) == 3 else 0
+        jit = 2 if abs(options["graph_opt_level"]) == 3 else 0
     if jit and backend.why_no_jit:
         warn_once(f"no kernels are fused: {backend.why_no_jit}", cause=backend.why_no_jit)
         return 0
     return int(jit)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector off: a graph is many objects, of which none is garbage yet.
+
+    What is left of them after the pause the collector looks at, so a pause should outlast them.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time spent inside to `seconds[stage]`, and tell the user of a long stage."""
+    start = time.perf_counter()
+    try:
+        with telling(f"compiling: {stage}"):
+            yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start

@@ -1,64 +1,212 @@
-"""From a task's graph to a program: the passes for some options, then lowering."""
+"""The stages of a compile after `trace`: optimise, lower, plan, bind.
+
+Each is made from the one before, and can be printed: a `TracedGraph`, an `OptimizedGraph`, and the
+`Program`, first without and then with its plan of memory.  A `Compilation` goes through all of
+them, and goes through them again once a kernel has failed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.compile.context import jit_level
-from minigraph.compile.task import CompileTask
-from minigraph.graph import Graph, Node
-from minigraph.inspect.cost import work_of
+from minigraph.autotune.session import Told
+from minigraph.cache import Entry
+from minigraph.compile.agreement import TuningTurns
+from minigraph.compile.context import CompileContext, collector_paused, timed
+from minigraph.compile.trace import TracedGraph, unpacked
+from minigraph.devices.cost import work_of
+from minigraph.errors import warn_once
+from minigraph.graph import Constant, Graph, Node
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
-from minigraph.program import Backend, Program
-from minigraph.program.choices import Choices
+from minigraph.program import Executor, Program
 from minigraph.program.lower import lower
-from minigraph.program.memory import plan
+from minigraph.program.memory import foreseen, plan
 from minigraph.program.recomputation import within
-from minigraph.runtime.function import Lowered
-from minigraph.runtime.stage import timed
 
-Stages = list[tuple[Graph, PassRecord]]  # the graph after each pass, and what the pass did
+log = logging.getLogger(__name__)
+STEP_BYTES = 16 << 10  # what a step takes beside arrays: objects of Python, above all
 
 
-class Programs:
-    """Makes programs of a task's graph with these options, of the choices that are best by then."""
+@dataclass(frozen=True)
+class OptimizedGraph:
+    """What the passes have made of a graph.
+
+    stages  the graph after each pass, and what the pass did
+    """
+
+    written: Graph
+    stages: Sequence[tuple[Graph, PassRecord]]
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.records), str(self.graph)])
+
+    @property
+    def graph(self) -> Graph:
+        return self.stages[-1][0] if self.stages else self.written
+
+    @property
+    def records(self) -> list[PassRecord]:
+        return [record for _, record in self.stages]
+
+
+class Compilation:
+    """A traced graph on its way through the stages, and what they have made of it so far.
+
+    seconds   that each stage has taken
+    records   of the passes
+    program   with its plan of memory
+    executor  the program with its memory
+    """
+
+    records: list[PassRecord]
+    program: Program
+    executor: Executor
 
     def __init__(
-        self, task: CompileTask, backend: Backend, values: Mapping[str, Any], choices: Choices
+        self,
+        traced: TracedGraph,
+        context: CompileContext,
+        seconds: dict[str, float],
+        arenas: Callable[[], Sequence[Any]] = tuple,
     ) -> None:
-        self._task = task
-        self._backend = backend
-        self._choices = choices
-        self._limit = values["graph_opt.memory_limit"]
-        parameters = {name.rpartition(".")[2]: value for name, value in values.items()}
-        parameters |= {
-            "level": abs(values["graph_opt_level"]),
-            "jit": jit_level(values, backend),
-            "costs": choices,
-            "gathering": backend.gathering,
-            "products": backend.products,
+        """Take what to compile.
+
+        seconds  that tracing has taken
+        arenas   returns memory that the program may share with others, which never run meanwhile
+        """
+        self.seconds = seconds
+        self.context = context
+        self._arenas = arenas
+        if context.backend.unrolls:
+            with timed(seconds, "build"):
+                traced = traced.without_loops()
+        self.traced = traced
+
+    @functools.cached_property
+    def environment(self) -> Mapping[str, str]:
+        """What the function's fingerprint covers, and the fingerprint, by name."""
+        return self.context.environment(self.traced.graph)
+
+    # ------------------------------------------------------------ the stages
+
+    def run(self) -> Compilation:
+        """Go through all stages; of several processes, the first of each kind measures for all."""
+        context = self.context
+        limit = context.options["graph_opt.memory_limit"] or math.inf
+        nbytes = 0 if self._arenas() else int(min(foreseen(self.traced.graph), limit))
+        with context.backend.ahead(nbytes) as memory:
+            turns = TuningTurns(context.world, context.backend, context.options)
+            peer = turns.exchange(None) if turns.waits else None
+            self.context = replace(context, memory=memory, peer=peer)
+            self._run()
+            if not turns.waits:
+                turns.exchange(self.measurements)
+        return self
+
+    def _run(self, arenas: Sequence[Any] = ()) -> None:
+        with timed(self.seconds, "optimize"):
+            optimized = self.optimize()
+        with timed(self.seconds, "lower"):
+            program = self.lower(optimized.graph)
+        self.seconds["bind"] = 0.0  # the last time counts
+        with timed(self.seconds, "bind"):
+            self.bind(program, arenas)
+        self.records = optimized.records
+        for record in self.records:
+            log.debug("%s, %.3f s", record, record.seconds)
+        seconds = ", ".join(f"{name} {s:.3f} s" for name, s in self.seconds.items())
+        steps, device = len(program.steps), self.context.backend.device
+        log.info("a function of %d steps on %s: %s", steps, device, seconds)
+
+    def optimize(self) -> OptimizedGraph:
+        """Run the passes; nothing keeps what they make, so whoever explains it runs them again."""
+        passes = pipeline(**self.context.pass_parameters)
+        return OptimizedGraph(self.traced.graph, optimize(self.traced.graph, passes))
+
+    def lower(self, graph: Graph) -> Program:
+        """Return the program for an optimised graph, within the limit of memory if there is one."""
+        program = self._planned(graph)
+        limit = self.context.options["graph_opt.memory_limit"]
+        if limit is None:
+            return program
+        return within(limit, program, self.traced.results, self._planned, work_of)
+
+    def _planned(self, graph: Graph, stay: AbstractSet[Node] = frozenset()) -> Program:
+        traced, context = self.traced, self.context
+        choose = context.choices.choose
+        return plan(lower(graph, traced.results, traced.updates, context.backend, choose, stay))
+
+    def bind(self, program: Program, arenas: Sequence[Any] = ()) -> None:
+        """Give a program memory of its own, or one of `arenas` or of those that it may share."""
+        new = self.context.memory.arenas(program.arena_bytes)
+        self.executor = self.context.backend.bind(program, [*self._arenas(), *arenas, *new])
+        self.program = program
+
+    # ------------------------------------------------------------ other programs of the same graph
+
+    def recompile(self) -> bool:
+        """Put the failed kernels of the last call in quarantine; return whether others are used.
+
+        Other layouts may be best without them, so the passes run again.
+        """
+        failures = dict(self.executor.failures)
+        self.executor.failures.clear()
+        for step, why in failures.items():
+            warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy has stood in for it")
+        # Where a heuristic failed, there is nothing measured left to take.
+        choices = {step.choice: why for step, why in failures.items() if step.choice}
+        measured = {choice: why for choice, why in choices.items() if choice.measurement}
+        for choice, why in measured.items():
+            self.context.choices.quarantine(choice, why)
+        if measured:
+            with collector_paused():
+                self._run([self.executor.arena])
+        return bool(measured)
+
+    def as_written(self) -> Compilation:
+        """Return the compilation of the graph as written, op by op, which returns a list."""
+        traced = replace(self.traced, pack=unpacked)
+        return Compilation(traced, self.context.as_written(), {}).run()
+
+    # ------------------------------------------------------------ what others use of it
+
+    @property
+    def bytes_by_owner(self) -> Mapping[int, int]:
+        """How many bytes it holds besides parameters, by the id of what holds them.
+
+        Compilations may share an arena and constants.
+        """
+        program = self.program
+        kernels = sum(STEP_BYTES + step.kernel.prepared_bytes for step in program.steps)
+        constants = {
+            id(b.node.op.value): b.nbytes
+            for b in program.buffers
+            if b.node is not None and isinstance(b.node.op, Constant)
         }
-        self._passes = pipeline(
-            **parameters,
-        )
+        return {**constants, id(self): kernels, id(self.executor.arena): program.arena_bytes}
 
-    def stages(self, took: dict[str, float]) -> Stages:
-        """Run the passes; add the seconds to `took`."""
-        with timed(took, "optimize"):
-            return optimize(self._task.graph, self._passes)
+    @property
+    def tuning_seconds(self) -> float:
+        """How long measuring algorithms took."""
+        return self.context.choices.session.spent
 
-    def lowered(self, stages: Stages, took: dict[str, float]) -> Lowered:
-        """Return the program for what the passes have made; add the seconds to `took`."""
-        graph = stages[-1][0] if stages else self._task.graph
-        with timed(took, "lower"):
-            program = self._lowered(graph)
-            if self._limit is not None:
-                program = within(self._limit, program, self._task.results, self._lowered, work_of)
-        return Lowered(program, [record for _, record in stages])
+    @property
+    def measurements(self) -> Told:
+        """What is known of the algorithms that it chose among."""
+        return self.context.choices.session.knowledge
 
-    def _lowered(self, graph: Graph, stay: AbstractSet[Node] = frozenset()) -> Program:
-        task, choose = self._task, self._choices.choose
-        return plan(lower(graph, task.results, task.updates, self._backend, choose, stay))
+    def cache_entries(self) -> list[Entry]:
+        """Return all that was measured and compiled for it, as caches keep it."""
+        measured = self.context.choices.session.used.values()
+        return [*measured, *self.context.backend.kernels(self.program)]
+
+    def merge(self, old: Entry, new: Entry) -> Entry:
+        """Return what caches keep of one of `cache_entries` and an old one with the same key."""
+        return self.context.choices.session.merge(old, new)

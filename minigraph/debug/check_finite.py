@@ -7,12 +7,14 @@ from typing import cast
 
 import numpy as np
 
+from minigraph.compile.pipeline import Compilation
 from minigraph.debug.noise import real
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array, Node
 from minigraph.platform.signals import held
 from minigraph.program import Buffer, Done, Home, Inspectable, Memory, Step, View
-from minigraph.runtime.function import Compiled, Execute, Function
+from minigraph.runtime.calls import CallCounter
+from minigraph.runtime.function import Execute, Function
 
 
 class FiniteFunction(Function):
@@ -24,12 +26,12 @@ class FiniteFunction(Function):
     parameter.  A call that raises leaves the parameters unchanged.
     """
 
-    def __init__(self, compiled: Compiled) -> None:
-        if compiled.backend.device.startswith("cuda"):
+    def __init__(self, compilation: Compilation, counter: CallCounter | None = None) -> None:
+        if compilation.context.backend.device.startswith("cuda"):
             raise DeviceError(
                 'debug.check_finite looks at memory of the host; compile for the device "cpu"'
             )
-        super().__init__(compiled)
+        super().__init__(compilation, counter)
 
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
         before = self._state()
@@ -52,8 +54,9 @@ class FiniteFunction(Function):
     def _given_odd(self, values: Sequence[Array]) -> str:
         """Return which input, or else which parameter, holds NaN; "" if none does."""
         named = [(f"input {x.name}", x) for x in self._inputs]
-        named += [(f"parameter {p.name}", p) for p in self._compiled.reads]
-        arrays = [*values, *(p.numpy() for p in self._compiled.reads)]
+        parameters = self._compilation.traced.graph.parameters
+        named += [(f"parameter {p.name}", p) for p in parameters]
+        arrays = [*values, *(p.numpy() for p in parameters)]
         for (name, node), array in zip(named, arrays, strict=True):
             count = int(np.isnan(real(array)).sum()) if node.dtype in FLOATS else 0
             if count:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from minigraph.cache import Entry
+from minigraph.compile.pipeline import Compilation
 from minigraph.debug.noise import (
     AMPLITUDES,
     evaluate,
@@ -46,7 +47,8 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform.signals import held
 from minigraph.program import Backend, Buffer, Program, Step
-from minigraph.runtime.function import Compiled, Execute, Function
+from minigraph.runtime.calls import CallCounter
+from minigraph.runtime.function import Execute, Function
 
 # Differences up to this share of an array's largest element need no closer look.
 TOLERANCES = {
@@ -67,29 +69,25 @@ class VerifiedFunction(Function):
     """
 
     def __init__(
-        self,
-        compiled: Compiled,
-        *,
-        written: Function,
-        stages: Sequence[tuple[str, Graph]],
-        updates: Sequence[Parameter],
+        self, compilation: Compilation, counter: CallCounter | None, written: Function
     ) -> None:
-        """Take what a Function takes, and what the function is compared with.
-
-        written  the function at level 0, which returns a list
-        stages   the graph as written, in the types of `amp`, then the graph after each pass, with
-                 the pass's name
-        updates  the parameters whose new values are the last outputs of these graphs
-        """
-        super().__init__(compiled)
+        """Take what a Function takes, and the function at level 0, which returns a list."""
+        super().__init__(compilation, counter)
         self._written = written
-        self._stages = stages
-        self._updates = updates
-        self._world = compiled.world
+        self._updates = compilation.traced.updates
+        self._world = compilation.context.world
+        optimized = compilation.optimize()
+        # The graph as written, then the graph after each pass, with the pass's name.
+        self._stages = [("", optimized.written)]
+        self._stages += [(record.name, graph) for graph, record in optimized.stages]
+        if self._options["amp"] != "off":  # the first pass, which rounds more than the others
+            self._stages = [("", self._stages[1][1]), *self._stages[2:]]
         # Fast math may replace level 0's NaN and infinity by any number.
         self._strict = not self._options["graph_opt.fast_math"]
         rounds = self._options["amp"] != "off" or self._rounds_activations
-        self._bitwise = _elementwise(stages[0][1]) if self._strict and not rounds else frozenset()
+        self._bitwise = (
+            _elementwise(self._stages[0][1]) if self._strict and not rounds else frozenset()
+        )
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
 
     @property

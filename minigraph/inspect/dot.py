@@ -8,8 +8,8 @@ from html import escape
 from typing import NamedTuple
 
 from minigraph.arguments import few
+from minigraph.devices.cost import work_of
 from minigraph.graph import Constant, Input, Node, Parameter
-from minigraph.inspect.cost import work_of
 from minigraph.program import Buffer, Program, Step
 
 MAKERS = {  # by what computes a step; what is not here is grey

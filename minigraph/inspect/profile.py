@@ -10,13 +10,16 @@ from typing import Any
 
 import msgspec
 
-from minigraph.inspect.cost import work_of
+from minigraph.compile.pipeline import Compilation
+from minigraph.devices.cost import work_of
 from minigraph.inspect.report import preformatted
-from minigraph.inspect.roofline import GIGA, Bound, Speeds
+from minigraph.inspect.roofline import GIGA, Bound, Speeds, speeds
 from minigraph.inspect.trace import Exchange, Slice, trace
+from minigraph.options import num_threads
 from minigraph.passes.overlap import Await, Begin, Flight
 from minigraph.platform.text_file import write_text
 from minigraph.program import Step, Timing, Traffic
+from minigraph.program.memory import in_use
 
 MOST = 15  # rows of a table
 
@@ -177,6 +180,13 @@ class Profile:
             for k in self.kernels
         ]
         write_text(path, trace(slices, self.exchanges))
+
+
+def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
+    """Return the profile of calls of what was compiled."""
+    context, program = compilation.context, compilation.program
+    reached = speeds(context.backend, num_threads(context.options["num_threads"]))
+    return profiled(runs, reached, dict(zip(program.steps, in_use(program), strict=True)))
 
 
 def profiled(

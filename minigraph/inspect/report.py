@@ -12,10 +12,12 @@ import msgspec
 
 from minigraph.arguments import few
 from minigraph.autotune.measurement import Measurement
+from minigraph.compile.pipeline import Compilation
+from minigraph.devices.cost import Work, work_of
 from minigraph.errors import GraphError
 from minigraph.graph import Constant, Input, Item, Node, Variable
-from minigraph.inspect.cost import Work, work_of
 from minigraph.jit.fused import Fused, Together
+from minigraph.options import ineffective
 from minigraph.passes.notes import PassRecord, Stop
 from minigraph.program import Home, Program, Step, Traffic
 from minigraph.program.memory import largest_results
@@ -348,6 +350,44 @@ class Report:
             f"most of {_operations(total)} in {shares or 'none'}; "
             "after step.profile(...) the slowest"
         )
+
+
+def report_of(compilation: Compilation, layer_seconds: Mapping[str, float]) -> Report:
+    """Return the report of what was compiled.
+
+    layer_seconds  by layer, how long it took in the last profile, if there is one
+    """
+    context, program = compilation.context, compilation.program
+    steps = list(program.all_steps())
+    graphs = [program.graph, *(step.kernel.body.graph for step in steps if step.kernel.body)]
+    nodes = [node for graph in graphs for node in graph if not isinstance(node.op, LEAVES)]
+    return Report(
+        device=context.backend.device,
+        ops=Counter(node.op.name for node in nodes),
+        steps=[
+            (step.node.op.name, step.kernel.name, ", ".join(map(str, step.node.specs)))
+            for step in steps
+        ],
+        makers=Counter(step.kernel.maker for step in steps),
+        layers=layer_uses(program.steps, layer_seconds),
+        memory=memory_use(program),
+        launches=compilation.executor.launches,
+        syncs=compilation.executor.syncs,
+        seconds=dict(compilation.seconds),
+        fingerprint=compilation.environment["fingerprint"],
+        options=dict(context.options),
+        ineffective=ineffective(context.options, context.backend.device),
+        passes=[*compilation.records, *([program.recomputed] if program.recomputed else [])],
+        kernels=[generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
+        numpy=[
+            f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"
+            for step in steps
+            if step.kernel.why_numpy
+        ],
+        stops=[stop for record in compilation.records for stop in record.stops],
+        algorithms=[a for a in map(algorithm, steps) if a],
+        traffic=[t for t in (step.kernel.traffic for step in steps) if t],
+    )
 
 
 def preformatted(text: str) -> str:

@@ -46,6 +46,12 @@ class Buffer:
     offset: int = 0
     successor: Buffer | None = None
 
+    def __str__(self) -> str:
+        if self.home is Home.ARENA:
+            return f"arena[{self.offset}:{self.offset + self.nbytes}]"
+        name = f" {self.node.name}" if self.node is not None else ""
+        return f"{self.home.value}{name}"
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -232,6 +238,18 @@ class Program:
     buffers: list[Buffer] = field(default_factory=list)
     arena_bytes: int = 0
     recomputed: PassRecord | None = None
+
+    def __str__(self) -> str:
+        """The steps, a line each: outputs, op, inputs and kernel."""
+        lines = []
+        for step in self.steps:
+            outputs, inputs = (
+                ", ".join(str(view.buffer) for view in views)
+                for views in (step.outputs, step.inputs)
+            )
+            lines.append(f"{outputs} = {step.node.op.name}({inputs}) by {step.kernel.name}")
+        lines += [f"parameter {p.name} = {view.buffer} at the end" for p, view in self.updates]
+        return "\n".join([*lines, f"arena of {self.arena_bytes} bytes"])
 
     @functools.cached_property
     def inputs(self) -> list[Buffer]:

@@ -3,110 +3,36 @@
 from __future__ import annotations
 
 import functools
-import logging
 import operator
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
 from minigraph.arguments import FilePath, at_least, checked
-from minigraph.autotune.session import Told
 from minigraph.cache import Entry
-from minigraph.distributed import World
-from minigraph.errors import warn_once
-from minigraph.graph import Array, Claim, Constant, Node, Parameter
-from minigraph.inspect.description.describe import Past, describe
+from minigraph.compile.pipeline import Compilation
+from minigraph.graph import Array, Claim, Node
+from minigraph.inspect.description.describe import describe
 from minigraph.inspect.description.record import Description
 from minigraph.inspect.dot import by_layer, every_step
 from minigraph.inspect.page.document import to_html
-from minigraph.inspect.profile import Profile, profiled
-from minigraph.inspect.report import (
-    GENERATED,
-    LEAVES,
-    Report,
-    algorithm,
-    generated,
-    layer_uses,
-    memory_use,
-    preformatted,
-)
-from minigraph.inspect.roofline import speeds
+from minigraph.inspect.profile import KernelTime, Profile, profile_of
+from minigraph.inspect.report import Report, preformatted, report_of
 from minigraph.ops.random import SEED, STEP
-from minigraph.options import ineffective, num_threads
-from minigraph.passes.notes import PassRecord
 from minigraph.platform.signals import held
 from minigraph.platform.text_file import write_text
-from minigraph.program import NOTHING_AHEAD, Ahead, Backend, Done, Program, Step, Timing
-from minigraph.program.choices import Choices
-from minigraph.program.memory import in_use
+from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
-from minigraph.runtime.call_counter import CallCounter
-from minigraph.runtime.counted import FUNCTIONS, Counted
+from minigraph.runtime.calls import FUNCTIONS, CallCounter, CompiledFunction
 from minigraph.runtime.inputs import as_input, in_order
-from minigraph.runtime.stage import timed
-
-log = logging.getLogger(__name__)
-
-
-class Lowered(NamedTuple):
-    """A program, and what the passes did of whose graph it is made."""
-
-    program: Program
-    passes: list[PassRecord]
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What a function is made of.
-
-    returned     makes what a call returns of the list of results
-    reads        the parameters that it uses
-    changes      those that it updates
-    environment  returns what its fingerprint covers, and the fingerprint, in words
-    seconds      that each stage of compiling took
-    lowered      returns the program, with the algorithms that are best so far; notes what took how
-                 many seconds
-    past         runs the passes again and returns what they made, for whoever wants to look
-    choices      what has chosen them
-    world        the processes that run it together, if there are several
-    counter      what the function shares with those of other sizes, if there are any
-    arenas       returns those of these
-    ahead        memory for an arena that was made ready meanwhile
-    """
-
-    inputs: list[Node]
-    returned: Callable[[list[Array]], Any]
-    reads: Sequence[Parameter]
-    changes: Sequence[Parameter]
-    backend: Backend
-    options: Mapping[str, Any]
-    environment: Callable[[], Mapping[str, str]]
-    seconds: dict[str, float]
-    lowered: Callable[[dict[str, float]], Lowered]
-    past: Callable[[], Past]
-    choices: Choices
-    world: World | None = None
-    counter: CallCounter | None = None
-    arenas: Callable[[], Sequence[Any]] = tuple
-    ahead: Ahead = NOTHING_AHEAD
-
 
 CALLED = at_least(1)
-
-
 PROFILED = 5  # calls, unless a profile is asked for more or fewer
-
-
-STEP_BYTES = 16 << 10  # what a step takes beside arrays: objects of Python, above all
-
-
 APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the golden ratio
 
 
-class Function(Counted):
+class Function(CompiledFunction):
     """What `comp_graph().compile` returns: call it with an array for each input.
 
     Inputs are given in order or by name: NumPy arrays, or anything with `__array__` or DLPack.  The
@@ -122,17 +48,30 @@ class Function(Counted):
     1
     """
 
-    def __init__(self, compiled: Compiled) -> None:
-        self._counter = compiled.counter or CallCounter(compiled.options["seed"])
-        self._compiled = compiled
-        self._inputs = compiled.inputs
-        self._options = dict(compiled.options)
-        self._backend = compiled.backend
-        self._specs = [(x.spec.shape, x.spec.dtype) for x in compiled.inputs]
-        self._last_profile: Profile | None = None
-        self._claim = Claim((p.state for p in compiled.reads), (p.state for p in compiled.changes))
-        self._profiled: list[Step] = []  # the steps of the last profile
-        self._compile(compiled.seconds)
+    def __init__(self, compilation: Compilation, counter: CallCounter | None = None) -> None:
+        """Take a compilation that has run, and what counts the calls of several functions."""
+        context, traced = compilation.context, compilation.traced
+        self._compilation = compilation
+        self._options = dict(context.options)
+        self._backend = context.backend
+        self._counter = counter or CallCounter(self._options["seed"])
+        self._inputs = traced.inputs
+        self._specs = [(x.spec.shape, x.spec.dtype) for x in traced.inputs]
+        self._pack = traced.pack
+        self._claim = Claim(
+            (p.state for p in traced.graph.parameters), (p.state for p in traced.updates)
+        )
+        self._layer_seconds: dict[str, float] = {}  # of the last profile
+        self._kernel_times: list[tuple[Step, KernelTime]] = []  # likewise
+        self._load_program()
+
+    def _load_program(self) -> None:
+        """Run from now on the program of the latest compile."""
+        self._program = self._compilation.program
+        self._executor = self._compilation.executor
+        feeds = [_feed(buffer.node, self._inputs) for buffer in self._program.inputs]
+        # None: all, in their order
+        self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
 
     def __repr__(self) -> str:
         names = ", ".join(f"{x.name}: {x.spec}" for x in self._inputs)
@@ -142,24 +81,7 @@ class Function(Counted):
     def _repr_html_(self) -> str:
         return preformatted(str(self.report()))
 
-    def _compile(self, seconds: dict[str, float], arenas: Sequence[Any] = ()) -> None:
-        """Run from now on the best program there is, in memory of its own or one of `arenas`."""
-        lowered = self._compiled.lowered(seconds)
-        seconds["bind"] = 0.0  # the last time counts
-        with timed(seconds, "bind"):
-            ahead = self._compiled.ahead.arenas(lowered.program.arena_bytes)
-            arenas = [*self._compiled.arenas(), *arenas, *ahead]
-            executor = self._backend.bind(lowered.program, arenas)
-        for record in lowered.passes:
-            log.debug("%s, %.3f s", record, record.seconds)
-        took = ", ".join(f"{name} {s:.3f} s" for name, s in seconds.items())
-        steps = len(lowered.program.steps)
-        log.info("a function of %d steps on %s: %s", steps, self._backend.device, took)
-        self._program, self._passes = lowered
-        self._executor = executor
-        feeds = [_feed(buffer.node, self._inputs) for buffer in self._program.inputs]
-        # None: all, in their order
-        self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
+    # ------------------------------------------------------------ a call
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
@@ -167,12 +89,12 @@ class Function(Counted):
 
         def work() -> list[Array]:
             results = self._run(values, self._executor)
-            if self._executor.failures:
-                self._recover()
+            if self._executor.failures and self._compilation.recompile():
+                self._load_program()
             return results
 
         results = self._alone(work)
-        return self._compiled.returned(results)
+        return self._pack(results)
 
     def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
         """Run some calls, one kernel at a time, and return how long each kernel took.
@@ -198,13 +120,11 @@ class Function(Counted):
             return results
 
         self._alone(lambda: self._run(values, execute))
-        reached = speeds(self._backend, num_threads(self._options["num_threads"]))
-        used = dict(zip(self._program.steps, in_use(self._program), strict=True))
-        self._last_profile = profiled(runs, reached, used)
-        self._profiled = list(dict.fromkeys(timing.step for timing in runs[0]))
-        return self._last_profile
-
-    # ------------------------------------------------------------ a call
+        profile = profile_of(self._compilation, runs)
+        steps = dict.fromkeys(timing.step for timing in runs[0])
+        self._kernel_times = [*zip(steps, profile.kernels, strict=True)]
+        self._layer_seconds = {cost.name: cost.seconds for cost in profile.by_layer}
+        return profile
 
     def _alone(self, work: Callable[[], list[Array]]) -> list[Array]:
         """Return the result of `work`, done while nobody changes what this function uses."""
@@ -235,72 +155,24 @@ class Function(Counted):
 
     def _state(self) -> list[Array]:
         """Return the values of the parameters that a call changes."""
-        return [p.numpy() for p in self._compiled.changes]
+        return [p.numpy() for p in self._compilation.traced.updates]
 
     def _restore(self, state: Sequence[Array]) -> None:
-        for parameter, value in zip(self._compiled.changes, state, strict=True):
+        for parameter, value in zip(self._compilation.traced.updates, state, strict=True):
             parameter.state.write()[...] = value
 
     def _own_seed(self) -> Array:
         """Return the seed of this process's random ops: each of several drops out other values."""
-        world = self._compiled.world
+        world = self._compilation.context.world
         if world is None:
             return self.seed
         return np.array((int(self.seed) + world.rank * APART) % 2**64, np.uint64)
 
-    def _recover(self) -> None:
-        """Take other algorithms from now on where the chosen ones have failed."""
-        failures = dict(self._executor.failures)
-        self._executor.failures.clear()
-        for step, why in failures.items():
-            warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy has stood in for it")
-        # Where a heuristic failed, there is nothing measured left to take.
-        measured = {
-            s.choice: why for s, why in failures.items() if s.choice and s.choice.measurement
-        }
-        for choice, why in measured.items():
-            self._compiled.choices.quarantine(choice, why)
-        if measured:
-            self._compile(self._compiled.seconds, [self._executor.arena])
-
-    # ------------------------------------------------------------ what it tells
+    # ------------------------------------------------------------ explanations
 
     def report(self) -> Report:
         """Return what was compiled, and how; `print` it."""
-        program = self._program
-        steps = list(program.all_steps())
-        graphs = [program.graph, *(step.kernel.body.graph for step in steps if step.kernel.body)]
-        recomputed = [program.recomputed] if program.recomputed else []
-        nodes = [node for graph in graphs for node in graph if not isinstance(node.op, LEAVES)]
-        profile = self._last_profile
-        times = {cost.name: cost.seconds for cost in profile.by_layer} if profile else {}
-        return Report(
-            device=self._backend.device,
-            ops=Counter(node.op.name for node in nodes),
-            steps=[
-                (step.node.op.name, step.kernel.name, ", ".join(map(str, step.node.specs)))
-                for step in steps
-            ],
-            makers=Counter(step.kernel.maker for step in steps),
-            layers=layer_uses(program.steps, times),
-            memory=memory_use(program),
-            launches=self._executor.launches,
-            syncs=self._executor.syncs,
-            seconds=dict(self._compiled.seconds),
-            fingerprint=self._compiled.environment()["fingerprint"],
-            options=dict(self._options),
-            ineffective=ineffective(self._options, self._backend.device),
-            passes=[*self._passes, *recomputed],
-            kernels=[generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
-            numpy=[
-                f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"
-                for step in steps
-                if step.kernel.why_numpy
-            ],
-            stops=[stop for record in self._passes for stop in record.stops],
-            algorithms=[a for a in map(algorithm, steps) if a],
-            traffic=[t for t in (step.kernel.traffic for step in steps) if t],
-        )
+        return report_of(self._compilation, self._layer_seconds)
 
     def reports(self) -> list[Report]:
         """Return the report, in a list: a function of any size has one for each that it keeps."""
@@ -312,8 +184,7 @@ class Function(Counted):
 
         whole  draw every step, with all that it reads; for a large network Graphviz takes minutes
         """
-        text = every_step(self._program) if whole else by_layer(self._program)
-        write_text(path, text)
+        write_text(path, every_step(self._program) if whole else by_layer(self._program))
 
     def describe(self) -> Description:
         """Return one record of all that is known of the function, as pages and files keep it.
@@ -321,16 +192,7 @@ class Function(Counted):
         It has the graph as written and after each pass, the steps, memory, algorithms, the texts of
         kernels, and the times of the last profile.  To make it, the passes run again.
         """
-        profile = self._last_profile
-        return describe(
-            self._program,
-            self._compiled.past(),
-            self._backend,
-            self._options,
-            self._compiled.seconds,
-            self._compiled.environment()["fingerprint"],
-            list(zip(self._profiled, profile.kernels, strict=True)) if profile else (),
-        )
+        return describe(self._compilation, self._kernel_times)
 
     @checked
     def to_html(self, path: FilePath, beside: Annotated[Sequence[Any], FUNCTIONS] = ()) -> None:
@@ -341,10 +203,9 @@ class Function(Counted):
 
         It shows the times of the last profile, so call `profile` first.
         """
-        functions = [self, *beside]
-        write_text(path, to_html([function.describe() for function in functions]))
+        write_text(path, to_html([function.describe() for function in (self, *beside)]))
 
-    # ------------------------------------------------------------ its caches
+    # ------------------------------------------------------------ caches
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:
@@ -354,46 +215,12 @@ class Function(Counted):
 
         `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
         """
-        environment = self._compiled.environment()
-        cache_file.save_entries(path, type, environment, self.cache_entries(), self.merged)
-
-    # ------------------------------------------------------------ what other sizes use of it
-
-    @property
-    def arena(self) -> object:
-        """Its memory for intermediate results."""
-        return self._executor.arena
-
-    @property
-    def holds(self) -> Mapping[int, int]:
-        """How many bytes it holds besides parameters, by the id of what holds them."""
-        program = self._program
-        kernels = sum(STEP_BYTES + step.kernel.prepared_bytes for step in program.steps)
-        constants = {
-            id(b.node.op.value): b.nbytes
-            for b in program.buffers
-            if b.node is not None and isinstance(b.node.op, Constant)
-        }
-        return {**constants, id(self): kernels, id(self.arena): program.arena_bytes}
-
-    @property
-    def tuning_seconds(self) -> float:
-        """How long measuring algorithms took when it was compiled."""
-        return self._compiled.choices.session.spent
-
-    @property
-    def knowledge(self) -> Told:
-        """What is known of the algorithms that it chose among."""
-        return self._compiled.choices.session.knowledge
+        environment, merge = self._compilation.environment, self._compilation.merge
+        cache_file.save_entries(path, type, environment, self.cache_entries(), merge)
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the function, as caches keep it."""
-        measured = self._compiled.choices.session.used.values()
-        return [*measured, *self._backend.kernels(self._program)]
-
-    def merged(self, old: Entry, new: Entry) -> Entry:
-        """Return what caches keep of one of `cache_entries` and an old one with the same key."""
-        return self._compiled.choices.session.merge(old, new)
+        return self._compilation.cache_entries()
 
 
 Execute = Callable[[Sequence[Array], Done], list[Array]]  # as an Executor is called

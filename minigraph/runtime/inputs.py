@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, as_array, here, same_kind
+from minigraph.graph import Array, Node, SymbolicSize, as_array, here, same_kind
 from minigraph.program import Backend
 
 
@@ -79,3 +79,86 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     if here_already is not None:
         return array if array.flags.c_contiguous else array.copy(order="C")
     return array if array.flags.carray else np.require(array, requirements=["C", "A"])
+
+
+class CallSizes:
+    """Which sizes of its inputs each call gives: of symbolic axes, by the names of the sizes.
+
+    names  of the sizes, in the order in which `of` returns them
+    """
+
+    def __init__(self, inputs: Sequence[Node], backend: Backend) -> None:
+        self._inputs = inputs
+        self._backend = backend
+        symbolic = [
+            (i, axis, n)
+            for i, x in enumerate(inputs)
+            for axis, n in enumerate(x.shape)
+            if isinstance(n, SymbolicSize)
+        ]
+        # Axes that give a size: input, axis, name, how many times the size they are.
+        self._giving = [(i, axis, *n.multiple) for i, axis, n in symbolic if n.multiple]
+        self._depending = [(i, axis, n) for i, axis, n in symbolic if not n.multiple]
+        self.names = [*dict.fromkeys(name for _, _, name, _ in self._giving)]
+
+    def values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return for each input a value that has a shape."""
+        if kwargs or len(args) != len(self._inputs):
+            args = in_order(self._inputs, args, kwargs)
+        return [
+            value if hasattr(value, "shape") else self._array(x, value)
+            for x, value in zip(self._inputs, args, strict=True)
+        ]
+
+    def _array(self, x: Node, value: Any) -> Array:
+        on_device = self._backend.array(value)
+        try:
+            return as_array(value, x.dtype) if on_device is None else on_device
+        except DTypeError as error:
+            raise DTypeError(f"input {x.name} takes {x.spec}: {error} {here()}") from None
+
+    def of(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """Return the sizes that `values` give; ShapeError if two differ, or one is none."""
+        sizes: dict[str, int] = {}
+        first: dict[str, Node] = {}
+        for i, axis, name, times in self._giving:
+            x, shape = self._inputs[i], tuple(values[i].shape)
+            if len(shape) != x.ndim or shape[axis] < 1 or shape[axis] % times:
+                least = "; a size is 1 or more" if 0 in shape else ""
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, got shape {shape} {here()}{least}"
+                )
+            n = shape[axis] // times
+            if sizes.setdefault(name, n) != n:
+                raise ShapeError(
+                    f"input {x.name} has {n} as its size {name}, input {first[name].name} has "
+                    f"{sizes[name]} {here()}; give sizes that differ names of their own, as in "
+                    f'mg.input("{x.name}", ("{name}2", ...))'
+                )
+            first.setdefault(name, x)
+        for i, axis, size in self._depending:
+            x, shape = self._inputs[i], tuple(values[i].shape)
+            missing = size.names - sizes.keys()
+            if missing:
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, but no input has the size "
+                    f"{min(missing)} itself {here()}"
+                )
+            if len(shape) != x.ndim or shape[axis] != size.at(sizes):
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, where {size} is {size.at(sizes)}, got shape "
+                    f"{shape} {here()}"
+                )
+        return tuple(sizes[name] for name in self.names)
+
+    def check_shapes(self, values: Sequence[Any]) -> None:
+        """Raise ShapeError for a value that differs where the size of an axis is a number."""
+        for x, value in zip(self._inputs, values, strict=True):
+            shape = tuple(value.shape)
+            axes = zip(x.shape, shape, strict=False)
+            if len(shape) != x.ndim or any(isinstance(n, int) and n != m for n, m in axes):
+                advice = channels_last(x.shape, shape)
+                raise ShapeError(
+                    f"input {x.name} takes {x.spec}, got shape {shape} {here()}"
+                    + (f"; {advice}" if advice else "")
+                )

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from minigraph.runtime.counted import Counted
+from minigraph.runtime.calls import CompiledFunction
 
-Made = TypeVar("Made", bound=Counted)
-_watching: list[list[Counted]] = []
+Made = TypeVar("Made", bound=CompiledFunction)
+_watching: list[list[CompiledFunction]] = []
 
 
 @contextmanager
-def watched(made: list[Counted]) -> Iterator[None]:
+def watched(made: list[CompiledFunction]) -> Iterator[None]:
     """Append the functions that are compiled inside to a list."""
     _watching.append(made)
     try:

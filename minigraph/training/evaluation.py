@@ -15,10 +15,10 @@ import numpy as np
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.arguments import Kind, checked, instance_of, shown
-from minigraph.compile.comp_graph import CompGraph
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Operand, as_array, as_node, builder, cast
+from minigraph.graph_compiler import CompGraph
 from minigraph.ops.loss import check_labels
 
 Metric = Callable[..., Node | tuple[Node, Node]]

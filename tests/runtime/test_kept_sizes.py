@@ -33,9 +33,9 @@ def test_what_is_kept_takes_so_much_memory(monkeypatch):
     x = mg.input("x", (None, 3))
     step = mg.comp_graph("reference").compile([x], x @ np.ones((3, 1000)))
     step(np.ones((1, 3)))
-    holds = next(iter(step._kept.values())).holds
-    assert sum(holds.values()) > 24_000
-    monkeypatch.setattr("minigraph.runtime.any_size.MEMORY", sum(holds.values()) * 1.7)
+    owners = next(iter(step._by_size.values())).compilation.bytes_by_owner
+    assert sum(owners.values()) > 24_000
+    monkeypatch.setattr("minigraph.runtime.any_size.MEMORY", sum(owners.values()) * 1.7)
     for n in (2, 3, 4, 5):  # which share the constant
         step(np.ones((n, 3)))
     assert len(step.reports()) == 2
@@ -73,7 +73,7 @@ def test_smaller_sizes_share_the_memory_of_the_largest():
     step = mg.comp_graph(options={"graph_opt_level": 0}).compile([x], ops.exp(x * 2) + x)
     for n in (64, 8, 32):
         step(np.ones((n, 1000)))
-    kept = [each.function.arena for each in step._kept.values()]
+    kept = [each.compilation.executor.arena for each in step._by_size.values()]
     assert all(arena is kept[0] for arena in kept)
 
 
@@ -89,7 +89,7 @@ def test_other_sizes_take_what_is_expected_of_them_until_they_are_measured():
         return {algorithm.origin for algorithm in step.report().algorithms}
 
     assert origins() == {"measured for another size"}
-    next(reversed(step._kept.values())).seconds = 1e6  # as after many calls
+    next(reversed(step._by_size.values())).seconds = 1e6  # as after many calls
     step(real(5, 3, 16, 16))
     assert origins() <= {"measured", "stored"}
 

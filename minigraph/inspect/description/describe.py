@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
 
-from minigraph.graph import Graph, Node, Parameter
-from minigraph.inspect.cost import work_of
+from minigraph.compile.pipeline import Compilation
+from minigraph.devices.cost import work_of
+from minigraph.graph import Node
 from minigraph.inspect.description.history import History
 from minigraph.inspect.description.record import (
     AlgorithmRecord,
@@ -19,52 +19,33 @@ from minigraph.inspect.description.record import (
 from minigraph.inspect.profile import KernelTime
 from minigraph.inspect.roofline import Bound, Speeds, speeds
 from minigraph.options import num_threads
-from minigraph.passes.notes import PassRecord
-from minigraph.program import Backend, Buffer, Choice, Program, Step
+from minigraph.program import Buffer, Choice, Program, Step
 from minigraph.version import __version__
 
 
-class Past(NamedTuple):
-    """How a program came to be.
-
-    written  the graph before the first pass
-    stages   the graph after each pass, with what the pass did
-    results  how many outputs the caller gets; the others are new values of `changes`
-    """
-
-    written: Graph
-    stages: Sequence[tuple[Graph, PassRecord]]
-    results: int
-    changes: Sequence[Parameter]
-
-
 def describe(
-    program: Program,
-    past: Past,
-    backend: Backend,
-    options: Mapping[str, Any],
-    seconds: Mapping[str, float],
-    fingerprint: str,
-    profile: Sequence[tuple[Step, KernelTime]] = (),
+    compilation: Compilation, kernel_times: Sequence[tuple[Step, KernelTime]] = ()
 ) -> Description:
-    """Return the record of a function.
+    """Return the record of what was compiled.
 
-    seconds  of compiling, by stage
-    profile  its steps with their times, if it was profiled
+    kernel_times  the steps with their times, if there is a profile
     """
-    history = History(past.results, past.changes)
-    history.add(past.written)
-    for graph, record in past.stages:
+    context, traced, program = compilation.context, compilation.traced, compilation.program
+    optimized = compilation.optimize()
+    history = History(traced.results, traced.updates)
+    history.add(optimized.written)
+    for graph, record in optimized.stages:
         history.add(graph, record)
-    fast = speeds(backend, num_threads(options["num_threads"]))
+    fast = speeds(context.backend, num_threads(context.options["num_threads"]))
     parts = _Parts(program, history.ids_of(program.graph), fast)
+    fingerprint = compilation.environment["fingerprint"]
     return Description(
-        title=f"{fingerprint[-7:]}, level {options['graph_opt_level']}",
+        title=f"{fingerprint[-7:]}, level {context.options['graph_opt_level']}",
         version=__version__,
-        device=backend.device,
+        device=context.backend.device,
         fingerprint=fingerprint,
-        options=dict(options),
-        seconds=dict(seconds),
+        options=dict(context.options),
+        seconds=dict(compilation.seconds),
         bandwidth=fast.bandwidth,
         peak=fast.peak,
         arena=program.arena_bytes,
@@ -74,7 +55,7 @@ def describe(
         buffers=tuple(parts.buffers),
         algorithms=tuple(parts.algorithms),
         texts=tuple(parts.texts),
-        runs=tuple(_runs(program, profile)),
+        runs=tuple(_runs(program, kernel_times)),
     )
 
 

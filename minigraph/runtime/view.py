@@ -18,7 +18,7 @@ from minigraph.inspect.comparison import differences
 from minigraph.inspect.description.record import Description, to_text
 from minigraph.inspect.page.document import from_file, to_html
 from minigraph.platform.text_file import write_text
-from minigraph.runtime.counted import Counted
+from minigraph.runtime.calls import CompiledFunction
 from minigraph.runtime.watching import watched
 
 Said = tuple[dict[str, Any], list[str]]  # as data, and as lines for a person
@@ -93,7 +93,7 @@ def _of_program(path: Path, arguments: Sequence[str]) -> tuple[Description, ...]
     before = sys.argv, list(sys.path)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent.resolve()))
-    made: list[Counted] = []
+    made: list[CompiledFunction] = []
     try:
         with watched(made), contextlib.suppress(SystemExit, KeyboardInterrupt):
             runpy.run_path(str(path), run_name="__main__")

@@ -1,22 +1,58 @@
-"""What all compiled functions have in common: they count their calls, and describe themselves."""
+"""Counting the calls of compiled functions, one call at a time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from minigraph.arguments import Kind, at_least
 from minigraph.errors import GraphError
-from minigraph.graph import Array
+from minigraph.graph import Array, here
 from minigraph.inspect.description.record import Description
-from minigraph.runtime.call_counter import CallCounter
+from minigraph.platform import forks
 from minigraph.torch_hints import missing
 
 WORD = at_least(0, most=2**64 - 1)  # what random ops count with
+T = TypeVar("T")
 
 
-class Counted:
+class _CurrentThread(threading.local):
+    """Whether the current thread runs a call."""
+
+    runs = False
+
+
+class CallCounter:
+    """How many calls of a function were done, its seed, and the lock of the call that runs.
+
+    The functions of different sizes that make one function share it: their calls come one after
+    the other, because they share memory for intermediate results, too.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.calls = np.zeros((), np.uint64)
+        self.seed = np.array(seed, np.uint64)
+        self._running = forks.reentrant_lock()
+        self._thread = _CurrentThread()
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, a call, after the calls of other threads."""
+        if self._thread.runs:
+            raise GraphError(
+                f"a function was called, by the handler of a signal, while it ran {here()}"
+            )
+        with self._running:
+            try:
+                self._thread.runs = True
+                return work()
+            finally:
+                self._thread.runs = False
+
+
+class CompiledFunction:
     """What is called, counts its calls, and can neither be copied nor pickled.
 
     calls  how many calls were done: the step that random ops count by.  Setting it makes the
@@ -60,11 +96,11 @@ class Counted:
         self._counter.seed = np.array(WORD.check("seed", value), np.uint64)
 
 
-def _functions(value: Any) -> list[Counted]:
-    found = [value] if isinstance(value, Counted) else list(value)
-    if not all(isinstance(function, Counted) for function in found):
+def _functions(value: Any) -> list[CompiledFunction]:
+    functions = [value] if isinstance(value, CompiledFunction) else list(value)
+    if not all(isinstance(function, CompiledFunction) for function in functions):
         raise TypeError
-    return found
+    return functions
 
 
 FUNCTIONS = Kind("a compiled function or a sequence of them", _functions)

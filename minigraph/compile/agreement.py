@@ -1,0 +1,146 @@
+"""What the processes of a world agree on before they run a function together.
+
+They compile the same function, begin with the same parameters, choose among the same measurements,
+and call with the same sizes.  A difference is an error in all of them, which says what differs:
+without it, each would wait for another collective than the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigraph.compile.trace import TracedGraph
+from minigraph.distributed import World
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import Constant, FromSizes, Graph, Node, nested
+from minigraph.ops.collective import Collective
+from minigraph.options import common_text, num_threads
+from minigraph.program import Backend
+from minigraph.version import __version__
+
+COMPILING = 120.0  # seconds for which processes wait at most while one compiles
+
+
+def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any]) -> World | None:
+    """Return the world of a function's collectives; None if there is no other process.
+
+    All processes compile the same, and their parameters become those of process 0.
+    """
+    world = _world_of(traced.graph)
+    if world is None:
+        return None
+    timeout = options["distributed.timeout"]
+    lines = _lines(traced)
+    mine = {
+        "version": __version__,
+        "device": device.partition(":")[0],  # they may have different GPUs
+        "options": common_text(options),
+        "graph": hashlib.sha256("\n".join(text for text, _ in lines).encode()).hexdigest(),
+    }
+    everyone = world.gather(mine, timeout)
+    for rank, theirs in enumerate(everyone):
+        for name in mine:
+            if theirs[name] != everyone[0][name]:
+                what = f"{name} {theirs[name]}, and process 0 with {everyone[0][name]}"
+                if name == "graph":
+                    what = _difference(world.gather(lines, timeout), rank)
+                raise GraphError(f"process {rank} compiles with {what}")
+    for parameter in dict.fromkeys((*traced.graph.parameters, *traced.updates)):
+        value = parameter.numpy() if world.rank == 0 else None
+        parameter.assign(world.broadcast(value, timeout=timeout))
+    return world
+
+
+def _world_of(graph: Graph) -> World | None:
+    """Return the world of collectives; GraphError for one in the body of a loop."""
+    for body in [*nested(graph)][1:]:
+        for node in body:
+            if isinstance(node.op, Collective):
+                raise GraphError(
+                    f"{node.op.name} {node.source} is in the body of a scan, where processes "
+                    "cannot wait for each other; use it before or after the scan"
+                )
+    worlds = {n.op.world: None for n in graph if isinstance(n.op, Collective)}
+    return next((world for world in worlds if world.size > 1), None)
+
+
+class TuningTurns:
+    """Which process measures: the first on each kind of machine, for all others like it.
+
+    With one process or none to wait for, that is this process.
+    """
+
+    def __init__(self, world: World | None, backend: Backend, options: Mapping[str, Any]) -> None:
+        self._world = world
+        self._tuner = 0  # the rank of the process that measures for this one
+        if world:
+            kind = dict(backend.environment(backend.tuning)), num_threads(options["num_threads"])
+            timeout = options["distributed.timeout"]
+            self._tuner = world.gather(kind, timeout).index(kind)
+            # The tuner may first wait as long for others on its machine, and then compiles kernels.
+            self._timeout = timeout + 2 * options["autotune.budget"] + COMPILING
+
+    @property
+    def waits(self) -> bool:
+        """Whether another process measures for this one."""
+        return self._world is not None and self._tuner != self._world.rank
+
+    def exchange(self, measurements: Any) -> Any:
+        """Return the measurements of the process that measures for this one."""
+        if self._world is None:
+            return measurements
+        return self._world.gather(measurements, self._timeout)[self._tuner]
+
+
+def agree_on_sizes(
+    world: World, names: Sequence[str], sizes: Sequence[int], due: bool, room: int, timeout: float
+) -> tuple[bool, int]:
+    """Raise ShapeError in all processes unless they call with the same sizes.
+
+    Return whether process 0 is due to measure, and for how many functions all of them have room.
+    """
+    mine = np.array([*sizes, due, room])
+    everyone = world.gather_arrays(mine, "the sizes of a call", timeout).tolist()
+    first = everyone[0][:-2]
+    for rank, (*theirs, _, _) in enumerate(everyone):
+        if theirs != first:
+            here, there = (
+                ", ".join(f"{name} {n}" for name, n in zip(names, row, strict=True))
+                for row in (theirs, first)
+            )
+            raise ShapeError(
+                f"process {rank} calls with the sizes {here}, process 0 with {there}; a step "
+                "takes the same sizes in all processes"
+            )
+    return bool(everyone[0][-2]), min(row[-1] for row in everyone)
+
+
+def _lines(traced: TracedGraph) -> list[tuple[str, str]]:
+    """Return each node in words that are the same in all processes, and where it was made."""
+    graph = traced.graph
+    number: dict[Node, int] = {}
+    lines: list[tuple[str, str]] = []
+    for node in graph:
+        number[node] = len(lines)
+        # How a size becomes an array is a function, which has no words; what reads it has.
+        op = "size" if isinstance(node.op, FromSizes) else str(node.op)
+        if isinstance(node.op, Constant):
+            op += f" {hashlib.sha256(node.op.value.tobytes()).hexdigest()[:12]}"
+        reads = " ".join(f"%{number[x]}" for x in node.inputs)
+        specs = ", ".join(map(str, node.specs))
+        lines.append((f"%{number[node]} = {op}({reads}): {specs}", str(node.source)))
+    outputs = " ".join(f"%{number[y]}" for y in graph.outputs)
+    names = ", ".join(p.name for p in traced.updates)
+    return [*lines, (f"the outputs {outputs}, which update {names}", "")]
+
+
+def _difference(everyone: Sequence[Sequence[tuple[str, str]]], rank: int) -> str:
+    """Return in words where the graph of a process first differs from that of process 0."""
+    pairs = itertools.zip_longest(everyone[0], everyone[rank], fillvalue=("nothing more", ""))
+    (first, there), (second, here) = next(pair for pair in pairs if pair[0][0] != pair[1][0])
+    return f"another graph: it has {second} {here}, and process 0 {first} {there}"

@@ -1,0 +1,177 @@
+"""`comp_graph`: options and a device, with which expressions become functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from minigraph import options as settings
+from minigraph.arguments import FilePath, checked
+from minigraph.cache import Entry
+from minigraph.compile.agreement import agree_on_graph
+from minigraph.compile.arguments import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES
+from minigraph.compile.context import CompileContext, collector_paused, timed
+from minigraph.compile.pipeline import Compilation
+from minigraph.compile.trace import trace
+from minigraph.debug.check_finite import FiniteFunction
+from minigraph.debug.verify import VerifiedFunction
+from minigraph.devices.factory import check_device, open_backend
+from minigraph.graph import Node, Parameter
+from minigraph.runtime import cache_file
+from minigraph.runtime.any_size import AnySizeFunction
+from minigraph.runtime.calls import CallCounter
+from minigraph.runtime.function import Function
+from minigraph.runtime.watching import told
+from minigraph.torch_hints import missing
+
+
+class CompGraph:
+    """A device with options, which turns expressions into functions."""
+
+    @checked
+    def __init__(
+        self,
+        device: Annotated[str, DEVICE] | None = None,
+        options: Annotated[Mapping[str, Any], OPTIONS] | None = None,
+    ) -> None:
+        self.device = check_device(settings.default_device()) if device is None else device
+        self._chosen: dict[str, Any] = {}
+        self._loaded: dict[str, Entry] = {}
+        for name, value in (options or {}).items():
+            self.set_option(name, value)
+        settings.resolve(self._chosen)  # a bad MINIGRAPH_OPTIONS is an error here, not later
+
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a comp_graph", name, "comp_graphs", self)
+
+    def set_option(self, name: str, value: Any) -> Any:
+        """Set an option for functions compiled from now on; return its old value."""
+        value = settings.find(name).check(value)
+        old = self.get_option(name)
+        self._chosen[name] = value
+        return old
+
+    def get_option(self, name: str) -> Any:
+        """Return the value of an option."""
+        return self.options[settings.find(name).name]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options with their values."""
+        return settings.resolve(self._chosen)
+
+    @checked
+    def compile(
+        self,
+        inputs: Annotated[Sequence[Node], INPUTS] = (),
+        outputs: Annotated[Node | Sequence[Node] | Mapping[Any, Node], OUTPUTS] = (),
+        updates: Annotated[Mapping[Parameter, Any], UPDATES] | None = None,
+        *,
+        optimize: bool | None = None,
+        cache_dir: FilePath | None = None,
+        freeze: bool = False,
+    ) -> Function | AnySizeFunction:
+        """Return the function of `inputs` that computes `outputs` and then applies `updates`.
+
+        inputs     made by `mg.input`; the function takes their values in this order or by name.
+                   One of a shape such as (None, 784) makes a function of any size.
+        outputs    expressions, or one expression, for which the function returns one array, or a
+                   dict of them, for which it returns a dict of arrays
+        updates    for parameters their new values: computed, as the outputs are, from the values
+                   that all parameters had when the call began.  A step that trains a BatchNorm
+                   layer without `net.updates()` gives a warning
+        optimize   True: tune even where the option `autotune` is "off"; False: choose algorithms by
+                   heuristics and touch no cache, that of generated kernels included
+        freeze     True: parameters are constants, as they are now, so what depends on them alone is
+                   done once: batch norms of inference are folded into the convolutions before them,
+                   weights are brought into the layouts of their kernels.  Later changes of the
+                   parameters do not reach the function
+        cache_dir  a folder for the function's own cache file, <7 digits of its fingerprint>.cache,
+                   which is read if it is there and written if it lacks something
+
+        Raises GraphError for an input that is missing, named twice or no input, and for updates of
+        a function that is frozen, ShapeError and DTypeError for a new value that does not fit its
+        parameter, CacheError for an algorithm that was not measured where `autotune` is "frozen".
+        """
+        options = self.options
+        if optimize is False:
+            options["autotune"] = "off"
+        elif optimize and options["autotune"] == "off":
+            options["autotune"] = "tune"
+        if options["debug.check_finite"]:
+            options = settings.as_written(options)
+        seconds: dict[str, float] = {}
+        with timed(seconds, "build"):
+            traced = trace(inputs, outputs, updates or {}, freeze)
+            world = agree_on_graph(traced, self.device, options)
+        context = CompileContext(
+            self.device,
+            options,
+            open_backend(self.device, options, optimize is not False, world),
+            world,
+            cache_dir=None if optimize is False else cache_dir,
+            loaded=dict(self._loaded),
+        )
+        if traced.is_symbolic:
+            return told(AnySizeFunction(traced, context, _function))
+        return told(_function(Compilation(traced, context, seconds)))
+
+    @checked
+    def load_cache(self, path: FilePath, type: str = "all") -> cache_file.Loaded:
+        """Use what `Function.save_cache` has written, in functions compiled from now on.
+
+        type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
+
+        Entries that are damaged, or were made in another environment, are not used: the result says
+        which, and why.  Raises CacheError if machine code is asked for and others may have written
+        the file.
+        """
+        loaded = cache_file.load_entries(path, type, open_backend(self.device, self.options))
+        self._loaded.update(loaded.entries)
+        return loaded
+
+
+def _function(compilation: Compilation, counter: CallCounter | None = None) -> Function:
+    """Run a compilation and return its function, whose cache file is read before, written after.
+
+    counter  of the calls, if it is one of several functions whose calls are counted together
+    """
+    folder, backend = compilation.context.cache_dir, compilation.context.backend
+    if folder is None:
+        return _compiled(compilation, counter)
+    environment = compilation.environment
+    path = cache_file.file_of(folder, environment["fingerprint"])
+    stored = cache_file.load_from_folder(path, environment, backend).entries
+    compilation.context = compilation.context.with_entries(stored)
+    function = _compiled(compilation, counter)
+    entries = function.cache_entries()
+    cache_file.save_to_folder(path, environment, entries, compilation.merge)
+    return function
+
+
+def _compiled(compilation: Compilation, counter: CallCounter | None) -> Function:
+    """Run a compilation and return its function, of the class that the options ask for."""
+    options = compilation.context.options
+    with collector_paused():
+        compilation.run()
+        if options["debug.check_finite"]:
+            return FiniteFunction(compilation, counter)
+        if options["graph_opt_level"] >= 0:
+            return Function(compilation, counter)
+        return VerifiedFunction(compilation, counter, Function(compilation.as_written()))
+
+
+def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:
+    """Return a graph compiler for a device.
+
+    device   "cpu", "cuda" or "cuda:1", or "reference" (every op in NumPy); default
+             `MINIGRAPH_DEVICE`, else "cpu"
+    options  names and values, as `set_option` takes them
+
+    >>> cg = comp_graph(options={"graph_opt_level": 3})
+    >>> cg.set_option("graph_opt_level", 2)
+    3
+    """
+    return CompGraph(device, options)
