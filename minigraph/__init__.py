@@ -1,8 +1,9 @@
 """minigraph: a deep-learning framework whose computation graph optimises itself by level."""
 
+import importlib
 from typing import TYPE_CHECKING
 
-from minigraph import autotune, data, distributed, jit, nn, ops, optim, torch_hints
+from minigraph import autotune, distributed, jit, ops, torch_hints
 from minigraph.autodiff import grad
 from minigraph.errors import (
     CacheError,
@@ -52,5 +53,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = torch_hints.of_module(__name__, "package", ops, nn, optim)
+if TYPE_CHECKING:
+    from minigraph import data, nn, optim
+else:  # a program that uses none of these does not wait for their import
+
+    def __getattr__(name: str) -> object:
+        if name in ("data", "nn", "optim"):
+            return importlib.import_module(f"minigraph.{name}")
+        others = (importlib.import_module(f"minigraph.{other}") for other in ("nn", "optim"))
+        return torch_hints.of_module(__name__, "package", ops, *others)(name)

@@ -291,12 +291,21 @@ ANYTHING = _Anything()
 
 
 class Signature:
-    """The kinds of a function's parameters, whose defaults it parses once."""
+    """The kinds of a function's parameters, whose defaults it parses once.
+
+    It reads the function's annotations when it is first asked: most functions are never called.
+    """
 
     def __init__(self, fn: Any) -> None:
+        self._fn = fn
+        self._what = fn.__qualname__
+
+    @functools.cached_property
+    def _quick(self) -> list[frozenset[type]]:
+        """For each parameter in order, the types of values that need no parsing."""
+        fn = self._fn
         parameters = inspect.signature(fn).parameters
         self.kinds = {name: _kind(p, fn.__globals__) for name, p in parameters.items()}
-        self._what = fn.__qualname__
         self._takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if fn.__defaults__:
             names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
@@ -311,7 +320,7 @@ class Signature:
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         ]
         kinds = [self.kinds[name] for name in self._names]
-        self._quick = [ANYTHING if kind is None else kind.quick for kind in kinds]
+        return [ANYTHING if kind is None else kind.quick for kind in kinds]
 
     def _default(self, name: str, value: Any) -> Any:
         return value if value is None else self._named(name, value)

@@ -27,7 +27,7 @@ from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.devices.factory import check_device
 from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
 from minigraph.inspect.report import amount
-from minigraph.runtime import view as looking
+from minigraph.runtime import view
 from minigraph.version import __version__
 
 CUDA_PACKAGES = (

@@ -138,7 +138,7 @@ def test_no_import_is_hidden_in_a_function():
 
 
 def test_libraries_are_imported_by_name_in_one_place_only():
-    """Optional libraries, and one that is slow to import."""
+    """Optional libraries, and what is slow to import and not always used."""
     users = []
     for name in FILES:
         for node in ast.walk(tree(name)):
@@ -146,6 +146,7 @@ def test_libraries_are_imported_by_name_in_one_place_only():
             if called in ("import_module", "__import__"):
                 users.append(name)
     allowed = (
+        "__init__.py",
         "messages.py",
         "data/dataset.py",
         "devices/cuda/communicator.py",

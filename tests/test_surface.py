@@ -13,7 +13,7 @@ from minigraph import data, nn, ops, optim
 
 def test_the_package_shows_all_that_it_imports_for_users_and_nothing_else():
     tree = ast.parse(Path(mg.__file__).read_text())
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = {alias.asname or alias.name for node in imports for alias in node.names}
     assert set(dir(mg)) == set(mg.__all__) == names - {"TYPE_CHECKING", "torch_hints", "start_log"}
 
