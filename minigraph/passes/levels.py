@@ -59,8 +59,7 @@ class Row(NamedTuple):
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of the pass besides graph and notes; without a value, `off`."""
-        _, _, *names = inspect.signature(self.rewrite).parameters
-        return {name: parameters.get(name, self.off) for name in names}
+        return {name: parameters.get(name, self.off) for name in _parameters(self.rewrite)}
 
     def bind(self, arguments: Mapping[str, Any]) -> Pass:
         """Return the pass with these arguments, for graphs and the bodies of loops."""
@@ -71,6 +70,12 @@ class Row(NamedTuple):
             return self.rewrite(graph, notes, **arguments) if has(graph, *self.among) else graph
 
         return run
+
+
+@functools.cache
+def _parameters(rewrite: Callable[..., Graph]) -> list[str]:
+    """Return the names of a pass's parameters besides graph and notes."""
+    return [*inspect.signature(rewrite).parameters][2:]
 
 
 # In the order in which they run.  Library fusion comes before FMA fusion, which takes its ops away.
@@ -121,13 +126,13 @@ def pipeline(level: int, fast_math: bool = False, jit: int = 0, **parameters: An
 def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassRecord]]:
     """Return the graph, which has been checked, after each pass, and what the pass did."""
     stages: list[tuple[Graph, PassRecord]] = []
-    known = set(map(application, graph))  # all its nodes exist as long as `stages`
+    applications = set(map(application, graph))  # all its nodes exist as long as `stages`
     for rewrite in passes:
         start = time.perf_counter()
         before, notes = len(graph.order), Notes()
         old, graph = graph, rewrite(graph, notes)
         if graph is not old:
-            check_rewrite(rewrite.__name__, old, graph, known)
+            check_rewrite(rewrite.__name__, old, graph, applications)
         seconds = time.perf_counter() - start
         for _, record in stages if notes.joined else ():
             record.stops[:] = [stop for stop in record.stops if stop.turns[0] not in notes.joined]
