@@ -166,24 +166,24 @@ class Arranged(NamedTuple):
 
 def arranged(problem):
     """Yield what becomes of a problem in each of its layouts."""
-    for layouts in problem.layouts:
+    for names, layouts in problem.layouts.items():
         start = time.perf_counter()
         candidates = [*problem.candidates(layouts)]
         listed = time.perf_counter()
         plans, failed = [], []
         for candidate in candidates:
             try:
-                plan = candidate.make().plan
+                plan = candidate.kernel.plan
                 plans.append(Plan(candidate.name, plan.workspace, plan.generated))
             except GraphError as error:
                 failed.append(str(error))
         seconds = listed - start, time.perf_counter() - listed
-        yield Arranged(problem.subject, name_of(layouts), plans, failed, *seconds)
+        yield Arranged(problem.subject, name_of(names), plans, failed, *seconds)
 
 
-def name_of(layouts):
+def name_of(names):
     """Return where the images lie: "nchw", "nhwc" or "both"; "matrices" where there are none."""
-    images = {*layouts} & {"nchw", "nhwc"}
+    images = {*names} & {"nchw", "nhwc"}
     return "both" if len(images) == 2 else images.pop() if images else "matrices"
 
 

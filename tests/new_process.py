@@ -71,7 +71,7 @@ def forget_measurements(patch, folder=None):
     """Make this process forget what `begin` says, but for its kernels: compiling takes a while."""
     if folder is not None:
         patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
-    patch.setattr(session, "_unkept", {})
+    patch.setattr(session, "_unstored", {})
     patch.setattr("minigraph.errors._warned", set())
     measurements.cache_clear()
     mg.autotune.reset_stats()

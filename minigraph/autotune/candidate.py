@@ -1,31 +1,33 @@
-"""What can be measured: a problem, and the ways to compute it."""
+"""What can be measured: a problem, the candidates that compute it, and where they run."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import functools
+import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Protocol, Self
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from minigraph.autotune.measurement import (
-    Key,
-    Measurement,
-    ProblemTable,
-    Recipe,
-    merge,
-    table,
-)
-from minigraph.autotune.sums import Sums
+from minigraph.autotune.checking import Sums
+from minigraph.autotune.measurement import Key, Measurement, ProblemTable, Recipe, merge, table
 from minigraph.cache import Entry
 from minigraph.graph import Array, Spec, aligned_empty
 
 ALIGNMENT = 64  # bytes
+
+Layouts = tuple[Any, ...]  # of the inputs, then of the results; `str` of each is its name
+
+
+def names_of(layouts: Layouts) -> tuple[str, ...]:
+    """Return the names by which reports and caches call layouts."""
+    return tuple(map(str, layouts))
 
 
 class Runner(Protocol):
@@ -91,10 +93,10 @@ class HostBench:
         return contextlib.nullcontext()
 
     def empty(self, nbytes: int) -> Array:
-        taken = math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
-        if self._free is None or taken > self._free.nbytes:
+        size = math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
+        if self._free is None or size > self._free.nbytes:
             return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
-        array, self._free = self._free[:nbytes], self._free[taken:]
+        array, self._free = self._free[:nbytes], self._free[size:]
         return array
 
     def put(self, array: Array) -> Array:
@@ -103,9 +105,9 @@ class HostBench:
     def stored(self, array: Array) -> Array:
         if self._free is None:
             return array
-        kept = self.empty(array.nbytes).view(array.dtype).reshape(array.shape)
-        kept[...] = array
-        return kept
+        copied = self.empty(array.nbytes).view(array.dtype).reshape(array.shape)
+        copied[...] = array
+        return copied
 
     def compile(self, kernels: Iterable[Runner]) -> None:
         pass
@@ -128,28 +130,34 @@ class Candidate:
     make           returns the kernel; raises where the library cannot do it
     deterministic  whether it gives the same bits every run
     precision      what it computes in: the name of a dtype, or "tf32"
-    reference      a library's slow reference implementation, which is never run
-    recipe         what `Problem.remake` makes the kernel of in another process
+    recipe         what the problem makes the kernel of in another process
     """
 
     name: str
-    layouts: tuple[str, ...]
-    make: Callable[[], Runner]
+    layouts: Layouts
+    make: Callable[[], Any]
     deterministic: bool = True
     precision: str = "float32"
-    reference: bool = False
     recipe: Recipe | None = None
+
+    @functools.cached_property
+    def kernel(self) -> Any:
+        """The kernel, made when it is first asked for; raises where the library cannot do it."""
+        return self.make()
+
+    def release(self) -> None:
+        """Forget the kernel, which is made again if it is asked for."""
+        self.__dict__.pop("kernel", None)
 
     @property
     def key(self) -> Key:
         """What tells it from the others of its problem."""
-        return self.name, self.layouts
+        return self.name, names_of(self.layouts)
 
     def measurement(self, workspace: int, error: str = "") -> Measurement:
-        """Return what is known of it before it is timed."""
+        """Return the measurement of the candidate before it is timed."""
         return Measurement(
-            self.name,
-            self.layouts,
+            *self.key,
             workspace,
             self.deterministic,
             self.precision,
@@ -158,56 +166,83 @@ class Candidate:
         )
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(ABC):
     """What has to be computed; problems with the same subject are the same.
 
-    kind        of the entries that keep its measurements
-    subject     all that its measurements depend on besides the environment, in words
-    inputs      their shapes and dtypes, all of them floats
-    results     likewise
-    meaning     the workbench's arrays to a tuple of them: what every candidate has to give
-    arrange     an array, and a layout, to a contiguous array that lies so
-    layouts     all layouts of inputs and results in which there are candidates
-    candidates  called with the layouts of inputs and results, yields what computes it there, or,
-                called with None, in all of them; the first is what a heuristic would choose
-    work        floating-point operations: large problems are measured first
-    workbench   where it is measured
-    remake      makes a kernel of a candidate's layouts and recipe, where candidates have recipes
-    estimate    roughly the seconds that it takes in layouts, for where nothing is measured
-    sums        of its only result, by which that can be checked in less time than `meaning` takes
+    kind       of the entries that keep its measurements
+    subject    all that its measurements depend on besides the environment, in words
+    family     the subject of a problem that differs from others in sizes only, without these sizes
+    sizes      which the family lacks
+    inputs     their shapes and dtypes, all of them floats
+    results    likewise
+    layouts    all layouts in which there are candidates, by their names
+    work       floating-point operations: large problems are measured first
+    workbench  where it is measured
+    sums       of its only result, by which that can be checked in less time than `meaning` takes
     """
 
-    kind: str = field(compare=False)
+    kind: str
     subject: str
-    inputs: tuple[Spec, ...] = field(compare=False)
-    results: tuple[Spec, ...] = field(compare=False)
-    meaning: Callable[..., tuple[Array, ...]] = field(compare=False)
-    arrange: Callable[[Array, str], Array] = field(compare=False)
-    layouts: Collection[tuple[str, ...]] = field(compare=False)
-    candidates: Callable[[tuple[str, ...] | None], Iterable[Candidate]] = field(compare=False)
-    work: float = field(compare=False)
-    workbench: Workbench = field(default=HostBench(), compare=False)
-    remake: Callable[[tuple[str, ...], Recipe], Runner] | None = field(default=None, compare=False)
-    estimate: Callable[[tuple[str, ...]], float] | None = field(default=None, compare=False)
-    sums: Sums | None = field(default=None, compare=False)
+    family: str
+    sizes: tuple[int, ...]
+    inputs: tuple[Spec, ...]
+    results: tuple[Spec, ...]
+    layouts: Mapping[tuple[str, ...], Layouts]
+    work: float
+    workbench: Workbench
+    sums: Sums | None = None
 
-    def table(self, entry: Entry) -> ProblemTable | str:
+    def __init__(self) -> None:
+        self._offered: dict[Layouts, Iterable[Candidate]] = {}  # as far as they were asked for
+
+    @abstractmethod
+    def meaning(self, *xs: Array) -> tuple[Array, ...]:
+        """Return what every candidate has to give, of and as arrays of the workbench."""
+
+    @abstractmethod
+    def arrange(self, array: Array, layout: Any) -> Array:
+        """Return a contiguous array that lies as a layout says."""
+
+    @abstractmethod
+    def offer(self, layouts: Any) -> Iterable[Candidate]:
+        """Return what computes it in these layouts; a heuristic chooses the first."""
+
+    def candidates(self, layouts: Layouts | None = None) -> Iterator[Candidate]:
+        """Yield what `offer` returns for these layouts, or for all, each candidate made once."""
+        for each in (layouts,) if layouts else self.layouts.values():
+            if each not in self._offered:
+                (self._offered[each],) = itertools.tee(self.offer(each), 1)
+            yield from copy.copy(self._offered[each])  # which itself stays at the first
+
+    def release(self, keep: Container[Key]) -> None:
+        """Forget the kernels of candidates but for those with these keys."""
+        for offered in self._offered.values():
+            for candidate in copy.copy(offered):
+                if candidate.key not in keep:
+                    candidate.release()
+
+    def estimate(self, layouts: Layouts) -> float | None:
+        """Return roughly the seconds that it takes in these layouts; None if nobody knows."""
+        return None
+
+    def kernel(self, measurement: Measurement) -> Any:
+        """Return the kernel that was measured; None if the library has it no longer."""
+        offered = self.candidates(self.layouts[measurement.layouts])
+        return next((c.kernel for c in offered if c.name == measurement.name), None)
+
+    def table(self, measurements: Iterable[Measurement], origin: str) -> ProblemTable:
+        """Return a table of measurements of the problem."""
+        return ProblemTable(self.subject, tuple(measurements), self.family, self.sizes, origin)
+
+    def read(self, entry: Entry) -> ProblemTable | str:
         """Return the table in an entry about the problem, or in words what is odd about it."""
-        found = table(entry)
-        if isinstance(found, ProblemTable):
-            for measurement in found.measurements:
+        contents = table(entry)
+        if isinstance(contents, ProblemTable):
+            for measurement in contents.measurements:
                 if measurement.layouts not in self.layouts:
                     return f"layouts are {', '.join(measurement.layouts)}"[:80]
-        return found
+        return contents
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return an entry about the problem with the candidates of both that are not odd."""
-        return merge(old, new, self.table)
-
-    def maker(self, measurement: Measurement) -> Callable[[], Runner] | None:
-        """Return what makes the kernel that was measured; None if the library has it no longer."""
-        if self.remake and measurement.recipe:
-            return functools.partial(self.remake, measurement.layouts, measurement.recipe)
-        offered = self.candidates(measurement.layouts)
-        return next((c.make for c in offered if c.name == measurement.name), None)
+        return merge(old, new, self.read)

@@ -1,11 +1,11 @@
-"""What was measured, and its text in an entry of the store."""
+"""What was measured, where it comes from, and its text in an entry of the store."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from msgspec import Meta, structs
 from msgspec.json import Decoder
@@ -15,6 +15,11 @@ from minigraph.platform.records import Record, decode, encode
 
 QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
 LONGEST = 1e6  # seconds: no run is longer
+
+# Where measurements come from: this process, its store, a file, another size, another process.
+MEASURED, STORED, LOADED = "measured", "stored", "loaded file"
+PREDICTED, RECEIVED = "measured for another size", "measured by another process"
+HEURISTIC = "heuristic"  # nothing was measured
 
 Key = tuple[str, tuple[str, ...]]  # of a candidate among those of its problem: name and layouts
 Precision = Annotated[str, Meta(pattern=r"^(float64|float32|tf32|float16|bfloat16)\Z")]
@@ -36,8 +41,9 @@ class Recipe(Record, frozen=True):
 
 
 class Measurement(Record, frozen=True):
-    """What is known of a candidate.
+    """The time of a candidate, or its error.
 
+    layouts    of inputs and results, by name
     seconds    that the shortest of its runs took; None if it was not timed
     spread     how far the lower quartile of its runs is above that, as a share of it
     rounds     how many runs were timed, or groups of runs if one is short
@@ -62,19 +68,29 @@ class Measurement(Record, frozen=True):
         return self.name, self.layouts
 
 
-ROWS = Decoder(tuple[Measurement, ...])
+class _Body(Record, frozen=True):
+    """The body of an entry: a table but for its subject."""
+
+    family: str
+    sizes: tuple[Bytes, ...]
+    measurements: tuple[Measurement, ...]
+
+
+BODY = Decoder(_Body)
 
 
 @dataclass(frozen=True)
 class ProblemTable:
-    """The measurements of a problem's candidates, in their order.
+    """The measurements of a problem's candidates, in their order; `Problem` explains the fields.
 
-    makers  what makes the kernels of candidates that were measured in this process, by their keys
+    origin  where they come from
     """
 
     subject: str
     measurements: tuple[Measurement, ...]
-    makers: Mapping[Key, Callable[[], Any]] = field(default_factory=dict, compare=False)
+    family: str = ""
+    sizes: tuple[int, ...] = ()
+    origin: str = dataclasses.field(default=STORED, compare=False)
 
     def with_error(self, which: Measurement, error: str) -> ProblemTable:
         """Return the table with an error in the place of the one that `which` had."""
@@ -88,28 +104,30 @@ class ProblemTable:
 
         What is new replaces what is old, but a candidate that failed at run time stays out.
         """
-        known = {m.key: m for m in old.measurements}
-        both = [_newer(known.pop(m.key, m), m) for m in self.measurements] + list(known.values())
-        return dataclasses.replace(self, measurements=tuple(both))
+        before = {m.key: m for m in old.measurements}
+        both = [_newer(before.pop(m.key, m), m) for m in self.measurements]
+        return dataclasses.replace(self, measurements=(*both, *before.values()))
 
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
-        """Return what is kept of the table in an environment."""
-        rows = [structs.replace(m, error=_encodable(m.error)) for m in self.measurements]
-        return Entry(kind, self.subject, environment_of(fields), encode(rows))
+        """Return the entry of the table in an environment."""
+        rows = tuple(structs.replace(m, error=_encodable(m.error)) for m in self.measurements)
+        body = encode(_Body(self.family, self.sizes, rows))
+        return Entry(kind, self.subject, environment_of(fields), body)
 
 
 def table(entry: Entry) -> ProblemTable | str:
     """Return the table in an entry, or in words what is odd about it."""
     try:
-        measurements = decode(ROWS, entry.body)
+        body = decode(BODY, entry.body)
     except ValueError as error:
         return str(error)
+    measurements = body.measurements
     for m in measurements:
         if m.seconds is None and not m.error:
             return f"{m.name[:40]} has neither a time nor an error"
     if len({m.key for m in measurements}) < len(measurements):
         return "two measurements are of the same candidate"
-    return ProblemTable(entry.subject, measurements)
+    return ProblemTable(entry.subject, measurements, body.family, body.sizes)
 
 
 def merge(old: Entry, new: Entry, read: Callable[[Entry], ProblemTable | str] = table) -> Entry:

@@ -1,12 +1,13 @@
-"""Which of the measured candidates is used."""
+"""Which of the candidates is used, measured or not."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from minigraph.autotune.candidate import Candidate, Runner
+from minigraph.autotune.candidate import Candidate
 from minigraph.autotune.measurement import Measurement
 from minigraph.errors import GraphError
 
@@ -16,7 +17,7 @@ DOUBT = 0.5  # however much the times of a busy machine spread, twice as fast is
 
 @dataclass(frozen=True)
 class Policy:
-    """What a candidate may be.  Applied to what was measured, so another policy measures nothing.
+    """What a candidate may be.  It is applied to measurements, so another one measures nothing.
 
     workspace_limit  bytes, or None
     deterministic    whether it has to give the same bits every run
@@ -46,23 +47,23 @@ class Policy:
         return ""
 
 
-def first_allowed(candidates: Iterable[Candidate], policy: Policy) -> Runner | None:
+def first_allowed(candidates: Iterable[Candidate], policy: Policy) -> Any:
     """Return the kernel of the first candidate that can be made and that the policy allows.
 
-    If none keeps the limit on its workspace, the limit does not count.
+    If none keeps the limit on its workspace, the limit does not count.  None: there is no other.
     """
-    beyond: Runner | None = None
+    over_limit = None
     for candidate in candidates:
         try:
-            kernel = candidate.make()
-        except GraphError:  # described, but not to be had
+            kernel = candidate.kernel
+        except GraphError:  # described, but the library cannot make it
             continue
         facts = candidate.measurement(kernel.scratch)
         if not policy.allows(facts):
             return kernel
         if not policy.unlimited.allows(facts):
-            beyond = beyond or kernel
-    return beyond
+            over_limit = over_limit or kernel
+    return over_limit
 
 
 def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement | None:
@@ -83,3 +84,14 @@ def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement |
         if new.seconds < best.seconds * (1 - margin):
             best = new
     return best
+
+
+def choose_by_layouts(
+    measurements: Iterable[Measurement], policy: Policy
+) -> dict[tuple[str, ...], Measurement]:
+    """Return the measurement of the candidate to use by layouts, where the policy allows one."""
+    groups: dict[tuple[str, ...], list[Measurement]] = {}
+    for measurement in measurements:
+        groups.setdefault(measurement.layouts, []).append(measurement)
+    best = {layouts: choose(group, policy) for layouts, group in groups.items()}
+    return {layouts: m for layouts, m in best.items() if m}

@@ -6,38 +6,157 @@ import math
 import time
 from collections.abc import Callable
 
-from minigraph.autotune.candidate import Problem
+import numpy as np
+from msgspec import structs
+
+from minigraph.autotune.candidate import Candidate, Layouts, Problem, Workbench
 from minigraph.autotune.data import Data
-from minigraph.autotune.measurement import ProblemTable
-from minigraph.autotune.trial import ROUNDS, Trial
+from minigraph.autotune.measurement import MEASURED, Measurement, ProblemTable
 from minigraph.cache.counters import tuning_counters
+
+HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
+# if it took more seconds than this.  A shorter one may have waited for a processor until the
+# scheduler's next tick, of which many kernels have 250 a second.
+CHEAP = 6e-3
+SHORT = 0.5e-3  # seconds: shorter runs are timed in groups as long as this
+LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts too
+ENOUGH = 0.03  # seconds of timing after which 3 rounds do
+ROUNDS = (3, 7)
+TICK = 1e-7  # seconds: no run is shorter
+# Who is slower than the fastest in the same layouts by this share after one timed run, or an nth of
+# it after n, has lost.  More runs would only tell by how much.
+SLACK = 0.5
+# So has who is so many times as slow as the fastest of all: other layouts rarely gain that much.
+BEHIND = 1.5
+
+
+class Trial:
+    """A candidate that is being measured.
+
+    first    seconds of the run that was checked
+    turns    how often it is timed after that
+    calls    how many runs are timed at once
+    """
+
+    def __init__(self, candidate: Candidate, bench: Workbench) -> None:
+        self.candidate = candidate
+        self.bench = bench
+        self.error = ""
+        self.workspace = 0
+        self.first = 0.0
+        self.turns = 0
+        self.calls = 1
+        self.samples: list[float] = []
+        self._run: Callable[[], None] = lambda: None
+
+    def check(self, data: Data, clock: Callable[[], float]) -> None:
+        """Run the kernel once; note what is wrong, or how long it took."""
+        try:
+            kernel = self.candidate.kernel
+            run = self.bench.runner(kernel)
+            self.workspace = kernel.scratch
+            inputs, outputs = data.operands(self.candidate)
+            data.reserve(self.workspace)
+        except Exception as error:  # of whatever library it is
+            self.error = _one_line(error)
+            return
+        for block in outputs:
+            block.clear(block.array.nbytes)
+        data.scratch.clear(self.workspace)
+        arrays = [x.array for x in inputs], [y.array for y in outputs]
+        # `data.scratch` is replaced as soon as a later candidate needs more.
+        self._run = lambda: run(*arrays, data.scratch.array[: self.workspace])
+        try:
+            self.first = self.bench.seconds(self._run, 1, clock)
+        except Exception as error:
+            self.error = _one_line(error)
+        if any(block.changed() for block in inputs):
+            self.error = self.error or "wrote to its inputs or around them"
+            data.restore()
+        whole = all(block.intact(block.array.nbytes) for block in outputs)
+        if not (whole and data.scratch.intact(self.workspace)):
+            self.error = self.error or "wrote outside its results and scratch"
+        self.error = self.error or data.wrong(self.candidate)
+
+    def plan(self, best: float) -> None:
+        """Decide how often it is timed, given the shortest first run of all candidates."""
+        if self.error:
+            return
+        hopeless = self.first > max(HOPELESS * best, CHEAP)
+        if hopeless or self.first > LONG:
+            self.samples.append(self.first)
+            self.turns = 0 if hopeless else 1
+            return
+        fewest, most = ROUNDS
+        self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
+        self.calls = math.ceil(SHORT / max(self.first, TICK))
+
+    def has_lost(self, best: float, best_of_all: float) -> bool:
+        """Return whether it is too far behind the shortest run, of its layouts or all, to go on."""
+        n = len(self.samples)
+        return n > 0 and self.shortest > min((1 + SLACK / n) * best, BEHIND * best_of_all)
+
+    @property
+    def shortest(self) -> float:
+        """Seconds of the shortest run, the one that was checked included."""
+        return min(self.first, *self.samples) if self.samples else self.first
+
+    def time(self, clock: Callable[[], float]) -> None:
+        """Run it once more, or a group of times, and note how long that took."""
+        try:
+            self.samples.append(self.bench.seconds(self._run, self.calls, clock))
+        except Exception as error:
+            self.error = _one_line(error)
+            self.turns = 0
+
+    def measurement(self) -> Measurement:
+        """Return what was found.
+
+        Other programs make runs longer, never shorter, so the shortest says most of the candidate.
+        """
+        measured = self.candidate.measurement(self.workspace, self.error)
+        if self.error:
+            return measured
+        least, rounds = min(self.samples), len(self.samples)
+        spread = float(np.quantile(self.samples, 0.25)) / least - 1 if least else 0.0
+        return structs.replace(measured, seconds=least, spread=spread, rounds=rounds)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def measure(
-    problem: Problem, deadline: float | None, clock: Callable[[], float] = time.perf_counter
+    problem: Problem,
+    deadline: float | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    workbench: Workbench | None = None,
 ) -> ProblemTable | None:
-    """Return what was measured of each candidate; None if the deadline came first.
+    """Return the measurements of all candidates; None if the deadline came first.
+
+    workbench  where to measure, if not on the problem's own
 
     Each runs once on random data, and is checked.  Those that were right and not hopelessly slow
     take turns, so that a machine that is busy for a while is so for all of them, until they have
     lost.
     """
     end = math.inf if deadline is None else deadline
-    with problem.workbench.current():
+    bench = workbench or problem.workbench
+    with bench.current():
         if clock() >= end:
             return None
-        data = Data(problem)
+        data = Data(problem, bench)
         trials = []
-        for candidate in problem.candidates(None):
+        for candidate in problem.candidates():
             if clock() >= end:
                 return None
-            trials.append(Trial(candidate, problem.workbench))
+            trials.append(Trial(candidate, bench))
             trials[-1].check(data, clock)
         fastest = min((trial.first for trial in trials if not trial.error), default=0.0)
         for trial in trials:
             trial.plan(fastest)
         for turn in range(ROUNDS[1]):
-            best: dict[tuple[str, ...], float] = {}
+            best: dict[Layouts, float] = {}
             for trial in trials:
                 if not trial.error:
                     layouts = trial.candidate.layouts
@@ -48,7 +167,6 @@ def measure(
                     if clock() >= end:
                         return None
                     trial.time(clock)
-    measurements = tuple(trial.measurement() for trial in trials)
+    measurements = [trial.measurement() for trial in trials]
     tuning_counters.count("measurements", sum(m.seconds is not None for m in measurements))
-    makers = {trial.candidate.key: trial.candidate.make for trial in trials}
-    return ProblemTable(problem.subject, measurements, makers)
+    return problem.table(measurements, MEASURED)

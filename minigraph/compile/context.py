@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import options as settings
-from minigraph.autotune.session import Session, Told
+from minigraph.autotune.session import Session, Sources, Tables
 from minigraph.cache import Entry, Measurements
 from minigraph.cache.machine import processor
 from minigraph.devices.factory import policy_of
@@ -53,7 +53,7 @@ class CompileContext:
     cache_dir: str | os.PathLike[str] | None = None
     loaded: Mapping[str, Entry] = field(default_factory=dict)
     predicts: bool = False
-    peer: Told | None = None
+    peer: Tables | None = None
     memory: Ahead = NOTHING_AHEAD
 
     @functools.cached_property
@@ -66,11 +66,13 @@ class CompileContext:
             policy_of(self.options),
             self.options["autotune.budget"],
             self.backend.environment(self.backend.tuning),
-            store=measurements(folder) if folder and mode != "off" else None,
-            loaded=self.loaded,
-            borrows=self.predicts,
-            told=self.peer,
-            measures=self.memory.drop,  # measuring needs memory first
+            Sources(
+                measurements(folder) if folder and mode != "off" else None,
+                self.loaded,
+                self.peer,
+                self.predicts,
+            ),
+            self.memory.drop,  # measuring needs memory first
         )
         return Choices(self.backend, session)
 

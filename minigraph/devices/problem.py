@@ -9,26 +9,27 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem, Runner, Workbench
-from minigraph.autotune.measurement import Recipe
-from minigraph.autotune.sums import Axis, Sums
-from minigraph.graph import Array, Constant, DType, Node, Op, Shape, Spec, input
+from minigraph.autotune.candidate import Candidate, Problem, Workbench, names_of
+from minigraph.autotune.checking import Axis, Sums
+from minigraph.autotune.measurement import Measurement, Recipe
+from minigraph.graph import Array, Constant, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.elementwise import Elementwise
-from minigraph.ops.layout import LaidOut, Reorder, lanes_of, layout_name, pack, packed, unpacked
+from minigraph.ops.layout import LaidOut, Layout, Reorder, image_layout, pack, packed, unpacked
 from minigraph.ops.matmul import Matmul
-from minigraph.program import Tunable
+from minigraph.program import Kernel, Tunable
 
 FEW_CHANNELS = 4  # as the first convolution of a network reads
-WEIGHTS, BIAS, MATRIX, TRANSPOSED = "oihw", "vector", "rows", "columns"
+WEIGHTS, BIAS = Layout("oihw"), Layout("vector")
+MATRIX, TRANSPOSED = Layout("rows"), Layout("columns")
 # What the two operands and the result are: images before (x) and behind (y), and weights.
 ROLES: dict[type[Op], str] = {
     Conv2d: "xwy",
@@ -37,12 +38,12 @@ ROLES: dict[type[Op], str] = {
 }
 # Their first axes, and that of a bias: images, channels before and behind.
 AXES = {"x": "nc", "w": "kc", "y": "nk", "b": "k"}
-Layouts = tuple[str, ...]  # of the inputs, then of the result
+Layouts = tuple[Layout, ...]  # of the inputs, then of the result
 Lanes = tuple[int, int, int]  # of the two operands and the result; 1 is nchw, and weights
 
 
 class Product(NamedTuple):
-    """A node taken apart.
+    """The parts of a node.
 
     op          its convolution or product of matrices
     lanes       of its images
@@ -60,10 +61,6 @@ class Arrangement(NamedTuple):
     node: Node
     strides: Sequence[Shape]
     layouts: Layouts
-
-
-Arrangements = Mapping[Layouts, Callable[[], Arrangement]]
-CandidatesIn = Callable[[Layouts], Iterator[Candidate]]  # those of a problem in some layouts
 
 
 def product_of(node: Node) -> Product | None:
@@ -107,25 +104,25 @@ def operations(node: Node) -> int:
 # ---------------------------------------------------------------- how operands lie
 
 
-def order(shape: Shape, strides: Shape, itemsize: int) -> str:
+def order(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
     """Return which axis of matrices, or of batches of them, is innermost in memory without gaps.
 
-    MATRIX, TRANSPOSED, or an empty string if neither is; of a vector BIAS, or an empty string.
+    MATRIX, TRANSPOSED, or None if neither is; of a vector BIAS, or None.
     """
     if len(shape) < 2:
-        return BIAS if not shape or shape[0] == 1 or strides[0] == itemsize else ""
+        return BIAS if not shape or shape[0] == 1 or strides[0] == itemsize else None
     *outer, m, n = range(len(shape))
-    for name, axes in ((MATRIX, (*outer, m, n)), (TRANSPOSED, (*outer, n, m))):
+    for layout, axes in ((MATRIX, (*outer, m, n)), (TRANSPOSED, (*outer, n, m))):
         step, dense = itemsize, True
         for axis in reversed(axes):
             dense &= shape[axis] == 1 or strides[axis] == step
             step *= shape[axis]
         if dense:
-            return name
-    return ""
+            return layout
+    return None
 
 
-def strides_in(layout: str, spec: Spec) -> Shape:
+def strides_in(layout: Layout, spec: Spec) -> Shape:
     """Return the strides, in bytes, of an operand without gaps in a layout of `order`."""
     if layout != TRANSPOSED:
         return spec.strides
@@ -134,20 +131,166 @@ def strides_in(layout: str, spec: Spec) -> Shape:
     return (*steps, column, row)
 
 
-def arranged(x: Array, layout: str) -> Array:
+def arranged(x: Array, layout: Layout) -> Array:
     """Return an array as it lies in a layout: contiguous."""
-    if layout == TRANSPOSED:
-        x = x.swapaxes(-1, -2)
-    elif layout not in (WEIGHTS, BIAS, MATRIX):
-        return pack(x, lanes_of(layout, x.shape[1]))
-    return x if x.flags.c_contiguous else x.copy(order="C")
+    return pack(x.swapaxes(-1, -2) if layout == TRANSPOSED else x, layout.lanes or 1)
+
+
+def layouts_of(op: Op, lanes: Lanes, inputs: Sequence[Shape], result: Shape) -> Layouts:
+    """Return the layouts of inputs and result of a convolution whose images have these lanes."""
+    operands = zip(ROLES[type(op)], lanes, (*inputs[:2], result), strict=True)
+    first, second, last = (
+        WEIGHTS if role == "w" else image_layout(n, shape[1]) for role, n, shape in operands
+    )
+    return first, second, *(BIAS for _ in inputs[2:]), last
+
+
+def arrangement_of(
+    op: Op,
+    activation: Elementwise | None,
+    inputs: Sequence[Spec],
+    constants: Collection[int],
+    layouts: Layouts,
+) -> Arrangement:
+    """Return an op and an activation as a node, with operands that lie in some layouts.
+
+    inputs     the specs of its inputs, those of images as [n, c, h, w]
+    constants  which of them are constants
+    """
+    *lanes, last = (layout.lanes or 1 for layout in layouts)
+    if isinstance(op, Reorder):
+        op = Reorder(last)
+    elif type(op) in ROLES and max(*lanes, last) > 1:
+        op = LaidOut(op, (*lanes,), (last,))
+    specs = [Spec(packed(x.shape, n), x.dtype) for x, n in zip(inputs, lanes, strict=True)]
+    operands = [
+        _any_constant(x) if i in constants else input("x", x.shape, x.dtype)
+        for i, x in enumerate(specs)
+    ]
+    strides = [strides_in(to, x) for to, x in zip(layouts, specs, strict=False)]
+    return Arrangement(
+        (Activated(op, activation) if activation else op)(*operands), strides, layouts
+    )
+
+
+def _any_constant(spec: Spec) -> Node:
+    """Return a constant whose value nobody reads."""
+    value = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
+    return Node(Constant(value), (), (spec,))
 
 
 # ---------------------------------------------------------------- problems
 
 
+class OpProblem(Problem):
+    """A convolution, a product of matrices, or a reorder of images between any two layouts.
+
+    maker       whose candidates compute it
+    op          for images in nchw, whatever lanes a node of the problem has
+    activation  that follows it, if any
+    specs       of inputs and result, those of images as [n, c, h, w]
+    options     the layouts in which it may be computed
+    constants   which inputs are constants
+    """
+
+    def __init__(
+        self,
+        maker: ProblemMaker,
+        op: Op,
+        activation: Elementwise | None,
+        specs: Sequence[Spec],
+        options: Sequence[Layouts],
+        constants: Sequence[int],
+    ) -> None:
+        super().__init__()
+        self.maker = maker
+        self.op = op
+        self.activation = activation
+        self.inputs, self.results = (*specs[:-1],), (*specs[-1:],)
+        self.options = options
+        self.constants = constants
+        self.kind, self.workbench = maker.kind, maker.workbench
+        self.layouts = {names_of(each): each for each in options}
+        node = self.arrangement(options[0]).node
+        self.work = operations(node)
+        self.sums = None if activation else _sums(op, self.inputs, specs[-1].shape)
+        note = maker.note(node)
+        shapes = [x.shape for x in self.inputs]
+        own: Shape = ()
+        without_sizes = op
+        if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
+            own, without_sizes = op.shape, replace(op, shape=())
+        self.subject = self._text(op, shapes) + note
+        self.family = self._text(without_sizes, [() for _ in shapes]) + note
+        self.sizes = (*own, *itertools.chain(*shapes))
+
+    def _text(self, op: Op, shapes: Sequence[Shape]) -> str:
+        about = op.name if isinstance(op, Reorder) else str(op)
+        if isinstance(op, Matmul):
+            about += f" of {' and '.join(map(str, self.options[0][:-1]))}"
+        about += f" and {self.activation.name}" if self.activation else ""
+        return " ".join([about, *(f"{self.inputs[0].dtype}{[*shape]}" for shape in shapes)])
+
+    def arrangement(self, layouts: Layouts) -> Arrangement:
+        """Return the problem as a node whose operands lie in some layouts."""
+        return arrangement_of(self.op, self.activation, self.inputs, self.constants, layouts)
+
+    def meaning(self, *xs: Array) -> tuple[Array, ...]:
+        if isinstance(self.op, Reorder):
+            return xs
+        with np.errstate(all="ignore"):
+            y = self.op.forward(*xs)
+            return (self.activation.forward(y) if self.activation else y,)
+
+    def arrange(self, array: Array, layout: Layout) -> Array:
+        return arranged(array, layout)
+
+    def offer(self, layouts: Layouts) -> Iterable[Candidate]:
+        return self.maker.candidates(self.arrangement(layouts))
+
+    def estimate(self, layouts: Layouts) -> float | None:
+        return self.maker.estimate(self, layouts)
+
+    def kernel(self, measurement: Measurement) -> Any:
+        layouts = self.layouts[measurement.layouts]
+        if measurement.recipe and layouts not in self._offered:  # asking for all takes longer
+            return self.maker.remake(self.arrangement(layouts), measurement.recipe)
+        return super().kernel(measurement)
+
+
+def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> Sums | None:
+    """Return the sums by which a convolution is checked; None for a product of matrices.
+
+    Each of the first two axes of the result is an axis of one of the operands.
+    """
+    match op:
+        case Conv2d():
+            groups = op.groups
+        case Conv2dBackwardData() | Conv2dBackwardWeights():
+            groups = op.conv.groups
+        case _:
+            return None
+    first, second, role = [*ROLES[type(op)]]
+    roles = (first, second, *("b" for _ in inputs[2:]))
+    axes = []
+    for axis, name in enumerate(AXES[role]):
+        having = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
+        added = [i for i, r in enumerate(roles) if r == "b" and i not in having]
+        parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
+        axes.append(Axis(y[axis] // parts, axis, having, added))
+    return Sums(axes, partial(_of_shape, op))
+
+
+def _of_shape(op: Op, shape: Shape, *xs: Array) -> Array:
+    """Return the result, of so many images and channels, of a convolution."""
+    if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
+        op = replace(op, shape=shape)
+    y: Array = op.forward(*xs)
+    return y
+
+
 class ProblemMaker(ABC):
-    """What makes problems of nodes for a device.
+    """Makes the problems of nodes for a device, each once.
 
     kind       of the cache entries that keep measurements
     workbench  where candidates are measured
@@ -155,6 +298,9 @@ class ProblemMaker(ABC):
 
     kind: str
     workbench: Workbench
+
+    def __init__(self) -> None:
+        self._problems: dict[Any, OpProblem] = {}  # by the arguments of `OpProblem`
 
     @abstractmethod
     def product(self, node: Node) -> Product | None:
@@ -175,21 +321,17 @@ class ProblemMaker(ABC):
     def candidates(self, arrangement: Arrangement) -> Iterable[Candidate]:
         """Return the candidates for a node; the first is what the heuristic chooses."""
 
+    @abstractmethod
+    def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
+        """Return roughly the seconds that a problem takes in layouts; None if nobody knows."""
+
     def note(self, node: Node) -> str:
         """Return what else the measurements of a node depend on, in words."""
         return ""
 
-    remake: Callable[[Arrangement, Recipe], Runner] | None = None
-
-    def estimate(
-        self, node: Node, xs: Sequence[Shape], y: Shape, candidates: CandidatesIn
-    ) -> Callable[[Layouts], float] | None:
-        """Return what estimates the seconds of a node in layouts; None: nothing does.
-
-        xs, y       the shapes of its inputs and result, those of images as [n, c, h, w]
-        candidates  (layouts) to what there is to choose from
-        """
-        return None
+    def remake(self, arrangement: Arrangement, recipe: Recipe) -> Kernel:
+        """Return the kernel of a recipe; raises GraphError where the library has it no longer."""
+        raise NotImplementedError
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         """Return the problem that `node` is, or None if there is nothing to choose for it.
@@ -201,177 +343,44 @@ class ProblemMaker(ABC):
         product = self.product(node)
         if product is None:
             return None
-        op, lanes, activation = product
-        xs, y = plain_shapes(node, lanes)
-        if isinstance(op, Matmul):
+        inputs, y = plain_shapes(node, product.lanes)
+        if isinstance(product.op, Matmul):
             operands = zip(node.inputs, strides, strict=True)
             orders = [order(x.shape, s, x.dtype.itemsize) for x, s in operands]
-            if not all(orders):
+            layouts: Layouts = (*filter(None, orders), MATRIX)
+            if None in orders:
                 return None
-            layouts: Layouts = (*orders, MATRIX)
-            about = f"{op} of {' and '.join(orders)}"
-            arrangements: Arrangements = {layouts: partial(_as_it_lies, node, layouts)}
+            options: Sequence[Layouts] = [layouts]
+            constants: Sequence[int] = ()
         else:
-            about = str(op)
-            layouts = _layouts(op, lanes, xs, y)
-            arrangements = self._convolutions(product, xs, y, node)
-        about += f" and {activation.name}" if activation else ""
-        meaning = partial(_meaning, op, activation)
-        problem = self._problem(node, about, xs, y, meaning, arrangements)
-        sums = None if activation else _sums(op, xs, y)
-        return Tunable(replace(problem, sums=sums), layouts)
-
-    def _problem(
-        self,
-        node: Node,
-        about: str,
-        xs: Sequence[Shape],
-        y: Shape,
-        meaning: Callable[..., tuple[Array, ...]],
-        arrangements: Arrangements,
-    ) -> Problem:
-        operands = " ".join(f"{node.dtype}{list(x)}" for x in xs)
-        candidates = partial(self._candidates, arrangements)
-        return Problem(
-            kind=self.kind,
-            subject=f"{about} {operands}{self.note(node)}",
-            inputs=tuple(Spec(x, node.dtype) for x in xs),
-            results=(Spec(y, node.dtype),),
-            meaning=meaning,
-            arrange=arranged,
-            layouts=arrangements.keys(),
-            candidates=candidates,
-            work=operations(node),
-            estimate=self.estimate(node, xs, y, candidates),
-            workbench=self.workbench,
-            remake=partial(self._remade, arrangements) if self.remake else None,
-        )
-
-    def _candidates(
-        self, arrangements: Arrangements, layouts: Layouts | None
-    ) -> Iterator[Candidate]:
-        """Yield the candidates in these layouts, or in all."""
-        for own, arrangement in arrangements.items():
-            if layouts in (None, own):
-                yield from self.candidates(arrangement())
-
-    def _remade(self, arrangements: Arrangements, layouts: Layouts, recipe: Recipe) -> Runner:
-        """Return the kernel of a recipe; GraphError where the library has it no longer."""
-        assert self.remake is not None
-        return self.remake(arrangements[layouts](), recipe)
-
-    def _convolutions(
-        self, product: Product, xs: Sequence[Shape], y: Shape, node: Node
-    ) -> Arrangements:
-        """Return a convolution with its images in each layout, that of the node itself included."""
-        op, own, _ = product
-        channels = [shape[1] for shape in (*xs[:2], y)]
-        tried = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), own])
-        return {
-            _layouts(op, lanes, xs, y): partial(convolution_in, product, lanes, xs, y, node)
-            for lanes in tried
-        }
+            roles, channels = ROLES[type(product.op)], [shape[1] for shape in (*inputs[:2], y)]
+            layouts = layouts_of(product.op, product.lanes, inputs, y)
+            lanes = dict.fromkeys([*self.image_lanes(roles, channels), product.lanes])
+            options = [layouts_of(product.op, each, inputs, y) for each in lanes]
+            constants = [i for i, x in enumerate(node.inputs) if isinstance(x.op, Constant)]
+        specs = [Spec(x, node.dtype) for x in (*inputs, y)]
+        problem = self._once(product.op, product.activation, specs, options, constants)
+        return Tunable(problem, layouts)
 
     def _reorder(self, node: Node) -> Tunable | None:
         """Return the problem of moving images between any two layouts."""
-        shape = unpacked(node.shape)
-        lanes = self.reorder_lanes(Spec(shape, node.dtype)) if node.size else []
-        if not lanes:
+        spec = Spec(unpacked(node.shape), node.dtype)
+        lanes = dict.fromkeys(self.reorder_lanes(spec)) if node.size else ()
+        layouts = [image_layout(n, spec.shape[1]) for n in lanes]
+        options = [*itertools.permutations(layouts, 2)]
+        if not options:
             return None
-        arrangements = _reorders(Spec(shape, node.dtype), lanes)
-        problem = self._problem(node, node.op.name, [shape], shape, _unchanged, arrangements)
-        return Tunable(problem, ())
+        return Tunable(self._once(Reorder(1), None, [spec, spec], options, ()), ())
 
-
-def _layouts(op: Op, lanes: Lanes, xs: Sequence[Shape], y: Shape) -> Layouts:
-    """Return the layouts of inputs and result of a convolution whose images have these lanes."""
-    operands = zip(ROLES[type(op)], lanes, (*xs[:2], y), strict=True)
-    first, second, result = (
-        WEIGHTS if role == "w" else layout_name(n, shape[1]) for role, n, shape in operands
-    )
-    return first, second, *(BIAS for _ in xs[2:]), result
-
-
-def _as_it_lies(node: Node, layouts: Layouts) -> Arrangement:
-    """Return a product itself, with the strides that its layouts stand for."""
-    operands = zip(node.inputs, layouts, strict=False)
-    return Arrangement(node, [strides_in(layout, x.spec) for x, layout in operands], layouts)
-
-
-def convolution_in(
-    product: Product, lanes: Lanes, xs: Sequence[Shape], y: Shape, node: Node
-) -> Arrangement:
-    """Return the convolution of `node` with images of these lanes, as a node of its own."""
-    op, _, activation = product
-    ins = (*lanes[:2], *(1 for _ in xs[2:]))
-    laid = op if max(lanes) == 1 else LaidOut(op, ins, lanes[2:])
-    shapes = [packed(x, n) if n > 1 else x for x, n in zip(xs, ins, strict=True)]
-    operands = [
-        _some_constant(s, node.dtype) if isinstance(x.op, Constant) else input("x", s, node.dtype)
-        for x, s in zip(node.inputs, shapes, strict=True)
-    ]
-    whole = Activated(laid, activation) if activation else laid
-    strides = [x.spec.strides for x in operands]
-    return Arrangement(whole(*operands), strides, _layouts(op, lanes, xs, y))
-
-
-def _some_constant(shape: Shape, dtype: DType) -> Node:
-    """Return a constant whose value nobody reads."""
-    return Node(Constant(np.broadcast_to(np.zeros((), dtype), shape)), (), (Spec(shape, dtype),))
-
-
-def _reorders(spec: Spec, lanes: Sequence[int]) -> Arrangements:
-    """Return the reorders of images between any two of these lanes."""
-    channels = spec.shape[1]
-    found: dict[Layouts, Callable[[], Arrangement]] = {}
-    for source, target in itertools.permutations(dict.fromkeys(lanes), 2):
-        names = layout_name(source, channels), layout_name(target, channels)
-        found[names] = partial(_reorder, spec, source, target, names)
-    return found
-
-
-def _reorder(spec: Spec, source: int, target: int, names: Layouts) -> Arrangement:
-    node = Reorder(target)(input("x", packed(spec.shape, source), spec.dtype))
-    return Arrangement(node, [node.inputs[0].spec.strides], names)
-
-
-def _meaning(op: Op, activation: Op | None, *xs: Array) -> tuple[Array]:
-    """Return what candidates are compared with, on the device's own arrays."""
-    with np.errstate(all="ignore"):
-        y = op.forward(*xs)
-        return (activation.forward(y) if activation else y,)
-
-
-def _sums(op: Op, xs: Sequence[Shape], y: Shape) -> Sums | None:
-    """Return the sums by which a convolution is checked; None for a product of matrices.
-
-    Each of the first two axes of the result is an axis of one of the operands.
-    """
-    match op:
-        case Conv2d():
-            groups = op.groups
-        case Conv2dBackwardData() | Conv2dBackwardWeights():
-            groups = op.conv.groups
-        case _:
-            return None
-    first, second, role = [*ROLES[type(op)]]
-    roles = (first, second, *("b" for _ in xs[2:]))
-    axes = []
-    for axis, name in enumerate(AXES[role]):
-        inputs = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
-        added = [i for i, r in enumerate(roles) if r == "b" and i not in inputs]
-        parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
-        axes.append(Axis(y[axis] // parts, axis, inputs, added))
-    return Sums(axes, partial(_of_shape, op))
-
-
-def _of_shape(op: Op, shape: Shape, *xs: Array) -> Array:
-    """Return the result, of so many images and channels, of a convolution."""
-    if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
-        op = replace(op, shape=shape)
-    y: Array = op.forward(*xs)
-    return y
-
-
-def _unchanged(x: Array) -> tuple[Array]:
-    return (x,)
+    def _once(
+        self,
+        op: Op,
+        activation: Elementwise | None,
+        specs: Sequence[Spec],
+        options: Sequence[Layouts],
+        constants: Sequence[int],
+    ) -> OpProblem:
+        key = op, activation, (*specs,), (*options,), (*constants,)
+        if key not in self._problems:
+            self._problems[key] = OpProblem(self, *key)
+        return self._problems[key]

@@ -10,7 +10,8 @@ are, and `Reorder` is the only op that moves anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,16 @@ from minigraph.graph import Array, Node, Op, Shape, Spec
 
 
 def packed(shape: Shape, lanes: int) -> Shape:
-    """Return the shape in which images of `shape` [n, c, h, w] lie with these lanes."""
+    """Return the shape in which images of `shape` [n, c, h, w] lie with these lanes.
+
+    What has one lane need not be an image.
+    """
+    if lanes == 1:
+        return shape
     n, c, h, w = shape
     if c % lanes:
         raise ShapeError(f"{c} channels are no multiple of {lanes}")
-    return shape if lanes == 1 else (n, c // lanes, h, w, lanes)
+    return (n, c // lanes, h, w, lanes)
 
 
 def unpacked(shape: Shape) -> Shape:
@@ -48,23 +54,26 @@ def unpack(x: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(x, 4, 2).reshape(unpacked(x.shape)))
 
 
-def layout_name(lanes: int, channels: int) -> str:
-    """Return what oneDNN calls a layout: "nchw", "nhwc", "nChw8c" or "nChw16c"."""
+@dataclass(frozen=True)
+class Layout:
+    """How an operand lies in memory.
+
+    name   as reports and caches show it
+    lanes  channels of a pixel that lie side by side; 0 for what is no image
+    """
+
+    name: str
+    lanes: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def image_layout(lanes: int, channels: int) -> Layout:
+    """Return the layout of images with these lanes, under oneDNN's name for it."""
     if lanes == 1:
-        return "nchw"
-    return "nhwc" if lanes == channels else f"nChw{lanes}c"
-
-
-def is_image_layout(name: str) -> bool:
-    """Whether `name` is that of a layout of images."""
-    return name.startswith("n")
-
-
-def lanes_of(name: str, channels: int) -> int:
-    """Return the lanes of the layout called `name`."""
-    if name in ("nchw", "nhwc"):
-        return 1 if name == "nchw" else channels
-    return int(name.removeprefix("nChw").removesuffix("c"))
+        return Layout("nchw", 1)
+    return Layout("nhwc" if lanes == channels else f"nChw{lanes}c", lanes)
 
 
 class Reorder(Op):
@@ -97,12 +106,10 @@ class LaidOut(Op):
         object.__setattr__(self, "name", self.plain.name)  # the class is frozen
 
     def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
-        specs = self.plain.infer(*self.unpacked(xs))
-        laid = tuple(
-            Spec(packed(spec.shape, lanes), spec.dtype) if lanes > 1 else spec
-            for spec, lanes in zip(_several(specs), self.lanes_out, strict=True)
+        specs: Spec | tuple[Spec, ...] = self._laid_out(
+            _packed_spec, self.plain.infer(*self.unpacked(xs))
         )
-        return laid if isinstance(specs, tuple) else laid[0]
+        return specs
 
     def unpacked(self, xs: Sequence[Spec]) -> list[Spec]:
         """Return the specs of inputs as `plain` takes them."""
@@ -114,23 +121,25 @@ class LaidOut(Op):
     def forward(self, *xs: Array) -> Any:
         pairs = zip(xs, self.lanes_in, strict=True)
         results = self.plain.forward(*(unpack(x) if lanes > 1 else x for x, lanes in pairs))
-        laid = tuple(
-            pack(y, lanes) if lanes > 1 else y
-            for y, lanes in zip(_several(results), self.lanes_out, strict=True)
-        )
-        return laid if isinstance(results, tuple) else laid[0]
+        return self._laid_out(pack, results)
 
     def expand(self, *xs: Node) -> tuple[Node, ...]:
         pairs = zip(xs, self.lanes_in, strict=True)
         results = self.plain.results(*(Reorder(1)(x) if lanes > 1 else x for x, lanes in pairs))
-        return tuple(
-            Reorder(lanes)(y) if lanes > 1 else y
-            for y, lanes in zip(results, self.lanes_out, strict=True)
+        nodes: tuple[Node, ...] = self._laid_out(
+            lambda y, lanes: Reorder(lanes)(y) if lanes > 1 else y, tuple(results)
         )
+        return nodes
+
+    def _laid_out(self, move: Callable[[Any, int], Any], results: Any) -> Any:
+        """Return one result or a tuple of them, moved from nchw to `lanes_out`."""
+        if isinstance(results, tuple):
+            return tuple(map(move, results, self.lanes_out))
+        return move(results, *self.lanes_out)
 
     def __str__(self) -> str:
         return f"{self.plain} lanes {self.lanes_in} to {self.lanes_out}"
 
 
-def _several(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)
+def _packed_spec(spec: Spec, lanes: int) -> Spec:
+    return Spec(packed(spec.shape, lanes), spec.dtype)

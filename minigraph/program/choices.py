@@ -1,7 +1,7 @@
 """The choices of one compile: which kernels, and which layouts of images.
 
 The autotuner knows no op, the passes and the lowering know no measurements.  `Choices` asks the
-device what there is to choose for a node, and the autotuner what it has measured of that.
+device what there is to choose for a node, and the autotuner for the measurements of that.
 """
 
 from __future__ import annotations
@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from minigraph.autotune.candidate import Problem
-from minigraph.autotune.measurement import Measurement, ProblemTable
-from minigraph.autotune.policy import choose, first_allowed
+from minigraph.autotune.candidate import Problem, names_of
+from minigraph.autotune.measurement import HEURISTIC, Measurement
+from minigraph.autotune.policy import choose, choose_by_layouts, first_allowed
 from minigraph.autotune.session import Session
 from minigraph.errors import GraphError, warn_once
 from minigraph.graph import Node, Shape
-from minigraph.ops.layout import is_image_layout, lanes_of
 from minigraph.program.device import Backend, Tunable
 from minigraph.program.steps import Choice, Kernel
 
-HEURISTIC = "heuristic"
-
 
 class Choices:
-    """What is known of the nodes of a graph, and what was chosen for them.
+    """The times of a graph's nodes, and the kernels that were chosen for them.
 
     Nodes that are the same problem in the same layouts share a choice, hence a kernel.
     """
@@ -31,9 +28,8 @@ class Choices:
     def __init__(self, backend: Backend, session: Session) -> None:
         self.backend = backend
         self.session = session
-        self._by_lanes: dict[str, dict[tuple[int, int], float]] = {}  # by subject
-        self._estimates: dict[str, dict[tuple[int, int], float]] = {}  # likewise
-        self._made: dict[tuple[str, tuple[str, ...]], Choice] = {}  # by subject and layouts
+        self._seconds: dict[Problem, Mapping[tuple[int, int], float]] = {}  # by lanes
+        self._choices: dict[Tunable, Choice] = {}
 
     # ------------------------------------------------------------ layouts: `Costs` of the passes
 
@@ -45,37 +41,34 @@ class Choices:
     def measure(self, nodes: Sequence[Node]) -> None:
         """Find the times of nodes."""
         tunables = [tunable for tunable in map(self._tunable, nodes) if tunable]
-        tables = self.session.tables([tunable.problem for tunable in tunables])
-        for tunable in tunables:
-            if tunable.problem.subject in tables:
-                table, _ = tables[tunable.problem.subject]
-                self._by_lanes[table.subject] = self._seconds(tunable, table)
+        problems = [tunable.problem for tunable in tunables]
+        tables = self.session.tables(problems)
+        for problem in problems:
+            if problem.subject in tables:
+                best = choose_by_layouts(tables[problem.subject].measurements, self.session.policy)
+                self._seconds[problem] = {
+                    _image_lanes(problem, names): m.seconds
+                    for names, m in best.items()
+                    if m.seconds is not None
+                }
 
     def seconds(self, node: Node) -> Mapping[tuple[int, int], float]:
-        """Return the times of a node by the lanes of its two images; empty if nothing is known."""
+        """Return the times of a node by the lanes of its two images; empty if nobody knows.
+
+        Without estimates, what was not measured would seem to take no time where it is.
+        """
         tunable = self._tunable(node)
         if tunable is None:
             return {}
         problem = tunable.problem
-        measured = self._by_lanes.get(problem.subject)
-        if measured:
-            return measured
-        if problem.subject not in self._estimates:
-            self._estimates[problem.subject] = _estimated(problem)
-        return self._estimates[problem.subject]
-
-    def _seconds(self, tunable: Tunable, table: ProblemTable) -> dict[tuple[int, int], float]:
-        """Return the time of the best candidate for each pair of lanes of the two images."""
-        problem = tunable.problem
-        groups: dict[tuple[str, ...], list[Measurement]] = {}
-        for measurement in table.measurements:
-            groups.setdefault(measurement.layouts, []).append(measurement)
-        times: dict[tuple[int, int], float] = {}
-        for layouts, group in groups.items():
-            best = choose(group, self.session.policy)
-            if best is not None and best.seconds is not None:
-                times[_image_lanes(problem, layouts)] = best.seconds
-        return times
+        if not self._seconds.get(problem):
+            times = {each: problem.estimate(layouts) for each, layouts in problem.layouts.items()}
+            self._seconds[problem] = {
+                _image_lanes(problem, each): seconds
+                for each, seconds in times.items()
+                if seconds is not None
+            }
+        return self._seconds[problem]
 
     def _tunable(self, node: Node) -> Tunable | None:
         return self.backend.tunable(node, [x.spec.strides for x in node.inputs])
@@ -90,26 +83,24 @@ class Choices:
         tunable = self.backend.tunable(node, strides)
         if tunable is None or not tunable.layouts:
             return None
-        key = tunable.problem.subject, tunable.layouts
-        if key not in self._made:
-            self._made[key] = self._choose(tunable, node)
-        return self._made[key]
+        if tunable not in self._choices:
+            self._choices[tunable] = self._choose(tunable, node)
+        return self._choices[tunable]
 
     def _choose(self, tunable: Tunable, node: Node) -> Choice:
         problem, layouts = tunable
-        table, origin = self.session.tables([problem]).get(problem.subject, (None, HEURISTIC))
+        names = names_of(layouts)
+        table = self.session.tables([problem]).get(problem.subject)
         rivals = table.measurements if table else ()
-        fitting = [m for m in rivals if m.layouts == layouts]
+        fitting = [m for m in rivals if m.layouts == names]
         best = self._best(fitting, node)
-        kernel = self._make(tunable, best) if best else None
-        if kernel:
-            return Choice(problem, layouts, kernel, best, origin, rivals)
+        kernel = _kernel(problem, best) if best else None
+        if table and kernel:
+            return Choice(problem, names, kernel, best, table.origin, rivals)
         # Where all have failed, or none is allowed, the library's heuristic has nothing to offer.
         if best or not fitting:
-            kernel = cast(
-                Kernel | None, first_allowed(problem.candidates(layouts), self.session.policy)
-            )
-        return Choice(problem, layouts, kernel, None, HEURISTIC, rivals)
+            kernel = first_allowed(problem.candidates(layouts), self.session.policy)
+        return Choice(problem, names, kernel, None, HEURISTIC, rivals)
 
     def _best(self, measurements: Sequence[Measurement], node: Node) -> Measurement | None:
         policy = self.session.policy
@@ -125,39 +116,23 @@ class Choices:
         )
         return least
 
-    def _make(self, tunable: Tunable, measurement: Measurement) -> Kernel | None:
-        """Return the kernel that was measured; None where the library has it no longer."""
-        make = self.session.maker(tunable.problem, measurement)
-        try:
-            return cast(Kernel, make()) if make else None
-        except GraphError:
-            return None
-
     def quarantine(self, choice: Choice, why: str) -> None:
         """Let nobody choose a candidate again that failed."""
         assert choice.measurement is not None, "a heuristic is not measured"
-        subject = choice.problem.subject
-        self.session.quarantine(subject, choice.measurement, why)
-        self._by_lanes.pop(subject, None)
-        self._made.clear()
+        self.session.quarantine(choice.problem.subject, choice.measurement, why)
+        self._seconds.pop(choice.problem, None)
+        self._choices.clear()
 
 
-def _estimated(problem: Problem) -> dict[tuple[int, int], float]:
-    """Return roughly the time for each pair of lanes of the two images; empty if nothing is known.
-
-    Without it, what was not measured would seem to take no time where it is.
-    """
-    if problem.estimate is None:
-        return {}
-    return {_image_lanes(problem, each): problem.estimate(each) for each in problem.layouts}
+def _kernel(problem: Problem, measurement: Measurement) -> Kernel | None:
+    """Return the kernel that was measured; None where the library has it no longer."""
+    try:
+        return cast(Kernel | None, problem.kernel(measurement))
+    except GraphError:
+        return None
 
 
-def _image_lanes(problem: Problem, layouts: tuple[str, ...]) -> tuple[int, int]:
+def _image_lanes(problem: Problem, names: tuple[str, ...]) -> tuple[int, int]:
     """Return the lanes of the two images among the operands of a problem."""
-    specs = (*problem.inputs, *problem.results)
-    first, second = (
-        lanes_of(layout, *spec.shape[1:2])
-        for layout, spec in zip(layouts, specs, strict=True)
-        if is_image_layout(layout)
-    )
+    first, second = (layout.lanes for layout in problem.layouts[names] if layout.lanes)
     return first, second

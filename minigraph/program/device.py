@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from minigraph.autotune.candidate import Problem
+from minigraph.autotune.candidate import Layouts, Problem
 from minigraph.cache import Entry
 from minigraph.graph import Array, DType, Node, Shape
 from minigraph.passes.kernels.gathering import Gathering
@@ -15,14 +15,14 @@ from minigraph.program.steps import Choice, Kernel, Memory, Program, Step, Timin
 
 
 class Tunable(NamedTuple):
-    """What may be measured for a node, and how its inputs and results lie.
+    """The problem that a node is, and how its inputs and results lie.
 
     Without layouts there is nothing to choose for the node itself: all its candidates differ in
     those.
     """
 
     problem: Problem
-    layouts: tuple[str, ...]
+    layouts: Layouts
 
 
 Done = Callable[[], object]

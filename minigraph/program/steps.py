@@ -169,9 +169,9 @@ class Choice:
     """Why a node has its kernel: the decision among the candidates of a problem.
 
     problem      that the node is
-    layouts      of the node's inputs, then of its result
+    layouts      of the node's inputs, then of its result, by name
     kernel       that was chosen; None where no candidate can be used
-    measurement  that spoke for it; None where it was the library's own first choice
+    measurement  of its candidate; None where it was the library's own first choice
     origin       of the measurement: "measured" now, "stored" or "loaded file"; else "heuristic"
     rivals       all measurements of the problem, in every layout
     """

@@ -4,12 +4,13 @@ import itertools
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem
+from minigraph.autotune.candidate import Candidate, HostBench, Problem
 from minigraph.autotune.measurement import Measurement, ProblemTable
 from minigraph.autotune.policy import Policy
-from minigraph.autotune.session import Session
+from minigraph.autotune.session import Session, Sources
 from minigraph.graph import Spec
 
+HOST = HostBench()
 MACHINE = {"library": "3.2.0", "processor": "one"}
 
 
@@ -48,26 +49,44 @@ def double(x):
     return (2 * x,)
 
 
-def arrange(array, layout):
-    return np.ascontiguousarray(array if layout == "ab" else array.T)
-
-
-def problem(*candidates, subject="twice", work=1.0, shape=(5, 7), dtype="float32"):
-    spec = Spec(shape, np.dtype(dtype))
-    return Problem(
-        "onednn",
-        subject,
-        (spec,),
-        (spec,),
-        double,
-        arrange,
-        LAYOUTS,
-        lambda layouts: candidates,
-        work,
-    )
-
-
 LAYOUTS = list(itertools.product(["ab", "ba"], repeat=2))
+
+
+class FakeProblem(Problem):
+    """Doubles an array, by whichever candidates; its layouts are their own names."""
+
+    kind = "onednn"
+
+    def __init__(
+        self,
+        *candidates,
+        subject="twice",
+        size=0,
+        work=1.0,
+        shape=(5, 7),
+        dtype="float32",
+        meaning=double,
+        workbench=HOST,
+        layouts=LAYOUTS,
+    ):
+        super().__init__()
+        self.family, self.sizes = subject, (size,)
+        self.subject = f"{subject} {size}" if size else subject
+        self.work = work
+        self.inputs = self.results = (Spec(shape, np.dtype(dtype)),)
+        self.compute = meaning
+        self.workbench = workbench
+        self.layouts = {each: each for each in layouts}
+        self.offered = candidates
+
+    def meaning(self, *xs):
+        return self.compute(*xs)
+
+    def arrange(self, array, layout):
+        return np.ascontiguousarray(array.T if layout == "ba" else array)
+
+    def offer(self, layouts):
+        return [c for c in self.offered if c.layouts == layouts]
 
 
 class Wrong(Twice):
@@ -92,5 +111,8 @@ def entry_of(*measurements):
     return ProblemTable("twice", measurements).entry("onednn", MACHINE)
 
 
-def start(store=None, mode="tune", budget=30.0, machine=MACHINE, **other):
-    return Session(mode, Policy(), budget, machine, store, **other)
+def start(store=None, mode="tune", budget=30.0, machine=MACHINE, loaded=None, **other):
+    """Return a session; the policy has the fields of `Policy` among the arguments."""
+    sources = Sources(store, loaded or {}, predicts=other.pop("predicts", False))
+    policy = {f: other.pop(f) for f in Policy.__dataclass_fields__ if f in other}
+    return Session(mode, Policy(**policy), budget, machine, sources, **other)

@@ -14,6 +14,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.autotune.measurement import table
 from minigraph.cache import Measurements, file
+from minigraph.devices.cpu.candidates import CpuProblems
 
 pytestmark = needs_both
 
@@ -40,15 +41,16 @@ def good(tmp_path_factory):
         return Measurements(folder).entries(), result
 
 
-def with_row(entry, at, change):
-    """Return the entry, its checksum right, after a change of a row of its table."""
-    rows = json.loads(entry.body)
-    change(rows[at])
-    return dataclasses.replace(entry, body=json.dumps(rows))
+def with_rows(entry, change):
+    """Return the entry, its checksum right, after a change of the rows of its table."""
+    body = json.loads(entry.body)
+    change(body["measurements"])
+    return dataclasses.replace(entry, body=json.dumps(body))
 
 
 def setting(name, value):
-    return lambda row: row.update({name: value})
+    """Return what changes a field of the first row."""
+    return lambda rows: rows[0].update({name: value})
 
 
 LAYOUTS = {
@@ -89,15 +91,19 @@ ODD = {
     "recipe": [1, "engine 1", [], {}, {"way": 1}, *RECIPES],
     "unknown": [1, None],
 }
-CASES = [
-    *((f"{name} {str(value)[:40]}", setting(name, value)) for name in ODD for value in ODD[name]),
-    *((f"no {name}", lambda row, name=name: row.pop(name)) for name in list(ODD)[:5]),
+CHANGES = {
+    **{f"{name} {str(value)[:40]}": setting(name, value) for name in ODD for value in ODD[name]},
+    **{f"no {name}": lambda rows, name=name: rows[0].pop(name) for name in list(ODD)[:5]},
+    "a candidate twice": lambda rows: rows.append(rows[0]),
+}
+BODIES = ["", "null", "{}", "[]]", "[" * 100_000, "[1]", '"a"', "\x00", "[{}]", "9" * 5000]
+BODIES += [
+    f'{{"family": {family}, "sizes": {sizes}, "measurements": {rows}}}'
+    for family, sizes, rows in (
+        *(("null", "[]", "[]"), ('""', '["1"]', "[]"), ('""', "[-1]", "[]")),
+        *(('""', "[1e99]", "[]"), ('""', "[]", "[[]]"), ('""', "[]", "{}")),
+    )
 ]
-
-
-def stored(folder, entries):
-    """Keep entries as they are."""
-    assert Measurements(folder).keep(entries, lambda old, new: new)
 
 
 def of_convolution(entries):
@@ -106,12 +112,38 @@ def of_convolution(entries):
     return own, [e for e in entries if e != own]
 
 
-def check(folder, entries, result, monkeypatch):
-    """Compile as a new process would: one entry is odd, and is replaced by one that is not."""
-    forget_measurements(monkeypatch, folder)
-    np.testing.assert_allclose(compiled()(X, W), result, rtol=1e-4, atol=1e-4)
-    assert mg.autotune.stats().misses == mg.autotune.stats().rejected == 1
-    assert list(map(keys, Measurements(folder).entries())) == list(map(keys, entries))
+@pytest.fixture(scope="module")
+def problem():
+    """The problem of the convolution."""
+    x, w = mg.input("x", X.shape), mg.input("w", W.shape)
+    node = ops.conv2d(x, w, padding=1)
+    found = CpuProblems(1, on_disk=False).tunable(node, [x.spec.strides, w.spec.strides])
+    return found.problem
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_an_odd_measurement_is_rejected_with_a_reason(good, problem, change):
+    own, _ = of_convolution(good[0])
+    assert not isinstance(problem.read(own), str)
+    assert 0 < len(rejected(problem, with_rows(own, change))) < 200
+
+
+@pytest.mark.parametrize("body", BODIES, ids=[body[:50] for body in BODIES])
+def test_an_odd_body_is_rejected_with_a_reason(good, problem, body):
+    own, _ = of_convolution(good[0])
+    assert 0 < len(rejected(problem, dataclasses.replace(own, body=body))) < 200
+
+
+def rejected(problem, entry):
+    """Return why an entry is no table of a problem."""
+    reason = problem.read(entry)
+    assert isinstance(reason, str), reason
+    return reason
+
+
+def stored(folder, entries):
+    """Keep entries as they are."""
+    assert Measurements(folder).keep(entries, lambda old, new: new)
 
 
 def keys(entry):
@@ -119,31 +151,14 @@ def keys(entry):
     return {measurement.key for measurement in table(entry).measurements}
 
 
-@pytest.mark.parametrize("change", [c for _, c in CASES], ids=[name for name, _ in CASES])
-def test_an_odd_measurement_is_a_miss_that_is_measured_again(good, tmp_path, monkeypatch, change):
+def test_an_odd_measurement_is_a_miss_that_is_measured_again(good, tmp_path, monkeypatch):
     entries, result = good
     own, others = of_convolution(entries)
-    stored(tmp_path, [with_row(own, 0, change), *others])
-    check(tmp_path, entries, result, monkeypatch)
-
-
-BODIES = ["", "null", "{}", "[]]", "[" * 10_000, "[1]", "[[]]", '"a"', "\x00", "[{}]", "9" * 5000]
-
-
-@pytest.mark.parametrize("body", BODIES, ids=[body[:9] for body in BODIES])
-def test_an_odd_body_is_a_miss_that_is_measured_again(good, tmp_path, monkeypatch, body):
-    entries, result = good
-    own, others = of_convolution(entries)
-    stored(tmp_path, [dataclasses.replace(own, body=body), *others])
-    check(tmp_path, entries, result, monkeypatch)
-
-
-def test_a_candidate_that_is_there_twice_is_odd(good, tmp_path, monkeypatch):
-    entries, result = good
-    own, others = of_convolution(entries)
-    twice = json.dumps([*json.loads(own.body), json.loads(own.body)[0]])
-    stored(tmp_path, [dataclasses.replace(own, body=twice), *others])
-    check(tmp_path, entries, result, monkeypatch)
+    stored(tmp_path, [with_rows(own, CHANGES["layouts None"]), *others])
+    forget_measurements(monkeypatch, tmp_path)
+    np.testing.assert_allclose(compiled()(X, W), result, rtol=1e-4, atol=1e-4)
+    assert mg.autotune.stats().misses == mg.autotune.stats().rejected == 1
+    assert list(map(keys, Measurements(tmp_path).entries())) == list(map(keys, entries))
 
 
 @pytest.mark.parametrize("name", ["not known", "too few", "numbers"])
@@ -153,7 +168,7 @@ def test_an_odd_measurement_of_a_file_gives_way_to_what_is_stored(
     entries, result = good
     own, others = of_convolution(entries)
     path = tmp_path / "net.cache"
-    odd = with_row(own, 0, setting("layouts", LAYOUTS[name]))
+    odd = with_rows(own, setting("layouts", LAYOUTS[name]))
     file.write(path, {}, [odd, *others], lambda old, new: new)
     stored(tmp_path, entries)
     forget_measurements(monkeypatch, tmp_path)
@@ -188,11 +203,13 @@ def test_random_changes_of_good_entries_never_stop_a_compile(good, tmp_path, mon
     for i in range(count):
         changed = []
         for entry in entries:
-            rows = json.loads(entry.body)
+            body = json.loads(entry.body)
+            rows = body["measurements"]
             for _ in range(rng.randrange(3)):
-                row = rng.choice(rows)
+                row = rng.choice([body, *rows])
                 row[rng.choice(list(row))] = any_value(rng)
-            changed.append(dataclasses.replace(entry, body=json.dumps(rng.sample(rows, len(rows)))))
+            rng.shuffle(rows)
+            changed.append(dataclasses.replace(entry, body=json.dumps(body)))
         stored(tmp_path, changed)
         forget_measurements(monkeypatch, tmp_path)
         np.testing.assert_allclose(compiled()(X, W), result, rtol=1e-3, atol=1e-3, err_msg=str(i))

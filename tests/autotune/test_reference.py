@@ -1,15 +1,15 @@
 """What candidates are compared with: the heuristic's choice, whose sums NumPy checks."""
 
-import dataclasses
+import copy
 import math
 
 import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph.autotune.candidate import Candidate
-from minigraph.autotune.closeness import TOLERANCE, largest_difference, root_mean_square
-from minigraph.autotune.reference import by_numpy, checked
+from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.checking import TOLERANCE, largest_difference, root_mean_square
+from minigraph.autotune.data import by_numpy, checked
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -53,13 +53,22 @@ class Computes:
         self.spoil(outputs[0])
 
 
-def by(problem, spoil=lambda y: None, meaning=None, **of_candidate):
-    """Return the problem with one candidate, and what NumPy is asked for if its sums are wrong."""
-    layouts = next(iter(problem.layouts))
+def spoiled(problem, spoil=lambda y: None, meaning=None, **of_candidate):
+    """Return the problem with one candidate, whose results `spoil` changes.
+
+    meaning  what NumPy is asked for if its sums are wrong
+    """
     kernel = Computes(problem, spoil)
-    one = Candidate("one", layouts, lambda: kernel, **of_candidate)
-    meaning = meaning or (lambda *xs: pytest.fail("NumPy computes all"))
-    return dataclasses.replace(problem, candidates=lambda _: [one], meaning=meaning)
+    changed = copy.copy(problem)
+    one = Candidate("one", next(iter(problem.layouts.values())), lambda: kernel, **of_candidate)
+    changed.candidates = lambda: [one]
+    changed.meaning = meaning or (lambda *xs: pytest.fail("NumPy computes all"))
+    return changed
+
+
+def compared_with(problem, xs, spoil=lambda y: None, meaning=None, **of_candidate):
+    """Return what candidates are compared with where the heuristic's choice is spoiled."""
+    return checked(spoiled(problem, spoil, meaning, **of_candidate), HostBench(), xs)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -77,7 +86,7 @@ def test_sums_of_operands_give_the_sums_of_the_result(shape, dtype):
 def test_results_whose_sums_are_right_are_taken():
     for problem in problems(*SHAPES[0]):
         xs = inputs_of(problem)
-        found = checked(by(problem), xs)
+        found = compared_with(problem, xs)
         assert np.array_equal(found[0], by_numpy(problem, xs)[0])
 
 
@@ -106,7 +115,7 @@ def test_a_result_that_is_wrong_anywhere_makes_numpy_compute_all():
         xs = inputs_of(problem)
         right = by_numpy(problem, xs)
         for spoil in spoilers(right[0].size):
-            assert checked(by(problem, spoil, lambda *xs, right=right: right), xs) is right
+            assert compared_with(problem, xs, spoil, lambda *xs, right=right: right) is right
 
 
 def test_axes_that_are_exchanged_make_numpy_compute_all():
@@ -117,14 +126,14 @@ def test_axes_that_are_exchanged_make_numpy_compute_all():
         def spoil(y):
             y[...] = y.swapaxes(0, 1).copy()
 
-        assert checked(by(problem, spoil, lambda *xs, right=right: right), xs) is right
+        assert compared_with(problem, xs, spoil, lambda *xs, right=right: right) is right
 
 
-def test_a_heuristic_that_is_wrong_is_told_of():
+def test_a_heuristic_that_is_wrong_is_measured_as_wrong():
     (problem, *_) = problems(*SHAPES[0])
-    spoiled = by(problem, lambda y: y.__setitem__((-1, -1, -1, -1), 9.0), problem.meaning)
-    (found,) = measure(spoiled, None).measurements
-    assert found.error.startswith("wrong result: off by")
+    wrong = spoiled(problem, lambda y: y.__setitem__((-1, -1, -1, -1), 9.0), problem.meaning)
+    (measurement,) = measure(wrong).measurements
+    assert measurement.error.startswith("wrong result: off by")
 
 
 def test_what_fails_or_is_less_exact_is_no_reference():
@@ -135,6 +144,5 @@ def test_what_fails_or_is_less_exact_is_no_reference():
     def fails(y):
         raise OSError("no more")
 
-    assert checked(by(problem, fails, lambda *xs: right), xs) is right
-    assert checked(by(problem, meaning=lambda *xs: right, precision="tf32"), xs) is right
-    assert checked(by(problem, meaning=lambda *xs: right, reference=True), xs) is right
+    assert compared_with(problem, xs, fails, lambda *xs: right) is right
+    assert compared_with(problem, xs, meaning=lambda *xs: right, precision="tf32") is right

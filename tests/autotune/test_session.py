@@ -1,9 +1,9 @@
 """Sessions: what is measured once, kept, looked up, and never measured twice."""
 
 import contextlib
-import dataclasses
 import io
 import itertools
+import pickle
 import sqlite3
 import sys
 import threading
@@ -14,12 +14,11 @@ import pytest
 from problems import (
     LAYOUTS,
     MACHINE,
+    FakeProblem,
     Twice,
     Wrong,
     candidate,
-    entry_of,
     measurement,
-    problem,
     start,
 )
 
@@ -27,7 +26,8 @@ import minigraph as mg
 from minigraph.autotune.candidate import Candidate, HostBench
 from minigraph.autotune.measurement import QUARANTINE, ProblemTable, merge
 from minigraph.autotune.policy import Policy, choose
-from minigraph.cache import Entry, Measurements
+from minigraph.autotune.session import Session, Sources
+from minigraph.cache import Measurements
 from minigraph.cache.counters import TuningStats
 
 pytestmark = pytest.mark.usefixtures("new_process")
@@ -36,26 +36,31 @@ pytestmark = pytest.mark.usefixtures("new_process")
 def two(clock=None):
     """Two problems, the smaller one first."""
     return [
-        problem(*(candidate(n, Twice(clock, 0.001)) for n in "ab"), subject="small", work=1.0),
-        problem(*(candidate(n, Twice(clock, 0.001)) for n in "ab"), subject="large", work=9.0),
+        FakeProblem(*(candidate(n, Twice(clock, 0.001)) for n in "ab"), subject=subject, work=work)
+        for subject, work in (("small", 1.0), ("large", 9.0))
     ]
 
 
 def origins(tables):
-    return {subject: origin for subject, (_, origin) in tables.items()}
+    return {subject: table.origin for subject, table in tables.items()}
+
+
+def measured(subject, *measurements):
+    """Return the entry of a table."""
+    return ProblemTable(subject, measurements).entry("onednn", MACHINE)
 
 
 def test_a_second_session_measures_nothing(store, new_process):
     first = start(store)
-    measured = first.tables(two())
-    assert origins(measured) == {"small": "measured", "large": "measured"}
+    new = first.tables(two())
+    assert origins(new) == {"small": "measured", "large": "measured"}
     assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
     assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
     new_process()
     second = start(store)
     found = second.tables(two())
     assert origins(found) == {"small": "stored", "large": "stored"}
-    assert [t for t, _ in found.values()] == [t for t, _ in measured.values()]
+    assert found == new
     assert mg.autotune.stats() == TuningStats(hits=2)
     assert second.used == first.used
 
@@ -71,9 +76,9 @@ def test_another_policy_is_answered_without_measuring(store, new_process):
     runner = Twice()
     runner.scratch = 4096
     fast = candidate("fast", runner, deterministic=False)
-    start(store).tables([problem(fast, candidate("safe"))])
+    start(store).tables([FakeProblem(fast, candidate("safe"))])
     new_process()
-    known, _ = start(store).tables([problem(fast, candidate("safe"))])["twice"]
+    known = start(store).tables([FakeProblem(fast, candidate("safe"))])["twice"]
     for policy in (Policy(workspace_limit=1024), Policy(deterministic=True)):
         assert choose(known.measurements, policy).name == "safe"
     assert mg.autotune.stats() == TuningStats(hits=1)
@@ -107,8 +112,8 @@ def test_nothing_is_prepared_when_the_budget_is_spent(clock):
     def never():
         raise AssertionError("there is no time left")
 
-    small, large = two(clock)
-    late = dataclasses.replace(small, candidates=never)
+    late, large = two(clock)
+    late.offer = never
     one = start(budget=0.0155, clock=clock)  # the last of 16 runs begins after 0.015 seconds
     assert origins(one.tables([late, large])) == {"large": "measured"}
 
@@ -118,7 +123,7 @@ def test_an_interrupt_loses_no_more_than_one_problem(store):
         def run(self, inputs, outputs, scratch):
             raise KeyboardInterrupt
 
-    last = problem(candidate("a", Interrupted()), subject="last", work=0.0)
+    last = FakeProblem(candidate("a", Interrupted()), subject="last", work=0.0)
     with pytest.raises(KeyboardInterrupt):
         start(store).tables([last, *two()])
     assert {entry.subject for entry in store.entries()} == {"small", "large"}
@@ -140,36 +145,35 @@ def test_a_frozen_miss_names_the_problem_and_the_field_that_differs(store):
 
 def test_a_candidate_in_quarantine_stays_there(store, new_process):
     one = start(store)
-    best, other = one.tables(two())["small"][0].measurements
+    best, other = one.tables(two())["small"].measurements
     one.quarantine("small", best, "status 2")
     failed = f"{QUARANTINE}status 2"
-    assert one.tables(two())["small"][0].measurements[0].error == failed
+    assert one.tables(two())["small"].measurements[0].error == failed
     new_process()
-    known, _ = start(store).tables(two())["small"]
+    known = start(store).tables(two())["small"]
     assert choose(known.measurements, Policy()) == other
     # Another process had measured it at the same time, and writes later.
-    store.keep([ProblemTable("small", (best, other)).entry("onednn", MACHINE)], merge)
-    known, _ = start(store).tables(two())["small"]
+    store.keep([measured("small", best, other)], merge)
+    known = start(store).tables(two())["small"]
     assert known.measurements[0].error == failed
     # A file that was saved before it failed does not take it out either.
-    before = ProblemTable("small", (best, other)).entry("onednn", MACHINE)
+    before = measured("small", best, other)
     loaded = start(store, loaded={before.key: before}).tables(two())
-    assert loaded["small"][0].measurements[0].error == failed
+    assert loaded["small"].measurements[0].error == failed
 
 
 def test_what_another_process_has_kept_meanwhile_is_not_lost(store):
-    failed = measurement("a", layouts=("ab", "ab"), error=f"{QUARANTINE}crashed")
-    other = measurement("b", layouts=("ab", "ab"))
-    theirs = ProblemTable("twice", (failed, other)).entry("onednn", MACHINE)
+    failed, other = measurement("a", error=f"{QUARANTINE}crashed"), measurement("b")
+    theirs = measured("twice", failed, other)
 
     class Meanwhile(Twice):
         def run(self, inputs, outputs, scratch):
             super().run(inputs, outputs, scratch)
             store.keep([theirs], merge)
 
-    ours = problem(candidate("a", Meanwhile()))
+    ours = FakeProblem(candidate("a", Meanwhile()))
     start(store).tables([ours])
-    known, _ = start(store).tables([ours])["twice"]
+    known = start(store).tables([ours])["twice"]
     a, b = known.measurements
     assert (a.error, b) == (failed.error, other)
     assert a.seconds is not None  # it was measured here
@@ -179,8 +183,8 @@ def test_what_there_is_no_memory_to_measure_is_left_to_heuristics_with_one_warni
     def huge(x):
         raise MemoryError("Unable to allocate 4.00 TiB")
 
-    big = dataclasses.replace(problem(candidate("a"), subject="big", work=9.0), meaning=huge)
-    small = problem(candidate("a"), subject="small")
+    big = FakeProblem(candidate("a"), subject="big", work=9.0, meaning=huge)
+    small = FakeProblem(candidate("a"), subject="small")
     with pytest.warns(mg.MinigraphWarning, match=r"onednn big .* \(Unable to allocate") as caught:
         assert origins(start(store).tables([big, small])) == {"small": "measured"}
         assert origins(start(store).tables([big, small])) == {"small": "stored"}
@@ -199,9 +203,7 @@ def test_the_kernels_of_all_problems_are_compiled_together_before_any_is_measure
 
     def of(subject, runner):
         offered = candidate("a", runner), Candidate("b", LAYOUTS[0], unable)
-        never = candidate("c", Twice(), reference=True)
-        made = problem(*offered, never, subject=subject)
-        return dataclasses.replace(made, workbench=bench)
+        return FakeProblem(*offered, subject=subject, workbench=bench)
 
     bench = Compiles()
     first, second = (Wrong(lambda i, o, s: steps.append("runs")) for _ in range(2))
@@ -210,23 +212,25 @@ def test_the_kernels_of_all_problems_are_compiled_together_before_any_is_measure
     assert set(steps[1:]) == {"runs"}
 
 
-def test_who_has_set_memory_aside_is_told_before_anything_is_measured(store):
-    told = []
-    right = Wrong(lambda i, o, s: told.append("runs"))
-    one = problem(candidate("a", right))
-    start(store, measures=lambda: told.append("told")).tables([one])
-    assert told[0] == "told"
-    assert told.count("told") == 1
-    told.clear()
-    start(store, measures=lambda: told.append("told")).tables([one])
-    assert not told  # it is known
+def test_who_has_set_memory_aside_hears_of_it_before_anything_is_measured(store):
+    events = []
+    right = Wrong(lambda i, o, s: events.append("runs"))
+
+    def compile_once():
+        events.clear()
+        begins = {"before_measuring": lambda: events.append("begins")}
+        start(store, **begins).tables([FakeProblem(candidate("a", right))])
+        return events
+
+    assert compile_once()[0] == "begins" and events.count("begins") == 1
+    assert compile_once() == []
 
 
 def test_one_problem_after_the_other_is_measured_in_the_same_memory(store):
     places = []
     kept = Wrong(lambda i, o, s: places.append((i[0].ctypes.data, o[0].ctypes.data)))
     shape = (100, 1000)
-    start(store).tables([problem(candidate("a", kept), subject=s, shape=shape) for s in "xyz"])
+    start(store).tables([FakeProblem(candidate("a", kept), subject=s, shape=shape) for s in "xyz"])
     assert len(places) >= 3 * 4
     assert len(set(places)) == 1
 
@@ -244,21 +248,43 @@ class Alone(Twice):
         Alone.running -= 1
 
 
-def test_who_borrows_takes_what_all_other_sizes_lead_to_expect_and_measures_the_rest(store):
+def test_tables_of_other_sizes_predict_and_what_they_do_not_predict_is_measured(store):
     def sized(size, **seconds):
-        rows = tuple(measurement(name, s) for name, s in seconds.items())
-        return ProblemTable(f"twice float32[{size}]", rows).entry("onednn", MACHINE)
+        rows = [measurement(name, s) for name, s in seconds.items()]
+        return FakeProblem(size=size).table(rows, "measured").entry("onednn", MACHINE)
 
     # The nearest one alone would have b be the fastest.
     tables = [*(sized(n, a=1.0, b=1.5) for n in (14, 15, 18, 19)), sized(17, a=1.2, b=1.0)]
     assert store.keep(tables, merge)
-    one = problem(candidate("a"), candidate("b"), subject="twice float32[16]")
-    other = problem(candidate("c"), subject="thrice float32[16]")
-    found = start(store, borrows=True).tables([one, other])
-    table, origin = found[one.subject]
-    assert origin == "measured for another size"
-    assert choose(table.measurements, Policy()).name == "a"
-    assert found[other.subject][1] == "measured"
+    one = FakeProblem(candidate("a"), candidate("b"), size=16)
+    other = FakeProblem(candidate("c"), subject="thrice", size=16)
+    session = start(store, predicts=True)
+    tables = session.tables([one, other])
+    assert origins(tables) == {
+        "twice 16": "measured for another size",
+        "thrice 16": "measured",
+    }
+    assert choose(tables["twice 16"].measurements, Policy()).name == "a"
+    session.quarantine("twice 16", measurement("a"), "why")
+    assert {entry.subject for entry in store.entries()} >= {"twice 14", "thrice 16"}
+    assert "twice 16" not in {entry.subject for entry in store.entries()}, "a guess is not kept"
+    # What this compile has measured counts like what is stored.
+    last = session.tables([FakeProblem(candidate("c"), subject="thrice", size=17)])
+    assert origins(last) == {"thrice 17": "measured for another size"}
+
+
+def test_tables_of_another_process_are_all_that_is_used(store):
+    first = start(store)
+    tables = first.tables(two()[:1])
+    assert first.all_tables == tables
+    sources = Sources(store, received=pickle.loads(pickle.dumps(first.all_tables)))
+    other = Session("tune", Policy(), 30.0, MACHINE, sources)
+    assert origins(other.tables(two())) == {"small": "measured by another process"}
+    best = tables["small"].measurements[0]
+    other.quarantine("small", best, "why")
+    assert other.tables(two())["small"].measurements[0].error == f"{QUARANTINE}why"
+    assert start(store).tables(two())["small"].measurements[0].error == ""
+    assert mg.autotune.stats().measurements == 4
 
 
 def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_once(tmp_path):
@@ -266,7 +292,7 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
 
     def tables(_):
         own = start(Measurements(tmp_path / "cache"))
-        problems = [problem(candidate("a", Alone()), subject=f"{i}") for i in range(5)]
+        problems = [FakeProblem(candidate("a", Alone()), subject=f"{i}") for i in range(5)]
         together.wait()
         return own.tables(problems)
 
@@ -274,7 +300,7 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
         first, *others = threads.map(tables, range(4))
     assert mg.autotune.stats().measurements == 5
     assert Alone.most == 1
-    assert all([t for t, _ in o.values()] == [t for t, _ in first.values()] for o in others)
+    assert all(other == first for other in others)
 
 
 def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
@@ -288,23 +314,17 @@ def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
         waiting.tables(two())
     assert mg.autotune.stats().measurements == 4
     assert patience == [0.1, 0.0, 0.0]  # for what compiles kernels, and for each problem
-    start(store, budget=9.0).tables([problem(candidate("a"), subject="next")])
+    start(store, budget=9.0).tables([FakeProblem(candidate("a"), subject="next")])
     assert patience[3] == 9.0
-
-
-def test_a_candidate_fails_in_one_layout_alone():
-    one, other = measurement("a"), measurement("a", layouts=("ba",))
-    found = ProblemTable("twice", (one, other)).with_error(other, "why")
-    assert [m.error for m in found.measurements] == ["", "why"]
 
 
 def test_a_loaded_file_goes_before_the_store(store):
     start(store).tables(two())
-    entry = ProblemTable("small", (measurement("a", 7.0),)).entry("onednn", MACHINE)
+    entry = measured("small", measurement("a", 7.0))
     found = start(store, loaded={entry.key: entry}).tables(two())
     assert origins(found) == {"small": "loaded file", "large": "stored"}
-    assert found["small"][0].measurements[0].seconds == 7.0
-    elsewhere = entry_of(measurement("a"))
+    assert found["small"].measurements[0].seconds == 7.0
+    elsewhere = measured("twice", measurement("a"))
     assert start(None, "cached", loaded={elsewhere.key: elsewhere}).tables(two()) == {}
 
 
@@ -319,27 +339,12 @@ def test_a_store_that_cannot_be_written_costs_the_persistence_only(tmp_path):
     broken = Measurements(tmp_path / "cache")
     with pytest.warns(mg.MinigraphWarning, match="is no folder"):
         start(broken).tables(two())
-    known, _ = start(broken).tables(two())["small"]
+    known = start(broken).tables(two())["small"]
     again = start(broken)
     again.tables(two())
     again.quarantine("small", known.measurements[0], "why")
-    assert start(broken).tables(two())["small"][0].measurements[0].error == f"{QUARANTINE}why"
+    assert start(broken).tables(two())["small"].measurements[0].error == f"{QUARANTINE}why"
     assert mg.autotune.stats().measurements == 4
-
-
-def test_what_is_cleared_is_measured_again(store):
-    start(store).tables(two())
-    store.clear()
-    assert origins(start(store).tables(two())) == {"small": "measured", "large": "measured"}
-    assert mg.autotune.stats().misses == 4
-
-
-def test_a_body_of_another_kind_is_measured_again(store):
-    odd = Entry("onednn", "small", entry_of().environment, '{"algorithm": 3}')
-    store.keep([odd], lambda old, new: new)
-    assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
-    assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
-    assert origins(start(store).tables(two()[:1])) == {"small": "stored"}
 
 
 def test_a_damaged_row_is_counted_and_measured_again(store, new_process):
@@ -360,7 +365,7 @@ def test_a_bar_is_shown_on_a_terminal_alone_and_leaves_nothing(monkeypatch, stor
     monkeypatch.setattr("tqdm.std.time", lambda: float(next(times)))
     for kind, shown in ((Terminal, True), (io.StringIO, False)):
         monkeypatch.setattr(sys, "stderr", kind())
-        start().tables([problem(candidate("a"), subject=f"{kind} {i}") for i in range(5)])
+        start().tables([FakeProblem(candidate("a"), subject=f"{kind} {i}") for i in range(5)])
         text = sys.stderr.getvalue()
         assert ("autotune:" in text and " left" in text) == shown
         assert not text.rpartition("\r")[2].strip()

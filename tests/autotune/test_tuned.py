@@ -4,6 +4,7 @@ import shutil
 import time
 from collections import Counter
 from ctypes import c_void_p
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tuned_folder import tuned_folder
 import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import session
-from minigraph.autotune.measurement import ProblemTable, table
+from minigraph.autotune.measurement import table
 from minigraph.compile.context import measurements
 from minigraph.devices.cpu import compiler, onednn, onednn_kernel, walker, winograd
 
@@ -59,8 +60,9 @@ def choices(function):
 def edit(folder, change):
     """Put what `change` makes of each table's subject and measurement in the place of it."""
     for entry in measurements(folder).entries("onednn"):
-        rows = tuple(change(entry.subject, m) for m in table(entry).measurements)
-        new = ProblemTable(entry.subject, rows).entry("onednn", dict(entry.environment))
+        old = table(entry)
+        rows = tuple(change(entry.subject, m) for m in old.measurements)
+        new = replace(old, measurements=rows).entry("onednn", dict(entry.environment))
         assert measurements(folder).keep([new], lambda old, new: new)
 
 
@@ -177,9 +179,9 @@ def test_without_a_budget_nothing_is_measured(empty):
 def test_what_was_measured_within_a_small_budget_is_kept(empty, monkeypatch):
     real = session.measure
 
-    def slowly(problem, deadline, clock):
+    def slowly(problem, deadline, *others):
         time.sleep(0.1)
-        return real(problem, None, clock)
+        return real(problem, None, *others)
 
     monkeypatch.setattr(session, "measure", slowly)
     function = compiled(budget=0.25)

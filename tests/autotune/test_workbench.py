@@ -3,10 +3,10 @@
 import contextlib
 
 import numpy as np
+from problems import FakeProblem, candidate
 
-from minigraph.autotune.candidate import Candidate, HostBench, Problem
+from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.tuner import measure
-from minigraph.graph import Spec
 
 
 def test_arrays_lie_in_memory_that_is_given_as_far_as_they_fit():
@@ -66,21 +66,14 @@ class Double:
 
 def test_arrays_and_times_are_those_of_the_workbench():
     bench = Bench()
-    spec = Spec((10,))
-    runners = {"right": Double(), "wrong": Double(1.0)}
-    problem = Problem(
-        "cudnn",
-        "double",
-        (spec,),
-        (spec,),
-        lambda x: (2 * x,) if bench.entered else None,
-        lambda x, layout: x.copy(),
-        [("a", "a")],
-        lambda layouts: [Candidate(name, ("a", "a"), lambda r=r: r) for name, r in runners.items()],
-        1.0,
-        bench,
+    named = {"right": Double(), "wrong": Double(1.0)}
+    problem = FakeProblem(
+        *(candidate(name, runner) for name, runner in named.items()),
+        shape=(10,),
+        meaning=lambda x: (2 * x,) if bench.entered else None,
+        workbench=bench,
     )
-    right, wrong = measure(problem, None, clock=lambda: 0.0).measurements
+    right, wrong = measure(problem, clock=lambda: 0.0).measurements
     assert (right.seconds, right.rounds, right.error) == (2e-4, 7, "")
     assert "wrong result: off by 1" in wrong.error
     # Each is checked by one run; groups of short runs take as long as the longest of the short.

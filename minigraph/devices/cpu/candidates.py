@@ -1,15 +1,10 @@
-"""What the autotuner may measure on the CPU.
-
-Whose candidates there are for a node that lies in some layouts says the table CANDIDATES.
-"""
+"""What the autotuner may measure on the CPU: the table CANDIDATES lists the generators."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import (
@@ -31,19 +26,17 @@ from minigraph.devices.problem import (
     FEW_CHANNELS,
     ROLES,
     Arrangement,
-    CandidatesIn,
     Lanes,
     Layouts,
+    OpProblem,
     ProblemMaker,
     Product,
-    operations,
     product_of,
 )
-from minigraph.graph import Node, Shape, Spec
+from minigraph.graph import Node, Spec
 from minigraph.jit.small_float import SMALL_FLOATS
-from minigraph.ops.layout import Reorder, is_image_layout, lanes_of
+from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
-from minigraph.program import Kernel
 
 # Roughly, of one thread.  What counts is that kernels convolve many times as fast as NumPy, and
 # Winograd's algorithm twice as fast as others.
@@ -68,8 +61,7 @@ def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Cand
 
 def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) -> ConvertedKernel:
     node, strides, _ = arrangement
-    wide = cast(Kernel, candidate.make())
-    return around(node, strides, wide, partial(native_kernel, threads=threads))
+    return around(node, strides, candidate.kernel, partial(native_kernel, threads=threads))
 
 
 # The first candidate of all is what the heuristic chooses.
@@ -88,7 +80,7 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
 
 
 class CpuProblems(ProblemMaker):
-    """What makes problems of nodes for the CPU.
+    """Makes the problems of nodes for the CPU.
 
     threads  that kernels may use
     on_disk  whether kernels may be looked for, and kept, on disk
@@ -97,6 +89,7 @@ class CpuProblems(ProblemMaker):
     kind = "onednn"
 
     def __init__(self, threads: int, on_disk: bool) -> None:
+        super().__init__()
         self.threads = threads
         self.workbench = CpuBench(on_disk)
         self.dtypes = onednn.dtypes() | {onednn.F32}
@@ -137,58 +130,49 @@ class CpuProblems(ProblemMaker):
         blocked = [block] if channels % block == 0 else []
         return [1, *blocked, channels] if onednn.library() else [1, *blocked]
 
-    def estimate(
-        self, node: Node, xs: Sequence[Shape], y: Shape, candidates: CandidatesIn
-    ) -> Callable[[Layouts], float] | None:
-        """Return what estimates the seconds of a convolution of float32, or of a reorder.
+    def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
+        """Return roughly the seconds of a convolution of float32, or of a reorder.
 
-        In blocks of channels nothing is reordered, and Winograd's algorithm is to be had.  That
+        In blocks of channels nothing is reordered, and Winograd's algorithm can be used.  That
         oneDNN needs no reorders for some images in nchw, and is at times fastest with the channels
         last, counts for nothing before it is measured.
         """
-        sizes = [math.prod(shape) * node.dtype.itemsize for shape in (*xs, y)]
-        if isinstance(node.op, Reorder):
-            return lambda layouts: 2 * sizes[0] / BYTES / self.threads
-        if isinstance(node.op, Matmul) or node.dtype != onednn.F32:
+        specs = (*problem.inputs, *problem.results)
+        if isinstance(problem.op, Reorder):
+            return 2 * specs[0].nbytes / BYTES / self.threads
+        if isinstance(problem.op, Matmul) or specs[0].dtype != onednn.F32:
             return None
-        work, block = operations(node), onednn.block()
-
-        def seconds(layouts: Layouts) -> float:
-            first = next((c for c in candidates(layouts) if not c.reference), None)
-            if first is None:
-                return work / FLOPS["numpy"]
-            reordered = (
-                size
-                for size, layout, shape in zip(sizes, layouts, (*xs, y), strict=True)
-                if is_image_layout(layout)
-                and shape[1] > FEW_CHANNELS
-                and lanes_of(layout, shape[1]) != block
-            )
-            kind = "winograd" if first.name in winograd.NAMES else "direct"
-            return (work / FLOPS[kind] + 2 * sum(reordered) / BYTES) / self.threads
-
-        return seconds
+        first = next(iter(problem.candidates(layouts)), None)
+        if first is None:
+            return problem.work / FLOPS["numpy"]
+        reordered = sum(
+            spec.nbytes
+            for spec, layout in zip(specs, layouts, strict=True)
+            if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
+        )
+        kind = "winograd" if first.name in winograd.NAMES else "direct"
+        return (problem.work / FLOPS[kind] + 2 * reordered / BYTES) / self.threads
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         node = arrangement.node
         threads = primitives.threads_for(node, self.threads)
-        found = (c for offered in CANDIDATES for c in offered(arrangement, threads))
+        offered = (c for generator in CANDIDATES for c in generator(arrangement, threads))
         product = product_of(node)
         if product and reordered.sums_of_many_pixels(product.op, node):
-            yield from _adding_up(list(found), node)
+            yield from _for_long_sums([*offered], node)
         else:
-            yield from found
+            yield from offered
 
 
-def _adding_up(found: Sequence[Candidate], node: Node) -> Sequence[Candidate]:
+def _for_long_sums(offered: Sequence[Candidate], node: Node) -> Sequence[Candidate]:
     """Return candidates for sums of many pixels: without oneDNN's long sums if there are others.
 
     Its products are slow but for windows of one pixel.
     """
-    exact = [c for c in found if not c.name.startswith("jit:")]
+    exact = [c for c in offered if not c.name.startswith("jit:")]
     point = node.shape[2:] == primitives.POINT
     fast = [c for c in exact if point or "gemm" not in c.name]
-    return [*fast, *(c for c in exact if c not in fast)] if fast else found
+    return [*fast, *(c for c in exact if c not in fast)] if fast else offered
 
 
 def _with_weights(roles: str, lanes: Sequence[int]) -> Lanes:

@@ -300,17 +300,23 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
     "jit:avx2") the library's first is the one with the widest, and the only one worth the time.
     """
-    families = set()
     if onednn.library() is None:
         return
-    with onednn.omp_threads(threads):
-        for implementation in implementations(arrangement.node, arrangement.strides):
-            if implementation.family not in families:
-                families.add(implementation.family)
-                make = partial(_made, implementation, threads, constants_of(arrangement.node))
-                yield Candidate(implementation.name, arrangement.layouts, make)
+    families = set()
+    offered = implementations(arrangement.node, arrangement.strides)
+    while True:
+        with onednn.omp_threads(threads):  # and with others for whoever asks for the next one
+            implementation = next(offered, None)
+        if implementation is None:
+            return
+        if implementation.family not in families:
+            families.add(implementation.family)
+            make = partial(_kernel, implementation, threads, constants_of(arrangement.node))
+            yield Candidate(implementation.name, arrangement.layouts, make)
 
 
-def _made(implementation: Implementation, threads: int, constants: Collection[int]) -> OneDnnKernel:
+def _kernel(
+    implementation: Implementation, threads: int, constants: Collection[int]
+) -> OneDnnKernel:
     with onednn.omp_threads(threads):
         return OneDnnKernel(implementation, threads, constants)

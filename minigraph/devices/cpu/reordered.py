@@ -9,18 +9,18 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import cast
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, direct, onednn, winograd
 from minigraph.devices.cpu.converted import Conversion, ConvertedKernel
+from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.problem import (
     ROLES,
     Arrangement,
     Lanes,
-    convolution_in,
-    plain_shapes,
+    arrangement_of,
+    layouts_of,
     product_of,
 )
 from minigraph.graph import Node, Op, Spec, placeholders
@@ -57,16 +57,17 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
         return
     if onednn.library() and not sums_of_many_pixels(product.op, node):
         return
-    xs, y = plain_shapes(node, product.lanes)
-    images = [role != "w" for role in ROLES[type(product.op)]]
-    channels, block = [shape[1] for shape in (*xs[:2], y)], onednn.block()
+    operands, block = (*node.inputs[:2], node), onednn.block()
     first, second, result = (
-        block if image and c % block == 0 else 1 for image, c in zip(images, channels, strict=True)
+        block if role != "w" and x.shape[1] % block == 0 else 1
+        for role, x in zip(ROLES[type(product.op)], operands, strict=True)
     )
     lanes = first, second, result
-    inside = convolution_in(product, lanes, xs, y, node)
-    for offered in (winograd.candidates, direct.candidates):
-        for candidate in offered(inside, threads):
+    specs = [x.spec for x in node.inputs]
+    blocked = layouts_of(product.op, lanes, [x.shape for x in specs], node.shape)
+    inside = arrangement_of(product.op, product.activation, specs, constants_of(node), blocked)
+    for generator in (winograd.candidates, direct.candidates):
+        for candidate in generator(inside, threads):
             make = functools.partial(_between, node, candidate, lanes, threads)
             name = f"{candidate.name} with reorders"
             yield replace(candidate, name=name, layouts=layouts, make=make)
@@ -80,7 +81,7 @@ def _between(node: Node, candidate: Candidate, lanes: Lanes, threads: int) -> Co
         for x, n in zip(node.inputs, [*ins, *(1 for _ in node.inputs[2:])], strict=True)
     ]
     after = [_back(node.spec, result, threads) if result > 1 else None]
-    return ConvertedKernel(before, cast(Kernel, candidate.make()), after, "with reorders")
+    return ConvertedKernel(before, candidate.kernel, after, "with reorders")
 
 
 def _reorder(x: Spec, lanes: int, threads: int) -> Conversion:

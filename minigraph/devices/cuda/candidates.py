@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Runner, Workbench
+from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.measurement import Recipe
 from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.cudnn_kernel import Exactness
@@ -20,17 +19,17 @@ from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     Arrangement,
-    CandidatesIn,
     Lanes,
     Layouts,
+    OpProblem,
     ProblemMaker,
     Product,
-    operations,
 )
-from minigraph.graph import Node, Shape, Spec
+from minigraph.graph import Node, Spec
 from minigraph.ops.activation import Relu
-from minigraph.ops.layout import Reorder, is_image_layout, lanes_of
+from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
+from minigraph.program import Kernel
 
 # Of an H100, roughly: what counts is how work compares with moving data.
 BYTES = 2.5e12  # a second
@@ -38,7 +37,7 @@ FLOPS = {"small": 4e14, "tf32": 2e14, "plain": 4e13}  # floating-point operation
 
 
 class CudaProblems(ProblemMaker):
-    """What makes problems of nodes for a CUDA device.
+    """Makes the problems of nodes for a CUDA device.
 
     handle     of cuDNN
     workbench  where candidates are measured
@@ -55,6 +54,7 @@ class CudaProblems(ProblemMaker):
         current: Callable[[], AbstractContextManager[Any]],
         exactness: Exactness,
     ) -> None:
+        super().__init__()
         self.catalogue = Catalogue(handle)
         self.workbench = workbench
         self.current = current
@@ -86,33 +86,27 @@ class CudaProblems(ProblemMaker):
     def reorder_lanes(self, spec: Spec) -> list[int]:
         return [1, spec.shape[1]]
 
-    def estimate(
-        self, node: Node, xs: Sequence[Shape], y: Shape, candidates: CandidatesIn
-    ) -> Callable[[Layouts], float] | None:
-        """Return what estimates the seconds of a convolution or reorder in layouts.
+    def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
+        """Return roughly the seconds of a convolution or reorder.
 
         Tensor cores read the channels last, so cuDNN transposes images that lie otherwise, and
         results back, inside each convolution of 16 bits or in tf32.
         """
-        if isinstance(node.op, Matmul):
+        if isinstance(problem.op, Matmul):
             return None
-        small = node.dtype.itemsize < 4
-        cores = small or (self.exactness.tf32 and node.dtype == np.float32)
-        sizes = [math.prod(shape) * node.dtype.itemsize for shape in (*xs, y)]
-        if isinstance(node.op, Reorder):
-            return lambda layouts: 2 * sizes[0] / BYTES
+        specs = (*problem.inputs, *problem.results)
+        if isinstance(problem.op, Reorder):
+            return 2 * specs[0].nbytes / BYTES
+        small = specs[0].dtype.itemsize < 4
+        cores = small or (self.exactness.tf32 and specs[0].dtype == np.float32)
         flops = FLOPS["small" if small else "tf32" if cores else "plain"]
-        work = operations(node) / flops + sum(sizes) / BYTES
-
-        def seconds(layouts: Layouts) -> float:
-            amiss = (
-                size
-                for size, layout, shape in zip(sizes, layouts, (*xs, y), strict=True)
-                if is_image_layout(layout) and (lanes_of(layout, shape[1]) == 1) == cores
-            )
-            return work + sum(2 * size / BYTES for size in amiss)
-
-        return seconds
+        transposed = (
+            spec.nbytes
+            for spec, layout in zip(specs, layouts, strict=True)
+            if layout.lanes and (layout.lanes == 1) == cores
+        )
+        moved = sum(spec.nbytes for spec in specs) + 2 * sum(transposed)
+        return problem.work / flops + moved / BYTES
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         if isinstance(arrangement.node.op, Reorder):
@@ -120,20 +114,25 @@ class CudaProblems(ProblemMaker):
             name = arrangement.node.dtype.name
             yield Candidate("generated", arrangement.layouts, make, precision=name)
             return
-        with self.current():
-            for candidate in cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness):
-                yield replace(candidate, make=partial(self._make, candidate))
+        offered = cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness)
+        while True:
+            with self.current():  # and not for whoever asks for the next one
+                candidate = next(offered, None)
+            if candidate is None:
+                return
+            yield replace(candidate, make=partial(self._make, candidate))
 
-    def _make(self, candidate: Candidate) -> Runner:
+    def _make(self, candidate: Candidate) -> Kernel:
         with self.current():
-            return candidate.make()
+            kernel: Kernel = candidate.make()
+            return kernel
 
-    def remake(self, arrangement: Arrangement, recipe: Recipe) -> Runner:
+    def remake(self, arrangement: Arrangement, recipe: Recipe) -> Kernel:
         with self.current():
             return cudnn_kernel.remade(arrangement, recipe, self.catalogue.handle, self.exactness)
 
 
 def _generated(arrangement: Arrangement) -> CudaKernel:
-    made = cuda_kernel(arrangement.node, arrangement.strides)
-    assert made is not None, "every reorder to or from nchw has a kernel"
-    return made
+    kernel = cuda_kernel(arrangement.node, arrangement.strides)
+    assert kernel is not None, "every reorder to or from nchw has a kernel"
+    return kernel

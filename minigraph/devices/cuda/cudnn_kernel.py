@@ -47,7 +47,7 @@ from minigraph.graph import Array, DType, Graph, Node, Op, Shape, Spec, input
 from minigraph.jit.fused import Fused
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import unpacked
+from minigraph.ops.layout import Layout, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.platform import forks
 from minigraph.program import Kernel
@@ -234,7 +234,7 @@ def _as_convolution(way: CudnnWay) -> list[CudnnWay]:
         return []
     (m, k), n, dtype = x.shape[1:], y.shape[2], problem.dtype
     x_order, y_order = (order(t.shape, t.strides, 1) for t in (x, y))
-    shapes = {
+    shapes: dict[tuple[Layout | None, Layout | None], tuple[str, Shape, Shape]] = {
         (MATRIX, TRANSPOSED): ("fprop", (m, k), (n, k)),
         (MATRIX, MATRIX): ("dgrad", (m, k), (k, n)),
         (TRANSPOSED, MATRIX): ("wgrad", (k, m), (k, n)),

@@ -17,7 +17,7 @@ import numpy as np
 
 from minigraph.graph import Array, Graph, Item, Node, Shape, Spec, input
 from minigraph.ops.conv import Conv2dBackwardWeights
-from minigraph.ops.layout import LaidOut, Reorder, layout_name, packed
+from minigraph.ops.layout import LaidOut, Reorder, image_layout, packed
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.shape import BroadcastTo, reshape
 from minigraph.ops.slicing import Slice
@@ -181,7 +181,7 @@ class _Rewrite:
 
     def image(self, x: Node, new: Node, lanes: int) -> Node:
         """Return the image that was `x` and has become `new` with these lanes."""
-        shape = x.shape if lanes == 1 else packed(x.shape, lanes)
+        shape = packed(x.shape, lanes)
         if new.shape == shape:
             return new
         if (new, lanes) not in self.reordered:
@@ -226,7 +226,9 @@ class _Rewrite:
         else:
             new = LaidOut(node.op, lanes_in, (written,))(*xs)
             channels = [image.shape[1] for image in images_of(node)]
-            names = {layout_name(n, c) for n, c in zip((first, second), channels, strict=True)}
+            names = {
+                image_layout(*each).name for each in zip((first, second), channels, strict=True)
+            }
             self.notes.fired[f"{node.name} in {' and '.join(sorted(names))}"] += 1
         own = self._own(node)
         if own == written:

@@ -3,8 +3,8 @@
 import numpy as np
 
 import minigraph as mg
-from minigraph.autotune.block import Block
 from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.data import Block
 from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, packed

@@ -12,7 +12,7 @@ import minigraph as mg
 from minigraph import ShapeError, ops
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2d
-from minigraph.ops.layout import LaidOut, Reorder, layout_name, pack, packed, unpack, unpacked
+from minigraph.ops.layout import LaidOut, Reorder, image_layout, pack, packed, unpack, unpacked
 from minigraph.ops.pooling import MaxPool2d, MaxPool2dBackward, Pooling
 
 # ---------------------------------------------------------------- how images lie
@@ -48,7 +48,7 @@ def test_nhwc_has_all_channels_for_lanes():
     [(1, 16, "nchw"), (8, 16, "nChw8c"), (16, 64, "nChw16c"), (16, 16, "nhwc"), (64, 64, "nhwc")],
 )
 def test_layouts_have_the_names_that_onednn_gives_them(lanes, channels, name):
-    assert layout_name(lanes, channels) == name
+    assert image_layout(lanes, channels).name == name
 
 
 def test_channels_that_are_no_multiple_of_the_lanes_are_refused():

@@ -6,8 +6,8 @@ from needs import needs_both
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.autotune.block import Block
 from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.data import Block
 from minigraph.devices.cpu import kernels, onednn, product
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.cpu.workbench import KernelRunner

@@ -17,12 +17,11 @@ import cudnn
 from cudnn_device import Engine, host_array, settable
 from heavy_nodes import convolution, laid_out, product, strides
 
-from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.candidate import HostBench, names_of
 from minigraph.autotune.measurement import Measurement
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
-from minigraph.devices import problem as problem_module
 from minigraph.devices.cuda import candidates, cudnn_kernel
 from minigraph.devices.cuda.cudnn_graph import ITEMSIZE
 from minigraph.devices.cuda.cudnn_kernel import Exactness
@@ -102,7 +101,7 @@ def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
         images = {m.layouts for m in table.measurements}
         few = node.inputs[0].shape[1] == 3 or node.inputs[1].shape[1:2] == (3,)
         assert len(images) == (3 if few else 2)
-        assert found.layouts in images
+        assert names_of(found.layouts) in images
         assert {m.deterministic for m in table.measurements} == {True, False}
 
 
@@ -153,7 +152,11 @@ def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtyp
         for op, xs in ((Conv2d(), conv_operands(dtype)), (Matmul(), matrices))
     ]
     tuned = [problems().tunable(node, strides(node)).problem for node in nodes]
-    made = [first_allowed(p.candidates(layouts), Policy()) for p in tuned for layouts in p.layouts]
+    made = [
+        first_allowed(p.candidates(layouts), Policy())
+        for p in tuned
+        for layouts in p.layouts.values()
+    ]
     assert len(made) == 3
     sources = [source for kernel in made for source in kernel.sources]
     texts = cuda_on_cpu.build(sources, run_folder / "cuda")
@@ -184,16 +187,18 @@ def test_a_measured_kernel_is_made_again_of_its_recipe(host):
     node, steps = product("rows", "columns", bias=True)
     problem, _ = problems().tunable(node, steps)
     for measured in measure(problem, None).measurements:
-        again = problem.maker(msgspec.convert(msgspec.to_builtins(measured), Measurement))()
+        new, _ = problems().tunable(node, steps)  # which has not asked cuDNN for its candidates
+        again = new.kernel(msgspec.convert(msgspec.to_builtins(measured), Measurement))
         assert again.name == f"cudnn {measured.name}"
     host(Engine(3))
     problem, _ = problems().tunable(node, steps)
+    new, _ = problems().tunable(node, steps)
     lost = next(m for m in measure(problem, None).measurements if "engine 3" in m.name)
     gone = structs.replace(lost, recipe=structs.replace(lost.recipe, engine=7))
     odd = structs.replace(lost, recipe=structs.replace(lost.recipe, way="another"))
     for measured in (gone, odd):
         with pytest.raises(GraphError, match=r"^cuDNN has no "):
-            problem.maker(measured)()
+            new.kernel(measured)
 
 
 def test_scratch_holds_the_workspace_and_what_is_copied(host):
@@ -285,7 +290,8 @@ def test_the_ops_meaning_takes_arrays_of_the_device(groups):
         (Conv2dBackwardData(conv, x.shape), dy, w),
         (Conv2dBackwardWeights(conv, w.shape), dy, x),
     ):
-        (found,) = problem_module._meaning(op, Relu(), *map(Foreign, xs))
+        node = Activated(op, Relu())(*(input("x", x.shape) for x in xs))
+        (found,) = problems().tunable(node, strides(node)).problem.meaning(*map(Foreign, xs))
         np.testing.assert_array_equal(found.array, np.maximum(op.forward(*xs), 0))
 
 

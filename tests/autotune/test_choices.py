@@ -1,26 +1,20 @@
 """What the passes and the lowering ask `Choices` for: `minigraph.program.choices`."""
 
+import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from problems import LAYOUTS, FakeProblem, start
 
 import minigraph as mg
-from minigraph.autotune import session
-from minigraph.autotune.candidate import Candidate, Problem
-from minigraph.autotune.policy import Policy
-from minigraph.autotune.session import Session
+from minigraph.autotune.candidate import Candidate
+from minigraph.autotune.measurement import HEURISTIC
 from minigraph.errors import GraphError
-from minigraph.graph import Spec
 from minigraph.program import Kernel, Tunable
-from minigraph.program.choices import HEURISTIC, Choices
+from minigraph.program.choices import Choices
 
+pytestmark = pytest.mark.usefixtures("new_process")
 X = mg.input("x", (2, 3))
-
-
-@pytest.fixture(autouse=True)
-def nothing_measured(monkeypatch):
-    monkeypatch.setattr(session, "_unkept", {})
 
 
 class Made(Kernel):
@@ -31,7 +25,16 @@ class Made(Kernel):
         self.scratch = scratch
 
     def run(self, inputs, outputs, scratch):
-        outputs[0][...] = inputs[0]
+        outputs[0][...] = 2 * inputs[0]
+
+
+class Slow(Made):
+    def __init__(self):
+        super().__init__("slow")
+
+    def run(self, inputs, outputs, scratch):
+        time.sleep(0.01)
+        super().run(inputs, outputs, scratch)
 
 
 def refuse():
@@ -40,25 +43,13 @@ def refuse():
 
 def choices(*candidates, mode="off", **policy):
     """Return the choices for a device that has these candidates for every node."""
-    spec = Spec((2, 3))
-    problem = Problem(
-        "onednn",
-        "copy",
-        (spec,),
-        (spec,),
-        lambda x: (x,),
-        lambda x, layout: np.ascontiguousarray(x),
-        [("rows", "rows")],
-        lambda layouts: candidates,
-        1.0,
-    )
-    tunable = Tunable(problem, ("rows", "rows"))
+    tunable = Tunable(FakeProblem(*candidates, shape=(2, 3)), LAYOUTS[0])
     device = SimpleNamespace(block=16, tunable=lambda node, strides: tunable)
-    return Choices(device, Session(mode, Policy(**policy), 30.0, {}))
+    return Choices(device, start(mode=mode, **policy))
 
 
 def candidate(name, make=None, scratch=0):
-    return Candidate(name, ("rows", "rows"), make or (lambda: Made(name, scratch)))
+    return Candidate(name, LAYOUTS[0], make or (lambda: Made(name, scratch)))
 
 
 def chosen(found):
@@ -87,16 +78,18 @@ def test_a_limit_on_the_workspace_holds_unless_nothing_keeps_it(limit, name):
     assert chosen(found).kernel.algorithm == name
 
 
-def test_what_was_measured_is_made_by_the_candidate_that_was_measured():
+def test_a_kernel_is_made_once_to_be_measured_and_chosen():
     made = []
 
     def make():
         made.append(Made("a"))
         return made[-1]
 
-    choice = chosen(choices(candidate("a", make), mode="tune"))
-    assert choice.kernel is made[-1] and len(made) == 2  # once to be measured
-    assert choice.measurement.name == "a" and choice.rivals == (choice.measurement,)
+    slow = candidate("slow", Slow)
+    choice = chosen(choices(slow, candidate("a", make), mode="tune"))
+    assert [choice.kernel] == made and choice.measurement.name == "a"
+    assert choice.rivals[1] == choice.measurement
+    assert "kernel" not in vars(slow), "nobody will ask for it"
 
 
 def test_what_failed_is_not_chosen_again():
