@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -145,10 +145,6 @@ class Candidate:
         """The kernel, made when it is first asked for; raises where the library cannot do it."""
         return self.make()
 
-    def release(self) -> None:
-        """Forget the kernel, which is made again if it is asked for."""
-        self.__dict__.pop("kernel", None)
-
     @property
     def key(self) -> Key:
         """What tells it from the others of its problem."""
@@ -194,6 +190,7 @@ class Problem(ABC):
 
     def __init__(self) -> None:
         self._offered: dict[Layouts, Iterable[Candidate]] = {}  # as far as they were asked for
+        self._kept: dict[Key, Candidate] = {}  # after `release`
 
     @abstractmethod
     def meaning(self, *xs: Array) -> tuple[Array, ...]:
@@ -214,12 +211,10 @@ class Problem(ABC):
                 (self._offered[each],) = itertools.tee(self.offer(each), 1)
             yield from copy.copy(self._offered[each])  # which itself stays at the first
 
-    def release(self, keep: Container[Key]) -> None:
-        """Forget the kernels of candidates but for those with these keys."""
-        for offered in self._offered.values():
-            for candidate in copy.copy(offered):
-                if candidate.key not in keep:
-                    candidate.release()
+    def release(self, keep: Collection[Key] = ()) -> None:
+        """Forget the candidates, which take memory, but for those with these keys."""
+        self._kept.update((c.key, c) for c in (self.candidates() if keep else ()) if c.key in keep)
+        self._offered.clear()
 
     def estimate(self, layouts: Layouts) -> float | None:
         """Return roughly the seconds that it takes in these layouts; None if nobody knows."""
@@ -227,8 +222,11 @@ class Problem(ABC):
 
     def kernel(self, measurement: Measurement) -> Any:
         """Return the kernel that was measured; None if the library has it no longer."""
-        offered = self.candidates(self.layouts[measurement.layouts])
-        return next((c.kernel for c in offered if c.name == measurement.name), None)
+        candidate = self._kept.get(measurement.key)
+        if candidate is None:
+            offered = self.candidates(self.layouts[measurement.layouts])
+            candidate = next((c for c in offered if c.name == measurement.name), None)
+        return candidate and candidate.kernel
 
     def table(self, measurements: Iterable[Measurement], origin: str) -> ProblemTable:
         """Return a table of measurements of the problem."""

@@ -21,6 +21,7 @@ from minigraph.autotune.measurement import (
     QUARANTINE,
     RECEIVED,
     STORED,
+    Key,
     Measurement,
     ProblemTable,
     merge,
@@ -240,11 +241,9 @@ class Session:
                     measured = self._measured(problem, start + self.left, memory)
                     if measured:  # at once: an interrupt loses no more than what is being measured
                         self.add(problem, measured)
+                problem.release(self._chosen(problem))
             if self.left <= 0:
                 break
-        for problem in problems:
-            # So that kernels that nobody will choose take no memory.
-            problem.release({m.key for m in self._best(problem)})
 
     def _measured(
         self, problem: Problem, deadline: float, memory: Array | None
@@ -279,10 +278,11 @@ class Session:
             yield start
             self.spent += self._clock() - start
 
-    def _best(self, problem: Problem) -> Iterable[Measurement]:
-        """Return the measurements of the candidates to choose in each of the layouts."""
+    def _chosen(self, problem: Problem) -> set[Key]:
+        """Return the keys of the candidates that will be chosen, one for each of the layouts."""
         known = self._tables.get(problem.subject)
-        return choose_by_layouts(known.measurements, self.policy).values() if known else ()
+        best = choose_by_layouts(known.measurements, self.policy) if known else {}
+        return {m.key for m in best.values()}
 
     def add(self, problem: Problem, new: ProblemTable) -> None:
         """Use a table from now on, and keep it on disk or else in this process."""

@@ -54,7 +54,7 @@ class Trial:
         try:
             kernel = self.candidate.kernel
             run = self.bench.runner(kernel)
-            self.workspace = kernel.scratch
+            workspace = self.workspace = kernel.scratch
             inputs, outputs = data.operands(self.candidate)
             data.reserve(self.workspace)
         except Exception as error:  # of whatever library it is
@@ -64,8 +64,9 @@ class Trial:
             block.clear(block.array.nbytes)
         data.scratch.clear(self.workspace)
         arrays = [x.array for x in inputs], [y.array for y in outputs]
-        # `data.scratch` is replaced as soon as a later candidate needs more.
-        self._run = lambda: run(*arrays, data.scratch.array[: self.workspace])
+        # `data.scratch` is replaced as soon as a later candidate needs more.  `self` is not used: a
+        # cycle would keep the data until the garbage collector runs.
+        self._run = lambda: run(*arrays, data.scratch.array[:workspace])
         try:
             self.first = self.bench.seconds(self._run, 1, clock)
         except Exception as error:

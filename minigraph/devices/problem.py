@@ -252,9 +252,9 @@ class OpProblem(Problem):
         return self.maker.estimate(self, layouts)
 
     def kernel(self, measurement: Measurement) -> Any:
-        layouts = self.layouts[measurement.layouts]
-        if measurement.recipe and layouts not in self._offered:  # asking for all takes longer
-            return self.maker.remake(self.arrangement(layouts), measurement.recipe)
+        if measurement.recipe and measurement.key not in self._kept:  # to ask for all takes longer
+            arrangement = self.arrangement(self.layouts[measurement.layouts])
+            return self.maker.remake(arrangement, measurement.recipe)
         return super().kernel(measurement)
 
 

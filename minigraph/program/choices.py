@@ -85,6 +85,7 @@ class Choices:
             return None
         if tunable not in self._choices:
             self._choices[tunable] = self._choose(tunable, node)
+            tunable.problem.release()
         return self._choices[tunable]
 
     def _choose(self, tunable: Tunable, node: Node) -> Choice:

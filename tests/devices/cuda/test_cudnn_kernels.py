@@ -187,7 +187,7 @@ def test_a_measured_kernel_is_made_again_of_its_recipe(host):
     node, steps = product("rows", "columns", bias=True)
     problem, _ = problems().tunable(node, steps)
     for measured in measure(problem, None).measurements:
-        new, _ = problems().tunable(node, steps)  # which has not asked cuDNN for its candidates
+        new, _ = problems().tunable(node, steps)
         again = new.kernel(msgspec.convert(msgspec.to_builtins(measured), Measurement))
         assert again.name == f"cudnn {measured.name}"
     host(Engine(3))
