@@ -50,13 +50,13 @@ class Sources:
 
     store     what is on disk, or None
     loaded    entries of a file, by key; they go before those of the store
-    received  the tables of another process, by subject: then there are no others
+    peer      tables of the process that measures for this one, by subject; then these alone count
     predicts  whether a problem is measured only where the tables of its family predict nothing
     """
 
     store: Measurements | None = None
     loaded: Mapping[str, Entry] = field(default_factory=dict)
-    received: Tables | None = None
+    peer: Tables | None = None
     predicts: bool = False
 
 
@@ -95,7 +95,7 @@ class Session:
         self._before_measuring = before_measuring
         self._tables = {
             subject: dataclasses.replace(each, origin=RECEIVED)
-            for subject, each in (sources.received or {}).items()
+            for subject, each in (sources.peer or {}).items()
         }
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
         self._missing: set[str] = set()
@@ -110,7 +110,7 @@ class Session:
         if self.mode == "off":
             return {}
         wanted = {problem.subject: problem for problem in problems}
-        if self.sources.received is None:
+        if self.sources.peer is None:
             self._find_or_measure([*wanted.values()])
         return {subject: self._tables[subject] for subject in wanted if subject in self._tables}
 

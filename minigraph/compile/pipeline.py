@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.autotune.session import Told
+from minigraph.autotune.session import Tables
 from minigraph.cache import Entry
 from minigraph.compile.agreement import TuningTurns
 from minigraph.compile.context import CompileContext, collector_paused, timed
@@ -198,9 +198,9 @@ class Compilation:
         return self.context.choices.session.spent
 
     @property
-    def measurements(self) -> Told:
+    def measurements(self) -> Tables:
         """What is known of the algorithms that it chose among."""
-        return self.context.choices.session.knowledge
+        return self.context.choices.session.all_tables
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for it, as caches keep it."""

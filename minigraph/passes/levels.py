@@ -24,7 +24,7 @@ from minigraph.passes.kernels.products import fuse_products
 from minigraph.passes.kernels.saved_activations import save_small
 from minigraph.passes.kernels.small_storage import store_small
 from minigraph.passes.layout.region import CONVOLUTIONS
-from minigraph.passes.layout.selection import lay_out
+from minigraph.passes.layout.selection import assign_layouts
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
 from minigraph.passes.library.cross_entropy import fuse_cross_entropy
@@ -93,7 +93,7 @@ TABLE = (
     Row(fold_batch_norm, 2, (BatchNormInference,)),
     Row(fuse_batch_norm, 2, (BatchNorm, BatchNormBackward)),
     Row(fuse_cross_entropy, 2, (LogSoftmax,)),
-    Row(lay_out, 2, tuple(CONVOLUTIONS)),
+    Row(assign_layouts, 2, tuple(CONVOLUTIONS)),
     Row(take_apart, jit=(2,)),
     Row(fuse_fma, 2, (Multiply, Square)),
     Row(contract_fma, among=(Fma3, Fma4), jit=(2,), fast_math=True),

@@ -277,7 +277,7 @@ def test_tables_of_another_process_are_all_that_is_used(store):
     first = start(store)
     tables = first.tables(two()[:1])
     assert first.all_tables == tables
-    sources = Sources(store, received=pickle.loads(pickle.dumps(first.all_tables)))
+    sources = Sources(store, peer=pickle.loads(pickle.dumps(first.all_tables)))
     other = Session("tune", Policy(), 30.0, MACHINE, sources)
     assert origins(other.tables(two())) == {"small": "measured by another process"}
     best = tables["small"].measurements[0]

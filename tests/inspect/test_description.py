@@ -136,7 +136,7 @@ def test_an_op_in_another_layout_takes_the_place_of_the_one_before():
     with Within(turn=y.inputs[0].turn[0]):
         y, mean, _ = ops.batch_norm_with_statistics(x.reshape(2, 3, 1))
         outputs = ops.relu(y).reshape(2, 3), mean.reshape(3, 1)
-    history.add(mg.graph.Graph((x,), outputs), PassRecord("lay_out", 4, 6, 0.0))
+    history.add(mg.graph.Graph((x,), outputs), PassRecord("assign_layouts", 4, 6, 0.0))
     names = {node.id: node.name for stage in history.stages for node in stage.added}
     became = {names[r.id]: [names[x] for x in r.became] for r in history.stages[1].removed}
     assert "batch_norm" in became["batch_norm"]

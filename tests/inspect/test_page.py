@@ -216,7 +216,7 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
     found("relu layer1.0", "gone after fuse_batch_norm", ["removed by fuse_batch_norm"])
     heir = details.locator("dd .link", has_text=re.compile("^batch_norm_relu of layer1.0.bn1$"))
     heir.click()
-    if "removed by lay_out" in details.inner_text():  # where another layout is faster
+    if "removed by assign_layouts" in details.inner_text():  # where another layout is faster
         heir.click()
     says_all(["removed by take_apart"])
     relu = details.locator("dd .link", has_text=re.compile("^relu of layer1.0.bn1$"))
@@ -243,7 +243,7 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
     says_all(["the result is needed before the kernel can run"])
 
     # Convolutions
-    found("reorder", re.compile("^reorder of "), ["since\nlay_out", "reads", "is read by"])
+    found("reorder", re.compile("^reorder of "), ["since\nassign_layouts", "reads", "is read by"])
     page.keyboard.press("4")
     below.locator("tr", has_text="conv2d").first.click()
     assert details.locator(".rivals .chosen").count() == 1

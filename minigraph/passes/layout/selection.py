@@ -39,27 +39,25 @@ class Costs(Protocol):
         """The lanes of the blocked layout; 1 where there is none."""
 
     def measure(self, nodes: Sequence[Node]) -> None:
-        """Measure the times of convolutions and reorders that are not known yet."""
+        """Measure the times of convolutions and reorders that were not measured before."""
 
     def seconds(self, node: Node) -> Mapping[tuple[int, int], float]:
-        """Return the times of a node by the lanes of its two images; empty if nothing is known.
+        """Return the times of a node by the lanes of its two images; empty if nobody knows.
 
         The images of a convolution are those of `images_of`, those of a reorder what it reads and
         what it writes, whichever lanes the node itself has.
         """
 
 
-def lay_out(graph: Graph, notes: Notes, costs: Costs) -> Graph:
+def assign_layouts(graph: Graph, notes: Notes, costs: Costs) -> Graph:
     """Return the graph with its images in the layouts in which it takes the least time."""
     convolutions = [node for node in graph if type(node.op) in CONVOLUTIONS]
     if not convolutions:
         return graph
     regions = Regions(graph, costs.block)
-    choices = _Choices(regions, convolutions, costs)
-    options, pairs = choices.best()
-    if not any(options) and all(pair == (1, 1) for pair in pairs.values()):
+    lanes, pairs = _Selection(regions, convolutions, costs).best()
+    if {1}.issuperset(lanes) and all(pair == (1, 1) for pair in pairs.values()):
         return graph
-    lanes = [choices.lanes[r][option] for r, option in enumerate(options)]
     rewrite = _Rewrite(regions, lanes, pairs, notes)
     new = graph.map(rewrite.node)
     outputs = zip(graph.outputs, new.outputs, strict=True)
@@ -73,58 +71,58 @@ def images_of(node: Node) -> tuple[Node, Node]:
     return node.inputs[0], node
 
 
-class _Choices:
-    """The layouts that regions and convolutions may have, and their costs."""
+class _Selection:
+    """The layouts that regions and convolutions may have, and their costs.
+
+    lanes  that each region may have; the last are those of images that are in no region
+    """
 
     def __init__(self, regions: Regions, convolutions: Sequence[Node], costs: Costs) -> None:
         self.regions = regions
         self.convolutions = convolutions
-        self.lanes = [r.lanes(costs.block) for r in regions.all]
+        self.lanes = [*(r.lanes(costs.block) for r in regions.all), [1]]
         costs.measure(convolutions)
         self.times = {node: costs.seconds(node) for node in convolutions}
         crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]
         specs = {x.spec for x in images} | {Spec(x.shape, F32) for x in images}
-        moved = {spec: Reorder(1)(input("x", spec.shape, spec.dtype)) for spec in specs}
-        costs.measure([moved[spec] for spec in sorted(specs, key=str)])
-        self.reorders = {spec: costs.seconds(node) for spec, node in moved.items()}
+        reorders = {spec: Reorder(1)(input("x", spec.shape, spec.dtype)) for spec in specs}
+        costs.measure([reorders[spec] for spec in sorted(specs, key=str)])
+        self.reorders = {spec: costs.seconds(node) for spec, node in reorders.items()}
 
     def best(self) -> tuple[list[int], dict[Node, tuple[int, int]]]:
-        """Return an option for each region, and the lanes of the images of each convolution."""
-        single = [self._crossing(r) for r in range(len(self.lanes))]
+        """Return the lanes of each region, and those of the images of each convolution."""
+        outside = len(self.regions.all)
+        single = [self._crossing(r) for r in range(outside)]
         pairs: dict[tuple[int, int], Array] = {}
         for node in self.convolutions:
-            first, second = (self._region(x) for x in images_of(node))
+            first, second = map(self._region, images_of(node))
             table = np.array(
-                [[self._fastest(node, a, b)[0] for b in self._options(second)]
-                 for a in self._options(first)]
+                [[self._fastest(node, a, b)[0] for b in self.lanes[second]]
+                 for a in self.lanes[first]]
             )  # fmt: skip
-            if first == second and first is not None:
-                single[first] = single[first] + table.diagonal()
-            elif first is None or second is None:
-                region = second if first is None else first
-                if region is not None:
-                    single[region] = single[region] + table.reshape(-1)
-            elif first < second:
-                pairs[first, second] = pairs.get((first, second), 0) + table
+            low, high = sorted((first, second))
+            if low == outside:
+                continue
+            if low == high:
+                single[low] = single[low] + table.diagonal()
+            elif high == outside:
+                single[low] = single[low] + table.reshape(-1)
             else:
-                pairs[second, first] = pairs.get((second, first), 0) + table.T
+                pairs[low, high] = pairs.get((low, high), 0) + (table if low == first else table.T)
         options, total = minimise(single, pairs)
         plain = [0] * len(options)
         if total > WORTH_REORDERING * total_cost(plain, single, pairs):
             options = plain
-        chosen = {}
-        for node in self.convolutions:
-            regions = (self._region(x) for x in images_of(node))
-            a, b = (1 if r is None else self.lanes[r][options[r]] for r in regions)
-            chosen[node] = self._fastest(node, a, b)[1]
-        return options, chosen
+        lanes = [n[option] for n, option in zip(self.lanes, [*options, 0], strict=True)]
+        chosen = {
+            node: self._fastest(node, *(lanes[self._region(x)] for x in images_of(node)))[1]
+            for node in self.convolutions
+        }
+        return lanes[:-1], chosen
 
-    def _region(self, image: Node) -> int | None:
-        return self.regions.of(image) if image in self.regions else None
-
-    def _options(self, region: int | None) -> list[int]:
-        return [1] if region is None else self.lanes[region]
+    def _region(self, image: Node) -> int:
+        return self.regions.of(image) if image in self.regions else len(self.regions.all)
 
     def _crossing(self, number: int) -> Array:
         """Return the time of reorders at the border of a region, for each of its layouts."""

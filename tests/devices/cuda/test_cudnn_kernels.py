@@ -33,7 +33,7 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.shape import permute_dims
-from minigraph.passes.layout.selection import lay_out
+from minigraph.passes.layout.selection import assign_layouts
 from minigraph.passes.notes import Notes
 from minigraph.program.choices import Choices
 
@@ -313,7 +313,7 @@ def test_what_is_not_measured_has_its_images_where_cudnn_reads_them_without_a_co
     backend = SimpleNamespace(block=1, tunable=device.tunable, current=contextlib.nullcontext)
     costs = Choices(backend, Session("cached", Policy(), 0.0, {}))
     weights = [node for node in Graph((x,), (y,)) if isinstance(node.op, Input) and node is not x]
-    laid = lay_out(Graph((x, *weights), (y,)), Notes(), costs)
+    laid = assign_layouts(Graph((x, *weights), (y,)), Notes(), costs)
     assert sum(isinstance(node.op, LaidOut) for node in laid) == last
     reorders = sum(isinstance(node.op, Reorder) for node in laid)
     assert reorders == (2 if last else 0)  # at the borders of the graph

@@ -9,7 +9,7 @@ from minigraph import nn, ops, optim
 from minigraph.graph import Graph
 from minigraph.ops.layout import LaidOut, Reorder
 from minigraph.ops.random import SEED, STEP, number_streams
-from minigraph.passes.layout.selection import images_of, lay_out
+from minigraph.passes.layout.selection import assign_layouts, images_of
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.notes import Notes
 
@@ -56,7 +56,7 @@ def graph_of(outputs, *inputs):
 
 def laid_out(graph, times, **reorder):
     notes = Notes()
-    new = lay_out(graph, notes, Times(times, **reorder))
+    new = assign_layouts(graph, notes, Times(times, **reorder))
     new.check()
     return new, notes.fired
 
@@ -142,7 +142,7 @@ def test_a_convolution_that_was_not_measured_stays_in_nchw_among_others_that_do_
 def test_a_graph_without_convolutions_is_left_alone_and_nothing_is_measured():
     graph = graph_of([ops.relu(X)], X)
     times = Times(blocked_wins)
-    assert lay_out(graph, Notes(), times) is graph
+    assert assign_layouts(graph, Notes(), times) is graph
     assert not times.measured
 
 
