@@ -85,9 +85,9 @@ class HostBench:
 
     def within(self, memory: Array) -> Self:
         """Return a workbench whose arrays lie in memory that has its pages already."""
-        made = copy.copy(self)
-        made._free = memory
-        return made
+        bench = copy.copy(self)
+        bench._free = memory
+        return bench
 
     def current(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -189,8 +189,8 @@ class Problem(ABC):
     sums: Sums | None = None
 
     def __init__(self) -> None:
-        self._offered: dict[Layouts, Iterable[Candidate]] = {}  # as far as they were asked for
-        self._kept: dict[Key, Candidate] = {}  # after `release`
+        self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # as far as somebody asked
+        self._chosen: dict[Key, Candidate] = {}  # that `release` has left
 
     @abstractmethod
     def meaning(self, *xs: Array) -> tuple[Array, ...]:
@@ -207,14 +207,16 @@ class Problem(ABC):
     def candidates(self, layouts: Layouts | None = None) -> Iterator[Candidate]:
         """Yield what `offer` returns for these layouts, or for all, each candidate made once."""
         for each in (layouts,) if layouts else self.layouts.values():
-            if each not in self._offered:
-                (self._offered[each],) = itertools.tee(self.offer(each), 1)
-            yield from copy.copy(self._offered[each])  # which itself stays at the first
+            if each not in self._by_layouts:
+                (self._by_layouts[each],) = itertools.tee(self.offer(each), 1)
+            yield from copy.copy(self._by_layouts[each])  # which itself stays at the first
 
     def release(self, keep: Collection[Key] = ()) -> None:
         """Forget the candidates, which take memory, but for those with these keys."""
-        self._kept.update((c.key, c) for c in (self.candidates() if keep else ()) if c.key in keep)
-        self._offered.clear()
+        self._chosen.update(
+            (c.key, c) for c in (self.candidates() if keep else ()) if c.key in keep
+        )
+        self._by_layouts.clear()
 
     def estimate(self, layouts: Layouts) -> float | None:
         """Return roughly the seconds that it takes in these layouts; None if nobody knows."""
@@ -222,7 +224,7 @@ class Problem(ABC):
 
     def kernel(self, measurement: Measurement) -> Any:
         """Return the kernel that was measured; None if the library has it no longer."""
-        candidate = self._kept.get(measurement.key)
+        candidate = self._chosen.get(measurement.key)
         if candidate is None:
             offered = self.candidates(self.layouts[measurement.layouts])
             candidate = next((c for c in offered if c.name == measurement.name), None)

@@ -118,7 +118,7 @@ class Session:
         new = self._without_table(problems)
         self._look_up([p for p in new if p.subject not in self._missing])
         missing = self._without_table(problems)
-        before = len(problems) - len(missing)
+        old = len(problems) - len(missing)
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0]))
         if missing and self.mode == "tune":
@@ -126,11 +126,11 @@ class Session:
                 for problem in missing:
                     self._predict(problem)
             missing = self._without_table(missing)
-            if missing and self.left > 0:
+            if missing and self._left > 0:
                 self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
         log.info(
             "%d problems: %d were known, %d are not measured",
-            *(len(problems), before, len(self._without_table(problems))),
+            *(len(problems), old, len(self._without_table(problems))),
         )
 
     def _without_table(self, problems: Sequence[Problem]) -> list[Problem]:
@@ -142,8 +142,7 @@ class Session:
         return dict(self._tables)
 
     @property
-    def left(self) -> float:
-        """Seconds that may still be spent."""
+    def _left(self) -> float:
         return self._budget - self.spent
 
     def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
@@ -154,7 +153,7 @@ class Session:
         if failed.origin in (PREDICTED, RECEIVED):
             self._tables[subject] = failed
         else:
-            self.add(self._problems[subject], failed)
+            self._add(self._problems[subject], failed)
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return `new` with the candidates of `old`, unless those are odd for their problem."""
@@ -190,11 +189,11 @@ class Session:
     def _look_up(self, problems: Sequence[Problem]) -> None:
         """Use the tables of problems that were measured before."""
         used = []
-        for problem, known in zip(problems, self._find(problems), strict=True):
-            if known:
+        for problem, old in zip(problems, self._find(problems), strict=True):
+            if old:
                 tuning_counters.count("hits")
-                log.debug("%s: %s %s", known.origin, problem.kind, problem.subject)
-                used.append(self._remember(problem, known))
+                log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
+                used.append(self._use(problem, old))
             elif problem.subject not in self._missing:
                 tuning_counters.count("misses")
                 self._missing.add(problem.subject)
@@ -234,15 +233,16 @@ class Session:
             for bench in dict.fromkeys(problem.workbench for problem in problems):
                 bench.compile(_kernels(p for p in problems if p.workbench is bench))
         memory = _memory(problems)
-        for problem in _shown(problems):
+        for problem in _with_progress(problems):
             with self._turn() as start:
                 self._look_up([problem])  # another process may have measured it meanwhile
                 if problem.subject not in self._tables:
-                    measured = self._measured(problem, start + self.left, memory)
-                    if measured:  # at once: an interrupt loses no more than what is being measured
-                        self.add(problem, measured)
-                problem.release(self._chosen(problem))
-            if self.left <= 0:
+                    new = self._measured(problem, start + self._left, memory)
+                    if new:  # at once: an interrupt loses no more than what is being measured
+                        self._add(problem, new)
+            measured = problem.subject in self._tables
+            problem.release(self._chosen(problem) if measured else ())
+            if self._left <= 0:
                 break
 
     def _measured(
@@ -280,20 +280,19 @@ class Session:
 
     def _chosen(self, problem: Problem) -> set[Key]:
         """Return the keys of the candidates that will be chosen, one for each of the layouts."""
-        known = self._tables.get(problem.subject)
-        best = choose_by_layouts(known.measurements, self.policy) if known else {}
-        return {m.key for m in best.values()}
+        measurements = self._tables[problem.subject].measurements
+        return {m.key for m in choose_by_layouts(measurements, self.policy).values()}
 
-    def add(self, problem: Problem, new: ProblemTable) -> None:
+    def _add(self, problem: Problem, new: ProblemTable) -> None:
         """Use a table from now on, and keep it on disk or else in this process."""
         log.debug("%s: %s %s", new.origin, problem.kind, problem.subject)
-        entry = self._remember(problem, new)
+        entry = self._use(problem, new)
         if self.sources.store and self.sources.store.keep([entry], problem.merge):
             _unstored.pop(entry.key, None)
         else:
             _unstored[entry.key] = entry
 
-    def _remember(self, problem: Problem, new: ProblemTable) -> Entry:
+    def _use(self, problem: Problem, new: ProblemTable) -> Entry:
         """Use a table of a problem from now on; return its entry."""
         entry = new.entry(problem.kind, self.environment)
         self._tables[new.subject] = new
@@ -335,7 +334,7 @@ def _kernels(problems: Iterable[Problem]) -> Iterator[Runner]:
                 yield candidate.kernel
 
 
-def _shown(problems: Sequence[Problem]) -> Iterator[Problem]:
+def _with_progress(problems: Sequence[Problem]) -> Iterator[Problem]:
     """Yield problems and show on a terminal how much of the work is left."""
     with progress(
         desc="autotune",

@@ -111,16 +111,16 @@ class Trial:
             self.turns = 0
 
     def measurement(self) -> Measurement:
-        """Return what was found.
+        """Return the candidate's measurement, or its error.
 
         Other programs make runs longer, never shorter, so the shortest says most of the candidate.
         """
-        measured = self.candidate.measurement(self.workspace, self.error)
+        untimed = self.candidate.measurement(self.workspace, self.error)
         if self.error:
-            return measured
+            return untimed
         least, rounds = min(self.samples), len(self.samples)
         spread = float(np.quantile(self.samples, 0.25)) / least - 1 if least else 0.0
-        return structs.replace(measured, seconds=least, spread=spread, rounds=rounds)
+        return structs.replace(untimed, seconds=least, spread=spread, rounds=rounds)
 
 
 def _one_line(error: Exception) -> str:

@@ -168,9 +168,8 @@ def arrangement_of(
         for i, x in enumerate(specs)
     ]
     strides = [strides_in(to, x) for to, x in zip(layouts, specs, strict=False)]
-    return Arrangement(
-        (Activated(op, activation) if activation else op)(*operands), strides, layouts
-    )
+    whole = Activated(op, activation) if activation else op
+    return Arrangement(whole(*operands), strides, layouts)
 
 
 def _any_constant(spec: Spec) -> Node:
@@ -216,13 +215,13 @@ class OpProblem(Problem):
         self.sums = None if activation else _sums(op, self.inputs, specs[-1].shape)
         note = maker.note(node)
         shapes = [x.shape for x in self.inputs]
-        own: Shape = ()
+        of_op: Shape = ()
         without_sizes = op
         if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
-            own, without_sizes = op.shape, replace(op, shape=())
+            of_op, without_sizes = op.shape, replace(op, shape=())
         self.subject = self._text(op, shapes) + note
         self.family = self._text(without_sizes, [() for _ in shapes]) + note
-        self.sizes = (*own, *itertools.chain(*shapes))
+        self.sizes = (*of_op, *itertools.chain(*shapes))
 
     def _text(self, op: Op, shapes: Sequence[Shape]) -> str:
         about = op.name if isinstance(op, Reorder) else str(op)
@@ -252,7 +251,8 @@ class OpProblem(Problem):
         return self.maker.estimate(self, layouts)
 
     def kernel(self, measurement: Measurement) -> Any:
-        if measurement.recipe and measurement.key not in self._kept:  # to ask for all takes longer
+        # Asking the library for all of its candidates takes longer.
+        if measurement.recipe and measurement.key not in self._chosen:
             arrangement = self.arrangement(self.layouts[measurement.layouts])
             return self.maker.remake(arrangement, measurement.recipe)
         return super().kernel(measurement)
@@ -343,44 +343,37 @@ class ProblemMaker(ABC):
         product = self.product(node)
         if product is None:
             return None
-        inputs, y = plain_shapes(node, product.lanes)
-        if isinstance(product.op, Matmul):
+        op, lanes, activation = product
+        inputs, y = plain_shapes(node, lanes)
+        specs = tuple(Spec(x, node.dtype) for x in (*inputs, y))
+        if isinstance(op, Matmul):
             operands = zip(node.inputs, strides, strict=True)
             orders = [order(x.shape, s, x.dtype.itemsize) for x, s in operands]
             layouts: Layouts = (*filter(None, orders), MATRIX)
             if None in orders:
                 return None
-            options: Sequence[Layouts] = [layouts]
-            constants: Sequence[int] = ()
-        else:
-            roles, channels = ROLES[type(product.op)], [shape[1] for shape in (*inputs[:2], y)]
-            layouts = layouts_of(product.op, product.lanes, inputs, y)
-            lanes = dict.fromkeys([*self.image_lanes(roles, channels), product.lanes])
-            options = [layouts_of(product.op, each, inputs, y) for each in lanes]
-            constants = [i for i, x in enumerate(node.inputs) if isinstance(x.op, Constant)]
-        specs = [Spec(x, node.dtype) for x in (*inputs, y)]
-        problem = self._once(product.op, product.activation, specs, options, constants)
-        return Tunable(problem, layouts)
+            return Tunable(self._once(op, activation, specs, (layouts,), ()), layouts)
+        channels = [shape[1] for shape in (*inputs[:2], y)]
+        tried = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), lanes])
+        options = tuple(layouts_of(op, each, inputs, y) for each in tried)
+        constants = tuple(i for i, x in enumerate(node.inputs) if isinstance(x.op, Constant))
+        problem = self._once(op, activation, specs, options, constants)
+        return Tunable(problem, layouts_of(op, lanes, inputs, y))
 
     def _reorder(self, node: Node) -> Tunable | None:
         """Return the problem of moving images between any two layouts."""
         spec = Spec(unpacked(node.shape), node.dtype)
         lanes = dict.fromkeys(self.reorder_lanes(spec)) if node.size else ()
         layouts = [image_layout(n, spec.shape[1]) for n in lanes]
-        options = [*itertools.permutations(layouts, 2)]
-        if not options:
-            return None
-        return Tunable(self._once(Reorder(1), None, [spec, spec], options, ()), ())
+        options = (*itertools.permutations(layouts, 2),)
+        return (
+            Tunable(self._once(Reorder(1), None, (spec, spec), options, ()), ())
+            if options
+            else None
+        )
 
-    def _once(
-        self,
-        op: Op,
-        activation: Elementwise | None,
-        specs: Sequence[Spec],
-        options: Sequence[Layouts],
-        constants: Sequence[int],
-    ) -> OpProblem:
-        key = op, activation, (*specs,), (*options,), (*constants,)
-        if key not in self._problems:
-            self._problems[key] = OpProblem(self, *key)
-        return self._problems[key]
+    def _once(self, *arguments: Any) -> OpProblem:
+        """Return the problem with these arguments of `OpProblem`, the same one each time."""
+        if arguments not in self._problems:
+            self._problems[arguments] = OpProblem(self, *arguments)
+        return self._problems[arguments]

@@ -57,7 +57,7 @@ def _each(
 # ---------------------------------------------------------------- how operands lie
 
 
-def image_layout(x: Spec, blocked: bool = False) -> MemoryDescriptor:
+def image_descriptor(x: Spec, blocked: bool = False) -> MemoryDescriptor:
     """Return oneDNN's layout of images that lie as `x`: see `minigraph.ops.layout`.
 
     blocked  how to see one block of all channels, which is nhwc too
@@ -139,7 +139,7 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     # oneDNN has the groups first.
     k, *rest = w.shape
     grouped = w.shape if conv.groups == 1 else (conv.groups, k // conv.groups, *rest)
-    lie = {"x": image_layout(x, blocked), "y": image_layout(y, blocked)}
+    lie = {"x": image_descriptor(x, blocked), "y": image_descriptor(y, blocked)}
     lie["w"] = onednn.strided(grouped, w.dtype)
     first, second, result = zip(names, (lie[role] for role in roles), strict=True)
     bias = [(onednn.BIAS, onednn.strided(b.shape, b.dtype)) for b in xs[2:]]
@@ -205,13 +205,13 @@ def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
 
 
 def avg_pool2d(op: AvgPool2d, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    x, y = image_layout(xs[0]), image_layout(ys[0])
+    x, y = image_descriptor(xs[0]), image_descriptor(ys[0])
     descriptors = _averages(op, xs[0], ys[0], backward=False)
     return _each(descriptors, [(onednn.SRC, x)], [(onednn.DST, y)])
 
 
 def avg_pool2d_backward(op: AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    dy, dx = image_layout(xs[0]), image_layout(ys[0])
+    dy, dx = image_descriptor(xs[0]), image_descriptor(ys[0])
     descriptors = _averages(op.pool, ys[0], xs[0], backward=True)
     return _each(descriptors, [(onednn.DIFF_DST, dy)], [(onednn.DIFF_SRC, dx)])
 
@@ -233,7 +233,7 @@ def _averages(op: AvgPool2d, x: Spec, y: Spec, backward: bool) -> Iterator[Descr
         kind = onednn.POOLING_AVG_INCLUDE_PADDING
     before = [p for p, _ in pooling.padding]
     window = [*map(dims, (pooling.stride, pooling.window, (0, 0), before, behind))]
-    operands = [kind, image_layout(x), image_layout(y), *window]
+    operands = [kind, image_descriptor(x), image_descriptor(y), *window]
     create = "dnnl_pooling_forward_primitive_desc_create"
     forward = [create, onednn.FORWARD_TRAINING, *operands]
     if not backward:
@@ -246,7 +246,7 @@ def _averages(op: AvgPool2d, x: Spec, y: Spec, backward: bool) -> Iterator[Descr
 
 
 def reorder(op: Reorder, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    source, target = image_layout(xs[0]), image_layout(ys[0])
+    source, target = image_descriptor(xs[0]), image_descriptor(ys[0])
     return _each(onednn.reorders(source, target), [(onednn.SRC, source)], [(onednn.DST, target)])
 
 
