@@ -21,26 +21,15 @@ LANES = [1, 2, 3, 6]
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_a_channel_is_a_lane_of_a_block(lanes):
+def test_a_channel_is_a_lane_of_a_block_and_unpacking_undoes_packing(lanes):
     x = real(2, 6, 3, 4)
     y = pack(x, lanes)
     assert y.shape == packed(x.shape, lanes) and y.flags.c_contiguous
     for c in range(6):
         lane = y[:, c] if lanes == 1 else y[:, c // lanes, :, :, c % lanes]
         np.testing.assert_array_equal(lane, x[:, c])
-
-
-@pytest.mark.parametrize("lanes", LANES)
-def test_unpacking_undoes_packing(lanes):
-    x = real(2, 6, 3, 4)
-    assert unpacked(packed(x.shape, lanes)) == x.shape
-    np.testing.assert_array_equal(unpack(pack(x, lanes)), x)
-    assert unpack(pack(x, lanes)).flags.c_contiguous
-
-
-def test_nhwc_has_all_channels_for_lanes():
-    x = real(2, 6, 3, 4)
-    np.testing.assert_array_equal(pack(x, 6)[:, 0], x.transpose(0, 2, 3, 1))
+    assert unpacked(y.shape) == x.shape and unpack(y).flags.c_contiguous
+    np.testing.assert_array_equal(unpack(y), x)
 
 
 @pytest.mark.parametrize(
@@ -171,34 +160,43 @@ def test_max_pooling_agrees_with_its_meaning_for_every_type(dtype, lanes):
     assert_pools(x.astype(dtype), lanes, 3, 2, 1)
 
 
+def special(value, share, dtype="float32", shape=(2, 48, 9, 9)):
+    """Return images in which a share of the pixels has a value; the others are whole numbers."""
+    chosen = np.random.default_rng(0).random(shape) < share
+    return np.where(chosen, np.float32(value), np.round(real(*shape))).astype(dtype)
+
+
 @needs_compiler
 @pytest.mark.parametrize("lanes", [8, 48])
 @pytest.mark.parametrize("args", [(2,), (3, 2), (3, 2, 1), (3, 1, 1), (3, 2, 1, True)], ids=str)
 @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf, 0.0])
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_max_pooling_passes_special_values_and_takes_the_first_of_equals(value, args, lanes, share):
-    chosen = np.random.default_rng(0).random((2, 48, 9, 9)) < share
-    x = np.where(chosen, np.float32(value), np.round(real(*chosen.shape))).astype("float32")
-    assert_pools(x, lanes, *args)
+    assert_pools(special(value, share), lanes, *args)
 
 
-@needs_compiler
-@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf, -0.0])
-def test_max_pooling_of_bfloat16_passes_special_values(value):
-    chosen = np.random.default_rng(0).random((2, 16, 9, 9)) < 0.3
-    x = np.where(chosen, np.float32(value), real(*chosen.shape)).astype("bfloat16")
-    assert_pools(x, 8, 3, 2, 1)
-
-
-@needs_compiler
-@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "uint64"])
-def test_max_pooling_reaches_the_limits_of_integers(dtype):
+def limits(dtype):
+    """Return images of the limits of a type of integers."""
     info = np.iinfo(dtype)
-    x = np.random.default_rng(0).choice(np.array([info.min] * 9 + [info.max], dtype), 3200)
-    x = pack(x.reshape(2, 16, 10, 10), 8)
-    forward = laid_out(largest(unpacked(x.shape), 3, 2, 1), 8)
-    for got, want in zip(compiled((forward, x))(x), forward.forward(x), strict=True):
-        np.testing.assert_array_equal(got, want)
+    values = np.array([info.min] * 9 + [info.max], dtype)
+    return np.random.default_rng(0).choice(values, (2, 16, 10, 10))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "x",
+    [
+        *(special(value, 0.3, "bfloat16") for value in (np.nan, -np.inf, np.inf, -0.0)),
+        *(limits(dtype) for dtype in ("int8", "int32", "uint8", "uint64")),
+    ],
+    ids=lambda x: x.dtype.name,
+)
+def test_max_pooling_of_other_types_passes_special_values_and_limits(x):
+    forward, packed_x = laid_out(largest(x.shape, 3, 2, 1), 8), pack(x, 8)
+    y, at = forward.forward(packed_x)
+    got, places = compiled((forward, packed_x))(packed_x)
+    assert_bits(got, y)
+    np.testing.assert_array_equal(places, at)
 
 
 @needs_compiler
