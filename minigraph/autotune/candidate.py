@@ -64,9 +64,6 @@ class Workbench(Protocol):
     def put(self, array: Array) -> Array:
         """Return a NumPy array as one of the workbench's."""
 
-    def stored(self, array: Array) -> Array:
-        """Return one of its arrays, which was just made, at the place where it may stay."""
-
     def compile(self, kernels: Iterable[Runner]) -> None:
         """Compile what kernels need, as many at once as there are processors."""
 
@@ -101,13 +98,6 @@ class HostBench:
 
     def put(self, array: Array) -> Array:
         return array
-
-    def stored(self, array: Array) -> Array:
-        if self._free is None:
-            return array
-        copied = self.empty(array.nbytes).view(array.dtype).reshape(array.shape)
-        copied[...] = array
-        return copied
 
     def compile(self, kernels: Iterable[Runner]) -> None:
         pass

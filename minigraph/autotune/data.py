@@ -91,13 +91,16 @@ class Data:
 
     def _normal(self, pool: Array, spec: Spec, seed: int) -> Array:
         """Return random numbers: those of the pool, again and again, from where the seed says."""
-        array = self.bench.empty(spec.nbytes).view(spec.dtype).reshape(spec.shape)
+        array = self._array(spec)
         flat, done = array.reshape(-1), 0
         while done < flat.size:
             numbers = pool[(seed + done) % POOL :][: flat.size - done]
             flat[done : done + numbers.size] = numbers.astype(spec.dtype)
             done += numbers.size
         return array
+
+    def _array(self, spec: Spec) -> Array:
+        return self.bench.empty(spec.nbytes).view(spec.dtype).reshape(spec.shape)
 
     def operands(self, candidate: Candidate) -> tuple[list[Block], list[Block]]:
         """Return the blocks of a candidate's inputs and of its results."""
@@ -112,7 +115,8 @@ class Data:
         for key in results:
             if key not in self.outputs:
                 arranged = self.problem.arrange(self.reference[key[0]], key[1])
-                self.wanted[key] = self.bench.stored(arranged)
+                self.wanted[key] = self._array(Spec(arranged.shape, arranged.dtype))
+                self.wanted[key][...] = arranged
                 dtype = self.problem.results[key[0]].dtype
                 self.outputs[key] = Block(self.bench, arranged.shape, dtype)
         return [self.inputs[key] for key in inputs], [self.outputs[key] for key in results]

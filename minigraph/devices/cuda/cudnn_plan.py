@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cudnn
@@ -27,6 +28,7 @@ UNSUPPORTED = (cudnn.cudnnGraphNotSupportedError, RuntimeError)
 Knobs = dict[str, int]
 
 
+@dataclass(frozen=True, eq=False)
 class CudnnPlan:
     """One way to compute a problem: an engine of cuDNN's with its knobs.
 
@@ -35,23 +37,13 @@ class CudnnPlan:
     generated      whether cuDNN compiles its kernel when the plan is built
     """
 
-    def __init__(
-        self,
-        graph: CudnnGraph,
-        index: int,
-        engine: int,
-        knobs: Knobs,
-        deterministic: bool = True,
-        precision: str = "float32",
-        generated: bool = False,
-    ) -> None:
-        self.graph = graph
-        self.index = index
-        self.engine = engine
-        self.knobs = knobs
-        self.deterministic = deterministic
-        self.precision = precision
-        self.generated = generated
+    graph: CudnnGraph
+    index: int
+    engine: int
+    knobs: Knobs
+    deterministic: bool = True
+    precision: str = "float32"
+    generated: bool = False
 
     @property
     def name(self) -> str:

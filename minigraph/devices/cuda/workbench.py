@@ -46,9 +46,6 @@ class CudaWorkbench:
     def put(self, array: Array) -> Array:
         return cupy.asarray(array)
 
-    def stored(self, array: Array) -> Array:
-        return array
-
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         driver, stream = self.driver, self.driver.measuring
 
