@@ -54,22 +54,15 @@ def test_a_second_session_measures_nothing(store, new_process):
     first = start(store)
     new = first.tables(two())
     assert origins(new) == {"small": "measured", "large": "measured"}
+    assert first.tables(two()[:1]).keys() == {"small"}, "what it has it does not look up again"
     assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
     assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
     new_process()
     second = start(store)
-    found = second.tables(two())
-    assert origins(found) == {"small": "stored", "large": "stored"}
-    assert found == new
+    old = second.tables(two())
+    assert origins(old) == {"small": "stored", "large": "stored"}
+    assert old == new and second.used == first.used
     assert mg.autotune.stats() == TuningStats(hits=2)
-    assert second.used == first.used
-
-
-def test_what_a_session_knows_it_does_not_look_up_again(store):
-    one = start(store)
-    one.tables(two())
-    assert origins(one.tables(two()[:1])) == {"small": "measured"}
-    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
 
 
 def test_another_policy_is_answered_without_measuring(store, new_process):
@@ -84,13 +77,10 @@ def test_another_policy_is_answered_without_measuring(store, new_process):
     assert mg.autotune.stats() == TuningStats(hits=1)
 
 
-def test_off_touches_nothing(store):
+def test_off_touches_nothing_and_cached_measures_nothing(store):
     assert start(store, "off").tables(two()) == {}
     assert not store.folder.root.exists()
     assert mg.autotune.stats() == TuningStats()
-
-
-def test_cached_measures_nothing(store):
     start(store).tables(two()[:1])
     one = start(store, "cached")
     assert origins(one.tables(two())) == {"small": "stored"}
@@ -134,12 +124,12 @@ def test_a_frozen_miss_names_the_problem_and_the_field_that_differs(store):
         start(store, "frozen").tables(two())
     start(store).tables(two())
     assert len(start(store, "frozen").tables(two())) == 2
-    other = {"library": "3.3.0", "processor": "one"}
-    differs = r"small \(library is '3.3.0', measured with '3.2.0'\)"
-    with pytest.raises(mg.CacheError, match=differs):
-        start(store, "frozen", machine=other).tables(two())
-    with pytest.raises(mg.CacheError, match="driver is '5', measured with None"):
-        start(store, "frozen", machine={**MACHINE, "driver": "5"}).tables(two())
+    for field, differs in (
+        ({"library": "3.3.0"}, r"small \(library is '3.3.0', measured with '3.2.0'\)"),
+        ({"driver": "5"}, "driver is '5', measured with None"),
+    ):
+        with pytest.raises(mg.CacheError, match=differs):
+            start(store, "frozen", machine={**MACHINE, **field}).tables(two())
     assert mg.autotune.stats().measurements == 4
 
 
@@ -150,14 +140,12 @@ def test_a_candidate_in_quarantine_stays_there(store, new_process):
     failed = f"{QUARANTINE}status 2"
     assert one.tables(two())["small"].measurements[0].error == failed
     new_process()
-    known = start(store).tables(two())["small"]
-    assert choose(known.measurements, Policy()) == other
+    assert choose(start(store).tables(two())["small"].measurements, Policy()) == other
     # Another process had measured it at the same time, and writes later.
-    store.keep([measured("small", best, other)], merge)
-    known = start(store).tables(two())["small"]
-    assert known.measurements[0].error == failed
-    # A file that was saved before it failed does not take it out either.
     before = measured("small", best, other)
+    store.keep([before], merge)
+    assert start(store).tables(two())["small"].measurements[0].error == failed
+    # A file that was saved before it failed does not take it out either.
     loaded = start(store, loaded={before.key: before}).tables(two())
     assert loaded["small"].measurements[0].error == failed
 
@@ -328,23 +316,18 @@ def test_a_loaded_file_goes_before_the_store(store):
     assert start(None, "cached", loaded={elsewhere.key: elsewhere}).tables(two()) == {}
 
 
-def test_without_a_store_a_process_measures_nothing_twice():
-    start().tables(two())
-    assert origins(start().tables(two())) == {"small": "measured", "large": "measured"}
-    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2, hits=2)
-
-
-def test_a_store_that_cannot_be_written_costs_the_persistence_only(tmp_path):
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.filterwarnings("ignore:.*is no folder")
+def test_without_a_store_that_can_be_written_a_process_measures_nothing_twice(tmp_path, broken):
     (tmp_path / "cache").touch()
-    broken = Measurements(tmp_path / "cache")
-    with pytest.warns(mg.MinigraphWarning, match="is no folder"):
-        start(broken).tables(two())
-    known = start(broken).tables(two())["small"]
-    again = start(broken)
-    again.tables(two())
-    again.quarantine("small", known.measurements[0], "why")
-    assert start(broken).tables(two())["small"].measurements[0].error == f"{QUARANTINE}why"
-    assert mg.autotune.stats().measurements == 4
+    store = Measurements(tmp_path / "cache") if broken else None
+    start(store).tables(two())
+    again = start(store)
+    tables = again.tables(two())
+    assert origins(tables) == {"small": "measured", "large": "measured"}
+    assert mg.autotune.stats() == TuningStats(measurements=4, misses=2, hits=2)
+    again.quarantine("small", tables["small"].measurements[0], "why")
+    assert start(store).tables(two())["small"].measurements[0].error == f"{QUARANTINE}why"
 
 
 def test_a_damaged_row_is_counted_and_measured_again(store, new_process):

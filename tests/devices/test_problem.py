@@ -1,0 +1,89 @@
+"""Problems are made once for each op, shapes and layouts: `minigraph.devices.problem`."""
+
+import numpy as np
+import pytest
+from needs import needs_both
+
+import minigraph as mg
+from minigraph.devices.cpu import candidates, onednn
+from minigraph.devices.cpu.candidates import CpuProblems
+from minigraph.graph import constant
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData
+from minigraph.ops.layout import LaidOut, Reorder, packed
+from minigraph.ops.matmul import Matmul
+
+pytestmark = needs_both
+
+
+@pytest.fixture
+def problems():
+    return CpuProblems(2, on_disk=False)
+
+
+def tunable(problems, node):
+    return problems.tunable(node, [x.spec.strides for x in node.inputs])
+
+
+def in_blocks(op, x, w):
+    n = onednn.block()
+    return LaidOut(op, (n, 1), (n,))(mg.input("x", packed(x.shape, n)), w)
+
+
+def operands(channels=32, size=9):
+    return mg.input("x", (2, channels, size, size)), mg.input("w", (channels, channels, 3, 3))
+
+
+def test_nodes_that_are_the_same_problem_share_it_in_whichever_layout_their_images_lie(problems):
+    x, w = operands()
+    plain = tunable(problems, Conv2d()(x, w))
+    blocked = tunable(problems, in_blocks(Conv2d(), x, w))
+    assert plain.problem is blocked.problem
+    assert plain.layouts != blocked.layouts
+    assert {plain.layouts, blocked.layouts} <= {*plain.problem.layouts.values()}
+    others = [
+        Conv2d((2, 2))(x, w),
+        Conv2d()(*operands(size=8)),
+        Conv2d()(x, constant(np.ones(w.shape, "float32"))),
+    ]
+    assert len({plain.problem, *(tunable(problems, node).problem for node in others)}) == 4
+
+
+def test_reorders_of_the_same_images_are_one_problem_in_both_directions(problems):
+    x, n = operands()[0], onednn.block()
+    there, back = Reorder(n)(x), Reorder(1)(mg.input("y", packed(x.shape, n)))
+    assert tunable(problems, there).problem is tunable(problems, back).problem
+
+
+def test_candidates_are_described_once_until_they_are_released(problems, monkeypatch):
+    calls = []
+
+    def generator(arrangement, threads):
+        calls.append(arrangement.layouts)
+        return ()
+
+    monkeypatch.setattr(candidates, "CANDIDATES", (*candidates.CANDIDATES, generator))
+    problem, layouts = tunable(problems, Conv2d()(*operands()))
+    first, *_ = problem.candidates(layouts)
+    assert next(problem.candidates(layouts)) is first and first.kernel is first.kernel
+    for _ in range(2):
+        again, *_ = problem.candidates()
+        assert again is first
+    assert sorted(map(str, calls)) == sorted(map(str, problem.layouts.values()))
+    problem.release({first.key})
+    assert next(problem.candidates(layouts)) is not first
+    assert problem.kernel(first.measurement(0)) is first.kernel
+
+
+def test_a_family_has_what_problems_of_other_sizes_share(problems):
+    x, w = operands()
+    dy = mg.input("dy", (2, 32, 7, 7))
+    gradient = tunable(problems, Conv2dBackwardData(Conv2d(), x.shape)(dy, w)).problem
+    assert gradient.sizes == (*x.shape, *dy.shape, *w.shape)
+    assert "shape=()" in gradient.family and "stride=(1, 1)" in gradient.family
+    small, large, other = (
+        tunable(problems, Matmul()(mg.input("x", (n, k)), mg.input("y", (k, n)))).problem
+        for n, k in ((300, 700), (400, 500), (2, 3))
+    )
+    assert small.family == large.family == "matmul of rows and rows float32[] float32[], 2 threads"
+    assert small.subject == "matmul of rows and rows float32[300, 700] float32[700, 300], 2 threads"
+    assert other.family != small.family, "it runs on one thread"
