@@ -1,8 +1,8 @@
 """Measure the ways to compute something, keep the measurements, choose by policy.
 
-Knows no library, no op and no layout: a problem brings its candidates, what their result has to be
-and how an array lies in each of its layouts.  What was measured is kept whole, failures included,
-so that another policy is answered from the same measurements.
+The package knows no library, no op and no layout: a problem brings its candidates, the result that
+they have to give, and the order of an array in each of its layouts.  Measurements are kept whole,
+failures included, so that they answer another policy too.
 """
 
 from minigraph.cache.counters import tuning_counters

@@ -179,7 +179,7 @@ class Problem(ABC):
     sums: Sums | None = None
 
     def __init__(self) -> None:
-        self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # as far as somebody asked
+        self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # what was offered
         self._chosen: dict[Key, Candidate] = {}  # that `release` has left
 
     @abstractmethod
@@ -195,17 +195,16 @@ class Problem(ABC):
         """Return what computes it in these layouts; a heuristic chooses the first."""
 
     def candidates(self, layouts: Layouts | None = None) -> Iterator[Candidate]:
-        """Yield what `offer` returns for these layouts, or for all, each candidate made once."""
+        """Yield what `offer` returns for these layouts, or for all; it is asked once."""
         for each in (layouts,) if layouts else self.layouts.values():
-            if each not in self._by_layouts:
-                (self._by_layouts[each],) = itertools.tee(self.offer(each), 1)
-            yield from copy.copy(self._by_layouts[each])  # which itself stays at the first
+            offered = self._by_layouts.get(each) or self.offer(each)
+            self._by_layouts[each], candidates = itertools.tee(offered)
+            yield from candidates
 
     def release(self, keep: Collection[Key] = ()) -> None:
         """Forget the candidates, which take memory, but for those with these keys."""
-        self._chosen.update(
-            (c.key, c) for c in (self.candidates() if keep else ()) if c.key in keep
-        )
+        if keep:
+            self._chosen.update({c.key: c for c in self.candidates() if c.key in keep})
         self._by_layouts.clear()
 
     def estimate(self, layouts: Layouts) -> float | None:
