@@ -203,8 +203,7 @@ class Problem(ABC):
 
     def release(self, keep: Collection[Key] = ()) -> None:
         """Forget the candidates, which take memory, but for those with these keys."""
-        if keep:
-            self._chosen.update({c.key: c for c in self.candidates() if c.key in keep})
+        self._chosen = {c.key: c for c in self.candidates() if c.key in keep} if keep else {}
         self._by_layouts.clear()
 
     def estimate(self, layouts: Layouts) -> float | None:
@@ -212,8 +211,11 @@ class Problem(ABC):
         return None
 
     def kernel(self, measurement: Measurement) -> Any:
-        """Return the kernel that was measured; None if the library has it no longer."""
-        candidate = self._chosen.get(measurement.key)
+        """Return the kernel that was measured; None if the library has it no longer.
+
+        Each call returns another one: two functions may run at the same time.
+        """
+        candidate = self._chosen.pop(measurement.key, None)
         if candidate is None:
             offered = self.candidates(self.layouts[measurement.layouts])
             candidate = next((c for c in offered if c.name == measurement.name), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -289,6 +290,16 @@ def _of_shape(op: Op, shape: Shape, *xs: Array) -> Array:
     return y
 
 
+class _Problems(threading.local):
+    """The problems that a thread has made, by the arguments of `OpProblem`.
+
+    Threads share none: a kernel belongs to one function, and others may run at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.by_arguments: dict[Any, OpProblem] = {}
+
+
 class ProblemMaker(ABC):
     """Makes the problems of nodes for a device, each once.
 
@@ -300,7 +311,7 @@ class ProblemMaker(ABC):
     workbench: Workbench
 
     def __init__(self) -> None:
-        self._problems: dict[Any, OpProblem] = {}  # by the arguments of `OpProblem`
+        self._problems = _Problems()
 
     @abstractmethod
     def product(self, node: Node) -> Product | None:
@@ -374,6 +385,7 @@ class ProblemMaker(ABC):
 
     def _once(self, *arguments: Any) -> OpProblem:
         """Return the problem with these arguments of `OpProblem`, the same one each time."""
-        if arguments not in self._problems:
-            self._problems[arguments] = OpProblem(self, *arguments)
-        return self._problems[arguments]
+        problems = self._problems.by_arguments
+        if arguments not in problems:
+            problems[arguments] = OpProblem(self, *arguments)
+        return problems[arguments]

@@ -1,5 +1,7 @@
 """Problems are made once for each op, shapes and layouts: `minigraph.devices.problem`."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from needs import needs_both
@@ -48,6 +50,14 @@ def test_nodes_that_are_the_same_problem_share_it_in_whichever_layout_their_imag
     assert len({plain.problem, *(tunable(problems, node).problem for node in others)}) == 4
 
 
+def test_threads_share_no_problem_whose_kernels_two_functions_might_run_at_once(problems):
+    node = Conv2d()(*operands())
+    with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(tunable, problems, node).result().problem
+    ours = tunable(problems, node).problem
+    assert ours is not theirs and ours.subject == theirs.subject
+
+
 def test_reorders_of_the_same_images_are_one_problem_in_both_directions(problems):
     x, n = operands()[0], onednn.block()
     there, back = Reorder(n)(x), Reorder(1)(mg.input("y", packed(x.shape, n)))
@@ -71,7 +81,10 @@ def test_candidates_are_described_once_until_they_are_released(problems, monkeyp
     assert sorted(map(str, calls)) == sorted(map(str, problem.layouts.values()))
     problem.release({first.key})
     assert next(problem.candidates(layouts)) is not first
-    assert problem.kernel(first.measurement(0)) is first.kernel
+    measured = first.measurement(0)
+    assert problem.kernel(measured) is first.kernel
+    problem.release()
+    assert problem.kernel(measured) is not first.kernel, "another function has it"
 
 
 def test_a_family_has_what_problems_of_other_sizes_share(problems):
