@@ -69,7 +69,7 @@ import minigraph as mg
 from attacks import fences, sanitized
 from minigraph.devices.cpu import compiler
 from minigraph.devices.cpu.kernel import NativeKernel, call
-from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.graph import Spec
 
 if fences.SANITIZED:
@@ -77,7 +77,7 @@ if fences.SANITIZED:
 kernel = NativeKernel(mg.input("x", (5,)), [call(sys.argv[1], int(sys.argv[2]))])
 x, y = (fences.empty(Spec((n,), np.dtype(np.float32)), int(sys.argv[3]), sys.argv[4] == "end")
         for n in (5, 1))
-KernelRunner(kernel, on_disk=False)([x], [y], fences.empty(Spec((0,), np.dtype(np.uint8))))
+KernelRunner(kernel, on_disk=False).run([x], [y], fences.empty(Spec((0,), np.dtype(np.uint8))))
 """
 KERNEL = """
 int NAME(const int64_t *a, char **slots) {

@@ -203,6 +203,11 @@ class Step:
     scratch: Buffer
     choice: Choice | None = None
 
+    @property
+    def measured(self) -> bool:
+        """Whether its kernel was chosen because of a measurement: another one may replace it."""
+        return self.choice is not None and self.choice.measurement is not None
+
     @functools.cached_property
     def reads(self) -> Mapping[Buffer, Sequence[int]]:
         """By buffer, which inputs show it."""

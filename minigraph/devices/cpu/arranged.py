@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from minigraph.devices.cpu.kernel import (
     NOWHERE,
     Linker,
-    MeasuredKernel,
     NativeCall,
+    NativeKernel,
     Operands,
     Place,
     Preparation,
@@ -22,7 +22,7 @@ WEIGHTS = 1  # which input they are
 ALL, ARRANGE, COMPUTE, AS_USED = range(4)  # what a call does, see `ArrangedWeights`
 
 
-class ArrangedWeights(MeasuredKernel):
+class ArrangedWeights(NativeKernel):
     """A kernel of images and weights that computes with arranged weights.
 
     Weights that are constants are arranged once.  The argument block of `source` is `values`; what

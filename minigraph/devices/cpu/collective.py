@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, Place
-from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import GraphError
 from minigraph.graph import Array, Node
@@ -235,10 +234,6 @@ class CollectiveKernel(CpuKernel):
         for source in self._combine:
             return _own_op(world, linker.address(source))
         return _handle(world, self.op.combines.upper())
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Do all of it in NumPy, where the compiler failed."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
 
 
 class Rescue(Kernel):

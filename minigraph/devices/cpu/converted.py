@@ -15,7 +15,7 @@ from minigraph.devices.cpu.kernel import (
     preparations_of,
     texts_of,
 )
-from minigraph.graph import Array, Spec, aligned_empty
+from minigraph.graph import Spec
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel
 from minigraph.program.steps import round_up
@@ -86,20 +86,3 @@ class ConvertedKernel(CpuKernel):
                 (first if i < count else last).extend(calls_of(each.kernel, moved, linker))
         inner = Operands(places[:count], places[count:], rest, operands.prepared)
         return [*first, *calls_of(self.inside, inner, linker), *last]
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Run the kernels one after the other, where the compiler failed."""
-        rest = scratch[self.offsets[-1] :]
-        given = [*inputs]
-        for i, each in enumerate(self.before):
-            if each is not None:
-                given[i] = aligned_empty(each.spec)
-                each.kernel.run([inputs[i]], [given[i]], rest)
-        made = [
-            y if each is None else aligned_empty(each.spec)
-            for y, each in zip(outputs, self.after, strict=True)
-        ]
-        self.inside.run(given, made, rest)
-        for y, wide, each in zip(outputs, made, self.after, strict=True):
-            if each is not None:
-                each.kernel.run([wide], [y], rest)

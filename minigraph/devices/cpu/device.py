@@ -153,7 +153,7 @@ class CpuBackend(HostBackend):
         first = self.kernel(product, strides, choice)
         if isinstance(first, NumpyKernel):
             return NumpyKernel(node, first.why_numpy)
-        return SequenceKernel(first, self.kernel(activated, [product.spec.strides]))
+        return SequenceKernel(first, self.kernel(activated, [product.spec.strides]), activated)
 
     def cast(self, array: Array, dtype: DType) -> Array:
         return narrow(array, dtype, self.on_disk)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.arranged import ArrangedWeights
-from minigraph.devices.cpu.kernel import KernelCall, MeasuredKernel, NativeKernel, Place
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.product import held, sums
 from minigraph.devices.problem import FEW_CHANNELS, Arrangement
@@ -352,4 +352,4 @@ def _to_weights(node: Node, form: Form, threads: int) -> NativeKernel:
 
     source = _weight_text(lanes, lanes_in, vectors, form.window)
     memory = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
-    return MeasuredKernel(node, [KernelCall(source, words)], memory, algorithm=NAME)
+    return NativeKernel(node, [KernelCall(source, words)], memory, algorithm=NAME)

@@ -1,4 +1,4 @@
-"""Kernels that the walker calls: of C text, gathered, and one after another; and linking them."""
+"""Kernels as calls of C functions: how they are linked, and how one runs outside of a program."""
 
 from __future__ import annotations
 
@@ -71,6 +71,11 @@ class Operands(NamedTuple):
     prepared: Mapping[int, Place] = MappingProxyType({})
 
 
+# Of an argument block and the table of addresses: whether it failed.
+Function = Callable[[int, int], int]
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
 class NativeCall(NamedTuple):
     """A call of a C function: its address, and that of its argument block."""
 
@@ -81,11 +86,18 @@ class NativeCall(NamedTuple):
 class Linker:
     """Compiled functions by their texts, and argument blocks, which live as long as the linker.
 
-    on_disk  whether kernels may be looked for, and kept, on disk
+    on_disk      whether kernels may be looked for, and kept, on disk
+    substitutes  Python functions for texts that could not be compiled, where Python makes the calls
     """
 
-    def __init__(self, sources: Sequence[KernelSource], on_disk: bool) -> None:
+    def __init__(
+        self,
+        sources: Sequence[KernelSource],
+        on_disk: bool,
+        substitutes: Mapping[KernelSource, Function] = MappingProxyType({}),
+    ) -> None:
         self._addresses = compiler.KERNELS.functions(sources, on_disk)
+        self._substitutes = {s: f for s, f in substitutes.items() if not self._addresses[s.name]}
         self._blocks: list[Array] = []
         self.begun: list[Array] = []  # how far loops have come that pause: all 0 before a call
 
@@ -101,6 +113,8 @@ class Linker:
 
     def address(self, source: KernelSource) -> int:
         """Return where a function is; raises KernelFailed if its text could not be compiled."""
+        if source in self._substitutes:
+            return id(self._substitutes[source])
         address = self._addresses[source.name]
         if not address:
             raise KernelFailed(f"{compiler.compiler()} could not compile {source.name}")
@@ -109,6 +123,11 @@ class Linker:
     def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
         """Return the call of a function; raises KernelFailed if its text could not be compiled."""
         return NativeCall(self.address(source), self.keep(words))
+
+    def callable(self, call: NativeCall) -> tuple[Function, int]:
+        """Return a function that Python can call, and its argument block."""
+        substitutes = {id(function): function for function in self._substitutes.values()}
+        return substitutes.get(call.function) or SIGNATURE(call.function), call.block
 
 
 def constants_of(node: Node) -> list[int]:
@@ -131,9 +150,11 @@ class CpuKernel(Kernel, ABC):
     """A kernel that is one or a few calls of C functions.
 
     preparations  by input
+    substitutes   what Python can do in place of its texts
     """
 
     preparations: Mapping[int, Preparation] = MappingProxyType({})
+    substitutes: Mapping[KernelSource, Function] = MappingProxyType({})
 
     @property
     def prepared_bytes(self) -> int:
@@ -148,6 +169,9 @@ class CpuKernel(Kernel, ABC):
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         """Return its calls in order; raises KernelFailed if a text could not be compiled."""
 
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        KernelRunner(self, on_disk=False).run(inputs, outputs, scratch)
+
 
 @dataclass(frozen=True)
 class KernelCall:
@@ -161,10 +185,7 @@ class KernelCall:
 
 
 class NativeKernel(CpuKernel):
-    """Calls of kernels of C text.
-
-    node  that it computes: NumPy does its work where the compiler failed
-    """
+    """Calls of kernels of C text."""
 
     maker = "c"
 
@@ -193,17 +214,6 @@ class NativeKernel(CpuKernel):
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         return [linker.call(part.source, part.block(*operands[:3])) for part in self.parts]
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute in NumPy: where the compiler failed."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
-
-
-class MeasuredKernel(NativeKernel):
-    """Fails where the compiler did, so that what was measured next takes its place."""
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        raise KernelFailed(f"{self.name} could not be compiled")
 
 
 # Calls that do not depend on each other: threads, count, then function and argument block of each.
@@ -246,11 +256,13 @@ class SequenceKernel(CpuKernel):
 
     first  computes the output
     then   has the output for its input and for its output
+    node   that `then` computes: NumPy does, where the compiler failed
     """
 
-    def __init__(self, first: Kernel, then: Kernel) -> None:
+    def __init__(self, first: Kernel, then: Kernel, node: Node) -> None:
         self.first = first
         self.then = then
+        self.node = node
         self.maker = first.maker
         self.algorithm = f"{first.algorithm} + {then.name}"
         self.sources = [*first.sources, *then.sources]
@@ -272,7 +284,10 @@ class SequenceKernel(CpuKernel):
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         self.first.run(inputs, outputs, scratch)
-        self.then.run(outputs, outputs, scratch)
+        try:
+            self.then.run(outputs, outputs, scratch)
+        except KernelFailed:
+            NumpyKernel(self.node).run(outputs, outputs, scratch)
 
 
 def preparations_of(kernel: Kernel) -> Mapping[int, Preparation]:
@@ -317,6 +332,43 @@ def calls_of(kernel: Kernel, operands: Operands, linker: Linker) -> list[NativeC
     if not isinstance(kernel, CpuKernel):
         raise KernelFailed(f"{kernel.name} is no native kernel")
     return kernel.calls(operands, linker)
+
+
+class KernelRunner:
+    """A kernel outside of a program, which Python calls.
+
+    on_disk  whether kernels may be looked for, and kept, on disk
+    """
+
+    def __init__(self, kernel: CpuKernel, on_disk: bool) -> None:
+        self._kernel = kernel
+        self._linker = Linker(kernel.texts, on_disk, kernel.substitutes)
+        self._calls: list[tuple[Function, int]] = []
+        self._preparing: list[tuple[Function, int]] = []  # constants, before the first call
+        self._slots = (ctypes.c_uint64 * 0)()
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Run; raises KernelFailed if it reports an error, or a text could not be compiled."""
+        arrays = (*inputs, *outputs, scratch)
+        if not self._calls:
+            self._link(len(inputs), len(arrays))
+        for slot, array in enumerate(arrays):
+            self._slots[slot] = address_of(array)
+        calls = [*self._preparing, *self._calls]
+        self._preparing = []
+        for function, block in calls:
+            if function(block, ctypes.addressof(self._slots)):
+                raise KernelFailed(f"{self._kernel.name} reported an error")
+
+    def _link(self, inputs: int, operands: int) -> None:
+        """Give each operand a slot, the scratch memory last, and then each prepared constant."""
+        places = [(slot, 0) for slot in range(operands)]
+        self._slots = (ctypes.c_uint64 * (operands + len(self._kernel.preparations)))()
+        self._prepared = Prepared(self._slots, operands, self._linker)
+        prepared, preparing = self._prepared.of(self._kernel, places)
+        bound = Operands(places[:inputs], places[inputs:-1], places[-1], prepared)
+        self._preparing = [*map(self._linker.callable, preparing)]
+        self._calls = [*map(self._linker.callable, self._kernel.calls(bound, self._linker))]
 
 
 def call(text: str, *values: int, scratch: bool = False) -> KernelCall:

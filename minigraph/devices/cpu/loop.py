@@ -132,10 +132,6 @@ class LoopKernel(CpuKernel):
             return slot, offset + (self.op.length - 1) * stride, -stride
         return slot, offset, stride
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute in NumPy: where the compiler failed."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
-
 
 def _value(buffer: Buffer) -> Array:
     """Return the value that a buffer holds."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from ctypes import byref, c_void_p
+from ctypes import byref, c_int64, c_uint64, c_void_p
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from minigraph.devices.cpu.kernel import (
@@ -17,7 +18,6 @@ from minigraph.devices.cpu.kernel import (
     Operands,
     Place,
     Preparation,
-    aligned_bytes,
 )
 from minigraph.devices.cpu.onednn import (
     DST,
@@ -32,10 +32,7 @@ from minigraph.devices.cpu.onednn import (
     loaded,
     omp_threads,
 )
-from minigraph.errors import GraphError
-from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
-from minigraph.program import KernelFailed
 
 # Set where each argument's memory is, then execute.
 EXECUTE = KernelSource("""
@@ -49,6 +46,26 @@ int NAME(const int64_t *a, char **slots) {
   return ((mg_execute)a[1])((void *)a[2], (void *)a[3], a[4], (void *)a[5]);
 }
 """)
+
+
+HEAD = 7  # words of the argument block before three for each argument
+
+
+def execute(block: int, slots: int) -> int:
+    """Do in Python what EXECUTE does."""
+    lib = loaded()
+    words = (c_int64 * HEAD).from_address(block)
+    _, _, primitive, stream, count, arguments, threads = words
+    places = (c_int64 * (3 * count)).from_address(block + ctypes.sizeof(words))
+    for memory, slot, offset in zip(places[::3], places[1::3], places[2::3], strict=True):
+        base = c_uint64.from_address(slots + slot * ctypes.sizeof(c_uint64)).value
+        lib.dnnl.dnnl_memory_set_data_handle(c_void_p(memory), c_void_p(base + offset))
+    with omp_threads(threads):
+        return int(
+            lib.dnnl.dnnl_primitive_execute(
+                c_void_p(primitive), c_void_p(stream), count, c_void_p(arguments)
+            )
+        )
 
 
 class Operand(NamedTuple):
@@ -129,16 +146,6 @@ class PrimitiveCall:
             words += [memory.value or 0, *operand.among(operands)]
         return words
 
-    def run(self, operands: Operands) -> None:
-        """Execute; instead of a slot each place has an address."""
-        lib = loaded()
-        for memory, operand in zip(self.memories, self.operands, strict=True):
-            address = c_void_p(sum(operand.among(operands)))
-            lib.dnnl.dnnl_memory_set_data_handle(memory, address)
-        lib.call(
-            "dnnl_primitive_execute", self.primitive, lib.stream, len(self.operands), self.arguments
-        )
-
 
 def _address(function: Any) -> int:
     return ctypes.cast(function, c_void_p).value or 0
@@ -158,6 +165,7 @@ class OneDnnKernel(CpuKernel):
     """
 
     maker = "onednn"
+    substitutes = MappingProxyType({EXECUTE: execute})
 
     def __init__(
         self, implementation: Implementation, threads: int, constants: Collection[int] = ()
@@ -167,7 +175,6 @@ class OneDnnKernel(CpuKernel):
         self.strided = implementation.strided
         self.threads = threads
         self.then = implementation.then
-        self.once: dict[int, PrimitiveCall] = {}
         self.preparations: dict[int, Preparation] = {}
         before: list[PrimitiveCall] = []
         after: list[PrimitiveCall] = []
@@ -204,7 +211,6 @@ class OneDnnKernel(CpuKernel):
             operands = Operands([source], [target], NOWHERE)
             return [linker.call(EXECUTE, once.block(operands, self.threads))]
 
-        self.once[i] = once
         self.preparations[i] = Preparation(wanted.nbytes, calls)
 
     def _reserve(self, nbytes: int) -> Operand:
@@ -218,23 +224,6 @@ class OneDnnKernel(CpuKernel):
         if self.then:  # on as many threads: EXECUTE has set them
             calls.append(linker.call(self.then.source, self.then.block(*operands[:3])))
         return calls
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        if self.then:
-            raise KernelFailed(f"{self.then.source.name} could not be compiled")
-        ins, outs = ([(x.ctypes.data, 0) for x in arrays] for arrays in (inputs, outputs))
-        made = {i: aligned_bytes(each.nbytes) for i, each in self.preparations.items()}
-        places = {i: (array.ctypes.data, 0) for i, array in made.items()}
-        scratched = (scratch.ctypes.data if self.scratch else 0, 0)
-        operands = Operands(ins, outs, scratched, places)
-        try:
-            with omp_threads(self.threads):
-                for i, once in self.once.items():
-                    once.run(Operands([ins[i]], [places[i]], NOWHERE))
-                for primitive in self.primitives:
-                    primitive.run(operands)
-        except GraphError as error:
-            raise KernelFailed(str(error)) from error
 
 
 def _reorder(

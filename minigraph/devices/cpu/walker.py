@@ -333,7 +333,8 @@ class NativeProgram:
         """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""
         memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
         run_step(step, step.kernel.rescue or NumpyKernel(step.node), memory)
-        if step.kernel.refuses:
+        if step.kernel.refuses and not why:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
-        if not step.kernel.rescue:
+        # What the compiler failed for, it has said itself.
+        if not step.kernel.rescue and (step.measured or not why):
             self.failures[step] = why or f"{step.kernel.name} reported an error"

@@ -34,7 +34,7 @@ from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.arranged import ArrangedWeights
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
-from minigraph.devices.cpu.kernel import KernelCall, MeasuredKernel, NativeKernel, Place
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.product import outer_products, sums
 from minigraph.devices.problem import Arrangement
@@ -306,7 +306,7 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
 
     source = _weight_text(work.form)
     nbytes = work.memory * work.vector_bytes
-    return MeasuredKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
+    return NativeKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
 
 
 class _Work:

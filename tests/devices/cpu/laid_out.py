@@ -5,7 +5,7 @@ import numpy as np
 import minigraph as mg
 from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.data import Block
-from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, packed
 
@@ -63,7 +63,7 @@ def computed_by(kernel, node, xs):
     """Return what the kernel of a node computes, with nothing written where it does not belong."""
     inputs = [written(x.shape, x) for x in xs]
     result, scratch = written(node.shape), written((kernel.scratch // 4,))
-    KernelRunner(kernel, on_disk=True)([x.array for x in inputs], [result.array], scratch.array)
+    KernelRunner(kernel, on_disk=True).run([x.array for x in inputs], [result.array], scratch.array)
     assert not any(x.changed() for x in inputs)
     assert result.intact(result.array.nbytes)
     assert scratch.intact(kernel.scratch)

@@ -9,8 +9,8 @@ from needs import needs_compiler, needs_onednn
 import minigraph as mg
 from minigraph.devices.cpu import compiler
 from minigraph.devices.cpu.candidates import CpuProblems
+from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.devices.cpu.onednn import F32
-from minigraph.devices.cpu.workbench import KernelRunner
 from minigraph.devices.problem import arranged
 from minigraph.graph import Spec, aligned_empty
 
@@ -39,7 +39,7 @@ def test_no_candidate_multiplies_padding(way, case, odd):
             aligned_empty(Spec(shape, dtype))
             for shape, dtype in ((result.shape, F32), ((kernel.scratch,), np.dtype(np.uint8)))
         )
-        KernelRunner(kernel, on_disk=True)(lying, [y], scratch)
+        KernelRunner(kernel, on_disk=True).run(lying, [y], scratch)
         assert_agrees([y], [result], tolerance=1e-4)
         names.append(candidate.name)
     assert any("gemm" in name for name in names)

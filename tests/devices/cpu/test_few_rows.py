@@ -10,7 +10,7 @@ from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.data import Block
 from minigraph.devices.cpu import few_rows, onednn
 from minigraph.devices.cpu.candidates import CpuProblems
-from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.ops.matmul import Matmul
 
 pytestmark = needs_both
@@ -43,7 +43,7 @@ def computed(x, w, *bias, threads=1):
     scratch = Block(HostBench(), (kernel.scratch // 4,), node.dtype)
     for block in (result, scratch):
         block.clear(block.array.nbytes)
-    KernelRunner(kernel, on_disk=True)([x, w.T, *bias], [result.array], scratch.array)
+    KernelRunner(kernel, on_disk=True).run([x, w.T, *bias], [result.array], scratch.array)
     assert result.intact(result.array.nbytes)
     assert scratch.intact(kernel.scratch)
     return result.array

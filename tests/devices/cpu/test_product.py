@@ -10,7 +10,7 @@ from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.data import Block
 from minigraph.devices.cpu import kernels, onednn, product
 from minigraph.devices.cpu.device import CpuBackend
-from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.graph import Graph
 from minigraph.jit.product import FusedProduct
 from minigraph.passes.kernels.fusion import fuse_kernels
@@ -81,7 +81,7 @@ def assert_computed(reader, m, n, k, threads=1, transposed=False, change=lambda 
     scratch = Block(HostBench(), (kernel.scratch // 4,), np.dtype(np.float32))
     for each in (*outputs, scratch):
         each.clear(each.array.nbytes)
-    KernelRunner(kernel, on_disk=True)(
+    KernelRunner(kernel, on_disk=True).run(
         [x.array for x in inputs], [y.array for y in outputs], scratch.array
     )
     with np.errstate(all="ignore"):

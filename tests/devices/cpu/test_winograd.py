@@ -20,7 +20,7 @@ from winograd_cases import (
 
 from minigraph import graph
 from minigraph.devices.cpu import onednn, winograd
-from minigraph.devices.cpu.workbench import KernelRunner
+from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.ops.conv import Conv2dBackwardWeights
 
 pytestmark = needs_both
@@ -184,7 +184,7 @@ def test_scratch_is_used_to_its_end(division, way, name):
     node = in_blocks(way, Case(1, 1, 2, (16, 16)))
     kernel = winograd.winograd_kernel(node, name, 1)
     scratch, result = written((kernel.scratch // 4,)), written(node.shape)
-    KernelRunner(kernel, on_disk=True)(drawn(node), [result.array], scratch.array)
+    KernelRunner(kernel, on_disk=True).run(drawn(node), [result.array], scratch.array)
     *_, last, between_points = scratch.array.reshape(-1, onednn.block())
     assert np.isfinite(last).all()
     assert np.isnan(between_points).all()
