@@ -30,6 +30,7 @@ from unittest import mock
 
 import minigraph as mg
 from minigraph import options as settings
+from minigraph.autotune.policy import policy_of
 from minigraph.autotune.session import Session
 from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
 from minigraph.bench.ours import LIBRARY, loss_and_updates
@@ -39,7 +40,6 @@ from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.devices.cuda.device import GATHERING
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
-from minigraph.devices.factory import policy_of
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.devices.parts import kernel_parts
 from minigraph.graph import Graph, Node, Shape

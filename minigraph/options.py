@@ -31,7 +31,6 @@ class Option:
     sentence      what the option does, for the table in docs/reference/options.md
     default_text  the default in words, if it is a function or None
     optional      whether None is allowed
-    cuda_only     why values other than the default have no effect on other devices
     removed       values of earlier versions, each with its replacement
     fingerprint   whether kernels or measurements depend on it, so functions with other values have
                   other fingerprints
@@ -49,7 +48,6 @@ class Option:
     maximum: float = math.inf
     optional: bool = False
     default_text: str = ""
-    cuda_only: str = ""
     removed: tuple[tuple[str, str], ...] = ()
     fingerprint: bool = True
     per_process: bool = False
@@ -220,7 +218,6 @@ OPTIONS: dict[str, Option] = {
             'CUDA only. "tf32" lets float32 convolutions and matrix products round their inputs to '
             "TF32.",
             choices=("float32", "tf32"),
-            cuda_only="only CUDA devices compute in tf32",
         ),
         Option(
             "amp",
@@ -341,12 +338,9 @@ def _text(values: Mapping[str, Any], rows: Sequence[Option]) -> str:
     return ", ".join(f"{option.name}={values[option.name]}" for option in rows)
 
 
-def ineffective(values: Mapping[str, Any], device: str) -> dict[str, str]:
-    """Return the options whose values have no effect on this device, each with the reason."""
-    if device.startswith("cuda"):
-        return {}
-    ignored = [o for o in OPTIONS.values() if o.cuda_only and values[o.name] != o.default]
-    return {option.name: option.cuda_only for option in ignored}
+def ineffective(values: Mapping[str, Any], ignored: Mapping[str, str]) -> dict[str, str]:
+    """Return the options, of those that a device ignores for a reason, that have another value."""
+    return {name: why for name, why in ignored.items() if values[name] != OPTIONS[name].default}
 
 
 def default_device() -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import toy_device
 from small_functions import DEVICES
 
 import minigraph as mg
@@ -64,6 +65,9 @@ def small_frames():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "run", checked)
         yield
+
+
+toy_device.register()
 
 
 @pytest.fixture(params=DEVICES)

@@ -8,7 +8,7 @@ import numpy as np
 
 import minigraph as mg
 
-DEVICES = ["cpu", "reference"]
+DEVICES = ["cpu", "reference", "toy"]
 
 
 def real(*size, seed=0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,3 +95,10 @@ def choose_by_layouts(
         groups.setdefault(measurement.layouts, []).append(measurement)
     best = {layouts: choose(group, policy) for layouts, group in groups.items()}
     return {layouts: m for layouts, m in best.items() if m}
+
+
+def policy_of(values: Mapping[str, Any]) -> Policy:
+    """Return what options say of algorithms."""
+    return Policy(
+        values["autotune.workspace_limit"], values["autotune.deterministic"], values["precision"]
+    )

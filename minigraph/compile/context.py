@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from minigraph import options as settings
+from minigraph.autotune.policy import policy_of
 from minigraph.autotune.session import Session, Sources, Tables
 from minigraph.cache import Entry, Measurements
 from minigraph.cache.machine import processor
-from minigraph.devices.factory import policy_of
 from minigraph.distributed import World
 from minigraph.errors import warn_once
 from minigraph.graph import Constant, Graph, nested

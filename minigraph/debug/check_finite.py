@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from minigraph.debug.noise import real
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array, Node
 from minigraph.platform.signals import held
-from minigraph.program import Buffer, Done, Home, Inspectable, Memory, Step, View
+from minigraph.program import Buffer, Done, Home, Memory, Step, View
 from minigraph.runtime.calls import CallCounter
 from minigraph.runtime.function import Execute, Function
 
@@ -27,7 +26,7 @@ class FiniteFunction(Function):
     """
 
     def __init__(self, compilation: Compilation, counter: CallCounter | None = None) -> None:
-        if compilation.context.backend.device.startswith("cuda"):
+        if not compilation.context.backend.host_memory:
             raise DeviceError(
                 'debug.check_finite looks at memory of the host; compile for the device "cpu"'
             )
@@ -42,7 +41,7 @@ class FiniteFunction(Function):
             return _look(step, memory, odd, changed)
 
         def inspected(inputs: Sequence[Array], done: Done) -> list[Array]:
-            return cast(Inspectable, self._executor).inspect(inputs, done, look)
+            return self._executor.inspect(inputs, done, look)
 
         try:
             return super()._run(values, inspected if execute is self._executor else execute)

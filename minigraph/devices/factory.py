@@ -1,104 +1,88 @@
-"""Opening a device by its name.  The libraries of a GPU are loaded when one is asked for."""
+"""The table of devices: opening one by its name.
+
+A device's module, and the libraries that it needs, are loaded when the device is asked for.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from minigraph import options
 from minigraph.arguments import shown
-from minigraph.autotune.policy import Policy
-from minigraph.devices.cpu import CpuBackend
-from minigraph.devices.reference import ReferenceBackend
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
-from minigraph.platform.launcher import local_rank
 from minigraph.program import Backend
 from minigraph.torch_hints import hints
 
 
+class Row(NamedTuple):
+    """Where the backend of a kind of device is, and whether there are several with numbers."""
+
+    module: str
+    backend: str
+    numbered: bool = False
+
+
+DEVICES = {
+    "cpu": Row("minigraph.devices.cpu.device", "CpuBackend"),
+    "cuda": Row("minigraph.devices.cuda.device", "CudaBackend", numbered=True),
+    "reference": Row("minigraph.devices.reference", "ReferenceBackend"),
+}
+
+
 def check_device(device: str) -> str:
     """Return the device's name; DeviceError for one that is not here."""
+    kind, number = split(device)
     try:
-        number = ordinal(device)
-        if number is not None:
-            _cuda().opened(number)
-            return device
+        _backend(kind).check(number)
     except DeviceError as error:
         raise DeviceError(f"device {device!r} cannot be opened: {error}") from None
-    if not isinstance(device, str) or device not in ("cpu", "reference"):
+    return device
+
+
+def split(device: str) -> tuple[str, int | None]:
+    """Return the kind of a device and its number, if it has one; DeviceError for no device."""
+    match = re.fullmatch(r"(\w+)(?::(\d+))?", device) if isinstance(device, str) else None
+    kind, number = match.groups() if match else ("", None)
+    if kind not in DEVICES or (number and not DEVICES[kind].numbered):
+        names = [f'"{kind}"' for kind in DEVICES]
+        names += [f'"{kind}:1"' for kind, row in DEVICES.items() if row.numbered]
+        *others, last = sorted(names)
         instead = hints("devices").get(str(device).lower().partition(":")[0])
         raise DeviceError(
             f"there is no device {shown(device)}"
             + f" ({instead})" * bool(instead)
-            + '; use "cpu", "cuda", "cuda:1" or "reference"'
+            + f"; use {', '.join(others)} or {last}"
         )
-    return device
-
-
-def _cuda() -> ModuleType:
-    try:
-        return importlib.import_module("minigraph.devices.cuda.device")
-    except ImportError as error:
-        raise DeviceError(
-            f"CUDA needs packages that are missing ({error}): pip install 'minigraph[cuda]'"
-        ) from error
-
-
-def ordinal(device: str) -> int | None:
-    """Return the number of a CUDA device, or None for another device.
-
-    "cuda" is the first one.  Of the processes that a launcher started on a machine, each has the
-    next, as far as there are others: a scheduler may show each process its own device alone.
-    """
-    found = re.fullmatch(r"cuda(?::(\d+))?", device) if isinstance(device, str) else None
-    if not found:
-        return None
-    rank = local_rank()
-    return int(found[1] or (_cuda().usual(rank) if rank else 0))
-
-
-def policy_of(values: Mapping[str, Any]) -> Policy:
-    """Return what options say of algorithms."""
-    return Policy(
-        values["autotune.workspace_limit"], values["autotune.deterministic"], values["precision"]
-    )
+    return kind, int(number) if number else None
 
 
 def open_backend(
     device: str, values: Mapping[str, Any], on_disk: bool = True, world: World | None = None
 ) -> Backend:
-    """Return the backend for a device.
-
-    on_disk  whether it may keep kernels on disk
-    world    the processes whose devices it is to be connected with; all of them call this
+    """Return the backend for a device, opened as `Backend.open` says.
 
     Raises DeviceError where the device, its driver or a package is missing, and where the device
     does not compute in the type of the option `amp`.
     """
-    found = _opened(device, values, on_disk, world)
+    kind, number = split(device)
+    backend = _backend(kind).open(number, values, on_disk, world)
     amp = values["amp"]
-    why = "" if amp == "off" else found.why_no_amp(amp)
+    why = "" if amp == "off" else backend.why_no_amp(amp)
     if why:
         raise DeviceError(f"amp={amp!r} does not work on device {device!r}: {why}")
-    return found
+    return backend
 
 
-def _opened(device: str, values: Mapping[str, Any], on_disk: bool, world: World | None) -> Backend:
-    if device == "reference":
-        return ReferenceBackend()
-    number = ordinal(device)
-    if number is None:
-        threads = options.num_threads(values["num_threads"])
-        return CpuBackend(threads, values["bulk"], on_disk, values["distributed.timeout"])
-    found = _cuda().CudaBackend(
-        *(number, values["bulk"], policy_of(values), values["graph_opt.fast_math"], on_disk),
-        values["distributed.timeout"],
-    )
-    if world:
-        found.connect(world)
-    opened: Backend = found
-    return opened
+def _backend(kind: str) -> type[Backend]:
+    row = DEVICES[kind]
+    try:
+        backend: type[Backend] = getattr(importlib.import_module(row.module), row.backend)
+    except ImportError as error:
+        raise DeviceError(
+            f"{kind.upper()} needs packages that are missing ({error}): "
+            f"pip install 'minigraph[{kind}]'"
+        ) from error
+    return backend

@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from minigraph.devices import pages
 from minigraph.errors import DeviceError
-from minigraph.graph import Array, Constant, DType, Graph, Parameter, Spec, aligned_empty, cast
-from minigraph.passes.kernels.gathering import Gathering
-from minigraph.passes.kernels.products import Products
+from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
 from minigraph.program import (
     Ahead,
+    Backend,
     Buffer,
     Done,
     Executor,
@@ -72,18 +71,12 @@ def together(calls: Sequence[Done]) -> bool:
     return any(map(operator.call, calls))
 
 
-class HostBackend(ABC):
+class HostBackend(Backend):
     """What devices have in common whose memory is the host's."""
 
-    gathering = Gathering()
-    products: Products | None = None
     unrolls = False
-
-    def array(self, value: Any) -> None:
-        return None
-
-    def cast(self, array: Array, dtype: DType) -> Array:
-        return cast(array, dtype)
+    host_memory = True
+    ignored_options: Mapping[str, str] = {"precision": "only CUDA devices compute in tf32"}
 
     @abstractmethod
     def runner(self, program: Program, memory: Memory) -> StepRunner:
@@ -106,13 +99,11 @@ class HostBackend(ABC):
         run([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned], [])
 
 
-class HostExecutor:
-    """A program with its memory on the host; an `Executor`.
+class HostExecutor(Executor):
+    """A program with its memory on the host.
 
     bind  returns what runs the steps, given the memory of the buffers that stay where they are
     """
-
-    syncs = 0
 
     def __init__(
         self,
@@ -122,7 +113,7 @@ class HostExecutor:
     ) -> None:
         self.program = program
         large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
-        self.arena = large[0] if large else _new_arena(program)
+        self.arena: Array = large[0] if large else _new_arena(program)
         self._memory = _memory(program, self.arena)
         # What the last calls returned, for each buffer of an output.
         self._returned: list[list[Array]] = [[] for _ in program.returned]
@@ -131,14 +122,11 @@ class HostExecutor:
         self._changed = [p.state for p in changed]
         self._read = [p.state for p in program.parameters if p not in changed]
         self._runner = bind(program, self._memory)
+        self.failures = self._runner.failures
 
     @property
     def launches(self) -> int:
         return self._runner.launches
-
-    @property
-    def failures(self) -> dict[Step, str]:
-        return self._runner.failures
 
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
         outputs = self._prepare()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.cache import Entry
 from minigraph.devices.host import HostBackend, together
 from minigraph.graph import Array, Node, Shape, compute
 from minigraph.program import (
@@ -101,16 +100,6 @@ class ReferenceBackend(HostBackend):
     """Device "reference": slow, and what every other device is compared with."""
 
     device = "reference"
-    tuning = ""
-    why_no_jit = ""
-    versions: Mapping[str, str] = {}
-    block = 1
-
-    def why_no_amp(self, amp: str) -> str:
-        return ""
-
-    def tunable(self, node: Node, strides: Sequence[Shape]) -> None:
-        return None
 
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         return NumpyKernel(node)
@@ -120,12 +109,3 @@ class ReferenceBackend(HostBackend):
 
     def runner(self, program: Program, memory: Memory) -> Interpreter:
         return Interpreter(program, memory)
-
-    def environment(self, kind: str) -> Mapping[str, str]:
-        return {}
-
-    def kernels(self, program: Program) -> list[Entry]:
-        return []
-
-    def keep_kernels(self, entry: Entry) -> str:
-        return "the reference device compiles nothing"

@@ -376,7 +376,7 @@ def report_of(compilation: Compilation, layer_seconds: Mapping[str, float]) -> R
         seconds=dict(compilation.seconds),
         fingerprint=compilation.environment["fingerprint"],
         options=dict(context.options),
-        ineffective=ineffective(context.options, context.backend.device),
+        ineffective=ineffective(context.options, context.backend.ignored_options),
         passes=[*compilation.records, *([program.recomputed] if program.recomputed else [])],
         kernels=[generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
         numpy=[

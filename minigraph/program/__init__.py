@@ -6,7 +6,6 @@ from minigraph.program.device import (
     Backend,
     Done,
     Executor,
-    Inspectable,
     Look,
     Tunable,
     look_away,

@@ -1,17 +1,35 @@
-"""What a device must offer to run programs."""
+"""What a device must offer to run programs: a `Backend`, and an `Executor` for each program.
+
+CONTRIBUTING.md shows how to add a device.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 from minigraph.autotune.candidate import Layouts, Problem
 from minigraph.cache import Entry
-from minigraph.graph import Array, DType, Node, Shape
+from minigraph.distributed import World
+from minigraph.errors import DeviceError
+from minigraph.graph import Array, DType, Graph, Node, Shape, cast
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.kernels.products import Products
-from minigraph.program.steps import Choice, Kernel, Memory, Program, Step, Timing
+from minigraph.program.steps import (
+    Buffer,
+    Choice,
+    Home,
+    Kernel,
+    Memory,
+    Program,
+    Step,
+    Timing,
+    View,
+)
 
 
 class Tunable(NamedTuple):
@@ -39,25 +57,29 @@ def look_away(step: Step, memory: Memory) -> Done:
     return nothing
 
 
-class Executor(Protocol):
-    """A program with memory on a device."""
+class Executor(ABC):
+    """A program with memory on a device.
 
-    @property
-    def arena(self) -> object:
-        """Its memory for intermediate results, which another program may share."""
+    arena     its memory for intermediate results, which `bind` may give to another program
+    failures  steps whose kernels have failed, and why; NumPy has done their work
+    """
+
+    arena: object = None
+
+    def __init__(self) -> None:
+        self.failures: dict[Step, str] = {}
 
     @property
     def launches(self) -> int:
         """Native calls from Python per call."""
+        return 0
 
     @property
     def syncs(self) -> int:
         """How often a call waits for the device before its results are asked for."""
+        return 0
 
-    @property
-    def failures(self) -> dict[Step, str]:
-        """Steps whose kernels have failed, and why; NumPy has done their work."""
-
+    @abstractmethod
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
         """Run all steps and return the outputs, which belong to the caller.
 
@@ -69,6 +91,7 @@ class Executor(Protocol):
         has been called, or none is and it has not.
         """
 
+    @abstractmethod
     def profile(
         self, inputs: Sequence[Array], done: Done = nothing
     ) -> tuple[list[Array], list[Timing]]:
@@ -77,15 +100,12 @@ class Executor(Protocol):
         Otherwise as a call.
         """
 
-
-class Inspectable(Executor, Protocol):
-    """An executor whose steps can be looked at, because their memory is the host's."""
-
     def inspect(self, inputs: Sequence[Array], done: Done, look: Look) -> list[Array]:
         """Run all steps one by one, with `look` at each; otherwise as a call.
 
-        Where `look` raises an error, parameters may have changed.
+        Where `look` raises an error, parameters may have changed.  Only for memory of the host.
         """
+        raise NotImplementedError("only the memory of the host can be looked at")
 
 
 class Ahead:
@@ -102,31 +122,68 @@ class Ahead:
 NOTHING_AHEAD = Ahead()
 
 
-class Backend(Protocol):
-    """A device: what computes there, and with which settings it was opened."""
+class Backend(ABC):
+    """A device: what computes there, and with which settings it was opened.
+
+    A device has to say its name and define `kernel` and `bind`.  The defaults of all else are those
+    of a device with memory of its own, without a library, a compiler or caches.
+
+    device           its name, as users give it
+    versions         of the libraries and the hardware on which results or caches depend
+    why_no_jit       why kernels cannot be generated; empty if they can
+    tuning           the kind of cache entries that keep measurements of its algorithms; empty if
+                     nothing is measured
+    gathering        which updates of parameters are so small that one kernel does many
+    products         which products generated kernels compute with what follows them; None: none
+    block            channels side by side in its blocked layout of images; 1: it has no such layout
+    unrolls          whether loops have to be unrolled, because `loop` cannot run them
+    host_memory      whether buffers are arrays of the host, so that steps can be inspected
+    ignored_options  the options that have no effect here, each with the reason
+    """
 
     device: str
-    versions: Mapping[str, str]  # of the libraries that it uses
-    why_no_jit: str  # why kernels cannot be generated; empty if they can
-    tuning: str  # the kind of cache entries that measurements of its algorithms are
-    gathering: Gathering  # which updates are small here
-    products: Products | None  # which products generated kernels compute here; None: none
-    unrolls: bool  # whether loops have to be unrolled, because it cannot run them
+    versions: Mapping[str, str] = {}
+    why_no_jit: str = ""
+    tuning: str = ""
+    gathering: Gathering = Gathering()
+    products: Products | None = None
+    block: int = 1
+    unrolls: bool = True
+    host_memory: bool = False
+    ignored_options: Mapping[str, str] = {}
 
-    @property
-    def block(self) -> int:
-        """Channels that lie side by side in its blocked layout of images; 1 if it has none."""
+    @classmethod
+    def check(cls, number: int | None) -> None:
+        """Raise DeviceError where the device is not there; some always are.
 
-    def why_no_amp(self, amp: str) -> str:
-        """Return why convolutions and products are not computed in a small type; "" if they are."""
+        number  of "cuda:1"; None without one
+        """
+        return
 
-    def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
-        """Return what may be measured for `node`; None if there is nothing to choose."""
+    @classmethod
+    def open(
+        cls,
+        number: int | None,
+        values: Mapping[str, Any],
+        on_disk: bool = True,
+        world: World | None = None,
+    ) -> Self:
+        """Return the device, opened with the values of all options.
 
+        on_disk  whether it may keep kernels on disk
+        world    the processes whose devices it is to be connected with; all of them call this
+        """
+        return cls()
+
+    # ------------------------------------------------------------ kernels
+
+    @abstractmethod
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         """Return the kernel for `node`, whose inputs have these strides in bytes.
 
         choice  what was chosen for the node, or for its first op if an activation follows it
+
+        NumPy computes what the device has no kernel for: `NumpyKernel`.
         """
 
     def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
@@ -134,16 +191,21 @@ class Backend(Protocol):
 
         strides  of the inputs of `node`, in bytes
         """
+        raise DeviceError(
+            f"{node!r} {node.source}: device {self.device} runs no loops, which are unrolled"
+        )
 
-    def array(self, value: Any) -> Array | None:
-        """Return a value that is in the memory of the device already, as its array; else None."""
+    def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
+        """Return what may be measured for `node`; None if there is nothing to choose."""
+        return None
 
-    def cast(self, array: Array, dtype: DType) -> Array:
-        """Return an array in another dtype, as `graph.cast` does."""
+    def why_no_amp(self, amp: str) -> str:
+        """Return why convolutions and products are not computed in a small type; "" if they are."""
+        return ""
 
-    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
-        """Have so much memory made ready meanwhile; what nobody takes inside goes."""
+    # ------------------------------------------------------------ memory
 
+    @abstractmethod
     def bind(self, program: Program, arenas: Sequence[Any] = ()) -> Executor:
         """Return the program with its memory, ready to run.
 
@@ -152,12 +214,52 @@ class Backend(Protocol):
 
     def run_alone(self, step: Step, memory: Memory) -> None:
         """Run one step as a program would, on arrays in the memory of the host."""
+        inputs = {b: Buffer(Home.INPUT, b.nbytes) for b in step.reads}
+        outputs = {b: Buffer(Home.OUTPUT, b.nbytes) for b in step.writes}
+        scratch = Buffer(Home.ARENA, step.scratch.nbytes)
+
+        def on(buffers: Mapping[Buffer, Buffer], views: Sequence[View]) -> tuple[View, ...]:
+            return tuple(replace(view, buffer=buffers[view.buffer]) for view in views)
+
+        alone = replace(
+            step,
+            inputs=on(inputs, step.inputs),
+            outputs=on(outputs, step.outputs),
+            scratch=scratch,
+        )
+        program = Program(
+            Graph((), ()),
+            [alone],
+            outputs=[*alone.outputs],
+            buffers=[*inputs.values(), *outputs.values(), scratch],
+            arena_bytes=scratch.nbytes,
+        )
+        results = self.bind(program)([memory[buffer] for buffer in inputs])
+        for view, result in zip(step.outputs, results, strict=True):
+            view.array(memory[view.buffer])[...] = result
+
+    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
+        """Have so much memory made ready meanwhile; what nobody takes inside goes."""
+        return contextlib.nullcontext(NOTHING_AHEAD)
+
+    def array(self, value: Any) -> Array | None:
+        """Return a value that is in the memory of the device already, as its array; else None."""
+        return None
+
+    def cast(self, array: Array, dtype: DType) -> Array:
+        """Return an array in another dtype, as `graph.cast` does."""
+        return cast(array, dtype)
+
+    # ------------------------------------------------------------ caches
 
     def environment(self, kind: str) -> Mapping[str, str]:
         """Return where cache entries of a kind hold, by name; empty if it has no use for them."""
+        return {}
 
     def kernels(self, program: Program) -> list[Entry]:
         """Return the entries of the generated kernels of a program."""
+        return []
 
     def keep_kernels(self, entry: Entry) -> str:
         """Keep kernels that were generated elsewhere; return why not, or an empty string."""
+        return f"device {self.device} compiles nothing"

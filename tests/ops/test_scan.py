@@ -8,6 +8,7 @@ import pytest
 from needs import needs_compiler
 from new_process import start, wait
 from scanned import trained
+from toy_device import ToyBackend
 
 import minigraph as mg
 from minigraph import ops
@@ -429,11 +430,10 @@ def test_a_value_of_the_body_cannot_be_used_outside():
         mg.comp_graph("cpu").compile([X, H], leaked)
 
 
-def test_cuda_devices_refuse_what_is_not_unrolled():
-    device = pytest.importorskip("minigraph.devices.cuda.device", exc_type=ImportError)
-    assert device.CudaBackend.unrolls
-    with pytest.raises(DeviceError, match="run no loops"):
-        device.CudaBackend.loop(None, X, [], None)
+def test_a_device_refuses_by_default_what_is_not_unrolled():
+    assert ToyBackend.unrolls
+    with pytest.raises(DeviceError, match="runs no loops"):
+        ToyBackend().loop(X, [], None)
 
 
 @pytest.mark.parametrize("level", [0, 3])

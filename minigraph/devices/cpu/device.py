@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from minigraph import options
 from minigraph.cache import Entry
 from minigraph.cache.machine import model, processor
 from minigraph.devices.cpu import (
@@ -26,6 +28,7 @@ from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.problem import operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
+from minigraph.distributed import World
 from minigraph.errors import warn_once
 from minigraph.graph import Array, DType, Node, Op, Shape, in_place_of
 from minigraph.ops.activation import Activated
@@ -48,7 +51,18 @@ class CpuBackend(HostBackend):
 
     device = "cpu"
     tuning = "onednn"
-    products: Products | None = Products()
+    products = Products()
+
+    @classmethod
+    def open(
+        cls,
+        number: int | None,
+        values: Mapping[str, Any],
+        on_disk: bool = True,
+        world: World | None = None,
+    ) -> CpuBackend:
+        threads = options.num_threads(values["num_threads"])
+        return cls(threads, values["bulk"], on_disk, values["distributed.timeout"])
 
     def __init__(
         self, threads: int, bulk: bool, on_disk: bool = True, timeout: float = math.inf
@@ -59,21 +73,16 @@ class CpuBackend(HostBackend):
         self.timeout = timeout
         self.library = onednn.library()
         self._problems = CpuProblems(self.threads, on_disk)
-        self.versions: Mapping[str, str] = {
+        self.versions = {
             "onednn": self.library.version if self.library else "none",
             "instructions": hex(self.library.instructions) if self.library else "none",
             "compiler": compiler.compiler_version(),
         }
         self.why_no_jit = compiler.why_no_jit()
-
-    @property
-    def _convolves(self) -> bool:
-        """Whether anything but NumPy computes convolutions and products."""
-        return self.library is not None or compiler.compiler() is not None
-
-    @property
-    def block(self) -> int:
-        return onednn.block() if self._convolves else 1
+        # Whether anything but NumPy computes convolutions and products.
+        self._convolves = self.library is not None or compiler.compiler() is not None
+        if self._convolves:
+            self.block = onednn.block()
 
     def why_no_amp(self, amp: str) -> str:
         if amp != "bfloat16":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import cudnn
@@ -13,7 +11,7 @@ import cupy
 
 from minigraph import options
 from minigraph.autotune.candidate import Run, Runner
-from minigraph.autotune.policy import Policy, first_allowed
+from minigraph.autotune.policy import Policy, first_allowed, policy_of
 from minigraph.cache import Entry
 from minigraph.devices.cuda import cudnn_kernel, nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
@@ -31,14 +29,12 @@ from minigraph.devices.problem import Arrangement
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
-from minigraph.graph import Array, DType, Node, Shape
-from minigraph.graph import cast as cast_array
+from minigraph.graph import Array, Node, Shape
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.platform import forks
 from minigraph.program import (
-    NOTHING_AHEAD,
-    Ahead,
+    Backend,
     Choice,
     Executor,
     Kernel,
@@ -55,9 +51,14 @@ from minigraph.version import __version__
 GATHERING = Gathering(operand=8 << 20, waiting=512 << 20)
 
 
-def usual(rank: int) -> int:
-    """Return the device of a process, of which this is the number on its machine."""
-    return rank % max(1, device_count())
+def ordinal(number: int | None) -> int:
+    """Return the number of the device that a name without a number means, or this number.
+
+    It is the first one.  Of the processes that a launcher started on a machine, each has the next,
+    as far as there are others: a scheduler may show each process its own device alone.
+    """
+    rank = options.local_rank()
+    return number or (rank % max(1, device_count()) if number is None and rank else 0)
 
 
 _opening = forks.lock()
@@ -83,7 +84,7 @@ def _opened(ordinal: int) -> tuple[Driver, Any]:
         ) from error
 
 
-class CudaBackend:
+class CudaBackend(Backend):
     """Device "cuda:N".
 
     bulk       run a step as one CUDA graph, else one launch a kernel
@@ -93,11 +94,28 @@ class CudaBackend:
     timeout    seconds after which waiting for other processes is an error
     """
 
-    block = 1
     gathering = GATHERING
-    products = None
-    unrolls = True
     tuning = "cudnn"
+
+    @classmethod
+    def check(cls, number: int | None) -> None:
+        opened(ordinal(number))
+
+    @classmethod
+    def open(
+        cls,
+        number: int | None,
+        values: Mapping[str, Any],
+        on_disk: bool = True,
+        world: World | None = None,
+    ) -> CudaBackend:
+        bulk, fast_math = values["bulk"], values["graph_opt.fast_math"]
+        timeout = values["distributed.timeout"]
+        backend = cls(ordinal(number), bulk, policy_of(values), fast_math, on_disk, timeout)
+        if world:
+            with backend.driver.current():
+                connected(world, backend.driver, timeout)
+        return backend
 
     def __init__(
         self,
@@ -121,15 +139,12 @@ class CudaBackend:
         workbench = CudaWorkbench(self.driver, self._runner)
         exactness = Exactness(policy.precision == "tf32", fast_math)
         self._problems = CudaProblems(self.handle, workbench, self.driver.current, exactness)
-        self.versions: Mapping[str, str] = {
+        self.versions = {
             "gpu": self.driver.name,
             "driver": ".".join(map(str, self.driver.version)),
             "cudnn": str(cudnn.backend_version()),
             "nvrtc": nvrtc.nvrtc_version(),
         }
-
-    def why_no_amp(self, amp: str) -> str:
-        return ""
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         return self._problems.tunable(node, strides)
@@ -146,14 +161,6 @@ class CudaBackend:
             made = made or collective_kernel(node, self.driver, self.timeout)
         return made or cuda_kernel(node, strides, self.driver.processors) or NumpyKernel(node)
 
-    def connect(self, world: World) -> None:
-        """Make collectives of a world possible; all its processes call this at the same time."""
-        with self.driver.current():
-            connected(world, self.driver, self.timeout)
-
-    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
-        return contextlib.nullcontext(NOTHING_AHEAD)  # the driver's memory is there at once
-
     def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])
         return CudaProgram(program, self.driver, functions, self.bulk, arenas)
@@ -167,9 +174,6 @@ class CudaBackend:
             return value
         on_device = getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] == 2  # kDLCUDA
         return cupy.from_dlpack(value) if on_device else None
-
-    def cast(self, array: Array, dtype: DType) -> Array:
-        return cast_array(array, dtype)
 
     def _functions(self, kernels: Sequence[Kernel]) -> dict[str, int]:
         return self.compiled.functions(_sources(kernels), self.on_disk)
@@ -185,9 +189,6 @@ class CudaBackend:
         if kind == "jit":
             return self.compiled.environment()
         return {"minigraph": __version__, **self.versions} if kind == self.tuning else {}
-
-    def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
-        raise DeviceError(f"{node!r} {node.source}: CUDA devices run no loops, which are unrolled")
 
     def kernels(self, program: Program) -> list[Entry]:
         return self.compiled.export(_sources([step.kernel for step in program.steps]))

@@ -34,7 +34,7 @@ from minigraph.devices.cuda.step import Call, Places, interpret, launches_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
 from minigraph.graph import Array, Constant, Parameter
 from minigraph.platform.signals import held
-from minigraph.program import Buffer, Done, Home, Program, Step, Timing, View, nothing
+from minigraph.program import Buffer, Done, Executor, Home, Program, Step, Timing, View, nothing
 from minigraph.program.memory import demand
 
 
@@ -52,8 +52,8 @@ class RunningCall(NamedTuple):
     bound: BoundCalls
 
 
-class CudaProgram:
-    """The steps of a program with their memory on a device; an `Executor`.
+class CudaProgram(Executor):
+    """The steps of a program with their memory on a device.
 
     functions  the loaded kernels, by the names of their sources
     bulk       launch a whole step as one CUDA graph, unless its arrays are used where they are
@@ -68,9 +68,9 @@ class CudaProgram:
         bulk: bool = True,
         arenas: Sequence[DeviceMemory] = (),
     ) -> None:
+        super().__init__()
         self.program = program
         self.driver = driver
-        self.failures: dict[Step, str] = {}
         self._parameters = [*dict.fromkeys((*program.parameters, *(p for p, _ in program.updates)))]
         self._ranges = {
             step: step.kernel.range
@@ -84,7 +84,7 @@ class CudaProgram:
         self._written = {b for b in self._moving if b.home is Home.OUTPUT}
         with driver.current():
             large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
-            self.arena = large[0] if large else _allocate_arena(program, driver)
+            self.arena: DeviceMemory = large[0] if large else _allocate_arena(program, driver)
             arena = (b for b in program.buffers if b.home is Home.ARENA)
             self._places = {b: self.arena.address + b.offset for b in arena}
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)

@@ -24,7 +24,6 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
 from cuda_stand_in import StandIn, by_meaning
 
-from minigraph.devices import factory
 from minigraph.devices.cuda import collective, communicator
 from minigraph.devices.cuda import device as device_module
 
@@ -206,8 +205,8 @@ def test_each_process_of_a_machine_takes_a_device_of_its_own(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert factory.ordinal("cuda") == found
-    assert factory.ordinal("cuda:1") == 1
+    assert device_module.ordinal(None) == found
+    assert device_module.ordinal(1) == 1
 
 
 def test_a_start_that_fails_is_an_error_of_one_line(monkeypatch):
