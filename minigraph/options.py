@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -368,11 +367,6 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def openmp_stack() -> int | None:
-    """Return the bytes of a stack of OpenMP's threads; None for the system's default."""
-    text = os.environ.get("OMP_STACKSIZE") or os.environ.get("GOMP_STACKSIZE") or ""
-    match = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)\s*", text.lower())
-    return int(match[1]) << {"b": 0, "m": 20, "g": 30}.get(match[2], 10) if match else None
 
 
 def cache_folder() -> Path | None:

@@ -13,7 +13,6 @@ import functools
 import os
 import threading
 
-from minigraph import options
 from minigraph.errors import DeviceError, warn_once
 from minigraph.platform.signals import give_handlers_room, kept_from_threads
 
@@ -99,59 +98,31 @@ def _attempt(threads: int) -> tuple[int, str]:
         )
     gomp.omp_set_dynamic(0)  # OMP_DYNAMIC would give fewer while the machine is busy
     with kept_from_threads():
-        given = _team_size(gomp, threads)
-    if given < threads:
-        return given, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
+        gomp.GOMP_parallel(ctypes.CDLL(None).free, None, ctypes.c_uint(threads), 0)  # free(NULL)
+    allowed = gomp.omp_get_thread_limit() if gomp.omp_get_max_active_levels() else 1
+    if allowed < threads:
+        return allowed, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
     here.threads = threads
     give_handlers_room()
     return threads, ""
 
 
-class _Semaphore:
-    """A semaphore of the C library, whose functions threads can run that know no Python."""
-
-    def __init__(self) -> None:
-        self.libc = ctypes.CDLL(None)
-        self.memory = ctypes.create_string_buffer(64)
-        self.libc.sem_init(self.memory, 0, 0)
-
-    @property
-    def value(self) -> int:
-        found = ctypes.c_int()
-        self.libc.sem_getvalue(self.memory, ctypes.byref(found))
-        return found.value
-
-
 def _startable(count: int) -> bool:
-    """Return whether the system starts so many more threads; they wait for one another, and end."""
-    waiting = _Semaphore()
-    libc = waiting.libc
-    attributes = ctypes.create_string_buffer(128)
-    libc.pthread_attr_init(attributes)
-    stack = options.openmp_stack()
-    if stack is not None:
-        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(stack))
-    started: list[ctypes.c_ulong] = []
+    """Return whether the system starts so many more threads; all of them live at the same time."""
+    done = threading.Event()
+    threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(count)]
+    started = 0
     try:
-        for _ in range(count):
-            thread = ctypes.c_ulong()
-            if libc.pthread_create(ctypes.byref(thread), attributes, libc.sem_wait, waiting.memory):
-                break
-            started.append(thread)
+        for thread in threads:
+            thread.start()
+            started += 1
+    except (RuntimeError, MemoryError):
+        return False
     finally:
-        for _ in started:
-            libc.sem_post(waiting.memory)
-        for thread in started:
-            libc.pthread_join(thread, None)
-        libc.pthread_attr_destroy(attributes)
-    return len(started) == count
-
-
-def _team_size(gomp: ctypes.CDLL, threads: int) -> int:
-    """Start a team of so many threads, and return how many it has: each of them adds one."""
-    counted = _Semaphore()
-    gomp.GOMP_parallel(counted.libc.sem_post, counted.memory, ctypes.c_uint(threads), 0)
-    return counted.value
+        done.set()
+        for thread in threads[:started]:
+            thread.join()
+    return True
 
 
 def _before_fork() -> None:

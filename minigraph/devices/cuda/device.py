@@ -33,6 +33,7 @@ from minigraph.graph import Array, Node, Shape
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.platform import forks
+from minigraph.platform.launcher import local_rank
 from minigraph.program import (
     Backend,
     Choice,
@@ -57,7 +58,7 @@ def ordinal(number: int | None) -> int:
     It is the first one.  Of the processes that a launcher started on a machine, each has the next,
     as far as there are others: a scheduler may show each process its own device alone.
     """
-    rank = options.local_rank()
+    rank = local_rank()
     return number or (rank % max(1, device_count()) if number is None and rank else 0)
 
 
