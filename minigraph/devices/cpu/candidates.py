@@ -9,18 +9,17 @@ from functools import partial
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import (
     direct,
-    few_rows,
     onednn,
     panel_product,
     primitives,
     reordered,
-    vector_product,
+    skinny_product,
     winograd,
 )
+from minigraph.devices.cpu.casts import upcast_node, with_casts
 from minigraph.devices.cpu.converted import ConvertedKernel
 from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.kernels import native_kernel
-from minigraph.devices.cpu.widened import around, wide_node
 from minigraph.devices.cpu.workbench import CpuBench
 from minigraph.devices.problem import (
     FEW_CHANNELS,
@@ -53,7 +52,7 @@ def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Cand
     node, strides, layouts = arrangement
     if node.dtype not in SMALL_FLOATS:
         return
-    whole, lie = wide_node(node, strides)
+    whole, lie = upcast_node(node, strides)
     for candidate in winograd.candidates(Arrangement(whole, lie, layouts), threads):
         make = partial(_in_float32, arrangement, candidate, threads)
         yield replace(candidate, name=f"{candidate.name} in float32", make=make)
@@ -61,13 +60,12 @@ def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Cand
 
 def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) -> ConvertedKernel:
     node, strides, _ = arrangement
-    return around(node, strides, candidate.kernel, partial(native_kernel, threads=threads))
+    return with_casts(node, strides, candidate.kernel, partial(native_kernel, threads=threads))
 
 
 # The first candidate of all is what the heuristic chooses.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
-    few_rows.candidates,
-    vector_product.candidates,
+    skinny_product.candidates,
     winograd.favourites,
     primitives.candidates,
     panel_product.candidates,

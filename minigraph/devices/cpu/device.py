@@ -19,11 +19,10 @@ from minigraph.devices.cpu import (
     walker,
 )
 from minigraph.devices.cpu.candidates import CpuProblems
+from minigraph.devices.cpu.casts import narrow, upcast_kernel
 from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.kernel import Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel
-from minigraph.devices.cpu.narrow import narrow
-from minigraph.devices.cpu.widened import widened_kernel
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.problem import operations
@@ -109,7 +108,7 @@ class CpuBackend(HostBackend):
         if made is None and compiler.compiler():
             made = collective_kernel(node, self.timeout)
             made = made or kernels.native_kernel(node, strides, self.threads)
-            made = made or widened_kernel(node, strides, self.kernel)
+            made = made or upcast_kernel(node, strides, self.kernel)
         return made or NumpyKernel(node, self._why_numpy(node))
 
     def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, winograd
-from minigraph.devices.cpu.arranged import ArrangedWeights
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
+from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import held, sums
 from minigraph.devices.problem import FEW_CHANNELS, Arrangement
 from minigraph.graph import Node, Op, Shape
@@ -311,7 +311,7 @@ def _to_images(node: Node, op: Op, form: Form, threads: int) -> NativeKernel:
     images, rows = _strip(n, behind[0], row if chunk < ins else 0, outs // vectors, threads)
     sets = [axis.sets(backward) for axis in axes]
     values = [n, ins, outs, *before, *behind, *steps, len(node.inputs) - 2, chunk, images, rows]
-    return ArrangedWeights(
+    return PrepackedWeights(
         node,
         NAME,
         _image_text(lanes, lanes_in, vectors, form.window),

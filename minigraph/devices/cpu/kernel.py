@@ -16,7 +16,7 @@ import numpy as np
 
 from minigraph.devices.cpu import compiler
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Constant, Node, Spec, aligned_empty
+from minigraph.graph import Array, Constant, Node, Op, Spec, aligned_empty
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel, KernelFailed
 
@@ -215,6 +215,9 @@ class NativeKernel(CpuKernel):
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         return [linker.call(part.source, part.block(*operands[:3])) for part in self.parts]
 
+
+# By op, (op, node, threads) to the kernel of a node; None where it fits no shapes or types of such.
+KernelTable = dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]]
 
 # Calls that do not depend on each other: threads, count, then function and argument block of each.
 TOGETHER = KernelSource("""

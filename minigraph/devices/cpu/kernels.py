@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from minigraph.devices.cpu import (
-    check,
-    cross_entropy,
     cumulative,
+    handwritten,
     indexing,
-    local_response_norm,
     one_hot,
     ordering,
     pooling,
 )
 from minigraph.devices.cpu.kernel import (
     KernelCall,
+    KernelTable,
     NativeKernel,
     Place,
     TogetherKernel,
@@ -39,11 +37,9 @@ from minigraph.ops.along import PutAlong, TakeAlong
 from minigraph.ops.indexing import OneHot, Take
 from minigraph.ops.observation import Check
 
-WRITTEN: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
-    **check.KERNELS,
-    **cross_entropy.KERNELS,
+WRITTEN: KernelTable = {
     **cumulative.KERNELS,
-    **local_response_norm.KERNELS,
+    **handwritten.KERNELS,
     **indexing.KERNELS,
     **one_hot.KERNELS,
     **ordering.KERNELS,

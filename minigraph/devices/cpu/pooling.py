@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.indexing import total_type
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
-from minigraph.graph import BFLOAT16, DType, Node, Op, Shape
+from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, Place
+from minigraph.graph import BFLOAT16, DType, Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
@@ -100,7 +99,7 @@ def laid_out(op: LaidOut, node: Node, threads: int) -> NativeKernel | None:
     return None
 
 
-KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
+KERNELS: KernelTable = {
     MaxPool2d: max_pool2d,
     MaxPool2dBackward: max_pool2d_backward,
     LaidOut: laid_out,

@@ -32,10 +32,10 @@ from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
-from minigraph.devices.cpu.arranged import ArrangedWeights
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
+from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import outer_products, sums
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import Node, Op, Shape
@@ -285,7 +285,7 @@ def _to_images(
         padding = list(op.padding)
         steps = 0, inputs * taps, taps, 1
     work = _ImageWork(NAMES[algorithm], window, x.shape, node.shape, threads)
-    return ArrangedWeights(
+    return PrepackedWeights(
         node,
         algorithm,
         _image_text(work.form),

@@ -14,13 +14,10 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.debug.noise import noisy
 from minigraph.devices.cpu import candidates, compiler, onednn, primitives
-from minigraph.devices.cpu.device import CpuBackend
-from minigraph.devices.cpu.widened import around, wide_node
 from minigraph.graph import BFLOAT16
 from minigraph.ops.batch_norm import BatchNorm
 from minigraph.passes.library.mixed_precision import compute_small
 from minigraph.passes.notes import Notes
-from minigraph.program import Kernel, KernelFailed
 
 CACHED = {"autotune": "off"}
 EPS = 2.0**-8  # half of the distance between neighbours, relative
@@ -202,27 +199,6 @@ def test_every_candidate_computes_the_convolution_and_keys_name_the_type():
     assert any("bf16" in name for name in names)
     wide = ops.conv2d(mg.input("x", x.shape), mg.input("w", w.shape), padding=1)
     assert "bf16" not in str([c.name for c in problems.tunable(wide, []).problem.candidates(None)])
-
-
-@needs_bfloat16
-def test_where_the_compiler_fails_a_widened_kernel_does_what_the_one_inside_does():
-    x, w = mg.input("x", (2, 32, 16, 16), BFLOAT16), mg.input("w", (32, 32, 3, 3), BFLOAT16)
-    y, lies = ops.conv2d(x, w, padding=1), [x.spec.strides, w.spec.strides]
-    backend = CpuBackend(1, bulk=True)
-    kernel = around(y, lies, backend.kernel(*wide_node(y, lies)), backend.kernel)
-    xs = [data(*each.shape).astype(BFLOAT16) for each in (x, w)]
-    got, want = np.empty(y.shape, BFLOAT16), y.op.forward(*xs).astype(np.float32)
-    kernel.run(xs, [got], np.empty(kernel.scratch, np.uint8))
-    assert np.abs(got.astype(np.float32) - want).max() <= 2 * EPS * np.abs(want).max()
-
-    class Uncompiled(Kernel):
-        maker = "c"
-
-        def run(self, inputs, outputs, scratch):
-            raise KernelFailed("it could not be compiled")
-
-    with pytest.raises(KernelFailed):  # then the tuner's next choice takes its place
-        around(y, lies, Uncompiled(), backend.kernel).run(xs, [got], np.empty(0, np.uint8))
 
 
 # ---------------------------------------------------------------- processors that do not

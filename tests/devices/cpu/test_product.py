@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
+from laid_out import results_of
 from needs import needs_both
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.autotune.candidate import HostBench
-from minigraph.autotune.data import Block
 from minigraph.devices.cpu import kernels, onednn, product
 from minigraph.devices.cpu.device import CpuBackend
-from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.graph import Graph
 from minigraph.jit.product import FusedProduct
 from minigraph.passes.kernels.fusion import fuse_kernels
@@ -60,12 +58,6 @@ def kernel_of(reader, m, n, k, threads, strides=None):
     return node, kernel
 
 
-def block_of(array):
-    block = Block(HostBench(), array.shape, array.dtype)
-    block.write(array)
-    return block
-
-
 def assert_computed(reader, m, n, k, threads=1, transposed=False, change=lambda xs: None):
     """The kernel computes what its node means, and writes nowhere else."""
     xs = operands(m, n, k)
@@ -75,23 +67,12 @@ def assert_computed(reader, m, n, k, threads=1, transposed=False, change=lambda 
         strides = [(4, 4 * m), (4, 4 * k)]
     node, kernel = kernel_of(reader, m, n, k, threads, strides)
     arrays = [xs[x.name] for x in node.inputs]
-    lie = [np.ascontiguousarray(x.T) if transposed else x for x in arrays[:2]]
-    inputs = [block_of(x) for x in (*lie, *arrays[2:])]
-    outputs = [Block(HostBench(), s.shape, s.dtype) for s in node.specs]
-    scratch = Block(HostBench(), (kernel.scratch // 4,), np.dtype(np.float32))
-    for each in (*outputs, scratch):
-        each.clear(each.array.nbytes)
-    KernelRunner(kernel, on_disk=True).run(
-        [x.array for x in inputs], [y.array for y in outputs], scratch.array
-    )
+    lie = [(np.ascontiguousarray(x.T), np.transpose) if transposed else x for x in arrays[:2]]
+    results = results_of(kernel, node.specs, [*lie, *arrays[2:]])
     with np.errstate(all="ignore"):
         want = node.op.forward(*arrays)
-    want = want if isinstance(want, tuple) else (want,)
-    for got, each, spec in zip(outputs, want, node.specs, strict=True):
-        assert got.intact(spec.nbytes)
-        np.testing.assert_allclose(got.array, each, rtol=1e-4, atol=1e-4 * np.sqrt(k))
-    assert not any(x.changed() for x in inputs)
-    assert scratch.intact(kernel.scratch)
+    for got, each in zip(results, want if isinstance(want, tuple) else (want,), strict=True):
+        np.testing.assert_allclose(got, each, rtol=1e-4, atol=1e-4 * np.sqrt(k))
 
 
 SIZES = [(2, 2, 1), (12, 32, 4), (13, 33, 5), (11, 31, 64), (5, 200, 3), (200, 5, 3), (75, 130, 9)]

@@ -1,13 +1,15 @@
-"""Floats of 16 bits in kernels of float32."""
+"""Floats of 16 bits in kernels of float32; integers in a smaller type."""
+
+import itertools
 
 import numpy as np
 import pytest
-from needs import needs_both
+from needs import needs_both, needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-
-pytestmark = needs_both
+from minigraph.devices.cpu import casts
+from minigraph.graph import INTEGERS, can_cast, limits
 
 SMALL = ["float16", "bfloat16"]
 
@@ -61,6 +63,7 @@ def both(build, xs, **options):
     return functions[0].report(), functions[0](*xs), functions[1](*xs)
 
 
+@needs_both
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("dtype", SMALL)
 @pytest.mark.parametrize(("build", "shapes"), PROGRAMS.values(), ids=PROGRAMS)
@@ -73,6 +76,7 @@ def test_ops_in_16_bits_have_native_kernels(build, shapes, dtype, level):
         np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), near, near)
 
 
+@needs_both
 @pytest.mark.parametrize("dtype", SMALL)
 def test_nan_and_infinity_pass_through(dtype):
     x = np.array([[np.nan, 1, 2], [np.inf, 1, -1], [-np.inf, 0, 3]]).astype(np.dtype(dtype))
@@ -81,6 +85,7 @@ def test_nan_and_infinity_pass_through(dtype):
         np.testing.assert_array_equal(got.astype("float64"), want.astype("float64"))
 
 
+@needs_both
 def test_a_label_out_of_range_is_refused_before_a_parameter_changes():
     w = mg.Parameter(np.ones((4, 5), "float16"))
     labels = mg.input("labels", (4,), "int64")
@@ -92,7 +97,48 @@ def test_a_label_out_of_range_is_refused_before_a_parameter_changes():
     np.testing.assert_array_equal(w.numpy(), np.ones((4, 5)))
 
 
+@needs_both
 def test_the_report_names_what_it_runs_in():
     report, _, _ = both(lambda x: x @ x, arrays([(4, 4)], "float16"))
     ((op, made, _),) = report.steps
     assert op == "matmul" and made.startswith("onednn") and made.endswith("in float32")
+
+
+# ---------------------------------------------------------------- integers
+
+PAIRS = [
+    (source, target)
+    for source, target in itertools.product(INTEGERS, INTEGERS)
+    if can_cast(source, target) and not np.can_cast(source, target)
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=str)
+def test_many_integers_are_cast_or_refused_by_one_kernel(source, target, monkeypatch):
+    low, high = max(limits(source)[0], limits(target)[0]), limits(target)[1]
+    drawn = np.random.default_rng(0).integers(low, high, (3, casts.MANY), source, endpoint=True)
+    drawn[2, -1], drawn[0, 0] = low, high
+    with monkeypatch.context() as patch:
+        patch.setattr(casts, "cast", lambda *_: pytest.fail("NumPy casts"))
+        made = casts.narrow(drawn, target, on_disk=True)
+    assert made.dtype == target
+    np.testing.assert_array_equal(made, drawn)
+    for number, at in itertools.product({*limits(source), low - 1, high + 1}, ((0, 0), (2, 700))):
+        if limits(source)[0] <= number <= limits(source)[1] and not low <= number <= high:
+            wrong = drawn.copy()
+            wrong[at] = number
+            with pytest.raises(mg.DTypeError, match=rf"^{number} at \({at[0]}, {at[1]}\) does not"):
+                casts.narrow(wrong, target, on_disk=True)
+
+
+def test_a_call_refuses_one_of_many_integers_that_does_not_fit():
+    x = mg.input("x", (2 * casts.MANY,), "int32")
+    count = mg.comp_graph().compile([x], x.sum())
+    given = np.ones(2 * casts.MANY, np.int64)
+    for layout in (lambda v: v, lambda v: np.repeat(v, 2)[::2], lambda v: v.astype(">i8")):
+        assert count(layout(given)) == given.size
+        wrong = given.copy()
+        wrong[-1] = 1 << 31
+        with pytest.raises(mg.DTypeError, match=rf"input x .*2147483648 at \({given.size - 1},\)"):
+            count(layout(wrong))

@@ -19,20 +19,20 @@ from minigraph.jit.source import KernelSource
 from minigraph.program import round_up
 
 WEIGHTS = 1  # which input they are
-ALL, ARRANGE, COMPUTE, AS_USED = range(4)  # what a call does, see `ArrangedWeights`
+ALL, PACK, COMPUTE, AS_USED = range(4)  # what a call does, see `PrepackedWeights`
 
 
-class ArrangedWeights(NativeKernel):
-    """A kernel of images and weights that computes with arranged weights.
+class PrepackedWeights(NativeKernel):
+    """A kernel of images and weights that computes with packed weights.
 
-    Weights that are constants are arranged once.  The argument block of `source` is `values`; what
-    is to be done (0: all; 1: arrange the weights; 2: compute with arranged weights; 3: all, with
-    weights that are arranged as they are used); the places of images, weights, bias, result, other
-    memory, and arranged weights; then `after`.
+    Weights that are constants are packed once.  The argument block of `source` is `values`; what
+    is to be done (0: all; 1: pack the weights; 2: compute with packed weights; 3: all, with
+    weights that are packed as they are used); the places of images, weights, bias, result, other
+    memory, and packed weights; then `after`.
 
-    weights  bytes that they take when arranged
+    weights  bytes that they take when packed
     others   bytes of other memory
-    as_used  bytes of that where they are arranged as they are used; None if they never are
+    as_used  bytes of that where they are packed as they are used; None if they never are
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ArrangedWeights(NativeKernel):
         super().__init__(node, [], scratch, algorithm=algorithm)
         self.sources = [source]
         if constant:
-            self.preparations = {WEIGHTS: Preparation(self.weights, self._arrange)}
+            self.preparations = {WEIGHTS: Preparation(self.weights, self._prepack)}
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         slot, offset = operands.scratch
@@ -69,9 +69,9 @@ class ArrangedWeights(NativeKernel):
         others = (slot, offset + self.weights)
         return [self._call(linker, operands, (slot, offset), others, self.work)]
 
-    def _arrange(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
+    def _prepack(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
         operands = Operands([NOWHERE, given], [NOWHERE], NOWHERE)
-        return [self._call(linker, operands, weights, NOWHERE, ARRANGE)]
+        return [self._call(linker, operands, weights, NOWHERE, PACK)]
 
     def _call(
         self, linker: Linker, operands: Operands, weights: Place, others: Place, work: int

@@ -1,7 +1,9 @@
-"""Products of few rows and a matrix that lies transposed, as layers hold their weights, in C.
+"""Products of a matrix and few rows, which memory bounds: little is computed with each element.
 
-Such a product computes little with each weight, so memory bounds it.  oneDNN's kernels come near
-that bound for up to three rows.
+few rows         times a matrix that lies transposed, as layers hold their weights, in C; oneDNN's
+                 kernels come near the bound for up to three rows
+sum of products  of a matrix and a vector, along rows or columns, as generated kernels; oneDNN's
+                 bring the matrix into their own order first, as they would for a second vector
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ from pathlib import Path
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, cache_bytes
+from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.problem import MATRIX, TRANSPOSED, Arrangement
-from minigraph.graph import Node
+from minigraph.graph import Graph, Node, Shape, placeholders
 from minigraph.jit.emitter import block, function
+from minigraph.jit.fused import Fused
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.matmul import Matmul
+from minigraph.ops.reduction import Sum
+from minigraph.ops.shape import expand_dims, squeeze
 
-TEXT = Path(__file__).with_name("few_rows.c").read_text()
-NAME = "few rows"  # the algorithm
+TEXT = Path(__file__).with_suffix(".c").read_text()
+FEW_ROWS, VECTOR = "few rows", "sum of products"  # the algorithms
 MOST = 12  # rows
 REGISTERS = {8: 16, 16: 32}  # by the floats of a vector
 WIDEST = 8  # rows of weights that are read at a time
@@ -33,22 +39,19 @@ AHEAD = 1024  # floats before it is used a row is fetched: a page of 4 KiB
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithm if it computes a node whose weights come from memory.
+    """Yield the algorithm for few rows if the weights come from memory, and that for a vector.
 
     Where they stay in the last cache, which those of other layers want too, one of oneDNN's kernels
     is as fast or faster.
     """
-    node, _, layouts = arrangement
-    if (
-        isinstance(node.op, Matmul)
-        and node.ndim == 2
-        and node.shape[0] <= MOST
-        and node.dtype == F32
-        and layouts[:2] == (MATRIX, TRANSPOSED)
-        and node.inputs[1].spec.nbytes > cache_bytes() // 4
-        and compiler.compiler()
-    ):
-        yield Candidate(NAME, layouts, functools.partial(few_rows, node, threads))
+    node, strides, layouts = arrangement
+    if not (isinstance(node.op, Matmul) and node.dtype == F32 and compiler.compiler()):
+        return
+    few = node.ndim == 2 and node.shape[0] <= MOST and layouts[:2] == (MATRIX, TRANSPOSED)
+    if few and node.inputs[1].spec.nbytes > cache_bytes() // 4:
+        yield Candidate(FEW_ROWS, layouts, functools.partial(few_rows, node, threads))
+    if 1 in node.shape[-2:]:
+        yield Candidate(VECTOR, layouts, functools.partial(vector_product, node, strides, threads))
 
 
 def few_rows(node: Node, threads: int) -> NativeKernel:
@@ -63,7 +66,7 @@ def few_rows(node: Node, threads: int) -> NativeKernel:
     scratch = m * math.ceil(length / lanes) * lanes * F32.itemsize
     strided = [i == 1 for i, _ in enumerate(node.inputs)]
     kernel = NativeKernel(
-        node, [KernelCall(_text(m, lanes), words)], scratch, strided, algorithm=NAME
+        node, [KernelCall(_text(m, lanes), words)], scratch, strided, algorithm=FEW_ROWS
     )
     kernel.threads = threads
     return kernel
@@ -109,3 +112,20 @@ def _dots(rows: int, group: int) -> str:
             ),
         ],
     )
+
+
+def vector_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
+    """Return the kernel of a product [..., m, k] times [..., k, n], m or n 1, plus any bias [n]."""
+    xs = placeholders([x.spec for x in node.inputs])
+    x, y, *bias = xs
+    lost = -1 if node.shape[-1] == 1 else -2  # the axis of the result that has one element
+    if lost == -1:
+        total = Sum.of(x * expand_dims(squeeze(y, -1), -2), axis=-1)
+    else:
+        total = Sum.of(expand_dims(squeeze(x, -2), -1) * y, axis=-2)
+    result = expand_dims(total, lost)
+    fused = Fused(Graph(xs, (result + bias[0] if bias else result,)))
+    kernel = native_kernel(Node(fused, node.inputs, node.specs), strides, threads)
+    assert kernel is not None
+    kernel.algorithm = VECTOR
+    return kernel
