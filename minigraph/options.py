@@ -367,8 +367,6 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-
-
 def cache_folder() -> Path | None:
     """Return the folder of the caches; None, with a warning, where the user has no home folder.
 

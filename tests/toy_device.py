@@ -11,7 +11,7 @@ import numpy as np
 from minigraph.devices import factory
 from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.platform.signals import held
-from minigraph.program import Backend, Executor, Home, Timing, nothing
+from minigraph.program import Backend, Executor, MemorySpace, Timing, nothing
 
 BYTE = np.dtype(np.uint8)
 counts = Counter()  # of bytes that were uploaded and downloaded, and of kernels that were launched
@@ -58,13 +58,13 @@ class ToyExecutor(Executor):
         arena = np.zeros(program.arena_bytes, BYTE)
         self.memory = {}
         for buffer in program.buffers:
-            if buffer.home is Home.ARENA:
+            if buffer.space is MemorySpace.ARENA:
                 self.memory[buffer] = arena[buffer.offset : buffer.offset + buffer.nbytes]
-            elif buffer.home is Home.PARAMETER:
+            elif buffer.space is MemorySpace.PARAMETER:
                 self.memory[buffer] = replica(buffer.node).bytes
             else:
                 self.memory[buffer] = np.zeros(buffer.nbytes, BYTE)
-            if buffer.home is Home.CONSTANT:
+            if buffer.space is MemorySpace.CONSTANT:
                 self.upload(buffer, buffer.node.op.value)
 
     def __call__(self, inputs, done=nothing):

@@ -11,7 +11,7 @@ from minigraph.debug.noise import real
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array, Node
 from minigraph.platform.signals import held
-from minigraph.program import Buffer, Done, Home, Memory, Step, View
+from minigraph.program import Buffer, Done, Memory, MemorySpace, Step, View
 from minigraph.runtime.calls import CallCounter
 from minigraph.runtime.function import Execute, Function
 
@@ -83,7 +83,7 @@ def _look(step: Step, memory: Memory, given: str, changed: Mapping[Buffer, str])
         if odd:
             raise GraphError(_text(step.node, odd, inputs))
         for view, output in zip(step.outputs, outputs, strict=True):
-            held_by = view.buffer.node if view.buffer.home is Home.PARAMETER else None
+            held_by = view.buffer.node if view.buffer.space is MemorySpace.PARAMETER else None
             name = held_by.name if held_by is not None else changed.get(view.buffer)
             if given and name and output.dtype in FLOATS and np.isnan(real(output)).any():
                 raise GraphError(

@@ -21,9 +21,9 @@ from minigraph.program import (
     Buffer,
     Done,
     Executor,
-    Home,
     Look,
     Memory,
+    MemorySpace,
     Program,
     Step,
     Timing,
@@ -94,7 +94,9 @@ class HostBackend(Backend):
     def run_alone(self, step: Step, memory: Memory) -> None:
         used = {view.buffer: None for view in (*step.inputs, *step.outputs)} | {step.scratch: None}
         alone = Program(Graph((), ()), [step], buffers=[*used])
-        static = {b: memory[b] for b in used if b.home not in (Home.INPUT, Home.OUTPUT)}
+        static = {
+            b: memory[b] for b in used if b.space not in (MemorySpace.INPUT, MemorySpace.OUTPUT)
+        }
         run = self.runner(alone, static)
         run([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned], [])
 
@@ -189,9 +191,9 @@ class HostExecutor(Executor):
 
     def _array(self, view: View, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
         """Return the array that `view` shows."""
-        if view.buffer.home is Home.INPUT:
+        if view.buffer.space is MemorySpace.INPUT:
             return view.array(inputs[self.program.inputs.index(view.buffer)])
-        if view.buffer.home is Home.OUTPUT:
+        if view.buffer.space is MemorySpace.OUTPUT:
             return view.array(outputs[self.program.returned.index(view.buffer)])
         return view.array(self._memory[view.buffer])
 
@@ -213,12 +215,12 @@ def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:
     """Return the memory of the buffers that stay where they are between calls."""
     memory: dict[Buffer, Array] = {}
     for buffer in program.buffers:
-        if buffer.home is Home.ARENA:
+        if buffer.space is MemorySpace.ARENA:
             memory[buffer] = arena[buffer.offset : buffer.offset + buffer.nbytes]
-        elif buffer.home is Home.PARAMETER:
+        elif buffer.space is MemorySpace.PARAMETER:
             assert isinstance(buffer.node, Parameter)
             memory[buffer] = buffer.node.state.read()
-        elif buffer.home is Home.CONSTANT:
+        elif buffer.space is MemorySpace.CONSTANT:
             assert buffer.node is not None and isinstance(buffer.node.op, Constant)
             memory[buffer] = np.ascontiguousarray(buffer.node.op.value)
     return memory

@@ -19,7 +19,7 @@ from minigraph.graph import Constant, Input, Item, Node, Variable
 from minigraph.jit.fused import Fused, Together
 from minigraph.options import ineffective
 from minigraph.passes.notes import PassRecord, Stop
-from minigraph.program import Home, Program, Step, Traffic
+from minigraph.program import MemorySpace, Program, Step, Traffic
 from minigraph.program.memory import largest_results
 
 LEAVES = (Input, Constant, Item, Variable)
@@ -43,18 +43,18 @@ class MemoryUse:
 
 def memory_use(program: Program) -> MemoryUse:
     """Return what memory a program takes."""
-    sizes: Counter[Home] = Counter()
+    sizes: Counter[MemorySpace] = Counter()
     held: set[Node | None] = set()
     for buffer in program.buffers:
         if buffer.node is None or buffer.node not in held:
-            sizes[buffer.home] += buffer.nbytes
+            sizes[buffer.space] += buffer.nbytes
         held.add(buffer.node)
-    others = sizes[Home.PARAMETER] + sizes[Home.CONSTANT] + sizes[Home.OUTPUT]
+    others = sizes[MemorySpace.PARAMETER] + sizes[MemorySpace.CONSTANT] + sizes[MemorySpace.OUTPUT]
     others += sum(step.kernel.prepared_bytes for step in program.steps)
     return MemoryUse(
         peak_bytes=program.arena_bytes + others,
         arena_bytes=program.arena_bytes,
-        parameter_bytes=sizes[Home.PARAMETER],
+        parameter_bytes=sizes[MemorySpace.PARAMETER],
         unplanned_bytes=program.unplanned_bytes,
         largest=largest_results(program),
     )

@@ -22,9 +22,9 @@ from minigraph.passes.kernels.products import Products
 from minigraph.program.steps import (
     Buffer,
     Choice,
-    Home,
     Kernel,
     Memory,
+    MemorySpace,
     Program,
     Step,
     Timing,
@@ -214,9 +214,9 @@ class Backend(ABC):
 
     def run_alone(self, step: Step, memory: Memory) -> None:
         """Run one step as a program would, on arrays in the memory of the host."""
-        inputs = {b: Buffer(Home.INPUT, b.nbytes) for b in step.reads}
-        outputs = {b: Buffer(Home.OUTPUT, b.nbytes) for b in step.writes}
-        scratch = Buffer(Home.ARENA, step.scratch.nbytes)
+        inputs = {b: Buffer(MemorySpace.INPUT, b.nbytes) for b in step.reads}
+        outputs = {b: Buffer(MemorySpace.OUTPUT, b.nbytes) for b in step.writes}
+        scratch = Buffer(MemorySpace.ARENA, step.scratch.nbytes)
 
         def on(buffers: Mapping[Buffer, Buffer], views: Sequence[View]) -> tuple[View, ...]:
             return tuple(replace(view, buffer=buffers[view.buffer]) for view in views)

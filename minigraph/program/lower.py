@@ -23,7 +23,7 @@ from minigraph.graph import (
     Spec,
     copy_of,
 )
-from minigraph.program import Backend, Buffer, Choice, Home, Kernel, Program, Step, View
+from minigraph.program import Backend, Buffer, Choice, Kernel, MemorySpace, Program, Step, View
 from minigraph.program.memory import plan
 from minigraph.program.schedule import origin, schedule
 
@@ -97,24 +97,24 @@ class _Lowering:
         for node in schedule(graph, results, stay):
             self.node(node)
 
-    def buffer(self, home: Home, nbytes: int, node: Node | None = None) -> Buffer:
+    def buffer(self, space: MemorySpace, nbytes: int, node: Node | None = None) -> Buffer:
         now = len(self.program.steps)
-        made = Buffer(home, nbytes, node, now, now)
+        made = Buffer(space, nbytes, node, now, now)
         self.program.buffers.append(made)
         return made
 
-    def new_view(self, home: Home, spec: Spec, node: Node | None = None) -> View:
-        return View(self.buffer(home, spec.nbytes, node), spec, 0, spec.strides)
+    def new_view(self, space: MemorySpace, spec: Spec, node: Node | None = None) -> View:
+        return View(self.buffer(space, spec.nbytes, node), spec, 0, spec.strides)
 
     def node(self, node: Node) -> None:
         if isinstance(node.op, Item):
             self.views[node] = (self.views[node.inputs[0]][node.op.index],)
         elif isinstance(node, Parameter):
-            self.views[node] = (self.new_view(Home.PARAMETER, node.spec, node),)
+            self.views[node] = (self.new_view(MemorySpace.PARAMETER, node.spec, node),)
         elif isinstance(node.op, Constant):
-            self.views[node] = (self.new_view(Home.CONSTANT, node.spec, node),)
+            self.views[node] = (self.new_view(MemorySpace.CONSTANT, node.spec, node),)
         elif isinstance(node.op, Input):
-            view = self.new_view(Home.INPUT, node.spec, node)
+            view = self.new_view(MemorySpace.INPUT, node.spec, node)
             strides = self.strides.get(node, node.spec.strides)
             self.views[node] = (View(view.buffer, node.spec, 0, strides),)
         elif not self.alias(node):
@@ -158,7 +158,9 @@ class _Lowering:
             if not (kernel.reads_strided(i) or view.contiguous):
                 views[i] = self.contiguous(node.inputs[i], view)
         outputs = tuple(
-            self.new_view(Home.OUTPUT if (node, i) in self.results else Home.ARENA, spec)
+            self.new_view(
+                MemorySpace.OUTPUT if (node, i) in self.results else MemorySpace.ARENA, spec
+            )
             for i, spec in enumerate(node.specs)
         )
         self.emit(node, kernel, tuple(views), outputs, choice)
@@ -176,12 +178,12 @@ class _Lowering:
     def result(self, node: Node) -> View:
         """Return where a result of the function is: contiguous, as the caller gets it."""
         (view,) = self.views[node]
-        return view if view.contiguous else self.contiguous(node, view, Home.OUTPUT)
+        return view if view.contiguous else self.contiguous(node, view, MemorySpace.OUTPUT)
 
     def value(self, node: Node) -> View:
         """Return where the new value of a parameter is: not in a parameter, which may change."""
         (view,) = self.views[node]
-        return self.contiguous(node, view) if view.buffer.home is Home.PARAMETER else view
+        return self.contiguous(node, view) if view.buffer.space is MemorySpace.PARAMETER else view
 
     def apart(self, nodes: Sequence[Node]) -> list[View]:
         """Return where outputs are, each copied to a buffer of its own unless it has one."""
@@ -189,17 +191,17 @@ class _Lowering:
         for node in nodes:
             (view,) = self.views[node]
             whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
-            mine = view.buffer.home is Home.OUTPUT and whole
+            mine = view.buffer.space is MemorySpace.OUTPUT and whole
             if not mine or any(view.buffer is other.buffer for other in made):
-                view = self.contiguous(node, view, Home.OUTPUT)
+                view = self.contiguous(node, view, MemorySpace.OUTPUT)
             view.buffer.last = len(self.program.steps)
             made.append(view)
         return made
 
-    def contiguous(self, node: Node, view: View, home: Home = Home.ARENA) -> View:
+    def contiguous(self, node: Node, view: View, space: MemorySpace = MemorySpace.ARENA) -> View:
         """Append a step that copies `view`, and return the copy."""
         with_copy = copy_of(node)
-        copied = self.new_view(home, view.spec)
+        copied = self.new_view(space, view.spec)
         kernel = self.backend.kernel(with_copy, [view.strides])
         self.emit(with_copy, kernel, (view,), (copied,))
         return copied
@@ -213,7 +215,7 @@ class _Lowering:
         choice: Choice | None = None,
     ) -> None:
         now = len(self.program.steps)
-        scratch = self.buffer(Home.ARENA, kernel.scratch)
+        scratch = self.buffer(MemorySpace.ARENA, kernel.scratch)
         for view in (*inputs, *outputs):
             view.buffer.last = now
         self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, choice))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
-from minigraph.program import Buffer, Home, Program, Step, View, round_up
+from minigraph.program import Buffer, MemorySpace, Program, Step, View, round_up
 
 
 def plan(program: Program, moving: Container[Node | None] = ()) -> Program:
@@ -36,17 +36,19 @@ def update_in_place(program: Program) -> None:
     """
     last_refusal = max((i for i, s in enumerate(program.steps) if s.kernel.refuses), default=-1)
     returned = {view.buffer for view in program.outputs}
-    current = {b.node: b for b in program.buffers if b.home is Home.PARAMETER}
+    current = {b.node: b for b in program.buffers if b.space is MemorySpace.PARAMETER}
     copied = []
     for parameter, view in program.updates:
         new, old = view.buffer, current.get(parameter)
-        made_here = new.home is Home.ARENA and view.contiguous and new.nbytes == view.spec.nbytes
+        made_here = (
+            new.space is MemorySpace.ARENA and view.contiguous and new.nbytes == view.spec.nbytes
+        )
         if (
             made_here
             and new.first > last_refusal
             and (old is None or (old not in returned and _reads_end(program, old, new)))
         ):
-            new.home, new.node = Home.PARAMETER, parameter
+            new.space, new.node = MemorySpace.PARAMETER, parameter
         else:
             copied.append((parameter, view))
     program.updates = copied
@@ -75,9 +77,11 @@ def share_in_place(program: Program) -> None:
     for now, step in enumerate(program.steps):
         # A step that gathers updates has thousands of inputs and outputs; few of either qualify.
         read = dict.fromkeys(view.buffer for view in step.inputs)
-        ending = [b for b in read if b.home is Home.ARENA and b.last == now and not b.successor]
+        ending = [
+            b for b in read if b.space is MemorySpace.ARENA and b.last == now and not b.successor
+        ]
         for new in (output.buffer for output in step.outputs) if ending else ():
-            if new.home is not Home.ARENA or not new.nbytes:
+            if new.space is not MemorySpace.ARENA or not new.nbytes:
                 continue
             old = next((old for old in ending if _overwrites(program, old, new)), None)
             if old:
@@ -104,7 +108,7 @@ def check_offsets(program: Program, moving: Container[Node | None] = ()) -> None
     """Raise CompileError unless all that steps read and write lies inside of its buffer."""
     for buffer in program.buffers:
         end = buffer.offset + buffer.nbytes
-        if buffer.offset < 0 or (buffer.home is Home.ARENA and end > program.arena_bytes):
+        if buffer.offset < 0 or (buffer.space is MemorySpace.ARENA and end > program.arena_bytes):
             raise CompileError(f"bytes {buffer.offset} to {end} are not in the arena")
     for step in program.steps:
         for view in (*step.inputs, *step.outputs):
@@ -194,7 +198,7 @@ def _largest(program: Program, now: int | None = None) -> list[tuple[View, Step]
         view.buffer: (view, step)
         for step in program.steps
         for view in step.outputs
-        if view.buffer.home is Home.ARENA
+        if view.buffer.space is MemorySpace.ARENA
         and (now is None or view.buffer.first <= now <= view.buffer.last)
     }
     return sorted(found.values(), key=lambda made: -made[0].spec.nbytes)[:LARGEST]
@@ -230,7 +234,7 @@ class Life:
 
 
 def _lives(program: Program) -> list[Life]:
-    buffers = [b for b in program.buffers if b.home is Home.ARENA and b.nbytes]
+    buffers = [b for b in program.buffers if b.space is MemorySpace.ARENA and b.nbytes]
     heirs = {b.successor for b in buffers if b.successor}
     lives = []
     for b in buffers:

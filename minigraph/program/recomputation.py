@@ -28,7 +28,7 @@ from minigraph.passes.notes import PassRecord
 from minigraph.passes.overlap import communicates
 from minigraph.program.memory import fullest_step
 from minigraph.program.schedule import turns
-from minigraph.program.steps import Buffer, Home, Program, Step, View, round_up
+from minigraph.program.steps import Buffer, MemorySpace, Program, Step, View, round_up
 
 BYTES, OPERATIONS = 1e10, 5e10  # a second, of steps that were not measured
 ATTEMPTS = 8  # the model's target is lowered so often if the program still exceeds the limit
@@ -161,7 +161,7 @@ class _Model:
         self.versions = {
             b: [_Value(b, b.first, sorted(set(uses[b])), b in heirs)]
             for b in program.buffers
-            if b.home is Home.ARENA and b in self.maker
+            if b.space is MemorySpace.ARENA and b in self.maker
         }
         self.passing = np.zeros(end + 1, np.int64)
         self.usage = np.zeros(end + 1, np.int64)
@@ -229,14 +229,14 @@ class _Model:
         return plan
 
     def _repeatable(self, step: Step) -> bool:
-        inside = all(view.buffer.home is Home.ARENA for view in step.outputs)
+        inside = all(view.buffer.space is MemorySpace.ARENA for view in step.outputs)
         once = step.kernel.refuses or communicates(step.node)
         return inside and not once and step.node in self.graph
 
     def _available(self, buffer: Buffer, full: int, at: int, plan: _Plan) -> bool:
         """Whether `buffer` can be read at the step `at`, perhaps because it lives longer."""
         if buffer not in self.versions:
-            return buffer.home is not Home.ARENA and at <= self._overwritten.get(buffer, at)
+            return buffer.space is not MemorySpace.ARENA and at <= self._overwritten.get(buffer, at)
         value = next(v for v in reversed(self.versions[buffer]) if v.first <= at)
         if value.last < full:
             return False
@@ -328,7 +328,7 @@ def _overwritten(program: Program) -> dict[Buffer, int]:
         view.buffer.node: now
         for now, step in enumerate(program.steps)
         for view in step.outputs
-        if view.buffer.home is Home.PARAMETER
+        if view.buffer.space is MemorySpace.PARAMETER
     }
     return {b: written[b.node] for b in program.buffers if b.node in written}
 

@@ -21,7 +21,7 @@ from minigraph.passes.notes import PassRecord
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
-class Home(Enum):
+class MemorySpace(Enum):
     """Whose memory a buffer is."""
 
     ARENA = "arena"
@@ -38,7 +38,7 @@ class Buffer:
     successor  the buffer that takes its memory over at step `last`
     """
 
-    home: Home
+    space: MemorySpace
     nbytes: int
     node: Node | None = None  # the input, parameter or constant that it holds
     first: int = 0
@@ -47,7 +47,7 @@ class Buffer:
     successor: Buffer | None = None
 
     def __str__(self) -> str:
-        if self.home is Home.ARENA:
+        if self.space is MemorySpace.ARENA:
             return f"arena[{self.offset}:{self.offset + self.nbytes}]"
         name = f" {self.node.name}" if self.node is not None else ""
         return f"{self.home.value}{name}"
@@ -259,12 +259,12 @@ class Program:
     @functools.cached_property
     def inputs(self) -> list[Buffer]:
         """The buffers of the inputs that are used."""
-        return [b for b in self.buffers if b.home is Home.INPUT]
+        return [b for b in self.buffers if b.space is MemorySpace.INPUT]
 
     @functools.cached_property
     def parameters(self) -> list[Parameter]:
         """The parameters that are read or changed."""
-        held = [b.node for b in self.buffers if b.home is Home.PARAMETER]
+        held = [b.node for b in self.buffers if b.space is MemorySpace.PARAMETER]
         return [*dict.fromkeys(p for p in held if isinstance(p, Parameter))]
 
     @functools.cached_property
@@ -276,7 +276,7 @@ class Program:
     @functools.cached_property
     def returned(self) -> list[Buffer]:
         """The buffers that the caller gets."""
-        return [b for b in self.buffers if b.home is Home.OUTPUT]
+        return [b for b in self.buffers if b.space is MemorySpace.OUTPUT]
 
     def all_steps(self) -> Iterator[Step]:
         """Yield the steps, each of a loop followed by those of its body."""
@@ -288,7 +288,7 @@ class Program:
     @property
     def unplanned_bytes(self) -> int:
         """What the arena would take if no memory were used twice."""
-        return sum(round_up(b.nbytes) for b in self.buffers if b.home is Home.ARENA)
+        return sum(round_up(b.nbytes) for b in self.buffers if b.space is MemorySpace.ARENA)
 
 
 class Timing(NamedTuple):

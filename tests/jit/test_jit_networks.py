@@ -8,7 +8,7 @@ from residual_block import ResidualBlock
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.program import Home
+from minigraph.program import MemorySpace
 
 pytestmark = needs_compiler
 
@@ -164,7 +164,7 @@ def held(function):
     changes = [0] * (len(program.steps) + 2)
     heirs = {b.successor for b in program.buffers}
     for buffer in program.buffers:
-        if buffer.home is Home.ARENA and buffer not in heirs:
+        if buffer.space is MemorySpace.ARENA and buffer not in heirs:
             last = buffer
             while last.successor:
                 last = last.successor
@@ -172,7 +172,7 @@ def held(function):
             changes[last.last + 1] -= buffer.nbytes
     together = [step for step in program.steps if hasattr(step.node.op, "groups")]
     waiting = {v.buffer: v.buffer.nbytes for s in together for v in s.inputs}
-    waiting = sum(n for b, n in waiting.items() if b.home is Home.ARENA)
+    waiting = sum(n for b, n in waiting.items() if b.space is MemorySpace.ARENA)
     return max(np.cumsum(changes)), waiting
 
 

@@ -12,7 +12,7 @@ from minigraph.distributed import World
 from minigraph.graph import Graph
 from minigraph.passes.notes import Notes
 from minigraph.passes.overlap import Await, Begin, compress_gradients, overlap_collectives
-from minigraph.program import Home
+from minigraph.program import MemorySpace
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
 from minigraph.program.schedule import schedule
@@ -105,7 +105,7 @@ def test_memory_in_flight_is_used_for_nothing_else(world):
             assert each.inputs[0].buffer is buffer and begun < now
             for other, between in itertools.product(program.buffers, range(begun + 1, now)):
                 lives = other.first <= between <= other.last and other is not buffer
-                if lives and other.home is buffer.home is Home.ARENA and other.nbytes:
+                if lives and other.space is buffer.space is MemorySpace.ARENA and other.nbytes:
                     apart = other.offset >= buffer.offset + buffer.nbytes
                     assert apart or other.offset + other.nbytes <= buffer.offset
     assert not flying

@@ -9,7 +9,7 @@ from minigraph import ops
 from minigraph.devices.cpu import CpuBackend
 from minigraph.devices.reference import ReferenceBackend
 from minigraph.graph import Graph
-from minigraph.program import ALIGNMENT, Home
+from minigraph.program import ALIGNMENT, MemorySpace
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
 
@@ -155,7 +155,7 @@ def lowered(device, outputs, inputs=(), updates=()):
 
 
 def in_arena(program):
-    return [b for b in program.buffers if b.home is Home.ARENA and b.nbytes]
+    return [b for b in program.buffers if b.space is MemorySpace.ARENA and b.nbytes]
 
 
 def assert_plan_is_sound(program):

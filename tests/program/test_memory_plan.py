@@ -10,7 +10,7 @@ from random_functions import assert_plan_is_sound, lowered, random_graph, real
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.graph import Graph, Spec
-from minigraph.program import Buffer, Home, Program, View
+from minigraph.program import Buffer, MemorySpace, Program, View
 from minigraph.program.memory import check_offsets, foreseen
 
 
@@ -161,7 +161,7 @@ def test_report_shows_the_plan(device):
     ("offset", "strides"), [(0, (4,)), (8, (4,)), (12, (-4,)), (4, (-4,)), (-4, (4,)), (0, (8,))]
 )
 def test_what_lies_outside_of_its_buffer_is_an_error(offset, strides):
-    buffer = Buffer(Home.INPUT, 16)
+    buffer = Buffer(MemorySpace.INPUT, 16)
     view = View(buffer, Spec((3,)), offset, strides)
     fits = {offset + i * strides[0] for i in range(3)} <= {0, 4, 8, 12}
     program = Program(Graph((), ()), outputs=[view], buffers=[buffer])

@@ -23,7 +23,7 @@ from minigraph.devices.cpu.kernel import (
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Constant, Loop, Node, Shape
 from minigraph.jit.source import KernelSource
-from minigraph.program import Buffer, Home, Kernel, Program, round_up
+from minigraph.program import Buffer, Kernel, MemorySpace, Program, round_up
 
 Table = list[tuple[int, ...]]
 LOOP = KernelSource(Path(__file__).with_name("loop.c").read_text())
@@ -67,7 +67,7 @@ class LoopKernel(CpuKernel):
             if view.buffer not in written:
                 self.pairs[view.buffer] = self.scratch
                 self.scratch += 2 * round_up(view.spec.nbytes)
-        held = [b for b in body.buffers if b.home is Home.CONSTANT]
+        held = [b for b in body.buffers if b.space is MemorySpace.CONSTANT]
         self.constants = {b: _value(b) for b in held}
 
     @property
@@ -103,7 +103,9 @@ class LoopKernel(CpuKernel):
         read = {b.node: slot[b] for b in self.body.inputs}
         outer, scratch = operands.scratch
         still: Table = [
-            (slot[b], outer, scratch + b.offset) for b in self.body.buffers if b.home is Home.ARENA
+            (slot[b], outer, scratch + b.offset)
+            for b in self.body.buffers
+            if b.space is MemorySpace.ARENA
         ]
         last = op.carried + op.scanned
         still += [(read[x], *inputs[x]) for x in op.graph.inputs[last:] if x in read]

@@ -39,10 +39,10 @@ from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 from minigraph.program import (
     Done,
-    Home,
     KernelFailed,
     Look,
     Memory,
+    MemorySpace,
     Program,
     Step,
     Timing,
@@ -103,7 +103,7 @@ class NativeSegment(NamedTuple):
     def changes_before(self, row: int) -> bool:
         """Whether a row before this one changes a parameter."""
         steps = self.steps[:row]
-        return any(v.buffer.home is Home.PARAMETER for step in steps for v in step.outputs)
+        return any(v.buffer.space is MemorySpace.PARAMETER for step in steps for v in step.outputs)
 
 
 class NativeProgram:
@@ -183,7 +183,7 @@ class NativeProgram:
         inputs, scratch = self._places(step.inputs), (self.slot[step.scratch], 0)
         places, calls = self.prepared.of(step.kernel, inputs)
         if calls:
-            assert all(step.inputs[i].buffer.home is Home.CONSTANT for i in places)
+            assert all(step.inputs[i].buffer.space is MemorySpace.CONSTANT for i in places)
             self._start_threads()
             rows = np.array(calls, np.int64)
             if self.walk(*self._rows(rows, 0, len(rows))):

@@ -34,7 +34,17 @@ from minigraph.devices.cuda.step import Call, Places, interpret, launches_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
 from minigraph.graph import Array, Constant, Parameter
 from minigraph.platform.signals import held
-from minigraph.program import Buffer, Done, Executor, Home, Program, Step, Timing, View, nothing
+from minigraph.program import (
+    Buffer,
+    Done,
+    Executor,
+    MemorySpace,
+    Program,
+    Step,
+    Timing,
+    View,
+    nothing,
+)
 from minigraph.program.memory import demand
 
 
@@ -78,21 +88,23 @@ class CudaProgram(Executor):
             if isinstance(step.kernel, CudaKernel) and step.kernel.range is not None
         }
         # Integers that are inputs are looked at before anything runs; others set flags.
-        self._given = [s for s in self._ranges if self._checked(s).buffer.home is Home.INPUT]
+        self._given = [
+            s for s in self._ranges if self._checked(s).buffer.space is MemorySpace.INPUT
+        ]
         self._flagged = [step for step in self._ranges if step not in self._given]
         self._moving = moving(program)
-        self._written = {b for b in self._moving if b.home is Home.OUTPUT}
+        self._written = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
         with driver.current():
             large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
             self.arena: DeviceMemory = large[0] if large else _allocate_arena(program, driver)
-            arena = (b for b in program.buffers if b.home is Home.ARENA)
+            arena = (b for b in program.buffers if b.space is MemorySpace.ARENA)
             self._places = {b: self.arena.address + b.offset for b in arena}
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
             self._places |= self._staging.places
             self._place_outputs()
             self._place_constants()
             for buffer in program.buffers:
-                if buffer.home is Home.PARAMETER:
+                if buffer.space is MemorySpace.PARAMETER:
                     assert isinstance(buffer.node, Parameter)
                     self._places[buffer] = copy_of(buffer.node, driver).address
             self._bound = bind(program, self._places, self._moving, self._flag, functions, driver)
@@ -134,7 +146,7 @@ class CudaProgram(Executor):
         self._flag = {step: base + offsets[-2] + 4 * i for i, step in enumerate(self._ranges)}
 
     def _place_constants(self) -> None:
-        constants = [b for b in self.program.buffers if b.home is Home.CONSTANT]
+        constants = [b for b in self.program.buffers if b.space is MemorySpace.CONSTANT]
         sizes = (aligned(b.nbytes) for b in constants)
         offsets = [*itertools.accumulate(sizes, initial=0)]
         self._constants = self.driver.allocate(offsets[-1])

@@ -143,7 +143,7 @@ class _Parts:
         held = 0 if buffer.node is None else self._id(buffer.node)
         return BufferRecord(
             id=self.number[buffer],
-            home=buffer.home.value,
+            home=buffer.space.value,
             bytes=buffer.nbytes,
             node=held or self.holds.get(buffer, 0),
             offset=buffer.offset,

@@ -14,7 +14,7 @@ from minigraph.jit.product import FusedProduct
 from minigraph.passes.kernels.fusion import fuse_kernels
 from minigraph.passes.kernels.products import Products, fuse_products
 from minigraph.passes.notes import Notes
-from minigraph.program import Home
+from minigraph.program import MemorySpace
 
 pytestmark = needs_both
 
@@ -156,7 +156,7 @@ def updates_in(step):
     steps = step._program.steps
     made = [s for s in steps if isinstance(s.node.op, FusedProduct)]
     assert all(s.kernel.maker == "c" for s in made)
-    return [s.node.op for s in made if s.outputs[0].buffer.home is Home.PARAMETER]
+    return [s.node.op for s in made if s.outputs[0].buffer.space is MemorySpace.PARAMETER]
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)

@@ -10,7 +10,7 @@ import pytest
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
-from minigraph.program import Home
+from minigraph.program import MemorySpace
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
 
@@ -186,7 +186,7 @@ def test_words_are_the_addresses_that_the_plan_gave():
     seen = 0
     for step, words in zip(run.program.steps, run.driver.words, strict=True):
         for view, word in zip((*step.inputs, *step.outputs), words, strict=True):
-            if view.buffer.home is Home.ARENA:
+            if view.buffer.space is MemorySpace.ARENA:
                 assert word == arena + view.buffer.offset + view.offset
                 seen += 1
     assert seen == 8
