@@ -1,7 +1,7 @@
 """Collectives on the CPU: MPI's functions, called by address from the native step.
 
 MPI moves data while it is called, and at no other time.  So the step calls it between kernels for
-as long as anything is in flight (`InFlight`).
+as long as a collective is pending (`PendingCollectives`).
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from minigraph.program import Kernel, Step, Traffic
 
 PATIENCE = 1.0  # seconds of a wait after which Python goes on with it
 FOLDER = Path(__file__).parent
-FLIGHT = (FOLDER / "flight.c").read_text().strip()
+HEADER = (FOLDER / "pending.c").read_text().strip()
 BEGIN = (FOLDER / "collective_begin.c").read_text()
-AWAIT = KernelSource((FOLDER / "collective_await.c").read_text(), (FLIGHT,))
-LOOK = KernelSource(
+AWAIT = KernelSource((FOLDER / "collective_await.c").read_text(), (HEADER,))
+PROGRESS = KernelSource(
     """
-/* Let MPI go on with flights: their count, MPI_Test, then each. */
+/* Let MPI progress: the number of pending collectives, MPI_Test, then each. */
 int NAME(const int64_t *a, char **slots) {
-  for (int64_t i = 0; i < a[0]; i++) mg_look((int64_t *)a[2 + i], a[1]);
+  for (int64_t i = 0; i < a[0]; i++) mg_progress((int64_t *)a[2 + i], a[1]);
   return 0;
 }
 """,
-    (FLIGHT,),
+    (HEADER,),
 )
-# Words of a flight, and its states, as in flight.c.
-REQUEST, STATE, BEGAN, LANDED, FLOWN, WAITED, FLIGHTS, ERROR, WORDS = range(9)
-IDLE, FLYING, HERE, FAILED = range(4)
+# Words of a pending collective, and its states, as in pending.c.
+REQUEST, STATE, STARTED, FINISHED, PENDING_TIME, WAITING_TIME, TIMES, ERROR, WORDS = range(9)
+IDLE, PENDING, DONE, FAILED = range(4)
 
 
 class Call(NamedTuple):
@@ -95,15 +95,15 @@ void NAME(const T *x, T *y, const int *count, const void *type) {
 RESULTS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
 
 
-class Log:
-    """What is known of a flight, in memory that native code shares."""
+class PendingCollective:
+    """The state of a collective that was begun, in memory that native code shares."""
 
     def __init__(self, flight: Flight) -> None:
         self.what = str(flight)
         self.nbytes = flight.nbytes
         self.world = flight.op.world
         self.words = np.zeros(WORDS, np.int64)
-        self.words[FLIGHTS] = -1
+        self.words[TIMES] = -1
 
     @property
     def address(self) -> int:
@@ -114,36 +114,36 @@ class Log:
         return _function(self.world, "MPI_Test")
 
     def wait(self, timeout: float) -> None:
-        """Wait for the flight; GraphError after `timeout` seconds, and where it failed."""
+        """Wait until it is done; GraphError after `timeout` seconds, and where it failed."""
         begin = time.monotonic_ns()
-        if self.words[STATE] == FLYING:
-            self.world.wait(self._landed, self.what, timeout)
-            self.words[WAITED] += (time.monotonic_ns() - begin) * int(self.words[FLIGHTS] >= 0)
+        if self.words[STATE] == PENDING:
+            self.world.wait(self._finished, self.what, timeout)
+            self.words[WAITING_TIME] += (time.monotonic_ns() - begin) * int(self.words[TIMES] >= 0)
         if self.words[STATE] == FAILED:
             error = int(self.words[ERROR])
             why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else CUT_SHORT
             raise GraphError(f"{self.what} failed: {why}")
-        if self.words[FLIGHTS] >= 0:
-            self.words[FLOWN] += self.words[LANDED] - self.words[BEGAN]
-        self.words[FLIGHTS] += 1
+        if self.words[TIMES] >= 0:
+            self.words[PENDING_TIME] += self.words[FINISHED] - self.words[STARTED]
+        self.words[TIMES] += 1
         self.words[STATE] = IDLE
 
-    def _landed(self) -> bool:
-        """Let MPI go on with the flight, and return whether that is no longer needed."""
-        landed, status = ctypes.c_int(), (ctypes.c_int64 * 16)()
-        error = TEST(self.test)(self.address, ctypes.byref(landed), status)
+    def _finished(self) -> bool:
+        """Let MPI progress, and return whether that is no longer needed."""
+        finished, status = ctypes.c_int(), (ctypes.c_int64 * 16)()
+        error = TEST(self.test)(self.address, ctypes.byref(finished), status)
         if error:
             self.words[[ERROR, STATE]] = error, FAILED
-        elif landed:
-            self.words[[LANDED, STATE]] = time.monotonic_ns(), HERE
-        return bool(error or landed)
+        elif finished:
+            self.words[[FINISHED, STATE]] = time.monotonic_ns(), DONE
+        return bool(error or finished)
 
 
 CUT_SHORT = (
     "an earlier call was cut short, and the processes are no longer at the same place; start anew"
 )
 TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-_logs: weakref.WeakKeyDictionary[Flight, Log] = weakref.WeakKeyDictionary()
+_pending: weakref.WeakKeyDictionary[Flight, PendingCollective] = weakref.WeakKeyDictionary()
 
 
 class CollectiveKernel(CpuKernel):
@@ -159,13 +159,13 @@ class CollectiveKernel(CpuKernel):
         self.begins, self.ends = not isinstance(node.op, Await), not isinstance(node.op, Begin)
         flight = flight_of(node)
         self.op = flight.op
-        self.log = _logs.setdefault(flight, Log(flight))
+        self.pending = _pending.setdefault(flight, PendingCollective(flight))
         self.algorithm = self.op.name
         self.timeout = timeout
         self.inplace = ((0,),)
         x = node.inputs[0].spec
-        self.apart = self.begins and self.ends and self.op.flown(x) != node.spec
-        if self.apart:
+        self.staged = self.begins and self.ends and self.op.flown(x) != node.spec
+        if self.staged:
             self.scratch = self.op.flown(x).nbytes
         self.rescue = Rescue(self)
 
@@ -173,17 +173,18 @@ class CollectiveKernel(CpuKernel):
     def traffic(self) -> Traffic | None:
         if not self.ends:
             return None
-        times, flown, waited = self.log.words[[FLIGHTS, FLOWN, WAITED]].tolist()
-        return Traffic(self.log.what, self.log.nbytes, max(0, times), flown / 1e9, waited / 1e9)
+        pending = self.pending
+        times, flown, waited = pending.words[[TIMES, PENDING_TIME, WAITING_TIME]].tolist()
+        return Traffic(pending.what, pending.nbytes, max(0, times), flown / 1e9, waited / 1e9)
 
     @property
     def texts(self) -> Sequence[KernelSource]:
         begin = [self._begin, *self._combine] if self.begins else []
-        return [*begin, AWAIT, LOOK]
+        return [*begin, AWAIT, PROGRESS]
 
     @property
     def _begin(self) -> KernelSource:
-        return KernelSource(with_macros(BEGIN, CALL=CALLS[type(self.op)].text), (FLIGHT,))
+        return KernelSource(with_macros(BEGIN, CALL=CALLS[type(self.op)].text), (HEADER,))
 
     @property
     def _combine(self) -> list[KernelSource]:
@@ -202,11 +203,15 @@ class CollectiveKernel(CpuKernel):
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         x, y = operands.inputs[0], operands.outputs[0]
-        flown = operands.scratch if self.apart else y if self.begins else x
-        begin = [linker.call(self._begin, self._told(x, flown, linker))] if self.begins else []
-        return [*begin, linker.call(AWAIT, self._asked(flown, y))] if self.ends else begin
+        buffer = operands.scratch if self.staged else y if self.begins else x
+        calls: list[NativeCall] = []
+        if self.begins:
+            calls.append(linker.call(self._begin, self._begin_block(x, buffer, linker)))
+        if self.ends:
+            calls.append(linker.call(AWAIT, self._await_block(buffer, y)))
+        return calls
 
-    def _told(self, x: Place, flown: Place, linker: Linker) -> list[int]:
+    def _begin_block(self, x: Place, buffer: Place, linker: Linker) -> list[int]:
         """Return the argument block of what begins it."""
         world, spec = self.op.world, self.node.inputs[0].spec
         plain = not self.op.combines
@@ -218,15 +223,15 @@ class CollectiveKernel(CpuKernel):
             count //= world.size
         shift = world.rank * spec.nbytes if isinstance(self.op, AllGather) else 0
         how = self._mpi_op(linker) if not plain else getattr(self.op, "root", 0)
-        words = [self.log.address, *x, *flown, spec.nbytes, shift]
+        words = [self.pending.address, *x, *buffer, spec.nbytes, shift]
         words += [int(world.mpi.IN_PLACE), _function(world, CALLS[type(self.op)].function), count]
         return [*words, _handle(world, dtype), _word(world.handle), how]
 
-    def _asked(self, flown: Place, y: Place) -> list[int]:
+    def _await_block(self, buffer: Place, y: Place) -> list[int]:
         """Return the argument block of what waits for it."""
         clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
-        words = [self.log.address, self.log.test, *flown, *y, self.node.spec.nbytes, int(clears)]
-        return [*words, int(PATIENCE * 1e9)]
+        words = [self.pending.address, self.pending.test, *buffer, *y]
+        return [*words, self.node.spec.nbytes, int(clears), int(PATIENCE * 1e9)]
 
     def _mpi_op(self, linker: Linker) -> int:
         """Return MPI's handle of how elements are combined."""
@@ -246,12 +251,12 @@ class Rescue(Kernel):
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         kernel, (y,) = self.kernel, outputs
-        kernel.log.wait(kernel.timeout)
+        kernel.pending.wait(kernel.timeout)
         if isinstance(kernel.op, Reduce) and kernel.op.world.rank != kernel.op.root:
             y[...] = 0
         else:
-            flown = scratch.view(y.dtype) if kernel.apart else y if kernel.begins else inputs[0]
-            np.copyto(y, flown.reshape(-1)[: y.size].reshape(y.shape))
+            buffer = scratch.view(y.dtype) if kernel.staged else y if kernel.begins else inputs[0]
+            np.copyto(y, buffer.reshape(-1)[: y.size].reshape(y.shape))
 
 
 def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
@@ -264,26 +269,26 @@ def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
     return CollectiveKernel(node, timeout)
 
 
-class InFlight:
-    """What is in flight at a step of a program, and which step has begun it."""
+class PendingCollectives:
+    """The collectives that are pending at a step of a program, and the steps that began them."""
 
     def __init__(self) -> None:
-        self._begun: dict[Log, Step] = {}
+        self._begun: dict[PendingCollective, Step] = {}
 
     def after(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
-        """Return what lets MPI go on after a step, and the step whose time that is."""
+        """Return the call that lets MPI progress after a step, and the step whose time that is."""
         if isinstance(step.kernel, CollectiveKernel):
-            log = step.kernel.log
+            one = step.kernel.pending
             if step.kernel.ends:
-                self._begun.pop(log, None)
+                self._begun.pop(one, None)
             else:
-                self._begun[log] = step
+                self._begun[one] = step
             return []
         if not self._begun:
             return []
-        logs = [*self._begun]
-        words = [len(logs), logs[0].test, *(log.address for log in logs)]
-        return [(linker.call(LOOK, words), self._begun[logs[-1]])]
+        pending = [*self._begun]
+        words = [len(pending), pending[0].test, *(one.address for one in pending)]
+        return [(linker.call(PROGRESS, words), self._begun[pending[-1]])]
 
 
 # MPI's names of types whose names are not made of NumPy's; those of 16 bits are held as bits.

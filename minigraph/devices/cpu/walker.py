@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu import openmp
-from minigraph.devices.cpu.collective import InFlight
+from minigraph.devices.cpu.collective import PendingCollectives
 from minigraph.devices.cpu.compiler import compiler_name
 from minigraph.devices.cpu.kernel import (
     Linker,
@@ -152,7 +152,7 @@ class NativeProgram:
         segments: list[NativeSegment] = []
         rows: list[NativeCall] = []
         steps: list[Step] = []
-        flying = InFlight()
+        collectives = PendingCollectives()
 
         def close() -> None:
             if rows:
@@ -173,7 +173,7 @@ class NativeProgram:
                 close()
             rows += calls
             steps += [step] * len(calls)
-            for call, begun in flying.after(step, self.linker):
+            for call, begun in collectives.after(step, self.linker):
                 rows.append(call)
                 steps.append(begun)
         close()
