@@ -51,8 +51,8 @@ class KernelParts:
 
 def can_be_generated(op: Op) -> bool:
     """Whether kernels of an op are generated, for some shapes."""
-    made = (Elementwise, Copy, Reduction, Fused, Together, Pad, Concat, Reorder, Reshape)
-    return isinstance(op, made) or op.composed
+    generated = (Elementwise, Copy, Reduction, Fused, Together, Pad, Concat, Reorder, Reshape)
+    return isinstance(op, generated) or op.composed
 
 
 def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> KernelParts | None:
@@ -70,10 +70,10 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
             op: Op = Copy()
         case Reorder() | AvgPool2d() | AvgPool2dBackward() | LaidOut():
             in_order = _in_order if isinstance(node.op, Reorder) else averages
-            found = in_order(node, strides[0])
-            if found is None:
+            copy = in_order(node, strides[0])
+            if copy is None:
                 return None
-            op, inputs, strides = found[0], (found[1],), (found[2],)
+            op, inputs, strides = copy[0], (copy[1],), (copy[2],)
         case Elementwise() | Copy() | Reduction() | Fused():
             op = node.op
         case _ if node.op.composed:
@@ -167,8 +167,8 @@ def _placements(node: Node) -> list[tuple[Shape, int]]:
     """Return the strides and the offset, in bytes, of each operand of a Pad or Concat."""
     steps = node.spec.strides
     if isinstance(node.op, Pad):
-        apart = tuple(s * (i + 1) for s, i in zip(steps, node.op.interior, strict=True))
-        return [(apart, sum(s * low for s, low in zip(steps, node.op.low, strict=True)))]
+        strides = tuple(s * (i + 1) for s, i in zip(steps, node.op.interior, strict=True))
+        return [(strides, sum(s * low for s, low in zip(steps, node.op.low, strict=True)))]
     assert isinstance(node.op, Concat)
     sizes = [steps[node.op.axis] * x.shape[node.op.axis] for x in node.inputs]
     return [(steps, offset) for offset in itertools.accumulate(sizes[:-1], initial=0)]

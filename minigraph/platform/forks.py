@@ -21,9 +21,9 @@ _handles: set[int] = set()
 
 def lock() -> threading.Lock:
     """Return a lock that is free in a forked child, whoever held it."""
-    made = threading.Lock()
-    _locks.add(made)
-    return made
+    new = threading.Lock()
+    _locks.add(new)
+    return new
 
 
 def reentrant_lock() -> threading.RLock:
@@ -31,9 +31,9 @@ def reentrant_lock() -> threading.RLock:
 
     What it protects may be in use for long: the child finds it as the other thread left it.
     """
-    made = threading.RLock()
-    _locks.add(made)
-    return made
+    new = threading.RLock()
+    _locks.add(new)
+    return new
 
 
 def awaited_lock() -> threading.RLock:
@@ -41,11 +41,9 @@ def awaited_lock() -> threading.RLock:
 
     It is held for short times only, and by nobody who waits for another such lock.
     """
-    made = threading.RLock()
-    os.register_at_fork(
-        before=made.acquire, after_in_parent=made.release, after_in_child=made.release
-    )
-    return made
+    new = threading.RLock()
+    os.register_at_fork(before=new.acquire, after_in_parent=new.release, after_in_child=new.release)
+    return new
 
 
 @contextlib.contextmanager
@@ -79,8 +77,8 @@ def _cached_properties() -> Iterator[functools.cached_property[Any]]:
     for module in modules:
         for each in vars(module).values():
             if isinstance(each, type) and each.__module__ == module.__name__:
-                found = vars(each).values()
-                yield from (x for x in found if isinstance(x, functools.cached_property))
+                attributes = vars(each).values()
+                yield from (x for x in attributes if isinstance(x, functools.cached_property))
 
 
 os.register_at_fork(after_in_child=_in_child)

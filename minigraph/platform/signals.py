@@ -70,9 +70,9 @@ def give_handlers_room() -> None:
     """
     if sys.platform != "linux":
         return
-    libc, found = ctypes.CDLL(None), _Stack()
-    libc.sigaltstack(None, ctypes.byref(found))
-    if found.flags & DISABLED:  # faulthandler, for one, has set up its own
+    libc, stack = ctypes.CDLL(None), _Stack()
+    libc.sigaltstack(None, ctypes.byref(stack))
+    if stack.flags & DISABLED:  # faulthandler, for one, has set up its own
         _here.room = _Room(libc)
 
 

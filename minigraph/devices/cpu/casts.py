@@ -47,9 +47,9 @@ def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Ker
 
 def upcast_node(node: Node, strides: Sequence[Shape]) -> tuple[Node, list[Shape]]:
     """Return a node without floats of 16 bits, in float32, and the strides of its inputs."""
-    given = placeholders([_upcast_spec(x.spec) for x in node.inputs])
-    whole = node.op.results(*given)[0].inputs[0] if node.is_bundle else node.op(*given)
-    pairs = zip(node.inputs, given, strides, strict=True)
+    operands = placeholders([_upcast_spec(x.spec) for x in node.inputs])
+    whole = node.op.results(*operands)[0].inputs[0] if node.is_bundle else node.op(*operands)
+    pairs = zip(node.inputs, operands, strides, strict=True)
     return whole, [lies if x.spec == y.spec else y.spec.strides for x, y, lies in pairs]
 
 
@@ -71,11 +71,11 @@ def with_casts(
     return ConvertedKernel(before, wide, after, "in float32", strided)
 
 
-def _cast(given: Spec, made: Spec, strides: Shape, make: MakeKernel) -> Conversion:
+def _cast(source: Spec, target: Spec, strides: Shape, make: MakeKernel) -> Conversion:
     """Return the conversion from one type to another."""
-    kernel = make(Node(Astype(made.dtype), placeholders([given]), (made,)), [strides])
+    kernel = make(Node(Astype(target.dtype), placeholders([source]), (target,)), [strides])
     assert kernel is not None, "every cast has a kernel"
-    return Conversion(kernel, made if made.dtype == FLOAT32 else given)
+    return Conversion(kernel, target if target.dtype == FLOAT32 else source)
 
 
 def _upcast_spec(spec: Spec) -> Spec:
@@ -89,9 +89,9 @@ def narrow(array: Array, dtype: DType, on_disk: bool) -> Array:
     """
     plain = array.size >= MANY and array.flags.c_contiguous and array.flags.aligned
     if plain and (function := _function(array.dtype, dtype, on_disk)):
-        made = np.empty(array.shape, dtype)
-        if function(address_of(array), address_of(made), array.size):
-            return made
+        result = np.empty(array.shape, dtype)
+        if function(address_of(array), address_of(result), array.size):
+            return result
     return cast(array, dtype)  # which names what does not fit
 
 

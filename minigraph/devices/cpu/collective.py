@@ -317,16 +317,16 @@ def _library(path: str) -> ctypes.CDLL:
 
 def _function(world: World, name: str) -> int:
     """Return the address of one of MPI's functions, in the library that mpi4py uses."""
-    found = getattr(_library(world.mpi.__file__), name)
-    return ctypes.cast(found, ctypes.c_void_p).value or 0
+    function = getattr(_library(world.mpi.__file__), name)
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @functools.cache
 def _own_op(world: World, address: int) -> int:
     """Return MPI's handle of a commutative reduction that a C function does."""
     create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
-    made = ctypes.c_int64()
-    error = create(_function(world, "MPI_Op_create"))(address, 1, ctypes.byref(made))
+    handle = ctypes.c_int64()
+    error = create(_function(world, "MPI_Op_create"))(address, 1, ctypes.byref(handle))
     if error:
         raise GraphError(f"MPI_Op_create: {world.mpi.Get_error_string(error)}")
-    return made.value
+    return handle.value

@@ -150,23 +150,23 @@ def compiler() -> str | None:
 
     Raises CompileError if `CC` is set to what does not run.
     """
-    found = _compiler()
-    return shlex.join(found.command) if found else None
+    chosen = _compiler()
+    return shlex.join(chosen.command) if chosen else None
 
 
 def compiler_version() -> str:
     """Return the first line of what the compiler says of itself, or "none"."""
-    found = _compiler()
-    return found.version if found else "none"
+    chosen = _compiler()
+    return chosen.version if chosen else "none"
 
 
 @functools.cache
 def compiler_name() -> str:
     """Return what the compiler is, such as "gcc 12.2.0", whatever it is called here."""
     (path, *_), version = _compiler() or _Compiler(("none",), "none")
-    known = (name for name in ("clang", "gcc") if name in f"{version} {os.path.realpath(path)}")
+    names = (name for name in ("clang", "gcc") if name in f"{version} {os.path.realpath(path)}")
     numbers = re.findall(r"\d+(?:\.\d+)+", version)
-    return " ".join([next(known, os.path.basename(path)), *numbers[-1:]])
+    return " ".join([next(names, os.path.basename(path)), *numbers[-1:]])
 
 
 def why_no_jit() -> str:
@@ -187,8 +187,8 @@ def flags() -> list[str]:
     """
     if platform.machine() != "x86_64":
         return [*FLAGS]
-    found = onednn.library()
-    missing = ~found.instructions if found else 0
+    lib = onednn.library()
+    missing = ~lib.instructions if lib else 0
     without = (taken for bits, taken in WITHOUT.items() if bits & missing)
     return [*FLAGS, WIDE, *WRAPPED, *itertools.chain.from_iterable(without)]
 
@@ -226,11 +226,11 @@ class GccKernels(KernelCache):
         return environment()
 
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
-        found = _compiler()
-        assert found is not None, "nothing is compiled without a compiler"
+        chosen = _compiler()
+        assert chosen is not None, "nothing is compiled without a compiler"
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
-            begin = [*found.command, *flags()]
+            begin = [*chosen.command, *flags()]
             names: list[str] = []
             for unit in units:
                 kernels = unit.text("")
@@ -241,7 +241,7 @@ class GccKernels(KernelCache):
                 files = [f"{name}.c", "-o", f"{name}.so"]
                 commands[name] = [*begin, *files, *_libraries()]
                 names.append(name)
-            variables = toolchain.environment(found.command[0], str(folder))
+            variables = toolchain.environment(chosen.command[0], str(folder))
             errors = processes.run(commands, folder, variables, settings.cpus(), SECONDS)
             for unit, name in zip(units, names, strict=True):
                 yield self._compiled_unit(unit, folder / f"{name}.so", errors[name])

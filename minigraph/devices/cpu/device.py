@@ -104,12 +104,12 @@ class CpuBackend(HostBackend):
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):
             return self._activated(node, strides, choice)
-        made = choice.kernel if choice else self._library_kernel(node, strides)
-        if made is None and compiler.compiler():
-            made = collective_kernel(node, self.timeout)
-            made = made or kernels.native_kernel(node, strides, self.threads)
-            made = made or upcast_kernel(node, strides, self.kernel)
-        return made or NumpyKernel(node, self._why_numpy(node))
+        kernel = choice.kernel if choice else self._library_kernel(node, strides)
+        if kernel is None and compiler.compiler():
+            kernel = collective_kernel(node, self.timeout)
+            kernel = kernel or kernels.native_kernel(node, strides, self.threads)
+            kernel = kernel or upcast_kernel(node, strides, self.kernel)
+        return kernel or NumpyKernel(node, self._why_numpy(node))
 
     def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
         if compiler.compiler():
@@ -201,11 +201,11 @@ def _parts(node: Node) -> tuple[Node, Node]:
 
 def _first(x: Node) -> str:
     """Return in words the earliest node of the dtype of `x` that `x` is made of."""
-    found = {x: None}
+    ancestors = {x: None}
     waiting = [x]
     while waiting:
         alike = [y for y in waiting.pop().inputs if not y.is_bundle and y.dtype == x.dtype]
-        waiting += [y for y in alike if y not in found]
-        found.update(dict.fromkeys(alike))
-    first = min(found, key=lambda node: node.turn)
+        waiting += [y for y in alike if y not in ancestors]
+        ancestors.update(dict.fromkeys(alike))
+    first = min(ancestors, key=lambda node: node.turn)
     return f"{first.name}, made {first.source}"

@@ -57,9 +57,9 @@ def _cross_entropy(logits: Node, labels: Node, backward: bool, threads: int) -> 
 
 def local_response_norm(op: LocalResponseNorm, node: Node, threads: int) -> NativeKernel:
     images, channels, *sides = node.shape
-    held, power = c_type(node.dtype), "powf" if node.dtype.itemsize == 4 else "pow"
-    wide = "double" if op.size > FEW else held
-    text = with_macros(LOCAL_RESPONSE_NORM, T=held, W=wide, POW=power)
+    element, power = c_type(node.dtype), "powf" if node.dtype.itemsize == 4 else "pow"
+    total = "double" if op.size > FEW else element
+    text = with_macros(LOCAL_RESPONSE_NORM, T=element, W=total, POW=power)
     numbers = struct.unpack("<3q", struct.pack("<3d", op.alpha / op.size, op.beta, op.k))
     sizes = (images, channels, math.prod(sides), op.size)
     return NativeKernel(node, [call(text, threads, *sizes, *numbers)])

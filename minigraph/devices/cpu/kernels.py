@@ -76,40 +76,42 @@ def _kernel(
             return written
     if isinstance(node.op, FusedProduct):
         return fused_product(node, strides, most)
-    made = kernel_parts(node, strides, SHORT)
-    if made is None:
+    generated = kernel_parts(node, strides, SHORT)
+    if generated is None:
         return None
-    across = _read_across(made, node, strides)
+    across = _read_across(generated, node, strides)
     if across:
         lie = enumerate(zip(node.inputs, strides, strict=True))
         copied = [x.spec.strides if i in across else s for i, (x, s) in lie]
-        made = kernel_parts(node, copied, SHORT)
-        assert made is not None
+        generated = kernel_parts(node, copied, SHORT)
+        assert generated is not None
     if isinstance(node.op, Together):  # each of them on one thread
-        *at, scratch = itertools.accumulate((p.kernel.scratch(1) for p in made.parts), initial=0)
-        calls = [_call(part, node, 1, own) for part, own in zip(made.parts, at, strict=True)]
-        return TogetherKernel(node, calls, most, made.inplace, scratch)
-    calls = [_call(part, node, most) for part in made.parts]
-    if made.fill:
-        calls.insert(0, _fill(node, made.fill, most))
-    scratch = max(part.kernel.scratch(most) for part in made.parts)
+        *at, scratch = itertools.accumulate(
+            (p.kernel.scratch(1) for p in generated.parts), initial=0
+        )
+        calls = [_call(part, node, 1, own) for part, own in zip(generated.parts, at, strict=True)]
+        return TogetherKernel(node, calls, most, generated.inplace, scratch)
+    calls = [_call(part, node, most) for part in generated.parts]
+    if generated.fill:
+        calls.insert(0, _fill(node, generated.fill, most))
+    scratch = max(part.kernel.scratch(most) for part in generated.parts)
     strided = [i not in across for i, _ in enumerate(strides)]
-    return NativeKernel(node, calls, scratch, strided, made.inplace)
+    return NativeKernel(node, calls, scratch, strided, generated.inplace)
 
 
-def _read_across(made: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:
+def _read_across(generated: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:
     """Return the inputs that rows would read across: from memory that lies along another axis.
 
     Such reads are no vectors, while a copy is made by tiles.
     """
-    found: set[int] = set()
-    for part in made.parts:
+    across: set[int] = set()
+    for part in generated.parts:
         pattern = part.kernel.pattern
         if pattern.form == "row":
             inputs = range(len(node.inputs))[part.ins]
             accesses = zip(inputs, pattern.accesses, strict=False)
-            found |= {i for i, access in accesses if access == "strided"}
-    return {i for i in found if node.inputs[i].dtype.itemsize in strides[i]}
+            across |= {i for i, access in accesses if access == "strided"}
+    return {i for i in across if node.inputs[i].dtype.itemsize in strides[i]}
 
 
 def has_kernels(op: Op) -> bool:

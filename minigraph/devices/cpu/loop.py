@@ -67,8 +67,8 @@ class LoopKernel(CpuKernel):
             if view.buffer not in written:
                 self.pairs[view.buffer] = self.scratch
                 self.scratch += 2 * round_up(view.spec.nbytes)
-        held = [b for b in body.buffers if b.space is MemorySpace.CONSTANT]
-        self.constants = {b: _value(b) for b in held}
+        constants = [b for b in body.buffers if b.space is MemorySpace.CONSTANT]
+        self.constants = {b: _value(b) for b in constants}
 
     @property
     def texts(self) -> Sequence[KernelSource]:

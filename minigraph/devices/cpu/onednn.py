@@ -113,31 +113,31 @@ def library() -> Library | None:
                 "which some are NumPy's: pip install onednn-cpu-gomp, and libgomp1 from the system"
             )
         return None
-    found = Library(dnnl, gomp, c_void_p(), c_void_p())
-    found.call("dnnl_engine_create", byref(found.engine), 1, c_size_t(0))
-    found.call("dnnl_stream_create", byref(found.stream), found.engine, 1)
-    found.call("dnnl_set_primitive_cache_capacity", 0)  # functions own their primitives
-    return found
+    lib = Library(dnnl, gomp, c_void_p(), c_void_p())
+    lib.call("dnnl_engine_create", byref(lib.engine), 1, c_size_t(0))
+    lib.call("dnnl_stream_create", byref(lib.stream), lib.engine, 1)
+    lib.call("dnnl_set_primitive_cache_capacity", 0)  # functions own their primitives
+    return lib
 
 
 def loaded() -> Library:
-    found = library()
-    assert found is not None, "oneDNN is asked for only where it is there"
-    return found
+    lib = library()
+    assert lib is not None, "oneDNN is asked for only where it is there"
+    return lib
 
 
 def block() -> int:
     """Return how many channels lie side by side in the blocked layouts of this processor."""
-    found = library()
-    return 16 if found and found.has(AVX512) else 8
+    lib = library()
+    return 16 if lib and lib.has(AVX512) else 8
 
 
 def dtypes() -> frozenset[DType]:
     """Return the types that it computes in with instructions of this processor, if it is there."""
-    found = library()
-    if found is None:
+    lib = library()
+    if lib is None:
         return frozenset()
-    return frozenset((F32, BFLOAT16) if found.has(AVX512_BF16) else (F32,))
+    return frozenset((F32, BFLOAT16) if lib.has(AVX512_BF16) else (F32,))
 
 
 def dims(values: Iterable[int]) -> Any:
@@ -170,16 +170,16 @@ def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) ->
     if strides is None:
         strides = list(itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))
         strides.reverse()
-    made = c_void_p()
+    handle = c_void_p()
     loaded().call(
         "dnnl_memory_desc_create_with_strides",
-        byref(made),
+        byref(handle),
         len(shape),
         dims(shape),
         _DTYPES[dtype.name],
         dims(strides),
     )
-    return MemoryDescriptor(made)
+    return MemoryDescriptor(handle)
 
 
 def any_layout(shape: Shape, dtype: DType) -> MemoryDescriptor:
@@ -198,16 +198,16 @@ def blocked(shape: Shape, dtype: DType, lanes: int) -> MemoryDescriptor:
 
 
 def _tagged(shape: Shape, dtype: DType, tag: int) -> MemoryDescriptor:
-    made = c_void_p()
+    handle = c_void_p()
     loaded().call(
         "dnnl_memory_desc_create_with_tag",
-        byref(made),
+        byref(handle),
         len(shape),
         dims(shape),
         _DTYPES[dtype.name],
         tag,
     )
-    return MemoryDescriptor(made)
+    return MemoryDescriptor(handle)
 
 
 class Descriptor:
@@ -249,9 +249,9 @@ class Descriptor:
         query = loaded().dnnl.dnnl_primitive_desc_query_md
         query.restype = c_void_p
         borrowed = c_void_p(query(self.handle, QUERIES[arg], 0))
-        made = c_void_p()
-        loaded().call("dnnl_memory_desc_clone", byref(made), borrowed)
-        return MemoryDescriptor(made)
+        handle = c_void_p()
+        loaded().call("dnnl_memory_desc_clone", byref(handle), borrowed)
+        return MemoryDescriptor(handle)
 
 
 def implementations(create: str, *args: Any) -> Iterator[Descriptor]:

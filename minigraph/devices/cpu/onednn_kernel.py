@@ -203,9 +203,9 @@ class OneDnnKernel(CpuKernel):
     def texts(self) -> Sequence[KernelSource]:
         return (EXECUTE, self.then.source) if self.then else (EXECUTE,)
 
-    def _prepare(self, i: int, given: MemoryDescriptor, wanted: MemoryDescriptor) -> None:
+    def _prepare(self, i: int, layout: MemoryDescriptor, wanted: MemoryDescriptor) -> None:
         """Have the input `i` reordered once."""
-        once = _reorder(given, Operand("inputs", 0), wanted, Operand("outputs", 0))
+        once = _reorder(layout, Operand("inputs", 0), wanted, Operand("outputs", 0))
 
         def calls(source: Place, target: Place, linker: Linker) -> list[NativeCall]:
             operands = Operands([source], [target], NOWHERE)

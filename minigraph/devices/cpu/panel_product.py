@@ -50,9 +50,9 @@ def panel_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
 
     strides  of its inputs, in bytes
     """
-    found, (*_, m, n), lanes = _batches(node, strides), node.shape, onednn.block()
-    assert found
-    batches, steps = found
+    batched, (*_, m, n), lanes = _batches(node, strides), node.shape, onednn.block()
+    assert batched
+    batches, steps = batched
     length, has_bias = node.inputs[0].shape[-1], len(node.inputs) == 3
     tasks, groups = batches * math.ceil(n / (VECTORS * lanes)), math.ceil(m / ROWS[lanes])
     parts = max(1, min(math.ceil(TASKS * threads / tasks), groups // FEWEST))

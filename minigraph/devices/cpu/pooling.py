@@ -48,12 +48,12 @@ def _pooling_kernel(
     wide = working(value)
     reach = zip(pooling.window, pooling.stride, strict=True)
     many = backward and not small and math.prod(-(-k // t) for k, t in reach) > FEW
-    apart = backward and (small or many)
+    separate = backward and (small or many)
     text = with_macros(
         TEXT,
         T=c_type(value),
         W=total_type(value) if many else c_type(wide),
-        APART=int(apart),
+        APART=int(separate),
         P=c_type(place),
         MASK=f"int{8 * wide.itemsize}_t",
         LOWEST=limits(wide)["lowest"],
@@ -71,7 +71,7 @@ def _pooling_kernel(
         return [*values, *itertools.chain(*ins, *outs, scratch)]
 
     source = KernelSource(text, CONVERTED if small else ())
-    summed = threads * math.prod(x[2:]) * wide.itemsize * (1 + many) if apart else 0
+    summed = threads * math.prod(x[2:]) * wide.itemsize * (1 + many) if separate else 0
     return NativeKernel(node, [KernelCall(source, block)], summed)
 
 

@@ -69,9 +69,9 @@ class PrepackedWeights(NativeKernel):
         others = (slot, offset + self.weights)
         return [self._call(linker, operands, (slot, offset), others, self.work)]
 
-    def _prepack(self, given: Place, weights: Place, linker: Linker) -> list[NativeCall]:
-        operands = Operands([NOWHERE, given], [NOWHERE], NOWHERE)
-        return [self._call(linker, operands, weights, NOWHERE, PACK)]
+    def _prepack(self, source: Place, target: Place, linker: Linker) -> list[NativeCall]:
+        operands = Operands([NOWHERE, source], [NOWHERE], NOWHERE)
+        return [self._call(linker, operands, target, NOWHERE, PACK)]
 
     def _call(
         self, linker: Linker, operands: Operands, weights: Place, others: Place, work: int

@@ -118,12 +118,12 @@ def vector_product(node: Node, strides: Sequence[Shape], threads: int) -> Native
     """Return the kernel of a product [..., m, k] times [..., k, n], m or n 1, plus any bias [n]."""
     xs = placeholders([x.spec for x in node.inputs])
     x, y, *bias = xs
-    lost = -1 if node.shape[-1] == 1 else -2  # the axis of the result that has one element
-    if lost == -1:
+    axis = -1 if node.shape[-1] == 1 else -2  # the axis of the result that has one element
+    if axis == -1:
         total = Sum.of(x * expand_dims(squeeze(y, -1), -2), axis=-1)
     else:
         total = Sum.of(expand_dims(squeeze(x, -2), -1) * y, axis=-2)
-    result = expand_dims(total, lost)
+    result = expand_dims(total, axis)
     fused = Fused(Graph(xs, (result + bias[0] if bias else result,)))
     kernel = native_kernel(Node(fused, node.inputs, node.specs), strides, threads)
     assert kernel is not None

@@ -126,8 +126,8 @@ class NativeProgram:
         self.walk = walk
         self.failures: dict[Step, str] = {}
         self.slot = {buffer: i for i, buffer in enumerate(program.buffers)}
-        made = sum(len(preparations_of(step.kernel)) for step in program.steps)
-        self.slots = (ctypes.c_uint64 * max(len(program.buffers) + made, 1))()
+        prepared = sum(len(preparations_of(step.kernel)) for step in program.steps)
+        self.slots = (ctypes.c_uint64 * max(len(program.buffers) + prepared, 1))()
         self.slots_address = ctypes.addressof(self.slots)
         for buffer, array in memory.items():
             self.slots[self.slot[buffer]] = array.ctypes.data
@@ -196,7 +196,7 @@ class NativeProgram:
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
     ) -> None:
-        self._place(inputs, outputs)
+        self._start_call(inputs, outputs)
         for begun in self.linker.begun:
             begun[:] = 0
         for segment in self.segments[: self.changes_from]:
@@ -205,14 +205,14 @@ class NativeProgram:
         if not rest:
             together(commit)
         elif len(rest) == 1 and rest[0].walk:
-            self._change(rest[0], inputs, outputs, commit)
+            self._run_and_commit(rest[0], inputs, outputs, commit)
         else:
             with held():
                 for segment in rest:
                     self._run(segment, inputs, outputs)
                 together(commit)
 
-    def _change(
+    def _run_and_commit(
         self,
         segment: NativeSegment,
         inputs: Sequence[Array],
@@ -235,7 +235,7 @@ class NativeProgram:
                 paused = stopped < -1 and not segment.changes_before(at)
                 if stopped != -1 and not paused:
                     with held():
-                        self._go_on(segment, inputs, outputs, begin)
+                        self._resume(segment, inputs, outputs, begin)
                         together(commit)
             if not paused:
                 return
@@ -246,9 +246,9 @@ class NativeProgram:
         self, segment: NativeSegment, inputs: Sequence[Array], outputs: Sequence[Array]
     ) -> None:
         if not segment.walk:
-            self._interpret(segment.steps[0], inputs, outputs)
+            self._run_in_python(segment.steps[0], inputs, outputs)
         elif segment.walk():
-            self._go_on(segment, inputs, outputs)
+            self._resume(segment, inputs, outputs)
 
     def _rows(self, calls: Array, begin: int, end: int) -> tuple[int, int, int, int, int]:
         """Return the arguments of a walk over some of the rows of a segment."""
@@ -263,7 +263,7 @@ class NativeProgram:
                 return True
         return False
 
-    def _go_on(
+    def _resume(
         self,
         segment: NativeSegment,
         inputs: Sequence[Array],
@@ -279,7 +279,7 @@ class NativeProgram:
             else:
                 begin += self.failed.value
                 step = segment.steps[begin]
-                self._stand_in(step, inputs, outputs)
+                self._compute_in_numpy(step, inputs, outputs)
                 while begin < end and segment.steps[begin] is step:
                     begin += 1
             if begin == end or not self.walk(*self._rows(segment.calls, begin, end)):
@@ -292,7 +292,7 @@ class NativeProgram:
         commit: Sequence[Done],
         look: Look = look_away,
     ) -> list[Timing]:
-        self._place(inputs, outputs)
+        self._start_call(inputs, outputs)
         memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
         timings = []
         with held():
@@ -302,15 +302,15 @@ class NativeProgram:
                     for i, _ in rows:
                         start = time.perf_counter()
                         if segment.calls is None:
-                            self._interpret(step, inputs, outputs)
+                            self._run_in_python(step, inputs, outputs)
                         elif self._row_fails(segment.calls, i):
-                            self._stand_in(step, inputs, outputs)
+                            self._compute_in_numpy(step, inputs, outputs)
                         timings.append(Timing(step, start, time.perf_counter() - start))
                     looked()
             together(commit)
         return timings
 
-    def _place(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def _start_call(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Fill in where the arrays of this call are, and see that its threads are there."""
         self._start_threads()
         for slot, array in zip(self.changing, (*inputs, *outputs), strict=True):
@@ -320,14 +320,14 @@ class NativeProgram:
         if openmp.here.threads < self.threads:
             openmp.start(self.threads)
 
-    def _interpret(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def _run_in_python(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         changing = changing_memory(self.program, inputs, outputs)
         try:
             run_step(step, step.kernel, {**self.memory, **changing})
         except KernelFailed as error:
-            self._stand_in(step, inputs, outputs, str(error))
+            self._compute_in_numpy(step, inputs, outputs, str(error))
 
-    def _stand_in(
+    def _compute_in_numpy(
         self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array], why: str = ""
     ) -> None:
         """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""

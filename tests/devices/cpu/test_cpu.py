@@ -11,7 +11,6 @@ from new_process import python
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.devices.cpu import compiler, onednn
-from minigraph.inspect.page.document import from_file
 
 
 def training_step(**options):
@@ -67,40 +66,12 @@ def test_memory_of_gradients_is_used_again_before_the_backward_pass_ends():
     assert step.report().memory.arena_bytes < 6 * parameters[0].spec.nbytes
 
 
-@needs_compiler
-def test_denormals_are_flushed_and_the_setting_of_the_caller_stays():
-    x = mg.input("x", (3,))
-    f = mg.comp_graph("cpu").compile([x], x * np.float32(1e-10))
-    np.testing.assert_array_equal(f(np.float32([1e-30, 1, -1e-30])), np.float32([0, 1e-10, 0]))
-    assert np.float32(1e-30) * np.float32(1e-10) > 0
-
-
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_any_number_of_threads_gives_the_same_step(threads):
     step, args = training_step(num_threads=threads)
     expected, _ = training_step(num_threads=1)
     for _ in range(3):
         np.testing.assert_allclose(step(*args), expected(*args), rtol=1e-5)
-
-
-def test_a_profile_has_a_time_for_every_kernel(tmp_path):
-    step, args = training_step()
-    profile = step.profile(*args)
-    assert len(profile.kernels) >= len(step.report().steps)
-    assert all(k.seconds > 0 for k in profile.kernels)
-    assert "conv2d" in str(profile)
-    assert any("test_cpu.py" in k.line for k in profile.kernels)
-    profile.to_chrome_trace(tmp_path / "trace.json")
-    assert '"traceEvents"' in (tmp_path / "trace.json").read_text()
-
-
-def test_a_profile_counts_as_a_call():
-    step, args = training_step()
-    other, _ = training_step()
-    step.profile(*args)
-    other(*args)
-    assert step.calls == other.calls == 1
-    np.testing.assert_allclose(step(*args), other(*args), rtol=1e-6)
 
 
 PROGRAM = """
@@ -142,7 +113,7 @@ def test_without_a_compiler_numpy_takes_over_with_one_warning(usual, tmp_path):
     (value, *kernels), warnings = run(PATH=str(tmp_path), CC="")
     assert value == usual[0][0]
     assert "c" not in kernels
-    assert "numpy" in kernels
+    assert {"numpy", "onednn"} <= {*kernels} or onednn.library() is None
     assert len(warnings) == 1
     assert "MinigraphWarning no C compiler was found" in warnings[0]
 
@@ -162,18 +133,6 @@ def test_with_a_broken_compiler_numpy_takes_over_with_one_warning(usual, tmp_pat
     assert value == usual[0][0]
     assert len(warnings) == 1
     assert said in warnings[0]
-
-
-def test_the_steps_can_be_drawn(tmp_path):
-    step, _ = training_step()
-    step.to_dot(tmp_path / "step.dot", whole=True)
-    dot = (tmp_path / "step.dot").read_text()
-    assert dot.startswith("digraph {")
-    assert dot.count(" -> ") >= len(step.report().steps)
-    step.to_html(tmp_path / "step.html")
-    (described,) = from_file(tmp_path / "step.html")
-    assert len(described.steps) == len(step.report().steps)
-    assert described.fingerprint == step.report().fingerprint
 
 
 @needs_onednn

@@ -13,36 +13,58 @@ from minigraph.ops.batch_norm import BatchNorm, BatchNormInference
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import LocalResponseNorm
-from minigraph.ops.pooling import AvgPool2d
+from minigraph.ops.pooling import AvgPool2d, MaxPool2d
 from minigraph.ops.softmax import LogSoftmax, Softmax
 
 pytestmark = needs_onednn
 
-
 POOL_WINDOWS = [(2,), (3, 2), (3, 2, 1), (3, 2, 1, True)]
+IMAGES = [(2, channels, 9, 9) for channels in (3, 16)]
 
 
 def largest(size, args):
     return ops.max_pool2d(mg.input("x", size), *args).inputs[0].op
 
 
-@pytest.mark.parametrize("args", POOL_WINDOWS)
-@pytest.mark.parametrize("channels", [3, 16])
+def average(size):
+    return AvgPool2d(largest(size, (3, 2, 1)).pooling, (1, 1), True)
+
+
+def vectors(size, count):
+    return [real(size[1], seed=seed, low=0.5) for seed in range(count)]
+
+
+# The op, the shape of its first operand, the share of values that are special, the other operands.
+PASSING = [
+    *((largest(s, args), s, 0.2, []) for s in IMAGES for args in POOL_WINDOWS),
+    *((average(s), s, 0.1, []) for s in IMAGES),
+    *((BatchNorm(1e-5), s, 0.02, vectors(s, 2)) for s in IMAGES),
+    *((BatchNormInference(1e-5), s, 0.02, vectors(s, 4)) for s in IMAGES),
+    *((LocalResponseNorm(5, 1e-4, 0.75, 1.0), (1, c, 3, 3), 0.02, []) for c in (5, 16, 32)),
+    (Conv2d(), IMAGES[1], 0.02, [real(8, 16, 3, 3, seed=1)]),
+    (Conv2d((2, 2), (1, 1)), IMAGES[1], 0.02, [real(8, 16, 3, 3, seed=1)]),
+    (Matmul(), (8, 16), 0.02, [real(16, 24, seed=1)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "share", "others"), PASSING, ids=[f"{op} {shape}" for op, shape, *_ in PASSING]
+)
 @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
-def test_max_pooling_passes_nan_and_infinity_as_numpy(args, channels, value):
-    x = sprinkled((2, channels, 9, 9), value, 0.7 if value < 0 else 0.2)
-    op = largest(x.shape, args)
-    assert_agrees(compiled(op, x)(x), meaning(op, x))
+def test_nan_and_infinity_go_where_numpy_lets_them(op, shape, share, others, value):
+    share = 0.7 if isinstance(op, MaxPool2d) and value < 0 else share  # windows of nothing else
+    x = sprinkled(shape, value, share)
+    x.flat[9 % x.size + 1] = value
+    assert_agrees(compiled(op, x, *others)(x, *others), meaning(op, x, *others), 1e-4)
 
 
 @pytest.mark.parametrize("args", POOL_WINDOWS)
-@pytest.mark.parametrize("channels", [3, 16])
-def test_max_pooling_takes_the_first_of_equals(args, channels):
-    x = np.round(real(2, channels, 9, 9))
-    op = largest(x.shape, args)
-    assert_agrees(compiled(op, x)(x), meaning(op, x))
-    zeros = np.where(real(2, channels, 9, 9, seed=1) > 0, np.float32(0), np.float32(-0.0))
-    assert_agrees(compiled(op, zeros)(zeros), meaning(op, zeros))
+@pytest.mark.parametrize("shape", IMAGES, ids=str)
+def test_max_pooling_takes_the_first_of_equals(args, shape):
+    op = largest(shape, args)
+    zeros = np.where(real(*shape, seed=1) > 0, np.float32(0), np.float32(-0.0))
+    for x in (np.round(real(*shape)), zeros):
+        assert_agrees(compiled(op, x)(x), meaning(op, x))
 
 
 @pytest.mark.parametrize("args", POOL_WINDOWS)
@@ -57,14 +79,6 @@ def test_max_pooling_of_a_row_longer_than_any_stack():
     largest_of_one, place = compiled(largest(x.shape, ((1, 1),)), x)(x)
     np.testing.assert_array_equal(largest_of_one, x)
     assert not place.any()
-
-
-@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
-@pytest.mark.parametrize("channels", [3, 16])
-def test_average_pooling_passes_nan_and_infinity_as_numpy(value, channels):
-    x = sprinkled((2, channels, 9, 9), value)
-    op = AvgPool2d(largest(x.shape, (3, 2, 1)).pooling, (1, 1), True)
-    assert_agrees(compiled(op, x)(x), meaning(op, x))
 
 
 @pytest.mark.parametrize("op", [ops.relu, ops.maximum, ops.minimum], ids=lambda op: op.__name__)
@@ -96,36 +110,6 @@ def test_the_error_of_a_softmax_does_not_grow_with_the_length_of_the_axis(kind, 
     assert kernel_of(function, kind(axis).name) == "c"
     (expected,) = meaning(kind(axis), x)
     np.testing.assert_allclose(function(x)[0], expected, rtol=2e-6)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_convolution_and_product_pass_nan_and_infinity_as_numpy(value):
-    x, w = sprinkled((2, 16, 9, 9), value, 0.02), real(8, 16, 3, 3, seed=1)
-    for op in (Conv2d(), Conv2d(stride=(2, 2), padding=(1, 1))):
-        assert_agrees(compiled(op, x, w)(x, w), meaning(op, x, w))
-    x, y = sprinkled((8, 16), value, 0.02), real(16, 24, seed=1)
-    assert_agrees(compiled(Matmul(), x, y)(x, y), meaning(Matmul(), x, y))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("channels", [3, 16])
-def test_batch_norm_passes_nan_and_infinity_as_numpy(value, channels):
-    x = sprinkled((2, channels, 4, 4), value, 0.02)
-    vectors = [real(channels, seed=s, low=0.5) for s in range(4)]
-    for op, xs in (
-        (BatchNorm(1e-5), [x, *vectors[:2]]),
-        (BatchNormInference(1e-5), [x, *vectors]),
-    ):
-        assert_agrees(compiled(op, *xs)(*xs), meaning(op, *xs), 1e-4)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("channels", [5, 16, 32])
-def test_local_response_norm_keeps_nan_and_infinity_to_its_window(value, channels):
-    op = LocalResponseNorm(5, 1e-4, 0.75, 1.0)
-    x = real(1, channels, 3, 3)
-    x[0, 1, 1, 1] = value
-    assert_agrees(compiled(op, x)(x), meaning(op, x))
 
 
 @pytest.mark.parametrize("channels", [5, 16, 32])
