@@ -20,11 +20,11 @@ RAISING = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-ROOM = 1 << 16  # bytes for a handler; the registers that it interrupts take up to 12 KiB
+STACK_BYTES = 1 << 16  # bytes for a handler; the registers that it interrupts take up to 12 KiB
 DISABLED = 2  # SS_DISABLE
 
 
-class _Stack(ctypes.Structure):
+class _StackDescription(ctypes.Structure):
     _fields_ = (
         ("memory", ctypes.c_void_p),
         ("flags", ctypes.c_int),
@@ -44,14 +44,15 @@ OF_FAULTS = {
 }
 
 
-class _Room:
-    """Memory on which the handlers of signals run in the current thread, while this exists."""
+class _SignalStack:
+    """The alternate stack of the current thread, on which signal handlers run while this exists."""
 
     def __init__(self, libc: ctypes.CDLL) -> None:
-        self._memory = ctypes.create_string_buffer(ROOM)
-        room, none = _Stack(ctypes.addressof(self._memory), 0, ROOM), _Stack(None, DISABLED, 0)
-        libc.sigaltstack(ctypes.byref(room), None)
-        # At the end of the program this module's names may be gone before the room is.
+        self._memory = ctypes.create_string_buffer(STACK_BYTES)
+        own = _StackDescription(ctypes.addressof(self._memory), 0, STACK_BYTES)
+        none = _StackDescription(None, DISABLED, 0)
+        libc.sigaltstack(ctypes.byref(own), None)
+        # At the end of the program this module's names may be gone before this object is.
         self._leave = functools.partial(libc.sigaltstack, ctypes.byref(none), None)
 
     def __del__(self) -> None:
@@ -61,28 +62,28 @@ class _Room:
 _here = threading.local()
 
 
-def give_handlers_room() -> None:
-    """Let handlers of signals run on memory of their own in the current thread, until it ends.
+def set_signal_stack() -> None:
+    """Let signal handlers run on an alternate stack in the current thread, until it ends.
 
-    Without it the system saves registers at the stack pointer, and for a while that is no place for
-    them: oneDNN's product for AVX2 sets it to a buffer on the heap, and what lies before that was
-    overwritten.  Python's handlers run on such memory where there is some (SA_ONSTACK).
+    Without it the system saves registers at the stack pointer.  oneDNN's product for AVX2 sets that
+    to a buffer on the heap for a while, and what lies before the buffer was overwritten.  Python's
+    handlers run on an alternate stack where there is one (SA_ONSTACK).
     """
     if sys.platform != "linux":
         return
-    libc, stack = ctypes.CDLL(None), _Stack()
+    libc, stack = ctypes.CDLL(None), _StackDescription()
     libc.sigaltstack(None, ctypes.byref(stack))
     if stack.flags & DISABLED:  # faulthandler, for one, has set up its own
-        _here.room = _Room(libc)
+        _here.stack = _SignalStack(libc)
 
 
 @contextmanager
-def kept_from_threads() -> Iterator[None]:
-    """Let no handler run in the threads that the current thread starts in the block.
+def signals_blocked() -> Iterator[None]:
+    """Block signals in the threads that the current thread starts in the block.
 
-    They inherit which signals it blocks, and have no room for handlers.  The system may send a
-    signal to any thread of a process that does not block it: that of a timer of processor time
-    (SIGPROF), with which programs are profiled, goes to the thread whose time is counted.
+    Such threads inherit which signals are blocked, and have no alternate stack.  The system may
+    send a signal to any thread that does not block it: SIGPROF, that of a timer of processor time,
+    with which programs are profiled, goes to the thread whose time is counted.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:

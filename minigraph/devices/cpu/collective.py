@@ -242,7 +242,7 @@ class CollectiveKernel(CpuKernel):
 
 
 class Rescue(Kernel):
-    """What goes on with a collective whose native wait was too long, or says why it failed."""
+    """The fallback after a native timeout: wait in Python, or raise the collective's error."""
 
     maker = "mpi"
 

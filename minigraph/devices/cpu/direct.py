@@ -23,7 +23,7 @@ from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import PrepackedWeights
-from minigraph.devices.cpu.product import held, sums
+from minigraph.devices.cpu.product import pinned, sums
 from minigraph.devices.problem import FEW_CHANNELS, Arrangement
 from minigraph.graph import Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
@@ -135,7 +135,7 @@ def _pixel_products(pixels: int, vectors: int) -> str:
                         *block(
                             "for (int64_t l = 0; l < LX; l++)",
                             *(f"vec f{j} = u[l * NV + {j}];" for j in range(vectors)),
-                            *held(vectors),
+                            *pinned(vectors),
                             *(f"s{r}_{j} += {read[r]} * f{j};" for r, j in each),
                         ),
                         "row += q->x_across;",
@@ -168,7 +168,7 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
                 *block(
                     "for (int64_t t = 0; t < count; t++, pixel += x_pixel)",
                     *(f"vec f{j} = dy[t + {j} * dy_block];" for j in range(vectors)),
-                    *held(vectors),
+                    *pinned(vectors),
                     *(f"s{r}_{j} += pixel[{r}] * f{j};" for r, j in each),
                 ),
             ),

@@ -14,7 +14,7 @@ import os
 import threading
 
 from minigraph.errors import DeviceError, warn_once
-from minigraph.platform.signals import give_handlers_room, kept_from_threads
+from minigraph.platform.signals import set_signal_stack, signals_blocked
 
 NAME = "libgomp.so.1"
 SETTING = "GOMP_SPINCOUNT"
@@ -97,13 +97,13 @@ def _attempt(threads: int) -> tuple[int, str]:
             "may be the reason)"
         )
     gomp.omp_set_dynamic(0)  # OMP_DYNAMIC would give fewer while the machine is busy
-    with kept_from_threads():
+    with signals_blocked():
         gomp.GOMP_parallel(ctypes.CDLL(None).free, None, ctypes.c_uint(threads), 0)  # free(NULL)
     allowed = gomp.omp_get_thread_limit() if gomp.omp_get_max_active_levels() else 1
     if allowed < threads:
         return allowed, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
     here.threads = threads
-    give_handlers_room()
+    set_signal_stack()
     return threads, ""
 
 

@@ -11,7 +11,7 @@ from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.onednn import F32
-from minigraph.devices.cpu.product import ROWS, VECTORS, held, sums
+from minigraph.devices.cpu.product import ROWS, VECTORS, pinned, sums
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import Node, Shape
 from minigraph.jit.emitter import block, function
@@ -112,7 +112,7 @@ def _products(name: str, rows: int) -> str:
             *block(
                 "for (int64_t k = 0; k < count; k++, w += NV)",
                 *(f"vec f{j} = w[{j}];" for j in range(VECTORS)),
-                *held(VECTORS),
+                *pinned(VECTORS),
                 *(f"s{r}_{j} += x{r}[k * column] * f{j};" for r, j in each),
             ),
             *block(

@@ -38,11 +38,8 @@ def sums(rows: int, vectors: int) -> list[tuple[int, int]]:
     return list(itertools.product(range(rows), range(vectors)))
 
 
-def held(vectors: int) -> list[str]:
-    """Return statements that hold f0, f1 and so on in registers.
-
-    gcc would rather read them again for each use.
-    """
+def pinned(vectors: int) -> list[str]:
+    """Return statements that pin f0, f1 and so on in registers; gcc would load them each time."""
     each = [f'__asm__("" : "+x"(f{j}));' for j in range(vectors)]
     return ["#if L * 4 <= MG_REGISTER", *each, "#endif"]
 
@@ -63,7 +60,7 @@ def outer_products(rows: int, vectors: int) -> str:
                 "for (int64_t t = 0; t < count; t++, d++)",
                 "const float *x = (const float *)(v + t);",
                 *(f"vec f{j} = d[{j} * room];" for j in range(vectors)),
-                *held(vectors),
+                *pinned(vectors),
                 *(f"s{r}_{j} += x[{r}] * f{j};" for r, j in all_sums),
             ),
             *block("if (begun)", *(f"s{r}_{j} += g[{r} * gap + {j}];" for r, j in all_sums)),

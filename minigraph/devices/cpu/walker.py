@@ -330,7 +330,7 @@ class NativeProgram:
     def _compute_in_numpy(
         self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array], why: str = ""
     ) -> None:
-        """Let NumPy do a step whose kernel failed, or raise the error for what it refused."""
+        """Compute a step whose kernel failed in NumPy, which raises if an input is invalid."""
         memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
         run_step(step, step.kernel.rescue or NumpyKernel(step.node), memory)
         if step.kernel.refuses and not why:
