@@ -1,12 +1,20 @@
 """The CPU's kernels of heavy ops, oneDNN's where it has a fast one, else ours, mean the same."""
 
+import numpy as np
 import pytest
-from heavy_nodes import assert_agrees
+from heavy_nodes import assert_agrees, real
 from heavy_samples import SAMPLES, compiled, kernel_of, meaning, takes
 from needs import needs_onednn
 
 import minigraph as mg
+from minigraph import ops
 from minigraph.devices.cpu import primitives
+from minigraph.ops.batch_norm import BatchNormInference
+from minigraph.ops.conv import Conv2d
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.normalization import LocalResponseNorm
+from minigraph.ops.pooling import MaxPool2d
+from minigraph.ops.softmax import LogSoftmax, Softmax
 
 pytestmark = needs_onednn
 
@@ -37,3 +45,66 @@ def test_kernel_agrees_with_any_number_of_threads(name, threads):
     inputs = [mg.input(f"x{i}", x.shape) for i, x in enumerate(xs)]
     cg = mg.comp_graph("cpu", {"num_threads": threads})
     assert_agrees([cg.compile(inputs, op(*inputs))(*xs)], meaning(op, *xs))
+
+
+# ---------------------------------------------------------------- what oneDNN must decline
+
+
+@pytest.mark.parametrize("kind", primitives.PRIMITIVES, ids=lambda kind: kind.name)
+def test_kernels_decline_float64(kind):
+    op, xs = next((op, xs) for op, xs in SAMPLES.values() if type(op) is kind)
+    xs = [x.astype(np.float64) if x.dtype == np.float32 else x for x in xs]
+    assert not takes(op, *xs)
+    assert_agrees(compiled(op, *xs)(*xs), meaning(op, *xs), 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes"),
+    [
+        (Conv2d(), [(0, 3, 5, 5), (4, 3, 3, 3)]),
+        (Matmul(), [(0, 3), (3, 4)]),
+        (Matmul(), [(2, 0), (0, 4)]),
+        (Matmul(), [(0, 2, 3), (1, 3, 4)]),
+        (Softmax(1), [(0, 3)]),
+        (LogSoftmax(1), [(0, 3)]),
+        (BatchNormInference(1e-5), [(0, 3, 2, 2), (3,), (3,), (3,), (3,)]),
+        (LocalResponseNorm(3, 1.0, 0.75, 1.0), [(0, 16, 2, 2)]),
+    ],
+    ids=str,
+)
+def test_kernels_decline_empty_arrays(op, sizes):
+    xs = [real(*size) for size in sizes]
+    assert not takes(op, *xs)
+    assert_agrees(compiled(op, *xs)(*xs), meaning(op, *xs))
+
+
+@pytest.mark.parametrize(("args", "size"), [((3, 2, 1, True), 8), ((4, 3, 1, True), 9)])
+def test_average_pooling_declines_to_count_padding_that_ceil_mode_goes_beyond(args, size):
+    x = mg.input("x", (1, 16, size, 10))
+    counting = ops.avg_pool2d(x, *args, count_include_pad=True).op
+    assert not takes(counting, real(*x.shape))
+    not_counting = ops.avg_pool2d(x, *args, count_include_pad=False).op
+    assert takes(not_counting, real(*x.shape))
+
+
+@pytest.mark.parametrize(
+    ("op", "size"),
+    [
+        (Matmul(), (8, 8)),
+        (MaxPool2d(ops.max_pool2d(mg.input("x", (1, 8, 8, 8)), 2).inputs[0].op.pooling), None),
+    ],
+    ids=["matmul", "max_pool2d"],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+def test_kernels_decline_integers(op, size, dtype):
+    """Only asked, not run: float32 kernels on bytes write beyond their arrays."""
+    xs = [np.ones(size, dtype)] * 2 if size else [np.ones((1, 8, 8, 8), dtype)]
+    assert not takes(op, *xs)
+
+
+@pytest.mark.parametrize("op", [Matmul(), Softmax(0), BatchNormInference(1e-5)], ids=str)
+def test_kernels_decline_more_axes_than_onednn_has(op):
+    x = real(*[2] * 13)
+    channels = [real(2, low=0.5)] * 4 if isinstance(op, BatchNormInference) else []
+    xs = [x, x] if isinstance(op, Matmul) else [x, *channels]
+    assert_agrees(compiled(op, *xs)(*xs), meaning(op, *xs))
