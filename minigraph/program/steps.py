@@ -50,7 +50,7 @@ class Buffer:
         if self.space is MemorySpace.ARENA:
             return f"arena[{self.offset}:{self.offset + self.nbytes}]"
         name = f" {self.node.name}" if self.node is not None else ""
-        return f"{self.home.value}{name}"
+        return f"{self.space.value}{name}"
 
 
 @dataclass(frozen=True, eq=False)
