@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,7 +20,7 @@ from minigraph import options as settings
 from minigraph.autotune.measurement import merge
 from minigraph.bench import command as bench
 from minigraph.bench.tables import align_columns
-from minigraph.cache import KINDS, Binaries, Entry, Measurements, binaries, file
+from minigraph.cache import KINDS, Entry, Store, database, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, library, onednn
 from minigraph.devices.factory import check_device
@@ -79,6 +78,8 @@ def _parser() -> _Parser:
     answers.add_argument("--json", action="store_true", help="print one JSON object")
     kinds = _Parser(add_help=False)
     kinds.add_argument("--kind", choices=KINDS, help="entries of this kind only; default: all")
+    saved = _Parser(add_help=False)
+    saved.add_argument("file", metavar="FILE", nargs="?", help="a cache file; default: the folder")
     path = _Parser(add_help=False)
     path.add_argument("file", metavar="FILE")
 
@@ -102,7 +103,7 @@ def _parser() -> _Parser:
     of_cache = cache.add_subparsers(required=True, metavar="COMMAND")
     for name, run, parents, about in (
         ("info", _cache_info, [], "show the folder, its size, and whether it is used"),
-        ("list", _list, [kinds], "list the entries, each with its environment and its size"),
+        ("list", _list, [saved, kinds], "list entries, each with its environment and its size"),
         ("verify", _verify, [], "list damaged entries; status 1 if there are any"),
         ("export", _export, [path, kinds], "write entries to a file, beside those it holds"),
         ("import", _import, [path, kinds], "add a file's entries; status 1 if all are rejected"),
@@ -174,41 +175,52 @@ def _version(package: str) -> str | None:
 
 
 def _cache_info(asked: argparse.Namespace) -> Answer:
-    folder = _folder()
-    entries = _entries(folder, KINDS)
+    store = _store()
+    entries = store.entries(*KINDS)
     counts, sizes = Counter(entry.kind for entry in entries), Counter[str]()
+    blobs = {entry.blob for entry in entries}  # kernels that were compiled together share one
     for entry in entries:
-        sizes[entry.kind] += _size(entry)
-    sizes["jit"] = Binaries(folder).size  # with units that no entry names any more
-    why = Binaries(folder).folder.unsafe() or Measurements(folder).folder.unsafe()
+        sizes[entry.kind] += len(entry.body)
+    sizes["jit"] += sum(map(len, blobs))
+    why = store.unsafe()
     data = {
-        "folder": str(folder),
+        "folder": str(store.root),
         "trusted": not why,
         "reason": why,
-        "schema": binaries.SCHEMA,
+        "schema": database.SCHEMA,
         "kinds": {kind: {"entries": counts[kind], "bytes": sizes[kind]} for kind in KINDS},
     }
     rows = [
-        ("folder", str(folder)),
+        ("folder", str(store.root)),
         ("trusted", f"no: {why}" if why else "yes"),
-        ("schema", str(binaries.SCHEMA)),
+        ("schema", str(database.SCHEMA)),
     ]
     rows += [(kind, f"{_number(counts[kind])}, {amount(sizes[kind])}") for kind in KINDS]
     return Answer(data, align_columns(rows))
 
 
 def _list(asked: argparse.Namespace) -> Answer:
-    entries = _entries(_folder(), _kinds(asked))
-    data = [
-        {
-            "kind": entry.kind,
-            "subject": entry.subject,
-            "environment": dict(entry.environment),
-            "bytes": _size(entry),
-        }
-        for entry in entries
-    ]
-    return Answer({"entries": data}, _listed(entries) or ["there are no entries"])
+    kinds, rejected = _kinds(asked), list[tuple[str, str]]()
+    if asked.file:
+        contents = file.read(asked.file)
+        entries = [e for kind in kinds for e in contents.entries if e.kind == kind]
+        rejected = contents.rejected
+    else:
+        entries = _store().entries(*kinds)
+    data = {
+        "entries": [
+            {
+                "kind": entry.kind,
+                "subject": entry.subject,
+                "environment": dict(entry.environment),
+                "bytes": _size(entry),
+            }
+            for entry in entries
+        ],
+        "rejected": _named(rejected),
+    }
+    lines = [*_listed(entries), *(f"{name}: {why}" for name, why in rejected)]
+    return Answer(data, lines or ["there are no entries"], int(bool(rejected) and not entries))
 
 
 def _listed(entries: Iterable[Entry]) -> list[str]:
@@ -226,77 +238,59 @@ def _listed(entries: Iterable[Entry]) -> list[str]:
 
 
 def _verify(asked: argparse.Namespace) -> Answer:
-    folder = _folder()
-    damaged = [*Measurements(folder).verify(), *Binaries(folder).verify()]
-    data = [{"entry": name, "reason": why} for name, why in damaged]
+    damaged = _store().verify()
     lines = [f"{name}: {why}" for name, why in damaged]
-    return Answer({"damaged": data}, lines or ["nothing is damaged"], int(bool(damaged)))
+    return Answer({"damaged": _named(damaged)}, lines or ["nothing is damaged"], int(bool(damaged)))
 
 
 def _export(asked: argparse.Namespace) -> Answer:
-    entries = _entries(_folder(), _kinds(asked))
+    entries = _store().entries(*_kinds(asked))
     file.write(asked.file, {"minigraph": __version__}, entries, merge)
     data = {"file": asked.file, "exported": len(entries)}
     return Answer(data, [f"{_number(len(entries))} written to {asked.file}"])
 
 
 def _import(asked: argparse.Namespace) -> Answer:
-    folder, kinds, contents = _folder(), _kinds(asked), file.read(asked.file)
+    store, kinds, contents = _store(), _kinds(asked), file.read(asked.file)
     rejected = list(contents.rejected)
-    entries = [entry for entry in contents.entries if entry.kind in kinds]
-    kernels = [entry for entry in entries if entry.kind == "jit"]
-    measured = [entry for entry in entries if entry.kind != "jit"]
-    if measured and not Measurements(folder).keep(measured, merge):
-        rejected += [(entry.subject, "could not be written") for entry in measured]
-    store = Binaries(folder)
-    for entry in kernels:
-        why = contents.unsafe
-        refused = f"is machine code that others may change: {why}" if why else store.add(entry)
-        if refused:
-            rejected.append((entry.subject, refused))
-    accepted = len(entries) + len(contents.rejected) - len(rejected)
-    data = {
-        "file": asked.file,
-        "accepted": accepted,
-        "rejected": [{"entry": name, "reason": reason} for name, reason in rejected],
-    }
+    measured = [entry for entry in contents.entries if entry.kind in kinds and entry.kind != "jit"]
+    kernels = [entry for entry in contents.entries if entry.kind in kinds and entry.kind == "jit"]
+    unsafe = f"is machine code that others may change: {contents.unsafe}" if contents.unsafe else ""
+    accepted = 0
+    for entries, refusal, combine in (
+        (measured, "", merge),
+        (kernels, unsafe, lambda old, new: old),
+    ):
+        why = refusal or ("" if store.keep(entries, combine) else "could not be written")
+        rejected += [(entry.subject, why) for entry in entries if why]
+        accepted += 0 if why else len(entries)
+    data = {"file": asked.file, "accepted": accepted, "rejected": _named(rejected)}
     lines = [f"{_number(accepted)} accepted, {len(rejected)} rejected"]
     lines += [f"{name}: {reason}" for name, reason in rejected]
     return Answer(data, lines, int(bool(rejected) and not accepted))
 
 
 def _clear(asked: argparse.Namespace) -> Answer:
-    folder, kinds = _folder(), _kinds(asked)
-    counts = Counter(entry.kind for entry in _entries(folder, kinds))
-    for kind in kinds:
-        if kind == "jit":
-            Binaries(folder).clear()
-        else:
-            Measurements(folder).clear(kind)
-    removed = {kind: counts[kind] for kind in kinds}
+    store, kinds = _store(), _kinds(asked)
+    removed = {kind: len(store.entries(kind)) for kind in kinds}
+    store.clear(*kinds)
     rows = [(kind, f"{_number(count)} removed") for kind, count in removed.items()]
-    return Answer({"folder": str(folder), "removed": removed}, align_columns(rows))
+    return Answer({"folder": str(store.root), "removed": removed}, align_columns(rows))
 
 
-def _folder() -> Path:
+def _store() -> Store:
     folder = settings.cache_folder()
     if folder is None:
         raise CacheError("there is no home folder for the caches; set MINIGRAPH_CACHE_DIR")
-    return folder
+    return Store(folder)
 
 
 def _kinds(asked: argparse.Namespace) -> Sequence[str]:
     return [asked.kind] if asked.kind else KINDS
 
 
-def _entries(folder: Path, kinds: Iterable[str]) -> list[Entry]:
-    entries: list[Entry] = []
-    for kind in kinds:
-        of_kind = (
-            Binaries(folder).entries() if kind == "jit" else Measurements(folder).entries(kind)
-        )
-        entries += of_kind
-    return entries
+def _named(rejected: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"entry": name, "reason": reason} for name, reason in rejected]
 
 
 def _size(entry: Entry) -> int:

@@ -96,7 +96,7 @@ def pillow():
 @pytest.fixture
 def no_private_group(monkeypatch):
     """Take the group of whoever runs the tests for one that others are in."""
-    monkeypatch.setattr("minigraph.cache.trust._private_group", lambda group, user: False)
+    monkeypatch.setattr("minigraph.platform.trust._is_private_group", lambda group, user: False)
 
 
 @pytest.fixture

@@ -44,10 +44,9 @@ LAYERS = {
         ["sizing"],
     ],
     "minigraph.cache": [
-        ["counters", "entry", "machine", "trust"],
-        ["temporary"],
-        ["folder"],
-        ["binaries", "measurements", "file"],
+        ["counters", "entry", "machine"],
+        ["database"],
+        ["file", "store"],
     ],
     "minigraph.jit": [
         ["source", "emitter", "macros", "small_float", "fused", "domain"],
@@ -96,7 +95,7 @@ LAYERS = {
     ],
     "minigraph.platform": [
         ["forks", "launcher", "records", "regular_file", "signals", "toolchain"],
-        ["text_file"],
+        ["text_file", "trust"],
     ],
     "minigraph.inspect": [
         ["roofline", "trace"],

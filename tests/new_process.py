@@ -16,9 +16,8 @@ CACHED = (
     compiler.compiler,
     compiler.compiler_name,
     compiler.environment,
-    kernel_cache._binaries,
+    kernel_cache._stores,
     library.possible,
-    library._memory_runs,
 )
 
 
@@ -61,7 +60,7 @@ def begin(patch, folder=None):
     """
     forget_measurements(patch, folder)
     patch.setattr(compiler.KERNELS, "_functions", {})
-    patch.setattr(kernel_cache, "_private", [])
+    patch.setattr(kernel_cache, "_unkept", {})
     for function in CACHED:
         function.cache_clear()
     mg.jit.reset_stats()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -18,15 +19,15 @@ import minigraph as mg
 from minigraph import cli
 from minigraph.bench import command as bench
 from minigraph.bench.results import Results
-from minigraph.cache import Binaries, Entry, Measurements, environment_of, file
+from minigraph.cache import KINDS, Entry, Store, environment_of, file
 
 HERE = environment_of({"oneDNN": "3.2.0", "processor": "x86_64 of some kind"})
-KEY = {"compiler": "cc", "processor": "x86_64 of some kind", "support": "5a", "text": "7e"}
 UNIT = bytes(range(256)) * 20
 MEASURED = [
     Entry("onednn", "convolution 3 64", HERE, "[]"),
     Entry("cudnn", "product", HERE, "[]"),
 ]
+KERNELS = [Entry("jit", name, HERE, "{}", UNIT) for name in ("mg_one", "mg_two")]
 
 
 def unused(old, new):
@@ -37,8 +38,7 @@ def unused(old, new):
 def folder(tmp_path, monkeypatch):
     """A cache folder with an entry of each kind."""
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
-    assert Measurements(tmp_path / "cache").keep(MEASURED, unused)
-    assert Binaries(tmp_path / "cache").keep(UNIT, {"mg_one": KEY, "mg_two": KEY})
+    assert Store(tmp_path / "cache").keep([*MEASURED, *KERNELS], unused)
     return tmp_path / "cache"
 
 
@@ -230,7 +230,7 @@ def test_an_empty_cache_is_told_and_not_made(tmp_path, monkeypatch):
     assert (found["trusted"], found["folder"]) == (True, str(tmp_path / "cache"))
     assert set(found["kinds"]) == {"onednn", "cudnn", "jit"}
     assert all(kind == {"entries": 0, "bytes": 0} for kind in found["kinds"].values())
-    assert answer("cache", "list") == {"entries": []}
+    assert answer("cache", "list") == {"entries": [], "rejected": []}
     assert answer("cache", "verify") == {"damaged": []}
     assert answer("cache", "clear")["removed"] == {"onednn": 0, "cudnn": 0, "jit": 0}
     assert not (tmp_path / "cache").exists()
@@ -241,11 +241,11 @@ def test_info_counts_and_list_names_the_entries_of_each_kind(folder):
     assert {kind: found["entries"] for kind, found in kinds.items()} == {
         "onednn": 1,
         "cudnn": 1,
-        "jit": 1,
+        "jit": 2,
     }
-    assert kinds["jit"]["bytes"] > len(UNIT)
+    assert len(UNIT) < kinds["jit"]["bytes"] < 2 * len(UNIT)
     entries = answer("cache", "list")["entries"]
-    assert [e["kind"] for e in entries] == ["onednn", "cudnn", "jit"]
+    assert [e["kind"] for e in entries] == ["onednn", "cudnn", "jit", "jit"]
     assert (entries[0]["subject"], entries[0]["environment"]) == ("convolution 3 64", dict(HERE))
     title, line = run("cache", "list", "--kind", "cudnn")[0].splitlines()
     assert title == "cudnn, 1 entry: oneDNN 3.2.0, processor x86_64 of some kind"
@@ -255,7 +255,7 @@ def test_info_counts_and_list_names_the_entries_of_each_kind(folder):
 def test_entries_stand_below_what_they_hold_for_in_lines_of_a_terminal(folder):
     other = environment_of({**dict(HERE), "oneDNN": "3.3.0", "compiler": "c" * 30, "flags": ""})
     more = [Entry("onednn", f"convolution {i} " * 9, other, "[]") for i in range(2)]
-    assert Measurements(folder).keep(more, unused)
+    assert Store(folder).keep(more, unused)
     lines = run("cache", "list", "--kind", "onednn")[0].splitlines()
     titles = [line for line in lines if "KiB" not in line]
     assert titles == [
@@ -275,49 +275,44 @@ def test_a_folder_that_others_can_change_is_not_trusted(folder):
     assert "can be written by other users" in found["reason"]
     assert all(line.startswith("minigraph: ") for line in said.splitlines())
     run("cache", "clear")
-    assert list(folder.glob("jit/*.so"))
+    folder.chmod(0o700)
+    assert len(Store(folder).entries(*KINDS)) == 4
 
 
 def test_verify_finds_a_damaged_entry(folder):
     assert answer("cache", "verify") == {"damaged": []}
-    (unit,) = folder.glob("jit/*.so")
-    unit.write_bytes(UNIT[:-1])
+    with contextlib.closing(sqlite3.connect(folder / "cache.db")) as db, db:
+        db.execute("UPDATE blobs SET blob = x'00'")
     damaged = answer("cache", "verify", status=1)["damaged"]
     assert [found["entry"] for found in damaged] == ["mg_one", "mg_two"]
-    assert run("cache", "verify", status=1)[0].startswith("mg_one: has its machine code in ")
-    unit.write_bytes(UNIT)
-    (entry, _) = folder.glob("jit/*.json")
-    entry.write_text("{}")
-    assert [found["entry"] for found in answer("cache", "verify", status=1)["damaged"]] == [
-        entry.name
-    ]
+    line = "mg_one: is damaged: its checksum is not that of its contents"
+    assert run("cache", "verify", status=1)[0].splitlines()[0] == line
 
 
 def test_clear_removes_the_entries_of_a_kind_or_all(folder):
-    assert answer("cache", "clear", "--kind", "jit")["removed"] == {"jit": 1}
-    assert os.listdir(folder / "jit") == []
+    assert answer("cache", "clear", "--kind", "jit")["removed"] == {"jit": 2}
     assert [e["kind"] for e in answer("cache", "list")["entries"]] == ["onednn", "cudnn"]
     assert run("cache", "clear")[0].splitlines()[0] == "onednn  1 entry removed"
-    assert answer("cache", "list") == {"entries": []}
+    assert answer("cache", "list") == {"entries": [], "rejected": []}
 
 
 def test_what_was_exported_and_cleared_is_there_again_after_import(folder, tmp_path):
     before = answer("cache", "list")
     exported = answer("cache", "export", tmp_path / "all.cache")
-    assert exported == {"file": str(tmp_path / "all.cache"), "exported": 3}
+    assert exported == {"file": str(tmp_path / "all.cache"), "exported": 4}
     assert file.read(tmp_path / "all.cache").fields == {"minigraph": mg.__version__}
     run("cache", "clear")
-    assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 3
+    assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 4
     assert answer("cache", "list") == before
-    assert [unit for unit, _ in Binaries(folder).find({"mg_two": KEY})] == [UNIT]
-    assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 3  # twice is no harm
+    assert Store(folder).entries("jit") == KERNELS
+    assert answer("cache", "import", tmp_path / "all.cache")["accepted"] == 4  # twice is no harm
     assert answer("cache", "list") == before
 
 
 def test_one_kind_is_exported_and_imported_alone(folder, tmp_path):
-    assert answer("cache", "export", tmp_path / "a", "--kind", "jit")["exported"] == 1
+    assert answer("cache", "export", tmp_path / "a", "--kind", "jit")["exported"] == 2
     assert answer("cache", "export", tmp_path / "a", "--kind", "onednn")["exported"] == 1
-    assert len(file.read(tmp_path / "a").entries) == 2
+    assert len(file.read(tmp_path / "a").entries) == 3
     run("cache", "clear")
     assert answer("cache", "import", tmp_path / "a", "--kind", "onednn")["accepted"] == 1
     assert [e["kind"] for e in answer("cache", "list")["entries"]] == ["onednn"]
@@ -328,32 +323,43 @@ def test_machine_code_from_a_file_that_others_can_change_is_refused(folder, tmp_
     run("cache", "clear")
     (tmp_path / "all").chmod(0o666)
     found = answer("cache", "import", tmp_path / "all")
-    ((name, why),) = (rejected.values() for rejected in found["rejected"])
+    (name, why), _ = (rejected.values() for rejected in found["rejected"])
     assert found["accepted"] == 2
-    assert name.startswith("unit ")
+    assert name == "mg_one"
     assert why.startswith("is machine code that others may change: ")
     assert "can be written by other users" in why
-    assert Binaries(folder).entries() == []
+    assert Store(folder).entries("jit") == []
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "line"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "entry"])
 def test_a_broken_file_is_refused_with_the_reason(folder, tmp_path, damage):
     path = tmp_path / "some.cache"
     if damage == "folder":
         path.mkdir()
-    elif damage == "line":
+    elif damage == "entry":
         file.write(path, {}, MEASURED[:1], unused)
-        path.write_text(path.read_text().replace("64", "65"))
+        path.write_bytes(path.read_bytes().replace(b"3 64", b"3 65"))
     elif damage != "missing":
         path.write_bytes(b"\xff\x00" * (damage == "garbage"))
     found = answer("cache", "import", path, status=1)
     ((name, why),) = (rejected.values() for rejected in found["rejected"])
     assert found["accepted"] == 0
-    assert name == ("convolution 3 65" if damage == "line" else str(path))
+    assert name == ("convolution 3 65" if damage == "entry" else str(path))
     assert why
     printed, said = run("cache", "import", path, status=1)
     assert printed.splitlines() == ["0 entries accepted, 1 rejected", f"{name}: {why}"]
     assert not said
+    assert answer("cache", "list", path, status=1)["rejected"] == found["rejected"]
+    assert run("cache", "list", path, status=1)[0] == f"{name}: {why}\n"
+
+
+def test_the_entries_of_a_file_are_listed(folder, tmp_path):
+    run("cache", "export", tmp_path / "a")
+    kept = answer("cache", "list")
+    run("cache", "clear")
+    assert answer("cache", "list", tmp_path / "a") == kept
+    (only,) = answer("cache", "list", tmp_path / "a", "--kind", "cudnn")["entries"]
+    assert only["subject"] == "product"
 
 
 def test_a_file_that_cannot_be_written_is_an_error_of_one_line(folder, tmp_path):

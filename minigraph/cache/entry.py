@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-KINDS = ("onednn", "cudnn", "jit")  # measurements of the libraries' algorithms, and kernel binaries
+MEASUREMENTS = ("onednn", "cudnn")  # of the libraries' algorithms
+KINDS = (*MEASUREMENTS, "jit")  # and kernels
 
 
 @dataclass(frozen=True)
@@ -15,10 +16,10 @@ class Entry:
     """One result.
 
     kind         one of KINDS
-    subject      describes the problem or the unit, in words that are equal in every process
+    subject      the problem that was measured, in words, or the kernel's name
     environment  the fields in which the result holds: versions, processor, …, with their names
     body         the result, as JSON text
-    blob         the machine code of kernels
+    blob         the machine code that has the kernel; kernels that were compiled together share it
     """
 
     kind: str
@@ -32,15 +33,19 @@ class Entry:
         """64 hexadecimal digits, equal for entries of one subject in one environment."""
         return _digest(self.kind, self.subject, *map(" = ".join, self.environment))
 
-    @property
-    def checksum(self) -> str:
-        """64 hexadecimal digits that cover the whole entry."""
-        return _digest(self.key, self.body, hashlib.sha256(self.blob).hexdigest())
+    def checksum(self, blob_digest: str) -> str:
+        """Return 64 hexadecimal digits that cover the whole entry, given its blob's digest."""
+        return _digest(self.key, self.body, blob_digest)
 
 
 def environment_of(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the fields of an environment as entries hold them: sorted by name."""
     return tuple(sorted(fields.items()))
+
+
+def digest_of(blob: bytes) -> str:
+    """Return 64 hexadecimal digits for a blob, and "" for an empty one."""
+    return hashlib.sha256(blob).hexdigest() if blob else ""
 
 
 def _digest(*texts: str) -> str:

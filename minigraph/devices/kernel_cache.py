@@ -7,7 +7,6 @@ process.  A compiler is a subclass, which says how a unit is compiled and loaded
 
 from __future__ import annotations
 
-import atexit
 import functools
 import heapq
 import logging
@@ -15,19 +14,21 @@ import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from minigraph import options as settings
-from minigraph.cache import Binaries, Entry, temporary, trust
+from minigraph.cache import Entry, Store, environment_of
 from minigraph.cache.counters import kernel_counters
 from minigraph.errors import DeviceError, warn_once
 from minigraph.jit.source import KernelSource
-from minigraph.platform import forks
+from minigraph.platform import forks, trust
+from minigraph.platform.records import encode
 
 log = logging.getLogger(__name__)
 
@@ -124,14 +125,19 @@ class KernelCache(ABC):
             return self.functions(sources, on_disk)
         return {name: known[name] for name in wanted}
 
-    def key(self, source: KernelSource) -> dict[str, str]:
-        """Return all that the machine code of a kernel depends on."""
-        return {**self.environment(), **source.digests}
+    def entry(self, source: KernelSource, binary: bytes = b"") -> Entry:
+        """Return a kernel as the cache keeps it, with the machine code of its unit."""
+        environment = environment_of(self.environment())
+        return Entry("jit", source.name, environment, encode(source.digests), binary)
 
-    def export(self, sources: Sequence[KernelSource]) -> list[Entry]:
-        """Return the units on disk that hold kernels."""
-        keys = {source.name: self.key(source) for source in sources}
-        return [entry for store in _stores() for entry in store.entries(keys)]
+    def stored(self, sources: Sequence[KernelSource]) -> list[Entry]:
+        """Return the entries of those kernels that this process or the disk has kept."""
+        wanted = [self.entry(source) for source in sources]
+        store = _store()
+        on_disk = store.find(wanted) if store else [None] * len(wanted)
+        known = [_unkept.get(w.key, found) for w, found in zip(wanted, on_disk, strict=True)]
+        # The name of a kernel is short; its digests tell it from any other.
+        return [e for e, w in zip(known, wanted, strict=True) if e and e.body == w.body]
 
     # ------------------------------------------------------------ where functions come from
 
@@ -148,19 +154,23 @@ class KernelCache(ABC):
             yield from self._compiled(left, on_disk)
 
     def _on_disk(self, missing: Mapping[str, KernelSource]) -> Iterator[tuple[str, int]]:
-        keys = {name: self.key(source) for name, source in missing.items()}
-        for store in _stores():
-            for unit, names in store.find(keys):
-                try:
-                    functions = self.load(unit, names)
-                except NOT_LOADED:
-                    continue
-                log.debug("%d kernels from the folder of the caches", len(names))
-                for name in names:
-                    del keys[name]
-                kernel_counters.count("disk_hits", len(names))
-                kernel_counters.count("loads", len(names))
-                yield from zip(names, functions, strict=True)
+        units: dict[bytes, list[Entry]] = defaultdict(list)
+        for entry in self.stored([*missing.values()]):
+            units[entry.blob].append(entry)
+        loaded: list[Entry] = []
+        for binary, entries in units.items():
+            names = [entry.subject for entry in entries]
+            try:
+                functions = self.load(binary, names)
+            except NOT_LOADED:
+                continue
+            loaded += entries
+            kernel_counters.count("disk_hits", len(names))
+            kernel_counters.count("loads", len(names))
+            yield from zip(names, functions, strict=True)
+        log.debug("%d kernels from the cache folder", len(loaded))
+        if store := _store():
+            store.touch(loaded)
 
     def _compiled(
         self, missing: Mapping[str, KernelSource], on_disk: bool
@@ -182,7 +192,7 @@ class KernelCache(ABC):
                             del left[name]
                         yield from zip(names, functions, strict=True)
                         if on_disk:
-                            self._keep(unit, binary)
+                            keep_kernels([self.entry(source, binary) for source in unit.sources])
                     elif len(unit.sources) > 1:
                         suspects += unit.sources
                     else:
@@ -196,21 +206,24 @@ class KernelCache(ABC):
             self.refuse(errors[0])
         yield from dict.fromkeys(left, 0).items()
 
-    def _keep(self, unit: CompilationUnit, binary: bytes) -> None:
-        keys = {source.name: self.key(source) for source in unit.sources}
-        store = _store()
-        if not (store and store.keep(binary, keys)):
-            private = _private_store()  # for a cache file
-            if private:
-                private.keep(binary, keys)
 
+def keep_kernels(entries: Sequence[Entry], replace: bool = True) -> None:
+    """Keep kernels on disk, or in this process where the disk takes nothing.
 
-def import_kernels(entry: Entry) -> str:
-    """Keep the kernels of an entry from elsewhere; return why not, or an empty string."""
+    replace  whether they take the place of what is there of the same kernels
+    """
     store = _store()
-    why = store.add(entry) if store else "could not be written"
-    private = _private_store() if why else None
-    return private.add(entry) if private else why
+    if not (store and store.keep(entries, lambda old, new: new if replace else old)):
+        _unkept.update((entry.key, entry) for entry in entries)
+
+
+def _store() -> Store | None:
+    folder = settings.cache_folder()
+    return _stores(folder) if folder else None
+
+
+_stores = functools.cache(Store)
+_unkept: dict[str, Entry] = {}  # kernels that the disk did not take, by key
 
 
 def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> list[CompilationUnit]:
@@ -230,52 +243,20 @@ def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> li
 PREFIX = "minigraph-jit-"  # of the names of temporary folders
 TEMPORARY = ("/tmp", "/var/tmp")  # where they are if users other than us can change TMPDIR
 
-_binaries = functools.cache(Binaries)
-_private: list[Binaries] = []  # this process's own folder, once the cache folder took nothing
-
-
-def _store() -> Binaries | None:
-    folder = settings.cache_folder()
-    return _binaries(folder) if folder else None
-
-
-def _stores() -> list[Binaries]:
-    return [store for store in (*_private, _store()) if store]
-
-
-def _private_store() -> Binaries | None:
-    """Return a store for this process alone, removed when it ends; None if there is no place."""
-    if not _private:
-        stack = ExitStack()
-        try:
-            _private.append(Binaries(stack.enter_context(private_folder())))
-        except OSError:
-            return None
-        atexit.register(stack.close)
-    return _private[0]
-
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
     """Give a folder for sources and objects, which are removed then, or kept if the user asked."""
-    root, keep = _workdir(), settings.jit_keep_interm()
-    if keep and root is None:
+    root, keeps = _workdir(), settings.jit_keep_interm()
+    if keeps and root is None:
         root = _kept_folder()
-    with temporary.folder(root, PREFIX) if root else private_folder() as made:
+    with trust.temporary_folder(root or _temporary_root(), PREFIX) as made:
         try:
             yield made
         finally:
-            if keep and root:
+            if keeps and root:
                 for file in made.iterdir():
                     file.replace(root / file.name)
-
-
-def private_folder() -> AbstractContextManager[Path]:
-    """Give a new temporary folder, which nobody else can change, and remove it in the end.
-
-    OSError if there is no place for one.
-    """
-    return temporary.folder(_temporary_root(), PREFIX)
 
 
 @functools.cache
@@ -291,7 +272,7 @@ def _workdir() -> Path | None:
     root = settings.jit_workdir()
     if root:
         try:
-            os.close(trust.open_folder(root, make=True, shared=True))
+            trust.check_folder(root, make=True, shared=True)
         except trust.Untrusted as error:
             warn_once(
                 f"MINIGRAPH_JIT_WORKDIR is not used ({error.strerror}, so others could exchange "
@@ -306,7 +287,7 @@ def _temporary_root() -> Path:
     refused: list[OSError] = []
     for root in (tempfile.gettempdir(), *TEMPORARY):
         try:
-            os.close(trust.open_folder(Path(root), shared=True))
+            trust.check_folder(Path(root), shared=True)
             return Path(root)
         except OSError as error:
             refused.append(error)

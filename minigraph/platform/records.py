@@ -47,14 +47,6 @@ def encode(value: Any, indent: int = 0) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
 
 
-def in_one_line(text: str) -> str:
-    """Return a JSON text in the form of `encode`; ValueError where it is none."""
-    try:
-        return msgspec.json.format(text, indent=0)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-
-
 def _reason(error: msgspec.ValidationError) -> str:
     """Return what is wrong in a line: names in it may be those of a file."""
     what, _, place = str(error).partition(" - at `$")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import stat
 import threading
 import time
@@ -14,27 +15,19 @@ from typing import BinaryIO
 
 PathLike = str | os.PathLike[str]
 
-LONGEST = 255  # bytes of a name, on Linux
-LINK = os.O_PATH | os.O_NOFOLLOW  # opens a link itself
 PATIENCE = 30.0  # seconds for which a writer waits for another one
 MOST_LINKS = 40  # on the way to a file, on Linux
 
-
-def without_waiting(path: str, flags: int) -> int:
-    """Open a file, without waiting for the writer of a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
+# ---------------------------------------------------------------- reading
 
 
-def open_to_read(
-    path: PathLike, opener: Callable[[str, int], int] = without_waiting
-) -> tuple[BinaryIO, int]:
+def open_to_read(path: PathLike) -> tuple[BinaryIO, int]:
     """Open a file for reading; return it and its size.  OSError for a pipe, a device, a folder.
 
     It is the open file that is looked at, so nothing can take its place in between.
-
-    opener  opens it as `open` asks, and waits for nothing
     """
-    file = open(path, "rb", opener=opener)  # noqa: SIM115
+    # O_NONBLOCK: do not wait for the writer of a pipe.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         file.close()
@@ -42,135 +35,121 @@ def open_to_read(
     return file, status.st_size
 
 
-def read(path: PathLike) -> bytes:
+def read(path: PathLike, limit: int | None = None) -> bytes:
     """Return what a regular file holds, as far as it reached when it was opened.
 
-    Raises OSError, also if the memory does not suffice, and ValueError for a path that is none.
+    Raises OSError, also if it has more than `limit` bytes or the memory does not suffice, and
+    ValueError for a path that is none.
     """
     file, size = open_to_read(path)
     with file:
+        if limit is not None and size > limit:
+            raise OSError(errno.EFBIG, f"is larger than {limit} bytes")
         try:
             return file.read(size)
         except (MemoryError, OverflowError):
             raise OSError(errno.ENOMEM, f"{size} bytes do not fit into the memory") from None
 
 
-def replace(path: PathLike, data: bytes) -> None:
-    """Write `data` to a file, which readers see as it was or whole, also after a crash.
+# ---------------------------------------------------------------- writing
 
-    A link stays one: the file that it leads to is replaced; who may read and write it stays, too.
-    Until the end the data are in a file beside it, `.<name>.tmp`, which its writer has locked:
-    another writer of the same file waits, and removes what a writer that was killed has left.  A
-    handler of a signal that writes the file whose write it interrupts does so at once: its data are
-    the newer ones, and stay.
+
+def replace(path: PathLike, data: bytes) -> None:
+    """Write `data` to a file as `update` does."""
+    update(path, lambda: data)
+
+
+def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = None) -> None:
+    """Write `contents()` to a file, which readers see as it was or whole, also after a crash.
+
+    A link stays one: the file that it leads to is replaced.
+    Until the end the data are in a file beside it, `.<name>.tmp`, which its writer has locked when
+    it calls `contents`: another writer of the same file waits, and removes what a killed writer has
+    left.  The handler of a signal that interrupts a write of the file in its own thread may write
+    the file, too, without waiting: its data are the newer ones, and stay.
     Raises OSError, also for a pipe, a device or another user's link, and where the other writer
     does not end, or ValueError.
+
+    mode  who may read and write the file; by default as before, or as the umask has it
     """
-    target = followed(path)
-    mode = _mode(target)
+    target, earlier = _target(path)
+    mode = earlier if mode is None else mode
     temporary = target.parent / os.fsdecode(b".%.250b.tmp" % os.fsencode(target.name))
-    interrupted = _here.files.get(temporary)
-    if interrupted and not interrupted.closed and _is_at(interrupted, temporary):
-        _here.newer[temporary] = False
-        temporary.unlink()
+    superseded = _writes.superseded
+    if temporary in superseded:
+        own = target.parent / f".{secrets.token_hex(8)}.tmp"
+        with open(own, "xb") as file:
+            _write(file, own, target, mode, contents)
+        superseded[temporary] = True
+        temporary.unlink(missing_ok=True)
+        return
+    superseded[temporary] = False
     try:
-        while not _written(temporary, target, mode, data) and not _here.newer.get(temporary):
-            pass
-        if interrupted:
-            _here.newer[temporary] = True
+        with _claimed(temporary) as file:
+            if superseded[temporary]:
+                temporary.unlink()
+            else:
+                _write(file, temporary, target, mode, contents)
+    except FileNotFoundError:
+        if not superseded[temporary]:
+            raise
     finally:
-        if interrupted:
-            _here.files[temporary] = interrupted
-        else:
-            _here.files.pop(temporary, None)
-            _here.newer.pop(temporary, None)
+        del superseded[temporary]
 
 
-class _Here(threading.local):
-    """What the current thread writes.
+class _Writes(threading.local):
+    """The writes in progress in a thread.
 
-    files  by path, as far as they are not yet in their place
-    newer  of those that a handler of a signal has removed to write newer data, whether it has
+    superseded  by temporary file, whether the handler of a signal has written newer data
     """
 
     def __init__(self) -> None:
-        self.files: dict[Path, BinaryIO] = {}
-        self.newer: dict[Path, bool] = {}
+        self.superseded: dict[Path, bool] = {}
 
 
-_here = _Here()
+_writes = _Writes()
 
 
-def _written(temporary: Path, target: Path, mode: int | None, data: bytes) -> bool:
-    """Replace a file; return whether that was done, and no handler of a signal came first."""
-    with _claimed(temporary) as file:
-        try:
-            if _here.newer.get(temporary):
-                return False
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            if not _is_at(file, temporary):
-                return False
-            os.replace(temporary, target)
-        except FileNotFoundError:
-            if temporary not in _here.newer:
-                raise
-            return False
-        finally:
-            if _is_at(file, temporary):
-                temporary.unlink()
-    return True
-
-
-def _mode(target: Path) -> int | None:
-    """Return who may read and write a file, None if there is none; OSError if it is not regular."""
+def _write(
+    file: BinaryIO, temporary: Path, target: Path, mode: int | None, contents: Callable[[], bytes]
+) -> None:
+    """Write an open temporary file and rename it to its target; FileNotFoundError if it is gone."""
     try:
-        mode = target.lstat().st_mode
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "is no regular file")
-    return mode & 0o777
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(contents())
+        file.flush()
+        os.fsync(file.fileno())
+        if not _is_at(file, temporary):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        os.replace(temporary, target)
+    finally:
+        if _is_at(file, temporary):
+            temporary.unlink()
 
 
-def followed(path: PathLike) -> Path:
-    """Return where a path leads, to replace the file there; PermissionError for another's link.
+def _target(path: PathLike) -> tuple[Path, int | None]:
+    """Return where a path leads, to replace the file there, and who may read and write that.
 
-    Another user's link could choose any file of this user for that.  It is the open link that is
-    looked at, so nothing can take its place in between.
+    OSError if there is anything but a file.  PermissionError for another user's link, which could
+    choose any file of this user.
     """
     place = Path(path)
     for _ in range(MOST_LINKS):
-        target, own = link(place)
-        if not target:
-            return place
-        if not own:
-            raise PermissionError(errno.EPERM, f"{place} is a link of another user")
-        place = place.parent / target
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-
-
-def link(path: PathLike, folder: int | None = None) -> tuple[str, bool]:
-    """Return where a link leads, and whether it is ours; "" and True where there is none.
-
-    folder  a descriptor, in which a relative path begins
-    """
-    try:
-        handle = os.open(path, LINK, dir_fd=folder)
-    except FileNotFoundError:
-        return "", True
-    try:
-        status = os.fstat(handle)
+        try:
+            status = place.lstat()
+        except FileNotFoundError:
+            return place, None
+        if stat.S_ISREG(status.st_mode):
+            return place, status.st_mode & 0o777
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISLNK(status.st_mode):
-            return "", True
-        return os.readlink("", dir_fd=handle), ours(status)
-    finally:
-        os.close(handle)
+            raise OSError(errno.EINVAL, "is no regular file")
+        if not ours(status):
+            raise PermissionError(errno.EPERM, f"{place} is a link of another user")
+        place = place.parent / os.readlink(place)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def ours(status: os.stat_result) -> bool:
@@ -181,31 +160,28 @@ def ours(status: os.stat_result) -> bool:
 def _claimed(path: Path) -> BinaryIO:
     """Return a new and empty file, locked by us, in the place of what a dead writer has left."""
     while True:
+        file: BinaryIO
         try:
             file = open(path, "xb")  # noqa: SIM115
         except FileExistsError:
-            _remove_once_unlocked(path)
-            continue
+            try:
+                file = open(path, "rb", opener=_left_behind)  # noqa: SIM115
+            except FileNotFoundError:
+                continue
         try:
-            _here.files[path] = file
             _lock(file)
             if _is_at(file, path):  # else another writer took it for a dead writer's
-                return file
+                if file.writable():
+                    return file
+                path.unlink()
         except BaseException:
             file.close()
             raise
         file.close()
 
 
-def _remove_once_unlocked(path: Path) -> None:
-    try:
-        left = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    with open(left, "rb") as file:
-        _lock(file)
-        if _is_at(file, path):
-            path.unlink()
+def _left_behind(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _lock(file: BinaryIO) -> None:

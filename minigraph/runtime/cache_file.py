@@ -60,28 +60,25 @@ def load_entries(path: str | os.PathLike[str], type: str, backend: Backend) -> L
     wanted = kinds(type)
     contents = file.read(path)
     rejected = list(contents.rejected)
-    entries: dict[str, Entry] = {}
-    accepted = 0
+    measurements: dict[str, Entry] = {}
+    kernels: list[Entry] = []
     for entry in contents.entries:
         if entry.kind not in wanted:
             continue
-        why = _why_foreign(entry, backend)
-        if not why and entry.kind == "jit":
-            if contents.unsafe:
-                raise CacheError(f"{contents.unsafe}, and machine code is loaded from {path}")
-            why = backend.keep_kernels(entry)
-        elif not why:
-            measured = table(entry)
-            if isinstance(measured, str):
-                why = measured
-            else:
-                entries[entry.key] = entry
+        why = _why_foreign(entry, backend) or _why_odd(entry)
         if why:
             rejected.append((f"{entry.kind} {entry.subject}", why))
+        elif entry.kind == "jit":
+            kernels.append(entry)
         else:
-            accepted += 1
+            measurements[entry.key] = entry
+    if kernels and contents.unsafe:
+        raise CacheError(f"{contents.unsafe}, and machine code is loaded from {path}")
+    if kernels:
+        backend.keep_kernels(kernels)
     tuning_counters.count("rejected", len(rejected))
-    return Loaded(accepted, rejected, entries, contents.fields)
+    accepted = len(kernels) + len(measurements)
+    return Loaded(accepted, rejected, measurements, contents.fields)
 
 
 def _why_foreign(entry: Entry, backend: Backend) -> str:
@@ -90,6 +87,14 @@ def _why_foreign(entry: Entry, backend: Backend) -> str:
     if not here:
         return f"device {backend.device} has no use for {entry.kind}"
     return "; ".join(_differences(here, there, sorted(here.keys() | there.keys())))
+
+
+def _why_odd(entry: Entry) -> str:
+    """Return why an entry that is as it was written makes no sense, or an empty string."""
+    if entry.kind == "jit":
+        return "" if entry.blob else "has no machine code"
+    measured = table(entry)
+    return measured if isinstance(measured, str) else ""
 
 
 def _differences(
@@ -148,9 +153,9 @@ def save_to_folder(
     merge  makes one of two entries with the same key
     """
     contents = file.read(path)
-    checksums = {entry.key: entry.checksum for entry in contents.entries}
+    present = {entry.key: entry for entry in contents.entries}
     whole = not contents.rejected and contents.fields == environment
-    if whole and all(checksums.get(entry.key) == entry.checksum for entry in entries):
+    if whole and all(present.get(entry.key) == entry for entry in entries):
         return
     try:
         save_entries(path, "all", environment, entries, merge)

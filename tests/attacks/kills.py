@@ -23,7 +23,7 @@ from small_training import PROGRAM
 
 import minigraph as mg
 from minigraph import ops, training
-from minigraph.cache import Binaries, Measurements, file
+from minigraph.cache import Store, file
 
 OLD = 7 * 86_400  # seconds after which nobody works on a file any more
 
@@ -65,7 +65,7 @@ def compiling(folder, first, tell):
 
 
 def compiled_is_found(folder, done):
-    assert Binaries(folder / "cache").verify() == []
+    assert Store(folder / "cache").verify() == []
     given = np.linspace(-2, 2, 120, dtype=np.float32).reshape(3, 40)
     for i in range(max(done - 3, 0), done):
         mg.jit.reset_stats()
@@ -90,7 +90,7 @@ def tuning(folder, first, tell):
 
 
 def tuned_is_found(folder, done):
-    assert Measurements(folder / "cache").verify() == []
+    assert Store(folder / "cache").verify() == []
     for i in range(done):
         tuned(i, "frozen")  # an error if anything is missing
 

@@ -79,7 +79,7 @@ def test_another_policy_is_answered_without_measuring(store, new_process):
 
 def test_off_touches_nothing_and_cached_measures_nothing(store):
     assert start(store, "off").tables(two()) == {}
-    assert not store.folder.root.exists()
+    assert not store.root.exists()
     assert mg.autotune.stats() == TuningStats()
     start(store).tables(two()[:1])
     one = start(store, "cached")
@@ -295,7 +295,7 @@ def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
     patience = []
     usual = Measurements.turn
     monkeypatch.setattr(Measurements, "turn", lambda s, p: patience.append(p) or usual(s, p))
-    with usual(Measurements(store.folder.root), 0.0) as alone:
+    with usual(Measurements(store.root), 0.0) as alone:
         assert alone
         waiting = start(store)
         waiting._patience = 0.1

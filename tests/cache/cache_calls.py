@@ -1,16 +1,19 @@
 """What the tests of a user's cache files and folders ask of files and functions."""
 
 import contextlib
-import json
 
 import pytest
 from small_network import graph_compiler, network
 
 import minigraph as mg
+from minigraph.cache import file
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def entries(path, kind=None):
+    """Return the entries of a file, all of which are good, or those of a kind."""
+    contents = file.read(path)
+    assert contents.rejected == []
+    return [entry for entry in contents.entries if kind in (None, entry.kind)]
 
 
 def loaded(path, type="all"):

@@ -3,17 +3,17 @@
 import shutil
 
 import pytest
-from cache_files import ENTRIES, FIELDS, never
+from cache_entries import ENTRIES, FIELDS, never
 from new_process import begin, forget_measurements
 from tuned_folder import tuned_folder
 
-from minigraph.cache import Measurements, file
+from minigraph.cache import Store, file
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setattr("minigraph.errors._warned", set())
-    return Measurements(tmp_path / "a cache?#%20")
+    return Store(tmp_path / "a cache?#%20")
 
 
 @pytest.fixture

@@ -1,30 +1,25 @@
-"""Cache files: what is read is what was written, whatever its writers do."""
+"""Cache files: what is read is what was written, or rejected with the reason."""
 
-import contextlib
-import dataclasses
 import errno
 import fcntl
-import json
 import os
+import random
+import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
-from cache_files import ENTRIES, FIELDS, HERE, by_key, entry, never
+from attacks.damage import MUTATIONS
+from cache_entries import ENTRIES, FIELDS, UNIT, both, by_key, change, entry, kernel, never, newer
 from long_runs import long
 from new_process import python
 from other_user import as_root
 
 import minigraph as mg
-from minigraph.cache import Folder, environment_of, file
+from minigraph.cache import database, file
+from minigraph.platform import regular_file
 
 pytestmark = pytest.mark.usefixtures("no_private_group")
-
-
-def union(old, new):
-    """Merge entries that hold lists of numbers, the old ones first."""
-    values = [v for e in (old, new) for v in json.loads(e.body)["values"]]
-    return dataclasses.replace(new, body=json.dumps({"values": values}))
-
 
 # ---------------------------------------------------------------- reading and writing
 
@@ -38,11 +33,10 @@ def test_what_is_read_is_what_was_written(saved):
     assert os.listdir(saved.parent) == [saved.name]
 
 
-def test_each_line_is_json_that_a_person_can_read(saved):
-    first, *lines = map(json.loads, saved.read_text("utf-8").splitlines())
-    assert (first["file"], first["fields"]) == ("minigraph cache", FIELDS)
-    assert lines[0]["environment"] == HERE | {"library": lines[0]["environment"]["library"]}
-    assert lines[0]["body"]["seconds"] == 1e-05
+def test_a_file_has_its_fields_in_clear_text_and_machine_code_once(saved):
+    data = saved.read_bytes()
+    assert all(value.encode() in data for value in FIELDS.values())
+    assert len(data) < 2 * len(UNIT) + 30_000
 
 
 def test_equal_contents_are_equal_files(saved, tmp_path):
@@ -58,23 +52,22 @@ def test_a_file_without_entries_is_whole(tmp_path):
     assert file.read(tmp_path / "none") == file.Contents({}, [], [])
 
 
+def test_the_database_of_a_cache_folder_is_read_as_a_file(store):
+    store.keep(ENTRIES, never)
+    contents = file.read(store.path)
+    assert (by_key(contents.entries), contents.rejected) == (by_key(ENTRIES), [])
+
+
 def test_writing_merges_with_the_good_entries_that_are_there(saved):
-    lines = saved.read_text().splitlines()
-    saved.write_text("\n".join([*lines[:-1], "damaged"]))
-    file.write(saved, {"new": "fields"}, [entry("product", 2, kind="cudnn"), entry("new")], union)
+    change(saved, "UPDATE entries SET body = '[7]' WHERE environment LIKE '%two%'")
+    new = [entry("product", "[2]", kind="cudnn"), entry("new")]
+    file.write(saved, {"new": "fields"}, new, both)
     contents = file.read(saved)
     assert (contents.fields, contents.rejected) == ({"new": "fields"}, [])
-    found = {(e.subject, e.environment): json.loads(e.body) for e in contents.entries}
-    assert len(contents.entries) == len(found) == len(ENTRIES)  # one was damaged, one is new
-    assert found["product", environment_of(HERE)] == {"values": [3, 2]}
-    assert found["new", environment_of(HERE)]["values"] == [1]
-
-
-def test_the_space_in_a_body_means_nothing(tmp_path):
-    dense = dataclasses.replace(ENTRIES[0], body='{"values":[1]}')
-    file.write(tmp_path / "dense", {}, [dense], never)
-    (found,) = file.read(tmp_path / "dense").entries
-    assert (found.key, json.loads(found.body)) == (dense.key, {"values": [1]})
+    damaged, product = ENTRIES[1], ENTRIES[2]
+    kept = [one for one in ENTRIES if one not in (damaged, product)]
+    merged = entry("product", "[2, 3]", kind="cudnn")
+    assert by_key(contents.entries) == by_key([*kept, merged, entry("new")])
 
 
 def test_a_link_stays_one(saved, tmp_path):
@@ -103,45 +96,37 @@ def test_a_place_where_no_file_can_be_is_an_error_of_one_line(tmp_path):
     assert os.listdir(tmp_path) == ["pipe"]
 
 
-def test_a_full_disk_leaves_the_old_file(saved, monkeypatch):
+def full(*names, **folders):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "why"),
+    [
+        (os, "replace", full, "No space left"),
+        (file, "LIMIT", 30_000, "it would be larger than 30000 bytes"),
+        (database, "MAX_VALUE", 20_000, "too big"),
+    ],
+)
+def test_what_cannot_be_written_leaves_the_old_file(saved, monkeypatch, module, name, value, why):
     before = saved.read_bytes()
-
-    def full(*names, **folders):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(mg.CacheError, match="No space left"):
-        file.write(saved, FIELDS, [entry("new")], never)
+    monkeypatch.setattr(module, name, value)
+    new = kernel("mg_new", bytes(30_000))
+    with pytest.raises(mg.CacheError, match=why):
+        file.write(saved, FIELDS, [new], never)
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == [saved.name]
 
 
-def test_a_file_that_would_be_too_large_to_read_is_not_written(saved, monkeypatch):
-    before = saved.read_bytes()
-    monkeypatch.setattr(file, "LIMIT", len(before) + 10)
-    with pytest.raises(mg.CacheError, match="larger"):
-        file.write(saved, FIELDS, [entry("new")], never)
-    assert saved.read_bytes() == before
-
-
-def test_where_nothing_can_be_locked_files_are_written(saved, monkeypatch):
-    @contextlib.contextmanager
-    def refuse(self, exclusive, patience):
-        raise OSError(errno.ENOLCK, "No locks available")
-        yield
-
-    monkeypatch.setattr(Folder, "locked", refuse)
-    file.write(saved, FIELDS, [entry("new")], never)
-    assert len(file.read(saved).entries) == len(ENTRIES) + 1
-
-
 def test_a_writer_that_hangs_stops_nobody_for_ever(saved, monkeypatch):
-    monkeypatch.setattr(file, "SECONDS", 0.05)
-    handle = os.open(saved.parent, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    file.write(saved, FIELDS, [entry("new")], never)
-    os.close(handle)
+    monkeypatch.setattr(regular_file, "PATIENCE", 0.05)
+    with open(saved.parent / f".{saved.name}.tmp", "xb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with pytest.raises(mg.CacheError, match="another process holds it"):
+            file.write(saved, FIELDS, [entry("new")], never)
+    file.write(saved, FIELDS, [entry("new")], never)  # what a writer has left is removed
     assert len(file.read(saved).entries) == len(ENTRIES) + 1
+    assert os.listdir(saved.parent) == [saved.name]
 
 
 # ---------------------------------------------------------------- many writers, and killed ones
@@ -150,14 +135,8 @@ def test_a_writer_that_hangs_stops_nobody_for_ever(saved, monkeypatch):
 WRITERS = """
 import itertools, json, os, random, signal, sys, time
 from pathlib import Path
-from minigraph.cache import Entry, file
-
-def entry(subject, values, blob=b""):
-    return Entry("onednn", subject, (("where", "here"),), json.dumps({"values": values}), blob)
-
-def union(old, new):
-    values = {v for e in (old, new) for v in json.loads(e.body)["values"]}
-    return entry(new.subject, sorted(values), new.blob)
+from cache.cache_entries import both, entry
+from minigraph.cache import file
 
 def child(work):
     pid = os.fork()
@@ -178,15 +157,15 @@ begun, begin = os.pipe()
 def work():
     os.write(begin, b".")
     for i in range(1000):
-        file.write(path, {}, [entry(f"{os.getpid()} {i}", [i], bytes(20_000))], union)
+        file.write(path, {}, [entry(f"{os.getpid()} {i}", f"[{i}]", blob=os.urandom(20_000))], both)
 
-file.write(path, {}, [entry("first", [0])], union)
+file.write(path, {}, [entry("first")], both)
 known, unfinished = set(file.read(path).entries), 0
 turns = itertools.count(1)
 while next(turns) <= int(sys.argv[2]) or not unfinished:
     pid = child(work)
     os.read(begun, 1)
-    time.sleep(random.random() * 0.02)
+    time.sleep(random.random() * 0.03)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     found = file.read(path)
@@ -199,8 +178,8 @@ while next(turns) <= int(sys.argv[2]) or not unfinished:
     if len(known) > 40:
         path.unlink()
         known = set()
-        file.write(path, {}, [entry("first", [0])], union)
-file.write(path, {}, [], union)
+        file.write(path, {}, [entry("first")], both)
+file.write(path, {}, [], both)
 print(*os.listdir(path.parent))
 """
 
@@ -208,32 +187,28 @@ print(*os.listdir(path.parent))
 TOGETHER = """
 def work(number):
     for i in range(10):
-        new = [entry(f"{number} {i}", [i]), entry("all", [number]), entry("equal", [1])]
-        file.write(path, {}, new, union)
+        new = [entry(f"{number} {i}"), entry("all", f"[{number}]"), entry("equal")]
+        file.write(path, {}, new, both)
 
 pids = [child(lambda: work(number)) for number in range(16)]
 assert all(os.waitpid(pid, 0)[1] == 0 for pid in pids)
 """
 
 
-def run(program, path, *arguments):
-    return python("-c", WRITERS + program, path, *arguments)[0].split()
-
-
 @pytest.mark.parametrize("times", [40, long(200)])
 def test_a_writer_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path, times):
     """At least so many writers, and until one was killed in the middle."""
-    assert run(KILLED, tmp_path / "some.cache", times) == ["some.cache"]
+    printed, _ = python("-c", WRITERS + KILLED, tmp_path / "some.cache", times)
+    assert printed.split() == ["some.cache"]
 
 
 def test_of_many_writers_none_loses_the_entries_of_another(tmp_path):
-    run(TOGETHER, tmp_path / "some.cache")
+    python("-c", WRITERS + TOGETHER, tmp_path / "some.cache")
     contents = file.read(tmp_path / "some.cache")
-    found = {e.subject: json.loads(e.body)["values"] for e in contents.entries}
     assert contents.rejected == []
-    assert found.pop("all") == list(range(16))
-    assert found.pop("equal") == [1]
-    assert found == {f"{n} {i}": [i] for n in range(16) for i in range(10)}
+    wanted = [entry(f"{n} {i}") for n in range(16) for i in range(10)]
+    wanted += [entry("all", str([*range(16)])), entry("equal")]
+    assert by_key(contents.entries) == by_key(wanted)
     assert os.listdir(tmp_path) == ["some.cache"]
 
 
@@ -290,25 +265,132 @@ def test_a_link_is_as_safe_as_its_folder_and_its_file(saved, tmp_path):
     assert unsafe(folder / "link")
 
 
-@as_root
-def test_a_link_of_another_user_is_not_written_through(saved, tmp_path):
-    """It could lead to any file of ours."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    mine = tmp_path / "mine"
-    mine.write_text("precious")
-    (folder / "link").symlink_to(mine)
-    os.lchown(folder / "link", 12345, 12345)
-    with pytest.raises(mg.CacheError, match="link is a link of another user"):
-        file.write(folder / "link", FIELDS, [entry("new")], never)
-    assert mine.read_text() == "precious"
+# ---------------------------------------------------------------- what is no such file
 
 
-def test_what_killed_writers_left_goes_and_what_a_writer_uses_stays(saved):
-    left, used = (saved.parent / f".minigraph-{name}.tmp" for name in ("left", "used"))
-    left.touch()
-    with open(used, "w") as writer:
-        fcntl.flock(writer, fcntl.LOCK_EX)
-        file.write(saved, FIELDS, [entry("new")], never)
-    assert sorted(os.listdir(saved.parent)) == [used.name, saved.name]
+def refused(path):
+    """Return the reason for which a file has nothing at all."""
+    contents = file.read(path)
+    assert (contents.fields, contents.entries) == ({}, [])
+    ((name, why),) = contents.rejected
+    assert name == str(path) and "\n" not in why
+    return why
+
+
+def test_what_is_no_file_is_rejected(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "nowhere").symlink_to("missing")
+    assert refused(tmp_path / "missing") == "there is no such file"
+    assert refused(tmp_path / "nowhere") == "there is no such file"
+    assert refused(tmp_path) == "Is a directory"
+    assert refused(tmp_path / "pipe") == "is no regular file"
+    assert "symbolic links" in refused(tmp_path / "loop")
+    assert "null" in refused("a\0b")
+    assert refused("a" * 5000)
+
+
+def statement(text):
+    """Return what changes a file by a statement of SQL."""
+
+    def make(path):
+        db = sqlite3.connect(path)
+        db.executescript(text)
+        db.close()
+
+    return make
+
+
+def data(change):
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+GARBAGE = {
+    "empty": (data(lambda whole: b""), "is empty"),
+    "random bytes": (data(lambda whole: bytes(range(256))), "is no cache file of minigraph"),
+    "a pickle": (data(lambda whole: b"\x80\x04K\x01."), "is no cache file of minigraph"),
+    "cut off": (data(lambda whole: whole[:-100]), "is cut off or damaged"),
+    "longer": (data(lambda whole: whole + b"0"), "is cut off or damaged"),
+    "half of it": (data(lambda whole: whole[: len(whole) // 2]), "is cut off or damaged"),
+    "the header alone": (data(lambda whole: whole[:100]), "is cut off or damaged"),
+    "garbage behind it": (data(lambda whole: whole[:100] + bytes(len(whole) - 100)), "is damaged"),
+    "huge": (lambda path: os.truncate(path, file.LIMIT + 1), "is larger than"),
+    "another schema": (statement("PRAGMA user_version = 9"), "has schema 9; this version of"),
+    "no schema": (statement("PRAGMA user_version = 0"), "has not the tables of a cache"),
+    "another database": (
+        lambda path: (path.unlink(), statement("CREATE TABLE a (b)")(path)),
+        "has not the tables of a cache",
+    ),
+    "an empty database": (
+        lambda path: (path.unlink(), statement("CREATE TABLE a (b); DROP TABLE a")(path)),
+        "it has no tables",
+    ),
+    "a trigger": (
+        statement("CREATE TRIGGER t AFTER INSERT ON entries BEGIN SELECT 1; END"),
+        "has not the tables of a cache, or not those alone",
+    ),
+    "fields that are no texts": (statement("UPDATE fields SET value = x'00'"), "Expected `str`"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "why"), GARBAGE.values(), ids=GARBAGE)
+def test_a_file_that_is_none_of_ours_is_rejected_and_replaced(saved, spoil, why):
+    spoil(saved)
+    assert why in refused(saved)
+    file.write(saved, FIELDS, ENTRIES, never)
+    assert by_key(file.read(saved).entries) == by_key(ENTRIES)
+
+
+# ---------------------------------------------------------------- what is not as it was written
+
+DAMAGE = "is damaged: its checksum is not that of its contents"
+
+
+@pytest.mark.parametrize(
+    "change_one",
+    [
+        "kind = 'cudnn'",
+        "subject = 'other'",
+        "environment = '[]'",
+        "environment = '{\"processor\": 1}'",
+        'environment = \'{"processor": "three"}\'',
+        "body = '[5]'",
+        "body = x'5b325d'",
+        "body = CAST(x'ff' AS TEXT)",
+        "digest = 'missing'",
+        "checksum = ''",
+    ],
+)
+def test_an_entry_that_is_not_as_it_was_written_is_rejected_by_name(saved, change_one):
+    statement = f"UPDATE entries SET {change_one} WHERE environment LIKE '%two%'"
+    assert change(saved, statement) == 1
+    contents = file.read(saved)
+    name = "other" if "other" in change_one else ENTRIES[1].subject
+    assert contents.rejected == [(name, DAMAGE)]
+    others = [one for one in ENTRIES if one is not ENTRIES[1]]
+    assert by_key(contents.entries) == by_key(others)
+
+
+def test_kernels_of_damaged_machine_code_are_rejected_by_name(saved):
+    assert change(saved, "UPDATE blobs SET blob = x'00' WHERE length(blob) > 9") == 1
+    assert sorted(file.read(saved).rejected) == [("mg_one", DAMAGE), ("mg_two", DAMAGE)]
+
+
+def test_an_entry_of_a_kind_that_is_not_known_is_rejected(tmp_path):
+    file.write(tmp_path / "some", {}, [entry("a", kind="other")], newer)
+    assert file.read(tmp_path / "some").rejected == [("a", "is of a kind that is not known: other")]
+
+
+@pytest.mark.parametrize("count", [200, long(2000)])
+def test_no_mutation_is_an_error_or_accepted_as_something_else(saved, count):
+    whole, originals, rng = saved.read_bytes(), set(ENTRIES), random.Random(0)
+    rejections = 0
+    for i in range(count):
+        name = list(MUTATIONS)[i % len(MUTATIONS)]
+        Path(saved).write_bytes(MUTATIONS[name](whole, rng))
+        contents = file.read(saved)
+        assert originals.issuperset(contents.entries), name
+        assert all(subject and why and "\n" not in why for subject, why in contents.rejected), name
+        assert contents.rejected or originals == {*contents.entries}, name
+        rejections += bool(contents.rejected)
+    assert rejections > count * 2 // 3

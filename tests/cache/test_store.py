@@ -1,403 +1,404 @@
-"""Binaries on disk: whatever happens to the files, a unit is found as it was kept or not at all."""
+"""The cache folder: whoever writes or dies, what is found is what was kept."""
 
 import dataclasses
-import fcntl
-import hashlib
 import json
 import os
 import shutil
-import time
+import sqlite3
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
+from cache_entries import ENTRIES, OTHER, UNIT, again, change, entry, found, kernel, newer
+from long_runs import long
+from new_process import start, wait
 from other_user import as_root
 
 import minigraph as mg
-from minigraph.cache import Binaries, Folder, binaries, environment_of
+from minigraph.cache import KINDS, Store
+from minigraph.cache import store as module
 
 pytestmark = pytest.mark.usefixtures("no_private_group")
-KEY = {"compiler": "cc", "flags": "-O3 -march=native"}
-UNIT = bytes(range(256)) * 20
 
 
-@pytest.fixture
-def kept(tmp_path):
-    """A store with a unit of one kernel."""
-    Binaries(tmp_path / "cache").keep(UNIT, {"mg_one": KEY})
-    return tmp_path / "cache"
+# ---------------------------------------------------------------- kept and found
 
 
-def unit_of(store):
-    """Return the bytes of the unit that a new process finds, or None."""
-    return found(Binaries(store), "mg_one")
+def test_what_is_kept_is_found_by_its_key_alone(store):
+    assert store.keep(ENTRIES, newer)
+    for one in ENTRIES:
+        assert found(again(store), one) == one
+    assert found(store, entry("c")) is None
+    assert found(store, entry("product", fields=OTHER, kind="cudnn")) is None
+    assert found(store, entry("product")) is None
+    assert (store.rejected, store.verify()) == (0, [])
 
 
-def found(store, kernel, key=KEY):
-    """Return the bytes of the unit with a kernel, or None."""
-    units = list(store.find({kernel: key}))
-    assert all(names == [kernel] for _, names in units)
-    return units[0][0] if units else None
+def test_kernels_that_were_compiled_together_share_their_machine_code(store):
+    def blobs():
+        return sqlite3.connect(store.path).execute("SELECT blob FROM blobs").fetchall()
+
+    kernels = [kernel(f"mg_{i}") for i in range(20)]
+    store.keep(kernels, newer)
+    assert blobs() == [(UNIT,)]
+    one, *others = store.find(kernels)
+    assert one == kernels[0] and all(each.blob is one.blob for each in others)
+    store.keep([kernel("mg_0", b"new")], newer)
+    assert store.find(kernels) == [kernel("mg_0", b"new"), *kernels[1:]]
+    store.clear("jit")
+    assert blobs() == []
 
 
-def replace(path, data):
-    path.unlink()
-    path.write_bytes(data)
+def test_nothing_is_made_to_look_something_up(store):
+    assert found(store, entry("a")) is None
+    assert store.keep([], newer)
+    assert store.entries() == store.verify() == store.nearest("onednn", "a") == []
+    store.touch([entry("a")])
+    store.clear()
+    assert not store.root.exists()
 
 
-DAMAGE = {
-    "missing": lambda path: path.unlink(),
-    "empty": lambda path: replace(path, b""),
-    "truncated": lambda path: replace(path, path.read_bytes()[:-1]),
-    "longer": lambda path: replace(path, path.read_bytes() + b"0"),
-    "bytes": lambda path: replace(path, os.urandom(1000)),
-    "number": lambda path: replace(path, b"7"),
-    "list": lambda path: replace(path, b'["sha256"]'),
-    "nested": lambda path: replace(path, b"[" * 60_000),
-    "foreign names": lambda path: replace(path, b'{"sha256": "../../x\\u0000", "unit": "/etc"}'),
-    "huge": lambda path: (replace(path, b""), os.truncate(path, binaries.LIMIT + 1)),
-    "link": lambda path: (path.rename(f"{path}.old"), path.symlink_to(f"{path}.old")),
-    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
-    "open to the group": lambda path: path.chmod(0o660),
-    "open to all": lambda path: path.chmod(0o606),
-}
+def test_an_entry_that_is_there_is_merged(store):
+    def append(old, new):
+        return dataclasses.replace(
+            new, body=json.dumps(json.loads(old.body) + json.loads(new.body))
+        )
+
+    for number in (3, 1, 2):
+        store.keep([entry("a", f"[{number}]"), entry("b", f"[{-number}]")], append)
+    assert [e.body for e in store.entries()] == ["[3, 1, 2]", "[-3, -1, -2]"]
 
 
-@pytest.mark.parametrize("kind", ["*.json", "*.so"])
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_a_miss_and_is_written_anew(kept, kind, damage):
-    assert unit_of(kept) == UNIT
-    (path,) = kept.rglob(kind)
-    damage(path)
-    assert unit_of(kept) is None
-    Binaries(kept).keep(UNIT, {"mg_one": KEY})
-    assert unit_of(kept) == UNIT
+def test_a_merge_that_fails_leaves_all_as_it_was(store):
+    def fail(old, new):
+        raise ZeroDivisionError
+
+    store.keep([entry("a")], newer)
+    with pytest.raises(ZeroDivisionError):
+        store.keep([entry("b"), entry("a", "[2]")], fail)
+    assert store.entries() == [entry("a")]
+    assert store.keep([entry("a", "[2]")], newer)
 
 
-def test_a_file_larger_than_it_can_be_is_not_read(tmp_path):
-    folder = Folder(tmp_path, "some")
-    folder.write("four", b"1234")
-    assert folder.read("four", 4) == b"1234"
-    assert folder.read("four", 3) is None
+def test_entries_are_listed_and_cleared_by_kind(store):
+    one, other = entry("b"), entry("a", fields=OTHER)
+    third, code = entry("a", kind="cudnn"), kernel("mg_one")
+    store.keep([one, code, other, third], newer)
+    assert store.entries() == [other, one, third]  # what was measured
+    assert store.entries(*KINDS) == [other, one, third, code]
+    assert store.entries("jit") == [code]
+    store.clear("onednn", "jit")
+    assert store.entries(*KINDS) == [third]
+    store.clear()
+    assert store.entries() == []
 
 
-@as_root
-@pytest.mark.parametrize("kind", ["*.json", "*.so"])
-def test_a_file_of_another_user_is_a_miss(kept, kind):
-    (path,) = kept.rglob(kind)
-    os.chown(path, 12345, 12345)
-    assert unit_of(kept) is None
-    Binaries(kept).keep(UNIT, {"mg_one": KEY})
-    assert unit_of(kept) == UNIT
+def test_the_nearest_are_about_the_same_in_other_environments(store):
+    store.keep([entry("a"), entry("b", fields=OTHER)], newer)
+    store.keep([entry("a", fields=OTHER)], newer)
+    assert store.nearest("onednn", "a") == [entry("a", fields=OTHER), entry("a")]
 
 
-@pytest.mark.parametrize("kind", ["*.json", "*.so"])
-def test_a_directory_in_place_of_a_file_is_a_miss_with_a_warning(kept, kind):
-    (path,) = kept.rglob(kind)
-    path.unlink()
-    path.mkdir()
-    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
-    assert all(unit_of(kept) is None for _ in range(9))
-    with pytest.warns(mg.MinigraphWarning, match="cannot keep results"):
-        Binaries(kept).keep(UNIT, {"mg_one": KEY, "mg_two": KEY})
-    assert unit_of(kept) is None
-    assert not before or len(os.listdir("/proc/self/fd")) <= before
-    assert not list(kept.rglob("*.tmp"))
-
-
-def test_no_flipped_bit_makes_a_wrong_unit(kept):
-    for kind in ("*.json", "*.so"):
-        (path,) = kept.rglob(kind)
-        whole = path.read_bytes()
-        for i in range(0, len(whole), 1 if kind == "*.json" else 97):
-            replace(path, whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :])
-            assert unit_of(kept) is None
-        replace(path, whole)
-
-
-def test_an_entry_of_another_kernel_or_schema_is_a_miss(kept, monkeypatch):
-    store = Binaries(kept)
-    store.keep(UNIT, {"mg_two": KEY, "mg_three": {**KEY, "compiler": "other"}})
-    one, *others = (
-        kept / "jit" / binaries._entry_name(*x)
-        for x in (("mg_one", KEY), ("mg_two", KEY), ("mg_three", {**KEY, "compiler": "other"}))
-    )
-    for other in others:
-        shutil.copy(other, one)
-        assert unit_of(kept) is None
-    assert found(store, "mg_two")
-    monkeypatch.setattr(binaries, "SCHEMA", 2)
-    assert found(store, "mg_two") is None
-
-
-# ---------------------------------------------------------------- who else may write there
-
-
-def test_the_folders_and_files_are_for_their_owner_alone(tmp_path):
+def test_the_database_is_for_its_owner_alone(store):
     old = os.umask(0)
     try:
-        Binaries(tmp_path / "some" / "cache").keep(UNIT, {"mg_one": KEY})
+        store.keep([entry("a")], newer)
     finally:
         os.umask(old)
-    folder = tmp_path / "some" / "cache"
-    assert [oct(path.stat().st_mode & 0o777) for path in (folder, folder / "jit")] == ["0o700"] * 2
-    assert {oct(path.stat().st_mode & 0o777) for path in folder.glob("jit/*")} == {"0o600"}
+    modes = [path.stat().st_mode & 0o777 for path in (*store.root.iterdir(), store.path)]
+    assert set(modes) == {0o600}
+    assert store.root.stat().st_mode & 0o777 == 0o700
 
 
-UNSAFE = {
-    "group": lambda root: root.chmod(0o770),
-    "all": lambda root: root.chmod(0o707),
-    "group, below": lambda root: (root / "jit").chmod(0o720),
-    "all, above": lambda root: root.parent.chmod(0o777),
-    "a file": lambda root: (root.rename(f"{root}.old"), root.touch()),
-    "another user": lambda root: os.chown(root, 12345, -1),
-    "another user, below": lambda root: os.chown(root / "jit", 12345, -1),
-}
+def test_threads_and_forked_children_use_one_store(store):
+    def write(number):
+        for i in range(10):
+            assert store.keep([entry(f"{number} {i}")], newer)
 
-
-@pytest.mark.parametrize("name", UNSAFE)
-def test_a_folder_that_others_can_change_is_not_used(kept, name):
-    if "user" in name and os.geteuid() != 0:
-        pytest.skip("only root gives files away")
-    before = {path: path.stat().st_mtime_ns for path in kept.rglob("*.*")}
-    UNSAFE[name](kept)
-    store = Binaries(kept)
-    with pytest.warns(mg.MinigraphWarning, match="MINIGRAPH_CACHE_DIR") as warned:
-        for _ in range(2):
-            assert found(store, "mg_one") is None
-            store.keep(UNIT, {"mg_one": KEY})
-    assert len(warned) == 1
-    if name != "a file":
-        assert {path: path.stat().st_mtime_ns for path in kept.rglob("*.*")} == before
-
-
-def test_a_folder_in_a_shared_one_where_nobody_can_replace_it_is_used(kept):
-    kept.parent.chmod(0o1777)
-    assert unit_of(kept) == UNIT
-
-
-@as_root
-def test_a_folder_of_the_administrator_is_used_by_others(kept, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert unit_of(kept) == UNIT
-
-
-def test_a_lock_ends_even_where_a_forked_child_has_its_handle(tmp_path, monkeypatch):
-    folder = Folder(tmp_path, "some")
-    folder.write("some", b"")
-    handles = []
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "close", handles.append)  # the copy of a child stays open
-        for _ in range(2):
-            with folder.locked(exclusive=True, patience=0.0):
-                pass
-    for handle in handles:
-        os.close(handle)
-    assert handles
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.entries()) == 40
+    script = """
+import os
+store.keep([entry("parent")], newer)
+child = os.fork()
+if not child:
+    os._exit(not store.keep([entry("child")], newer) or found(store, entry("parent")) is None)
+assert os.waitpid(child, 0)[1] == 0
+assert found(store, entry("child"))
+"""
+    wait(begin(script, store))
 
 
 # ---------------------------------------------------------------- size
 
 
-def test_what_was_not_used_for_longest_goes_with_its_entries(tmp_path):
-    limit = 10_000
-    store = Binaries(tmp_path, limit)
-    for i in range(10):
-        unit = bytes([i]) * 1000
-        store.keep(unit, {f"mg_{i}_{k}": KEY for k in range(2)})
-        (path,) = (p for p in tmp_path.glob("jit/*.so") if p.read_bytes() == unit)
-        os.utime(path, (i, i))
-    assert found(Binaries(tmp_path), "mg_1_1")  # used now
-    Binaries(tmp_path, limit).keep(bytes(900), {"mg_new": KEY})
-    assert found(Binaries(tmp_path), "mg_new")
-    left = [i for i in range(10) if found(Binaries(tmp_path), f"mg_{i}_0")]
-    assert left == [1, 5, 6, 7, 8, 9]  # room is made for a quarter
-    assert len(list(tmp_path.glob("jit/*.so"))) == 7
-    assert len(list(tmp_path.glob("jit/*.json"))) == 2 * 6 + 1
+def test_what_was_not_used_for_longest_goes_first(store):
+    small = Store(store.root, limit=300_000)
+    large = [entry(f"{i:02}", json.dumps("x" * 10_000)) for i in range(40)]
+    for one in large[:15]:
+        small.keep([one], newer)
+    assert change(small.path, "UPDATE entries SET used = CAST(subject AS INTEGER)") == 15
+    again(small).touch(large[:2])
+    change(small.path, "UPDATE entries SET used = ? WHERE subject = '04'", 1 << 62)  # in the future
+    new = 15
+    while len(small.entries()) == new:
+        small.keep([large[new]], newer)
+        new += 1
+    left = {int(one.subject) for one in small.entries()}
+    gone = set(range(new)) - left
+    assert new / 5 < len(gone) < new / 2  # about a quarter makes room
+    assert gone == set([4, 2, 3, *range(5, 15)][: len(gone)])
+    small.keep(large, newer)  # more than there is room for: what is written stays
+    assert small.entries() == large
+    small.keep(large[:1], newer)
+    assert small.path.stat().st_size < 1_000_000
+    assert len(small.entries()) < 20
 
 
-def test_a_store_below_its_limit_loses_nothing(tmp_path):
-    for i in range(10):
-        Binaries(tmp_path, 10_000).keep(bytes([i]) * 1000, {f"mg_{i}": KEY})
-    assert all(found(Binaries(tmp_path), f"mg_{i}") for i in range(10))
+def test_an_entry_is_marked_as_used_once_a_process_and_once_an_hour(store, monkeypatch):
+    def used():
+        return [row for (row,) in sqlite3.connect(store.path).execute("SELECT used FROM entries")]
+
+    store.keep([entry("a")], newer)
+    change(store.path, "UPDATE entries SET used = 7")
+    store.touch([entry("a"), entry("b")])
+    (now,) = used()
+    assert now > 7
+    again(store).touch([entry("a")])
+    assert used() == [now]
+    change(store.path, "UPDATE entries SET used = 7")
+    store.touch([entry("a")])
+    assert used() == [7]
+    again(store).touch([entry("a")])
+    assert used()[0] > 7
 
 
-def test_a_process_that_goes_on_writing_keeps_to_the_limit(tmp_path):
-    store = Binaries(tmp_path, 1000)
+def test_machine_code_goes_with_the_last_kernel_that_it_has(tmp_path):
+    store = Store(tmp_path, limit=300_000)
     for i in range(40):
-        store.keep(bytes([i]) * 100, {f"mg_{i}": KEY})
-        size = sum(path.stat().st_size for path in tmp_path.glob("jit/*.so"))
-        assert size <= 1000
+        assert store.keep([kernel(f"mg_{i}_{k}", bytes([i]) * 20_000) for k in range(3)], newer)
+        assert store.path.stat().st_size < 500_000
+    left = store.entries("jit")
+    assert 9 <= len(left) < 45
+    assert kernel("mg_39_2", bytes([39]) * 20_000) in left
+    assert store.verify() == []
 
 
-def test_what_a_killed_process_left_counts_and_goes(tmp_path):
-    store = Binaries(tmp_path, 1000)
-    store.keep(b"1" * 400, {"mg_one": KEY})
-    left = tmp_path / "jit" / "left.tmp"
-    left.write_bytes(bytes(900))
-    os.utime(left, (1, 1))
-    Binaries(tmp_path, 1000).keep(b"2" * 400, {"mg_two": KEY})
-    assert not left.exists()
-    assert found(store, "mg_two")
+# ---------------------------------------------------------------- folders and disks that refuse
 
 
-def test_what_killed_processes_left_goes_with_the_first_file_of_the_next_one(tmp_path):
-    Folder(tmp_path, "some").write("one", b"1")
-    for name, age in {"old.tmp": 601, "new.tmp": 0, "locked.tmp": 601, "old": 601}.items():
-        path = tmp_path / "some" / name
-        path.touch()
-        os.utime(path, (time.time() - age,) * 2)
-    with open(tmp_path / "some" / "locked.tmp") as locked:
-        fcntl.flock(locked, fcntl.LOCK_EX)
-        Folder(tmp_path, "some").write("two", b"2")
-    assert sorted(os.listdir(tmp_path / "some")) == ["locked.tmp", "new.tmp", "old", "one", "two"]
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_that_others_can_change_is_not_used(store, mode):
+    store.keep([entry("a")], newer)
+    store.root.chmod(mode)
+    with pytest.warns(mg.MinigraphWarning, match="can be written by other users") as warned:
+        assert found(store, entry("a")) is None
+        assert not store.keep([entry("b")], newer)
+        assert store.entries() == []
+    assert len(warned) == 1
+    ((_, why),) = store.verify()
+    assert "can be written by other users" in why
+    store.root.chmod(0o700)
+    assert store.entries() == [entry("a")]
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_anew(store):
+    store.keep([entry("a")], newer)
+    shutil.rmtree(store.root)
+    assert found(store, entry("a")) is None
+    store.touch([entry("a")])
+    assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
+def test_a_folder_that_cannot_be_made_is_told_once(nowhere):
+    store = Store(nowhere)
+    with pytest.warns(mg.MinigraphWarning, match=str(nowhere)) as warned:
+        assert not store.keep([entry("a")], newer)
+        assert found(store, entry("a")) is None
+    assert len(warned) == 1
+
+
+def connection_waits(monkeypatch):
+    """The list to which each new connection adds how long it waits for locks."""
+    waits, connect = [], sqlite3.connect
+
+    def connected(*args, timeout, **options):
+        waits.append(timeout)
+        return connect(*args, timeout=timeout, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    return waits
+
+
+@pytest.mark.parametrize("statement", ["BEGIN EXCLUSIVE", "PRAGMA locking_mode = EXCLUSIVE"])
+def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, statement):
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    store.keep([entry("a")], newer)
+    db = sqlite3.connect(store.path, isolation_level=None)
+    db.execute(statement)
+    db.execute("UPDATE entries SET used = 1")
+    other = again(store)
+    waits = connection_waits(monkeypatch)
+    with pytest.warns(mg.MinigraphWarning, match="database is locked") as warned:
+        assert not other.keep([entry("b")], newer)
+        assert not other.keep([entry("b")], newer)
+    assert (len(warned), waits) == (1, [0.2, 0])
+    db.close()
+    assert other.keep([entry("b")], newer)
+    assert other._patience == 0.2
+    assert other.entries() == [entry("a"), entry("b")]
+
+
+def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monkeypatch, recwarn):
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    kept = [entry(f"{i}") for i in range(5)]
+    store.keep(kept, newer)
+    db = sqlite3.connect(store.path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    other = again(store)
+    waits = connection_waits(monkeypatch)
+    for one in kept:
+        assert found(other, one) == one
+        other.touch([one])
+    assert waits == [0.2, 0] * 5
+    assert not recwarn.list
+    with pytest.warns(mg.MinigraphWarning, match="database is locked"):
+        for one in kept:
+            assert not other.keep([one], newer)
+            assert found(other, one) == one
+    assert waits[10:] == [0.2, *[0] * 9]
+    db.close()
+    assert other.keep(kept, newer)
+    assert other._patience == 0.2
+
+
+PROLOGUE = """
+import dataclasses, json, os, random, resource, signal, sys, time, warnings
+from pathlib import Path
+from cache.cache_entries import *
+store = Store(Path(sys.argv[1]))
+"""
+
+
+def begin(script, store, *arguments):
+    """Start a script in a process of its own, where `store` is the same."""
+    root = store.root
+    return start("-c", PROLOGUE + script, root, *arguments, OPENBLAS_NUM_THREADS="1")
+
+
+FULL = """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+for limit in (0, 1, 4096, 10_000, 40_000, 100_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    warnings.simplefilter("ignore")
+    kept = store.keep([entry(f"{i} {limit}", json.dumps([1] * 3000)) for i in range(20)], newer)
+    assert found(store, entry("a")) in (None, entry("a"))
+    assert not kept, limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    warnings.simplefilter("error")
+    assert store.entries() == [entry("a")], limit
+    assert store.verify() == []
+    assert store.keep([entry("a")], newer)
+"""
+
+
+def test_a_disk_that_is_full_costs_the_new_entries_only(store):
+    store.keep([entry("a")], newer)
+    wait(begin(FULL, store))
+
+
+READ_ONLY = """
+os.seteuid(12345)
+assert found(store, entry("a")) == entry("a")
+store.touch([entry("a")])
+assert store.entries() == [entry("a")]
+assert store.verify() == []
+warnings.simplefilter("ignore")
+assert not store.keep([entry("b")], newer)
+assert found(store, entry("a")) == entry("a")
+"""
 
 
 @as_root
-def test_what_a_process_of_another_user_left_stays(tmp_path):
-    Folder(tmp_path, "some").write("one", b"1")
-    left = tmp_path / "some" / "left.tmp"
-    left.touch()
-    os.utime(left, (1, 1))
-    os.chown(left, 12345, -1)
-    Folder(tmp_path, "some").write("one", b"1")
-    assert left.exists()
+@pytest.mark.parametrize("ending", ["", "-wal"])
+def test_a_folder_that_can_only_be_read_is_read(ending):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        store = Store(root)
+        store.keep([entry("a")], newer)
+        if ending:
+            Path(f"{store.path}{ending}").touch()
+        store.root.chmod(0o755)
+        for path in store.root.iterdir():
+            path.chmod(0o644)
+        wait(begin(READ_ONLY, store))
 
 
-def test_the_newest_unit_stays_even_if_it_is_too_large(tmp_path):
-    Binaries(tmp_path, 100).keep(UNIT, {"mg_one": KEY})
-    assert found(Binaries(tmp_path, 100), "mg_one")
+# ---------------------------------------------------------------- many processes
 
 
-ODD = {
-    "kernel": [None, 1, ["mg_one"], {}],
-    "key": [None, [], "", {"a": 1}, {"a": None}, [["compiler", "cc"]]],
-    "schema": ["1", 2, 1.0, True, None],
-    "sha256": [None, 5, [], ["ab"], {}, "", "../" * 12, "A" * 64, "é" * 64],
-    "unit": [None, 5, [], ["ab"], "other.so"],
-    "more": [1],
-}
+WRITERS = 4
+WRITER = """
+number = int(sys.argv[2])
+for i in range(50):
+    mine, shared = entry(f"{number} {i}"), entry(f"shared {i % 7}", f"[{number * 100 + i}]")
+    assert store.keep([mine, shared], both)
+    assert number in {n // 100 for n in json.loads(found(store, shared).body)}
+assert all(found(store, entry(f"{number} {i}")) for i in range(50))
+"""
 
 
-@pytest.mark.parametrize("part, value", [(part, value) for part in ODD for value in ODD[part]])
-def test_a_file_of_an_entry_with_odd_parts_is_no_entry(kept, part, value):
-    (path,) = kept.rglob("*.json")
-    odd = {**json.loads(path.read_text()), part: value}
-    if part == "sha256" and value:  # the other parts agree
-        odd["unit"] = f"{value[:32]}.so" if isinstance(value, str | list) else ""
-    path.write_text(json.dumps(odd))
-    store = Binaries(kept)
-    assert found(store, "mg_one") is None
-    assert store.entries() == []
-    assert [name for name, _ in store.verify()] == [path.name]
-    assert store.keep(UNIT, {"mg_one": KEY})
-    assert found(store, "mg_one")
+def test_processes_that_write_at_once_lose_nothing(store):
+    for writer in [begin(WRITER, store, number) for number in range(WRITERS)]:
+        wait(writer)
+    assert store.verify() == []
+    kept = {e.subject: json.loads(e.body) for e in store.entries()}
+    assert len(kept) == WRITERS * 50 + 7
+    for k in range(7):
+        wanted = [n * 100 + i for n in range(WRITERS) for i in range(50) if i % 7 == k]
+        assert kept[f"shared {k}"] == wanted
 
 
-# ---------------------------------------------------------------- units as entries
-
-HASH = hashlib.sha256(UNIT).hexdigest()
-PARTS = {"support": "5a", "text": "7e"}
-
-
-@pytest.fixture
-def two(tmp_path):
-    """A store with a unit of two kernels, and one of a kernel of another toolchain."""
-    store = Binaries(tmp_path / "cache")
-    assert store.keep(UNIT, {"mg_one": {**KEY, **PARTS}, "mg_two": {**KEY, "text": "8f"}})
-    assert store.keep(UNIT[1:], {"mg_one": {**KEY, **PARTS, "compiler": "other"}})
-    return store
-
-
-def test_an_entry_is_a_unit_with_what_its_kernels_share_and_what_they_do_not(two):
-    entry, other = sorted(two.entries(), key=lambda e: e.environment)
-    assert (entry.kind, entry.environment, entry.blob) == ("jit", environment_of(KEY), UNIT)
-    kernels = json.loads(entry.body)["kernels"]
-    assert kernels == {"mg_one": PARTS, "mg_two": {"text": "8f"}}
-    assert dict(other.environment)["compiler"] == "other"
-    assert entry.subject != other.subject
-    assert two.size > len(UNIT) * 2
-
-
-def test_the_entries_of_kernels_are_the_units_that_they_need(two):
-    (entry,) = two.entries({"mg_two": {**KEY, "text": "8f"}, "mg_none": KEY})
-    assert json.loads(entry.body)["kernels"] == {"mg_two": {"text": "8f"}}
-    assert two.entries({"mg_one": KEY}) == []
-
-
-def test_kernels_that_are_added_elsewhere_are_found_there(two, tmp_path):
-    other = Binaries(tmp_path / "other")
-    assert [other.add(entry) for entry in two.entries()] == ["", ""]
-    assert found(other, "mg_two", {**KEY, "text": "8f"}) == UNIT
-    assert found(other, "mg_one", {**KEY, **PARTS, "compiler": "other"}) == UNIT[1:]
-    assert other.entries() == two.entries()
-    other.clear()
-    assert (other.entries(), other.size) == ([], 0)
-    assert found(other, "mg_two", {**KEY, "text": "8f"}) is None
+KILLED = """
+import select
+rng = random.Random(0)
+number = 0
+for turn in range(int(sys.argv[2])):
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        while True:
+            number += 1
+            tale = [entry(f"{number}", json.dumps([number] * 50)), entry("all", f"[{number}]")]
+            if not store.keep(tale, newer):
+                os._exit(1)
+            os.write(tell, b"%d\\n" % number)
+    os.close(tell)
+    select.select([told], [], [], 60)  # it has begun
+    time.sleep(rng.random() * 0.02)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    with open(told) as lines:
+        acknowledged = [int(line) for line in lines]
+    assert store.verify() == []
+    (last,) = json.loads(found(store, entry("all")).body)
+    assert last in (acknowledged[-1], acknowledged[-1] + 1)  # it died before it could tell
+    for n in (*acknowledged, last):
+        assert found(store, entry(f"{n}")).body == json.dumps([n] * 50)
+    number = last
+assert {e.subject for e in store.entries()} == {"all", *map(str, range(1, number + 1))}
+assert store.rejected == 0
+"""
 
 
-def test_a_unit_that_comes_back_after_a_clear_is_verified_again(kept):
-    store = Binaries(kept)
-    assert found(store, "mg_one")
-    store.clear()
-    Binaries(kept).keep(UNIT, {"mg_one": KEY})
-    DAMAGE["bytes"](*kept.rglob("*.so"))
-    assert found(store, "mg_one") is None
-
-
-def test_a_kernel_that_is_there_is_not_replaced(two, tmp_path):
-    other = Binaries(tmp_path / "other")
-    other.keep(b"mine", {"mg_two": {**KEY, "text": "8f"}})
-    assert [other.add(entry) for entry in two.entries()] == ["", ""]
-    assert found(other, "mg_two", {**KEY, "text": "8f"}) == b"mine"
-    assert found(other, "mg_one", {**KEY, **PARTS}) == UNIT
-
-
-@pytest.mark.parametrize(
-    "change, why",
-    [
-        ({"blob": UNIT[:-1]}, "other machine code"),
-        ({"blob": b""}, "other machine code"),
-        ({"body": "{}"}, "missing required field `kernels`"),
-        ({"body": "[" * 10_000}, "got `array`"),
-        ({"body": '{"kernels": ' + '{"":' * 10_000}, "is wrong at kernels"),
-        (
-            {"body": '{"kernels": ["mg_one"], "sha256": ""}'},
-            "is wrong at kernels: Expected `object`",
-        ),
-        ({"body": '{"kernels": {"mg_one": 5}, "sha256": ""}'}, "is wrong at kernels[...]"),
-        (
-            {"body": '{"kernels": {}, "sha256": ""}'},
-            "is wrong at kernels: Expected `object` of length",
-        ),
-        ({"body": '{"kernels": {"mg_one": {"text": 5}}, "sha256": ""}'}, "Expected `str`"),
-        ({"body": '{"kernels": {"mg_one": {"text": ""}}, "sha256": ""}'}, "is wrong at sha256"),
-        ({"body": f'{{"kernels": {{"mg_one": {{}}}}, "sha256": "{HASH}", "more": 1}}'}, "`more`"),
-        (
-            {"body": f'{{"kernels": {{"mg_one": {{}}}}, "sha256": "{HASH}"}}', "environment": ()},
-            "dep",
-        ),
-    ],
-)
-def test_an_entry_that_does_not_fit_is_refused(kept, tmp_path, change, why):
-    (entry,) = Binaries(kept).entries()
-    other = Binaries(tmp_path / "other")
-    assert why in other.add(dataclasses.replace(entry, **change))
-    assert not (tmp_path / "other").exists()
-
-
-def test_what_cannot_be_written_is_refused(kept, nowhere):
-    (entry,) = Binaries(kept).entries()
-    with pytest.warns(mg.MinigraphWarning, match="cannot keep results"):
-        assert Binaries(nowhere).add(entry) == "could not be written"
-
-
-@pytest.mark.parametrize("kind", ["*.json", "*.so"])
-@pytest.mark.parametrize("name", sorted(DAMAGE.keys() - {"missing", "link", "pipe"}))
-def test_what_is_damaged_is_named_and_no_entry(kept, kind, name):
-    assert Binaries(kept).verify() == []
-    (path,) = kept.rglob(kind)
-    DAMAGE[name](path)
-    ((found, why),) = Binaries(kept).verify()
-    assert found == (path.name if kind == "*.json" else "mg_one")
-    assert why
-    assert Binaries(kept).entries() == []
+@pytest.mark.parametrize("times", [20, long(200)])
+def test_a_writer_that_is_killed_loses_nothing_that_it_had_kept(store, times):
+    wait(begin(KILLED, store, times))

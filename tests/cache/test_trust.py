@@ -5,7 +5,6 @@ import ctypes
 import itertools
 import os
 import pwd
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -21,8 +20,10 @@ from new_process import begin
 from other_user import ME, OTHER, as_root, done_by, meanwhile
 
 import minigraph as mg
-from minigraph.cache import Binaries, Entry, file, trust
+from minigraph.cache import Entry, Store, file
 from minigraph.devices.cpu import compiler, library
+from minigraph.jit.source import KernelSource
+from minigraph.platform import trust
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def folder(path, owner=ME, group=None, mode=0o700):
 def refusal(path):
     """Return why this user does not trust a folder, or an empty string."""
     try:
-        os.close(trust.open_folder(path))
+        trust.check_folder(path)
     except trust.Untrusted as error:
         return error.strerror
     return ""
@@ -122,7 +123,7 @@ def test_links_that_lead_in_a_circle_are_an_error(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
-        trust.open_folder(tmp_path / "a")
+        trust.check_folder(tmp_path / "a")
 
 
 @as_root
@@ -130,7 +131,7 @@ def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(p
     shared = folder(place / "shared", 0, 0, 0o1777)
 
     def make():
-        os.close(trust.open_folder(shared / "a" / "b", make=True))
+        trust.check_folder(shared / "a" / "b", make=True)
 
     done_by(ME, make)
     for path in (shared / "a", shared / "a" / "b"):
@@ -138,7 +139,7 @@ def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(p
         assert (status.st_uid, status.st_mode & 0o7777) == (ME, 0o700)
     unsafe = folder(place / "unsafe", ME, ME, 0o777)
     with pytest.raises(AssertionError, match=r"Untrusted.*unsafe can be written by other users"):
-        done_by(ME, lambda: trust.open_folder(unsafe / "a", make=True))
+        done_by(ME, lambda: trust.check_folder(unsafe / "a", make=True))
     assert not list(unsafe.iterdir())
 
 
@@ -158,9 +159,9 @@ def users(monkeypatch):
     monkeypatch.setattr(trust.pwd, "getpwuid", by_number.__getitem__)
     monkeypatch.setattr(trust.pwd, "getpwall", lambda: known)
     monkeypatch.setattr(trust.grp, "getgrgid", groups.__getitem__)
-    trust._private_group.cache_clear()
+    trust._is_private_group.cache_clear()
     yield known, groups
-    trust._private_group.cache_clear()
+    trust._is_private_group.cache_clear()
 
 
 @as_root
@@ -211,7 +212,7 @@ def test_the_group_of_root_is_not_root(place):
 
 # ---------------------------------------------------------------- attacks
 
-KEY = {"compiler": "cc"}
+SOURCE = KernelSource("int NAME(void) { return 1; }")
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
 
@@ -225,7 +226,7 @@ def exchange(one, other):
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    """Two libraries with mg_one: ours returns 1, theirs writes the file in MARKER when loaded."""
+    """Two libraries with a kernel: ours returns 1, theirs writes the file in MARKER when loaded."""
     made = tmp_path_factory.mktemp("libraries")
     hostile = (
         "#include <fcntl.h>\n#include <stdlib.h>\n__attribute__((constructor)) void begin(void) "
@@ -233,11 +234,15 @@ def libraries(tmp_path_factory):
     )
     found = []
     for name, text in (("ours", ""), ("theirs", hostile)):
-        (made / f"{name}.c").write_text(f"{text}int mg_one(void) {{ return 1; }}\n")
+        (made / f"{name}.c").write_text(f"{text}{SOURCE.kernel}\n")
         command = ["gcc", "-shared", "-fPIC", f"{name}.c", "-o", f"{name}.so"]
         subprocess.run(command, cwd=made, check=True)
         found.append((made / f"{name}.so").read_bytes())
     return found
+
+
+def replaced(old, new):
+    return new
 
 
 def give(path, user):
@@ -274,12 +279,10 @@ def attack(request, place, libraries, monkeypatch):
     """
     ours, theirs = libraries
     above = request.param(place)
-    good, bad = folder(place / "good", 0), folder(place / "bad", OTHER, OTHER, 0o755)
-    Binaries(good / "cache").keep(ours, {"mg_one": KEY})
+    good, bad = folder(place / "good", 0), folder(place / "bad", 0)
+    for place_, code in ((good, ours), (bad, theirs)):
+        assert Store(place_ / "cache").keep([compiler.KERNELS.entry(SOURCE, code)], replaced)
     give(good, ME)
-    shutil.copytree(good / "cache", bad / "cache")
-    (unit,) = bad.rglob("*.so")
-    unit.write_bytes(theirs)
     give(bad, OTHER)
     for path in (bad, *bad.rglob("*")):
         path.chmod(0o755)
@@ -307,14 +310,12 @@ def attack(request, place, libraries, monkeypatch):
 
 def load_often(cache, monkeypatch, times):
     """Load the kernel as a new process does, again and again; return how often it was found."""
-    monkeypatch.setattr(compiler.GccKernels, "key", lambda self, source: KEY)
-    sources = {"mg_one": types.SimpleNamespace(name="mg_one")}
     found = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", mg.MinigraphWarning)
         for _ in range(times):
             begin(monkeypatch, cache)
-            found += len(list(compiler.KERNELS._on_disk(sources)))
+            found += len(list(compiler.KERNELS._on_disk({SOURCE.name: SOURCE})))
     return found
 
 
@@ -329,7 +330,7 @@ def test_code_that_is_exchanged_while_it_is_loaded_does_not_run(
     with meanwhile(OTHER, lambda: exchange(*swapped)):
         assert done_by(ME, lambda: load_often(cache, monkeypatch, times)) == 0
     assert not marker.exists()
-    done_by(ME, lambda: library.load(libraries[1]).mg_one())
+    done_by(ME, lambda: str(library.load(libraries[1])))
     assert marker.exists()  # which shows that the attacker's code would have been seen
 
 
@@ -343,8 +344,8 @@ def test_code_in_a_folder_of_ours_runs_whatever_others_do(place, libraries, monk
             exchange(shared / "cache", shared / "other")
 
     folder(shared / "other", OTHER, OTHER, 0o777)
-    store = Binaries(shared / "cache")
-    assert store.keep(libraries[0], {"mg_one": KEY})
+    store = Store(shared / "cache")
+    assert store.keep([compiler.KERNELS.entry(SOURCE, libraries[0])], replaced)
     give(shared / "cache", ME)
     with meanwhile(OTHER, attack):
         assert done_by(ME, lambda: load_often(shared / "cache", monkeypatch, 100)) == 100
@@ -360,7 +361,7 @@ def test_a_cache_file_that_is_exchanged_while_it_is_read_is_not_taken_for_ours(p
     for name, owner in (("ours", ME), ("other", OTHER)):
         held = folder(above / name, 0, 0, 0o755)
         entry = Entry("jit", name, (), "{}", name.encode())
-        file.write(held / "net.cache", {}, [entry], lambda old, new: new)
+        file.write(held / "net.cache", {}, [entry], replaced)
         give(held, owner)
         (held / "net.cache").chmod(0o644)
 

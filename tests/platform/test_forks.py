@@ -15,9 +15,8 @@ from new_process import python, start
 
 import minigraph as mg
 from minigraph import data
-from minigraph.cache.folder import Folder
 from minigraph.graph import Graph
-from minigraph.platform import forks
+from minigraph.platform import forks, trust
 
 PACKAGE = Path(forks.__file__).parent
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -121,8 +120,8 @@ def test_a_child_calls_a_function_that_another_thread_was_calling():
 LOCKED = """
 import os, sys, time
 from pathlib import Path
-from minigraph.cache.folder import Folder
-with Folder(Path(sys.argv[1]), "x").locked(exclusive=True, patience=0):
+from minigraph.platform import trust
+with trust.locked_folder(Path(sys.argv[1]), exclusive=True, patience=0):
     if not os.fork():
         print(os.getpid(), flush=True)
         time.sleep(60)
@@ -132,14 +131,11 @@ with Folder(Path(sys.argv[1]), "x").locked(exclusive=True, patience=0):
 
 
 def test_a_child_does_not_keep_a_lock_of_a_parent_that_died(tmp_path):
-    folder = Folder(tmp_path, "x")
-    with folder.locked(exclusive=True, patience=0, make=True):
-        pass
     with start("-c", LOCKED, tmp_path) as process:
         child = int(process.stdout.readline())
         assert process.wait(60) == 0
         try:
-            with folder.locked(exclusive=True, patience=0):
+            with trust.locked_folder(tmp_path, exclusive=True, patience=0):
                 pass
         finally:
             os.kill(child, signal.SIGKILL)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Meta, Raw
 from msgspec.json import Decoder
 
-from minigraph.platform.records import LONGEST, Record, decode, encode, in_one_line
+from minigraph.platform.records import LONGEST, Record, decode, encode
 
 
 class Inner(Record, frozen=True):
@@ -70,17 +70,6 @@ def test_what_was_written_is_what_is_read():
 )
 def test_what_is_odd_is_said(text, why):
     assert reason(text).startswith(why)
-
-
-@pytest.mark.parametrize("text", ["", "[1", "[NaN]", "nul", "[" * 100_000, '"\\ud800"', "\x00"])
-def test_what_is_no_json_has_no_line(text):
-    with pytest.raises(ValueError):
-        in_one_line(text)
-
-
-def test_a_line_has_the_values_of_its_text():
-    text = '{"a":[1,2.50,\n"x  y"], "b" : {}}'
-    assert in_one_line(text) == '{"a": [1, 2.50, "x  y"], "b": {}}'
 
 
 def test_no_change_of_a_good_text_raises_anything_else():

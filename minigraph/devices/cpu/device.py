@@ -9,6 +9,7 @@ from typing import Any
 from minigraph import options
 from minigraph.cache import Entry
 from minigraph.cache.machine import model, processor
+from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import (
     compiler,
     kernels,
@@ -24,7 +25,6 @@ from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.kernel import Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel
 from minigraph.devices.host import HostBackend, StepRunner
-from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.problem import operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.distributed import World
@@ -181,10 +181,10 @@ class CpuBackend(HostBackend):
         return compiler.environment() if kind == "jit" and compiler.compiler() else {}
 
     def kernels(self, program: Program) -> list[Entry]:
-        return compiler.KERNELS.export(walker.texts(program))
+        return compiler.KERNELS.stored(walker.texts(program))
 
-    def keep_kernels(self, entry: Entry) -> str:
-        return import_kernels(entry)
+    def keep_kernels(self, entries: Sequence[Entry]) -> None:
+        kernel_cache.keep_kernels(entries, replace=False)
 
 
 def _plain_op(node: Node) -> type[Op]:

@@ -11,7 +11,6 @@ import mmap
 import os
 from collections.abc import Iterator
 
-from minigraph.devices import kernel_cache
 from minigraph.errors import warn_once
 
 NOEXEC_SEAL = 8  # no program, which some systems demand; a library may be mapped.  Since Linux 6.3
@@ -24,7 +23,7 @@ def load(code: bytes) -> ctypes.CDLL:
 
     It is never unloaded: functions point into it.
     """
-    with _file(code) as path:
+    with _in_memory(code) as path:
         return ctypes.CDLL(path)
 
 
@@ -32,24 +31,19 @@ def load(code: bytes) -> ctypes.CDLL:
 def possible() -> bool:
     """Return whether code that was compiled may be run here; warn if not."""
     try:
-        with _file(bytes(mmap.PAGESIZE)) as path:
+        with _in_memory(bytes(mmap.PAGESIZE)) as path:
             _map(path)
-    except OSError as error:
+    except (OSError, AttributeError) as error:  # no such files, no /proc, or a rule against it
         warn_once(
-            f"no machine code can be loaded ({error}), so kernels run in NumPy, several times "
-            "slower: set TMPDIR to a folder of your own on a disk that is mounted without noexec"
+            f"no machine code can be loaded from memory ({error}), so kernels run in NumPy, "
+            "several times slower"
         )
         return False
     return True
 
 
-def _file(code: bytes) -> contextlib.AbstractContextManager[str]:
-    """Give a path to bytes, in memory where code may be run from there, else in a folder."""
-    return _memory(code) if _memory_runs() else _private_file(code)
-
-
 @contextlib.contextmanager
-def _memory(code: bytes) -> Iterator[str]:
+def _in_memory(code: bytes) -> Iterator[str]:
     """Give a path to bytes in memory that nobody, this process included, can change any more."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
@@ -65,24 +59,6 @@ def _memory(code: bytes) -> Iterator[str]:
         # dots, which mean nothing, count in binary.
         number = "".join("/." if bit == "1" else "/" for bit in f"{next(_numbers):b}")
         yield f"/proc/self/fd{number}/{handle}"
-
-
-@contextlib.contextmanager
-def _private_file(code: bytes) -> Iterator[str]:
-    with kernel_cache.private_folder() as folder:
-        path = folder / "unit.so"
-        path.write_bytes(code)
-        yield str(path)
-
-
-@functools.cache
-def _memory_runs() -> bool:
-    try:
-        with _memory(bytes(mmap.PAGESIZE)) as path:
-            _map(path)
-    except (OSError, AttributeError):  # no such files, no /proc, or a rule against running them
-        return False
-    return True
 
 
 def _map(path: str) -> None:

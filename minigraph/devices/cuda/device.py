@@ -13,6 +13,7 @@ from minigraph import options
 from minigraph.autotune.candidate import Run, Runner
 from minigraph.autotune.policy import Policy, first_allowed, policy_of
 from minigraph.cache import Entry
+from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import cudnn_kernel, nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.collective import collective_kernel
@@ -24,7 +25,6 @@ from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.step import run_alone
 from minigraph.devices.cuda.workbench import CudaWorkbench
-from minigraph.devices.kernel_cache import import_kernels
 from minigraph.devices.problem import Arrangement
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
@@ -192,10 +192,10 @@ class CudaBackend(Backend):
         return {"minigraph": __version__, **self.versions} if kind == self.tuning else {}
 
     def kernels(self, program: Program) -> list[Entry]:
-        return self.compiled.export(_sources([step.kernel for step in program.steps]))
+        return self.compiled.stored(_sources([step.kernel for step in program.steps]))
 
-    def keep_kernels(self, entry: Entry) -> str:
-        return import_kernels(entry)
+    def keep_kernels(self, entries: Sequence[Entry]) -> None:
+        kernel_cache.keep_kernels(entries, replace=False)
 
 
 def _sources(kernels: Sequence[Kernel]) -> list[KernelSource]:

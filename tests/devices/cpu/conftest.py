@@ -44,7 +44,7 @@ def cache(tmp_path, monkeypatch, new_process):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(compiler, "PRELUDE", "#include <stdint.h>\n")
     new_process()
-    return tmp_path / "cache" / "jit"
+    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """Kernels are compiled once, found again by every process, and right whatever is on disk."""
 
-import json
+import contextlib
+import dataclasses
 import os
-import shutil
 import signal
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from new_process import start
 from numbered_kernels import GCC, PROGRAM, counts, finish, kernel, results
 
 import minigraph as mg
-from minigraph.cache import Binaries
+from minigraph.cache import Store
 from minigraph.cache.counters import kernel_counters
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, processes
@@ -126,13 +127,13 @@ def test_a_kernel_of_another_toolchain_is_not_used(
 @needs_compiler
 def test_an_entry_says_in_clear_text_what_it_is_for(cache):
     results(kernel(1))
-    (entry,) = (json.loads(path.read_text()) for path in cache.glob("*.json"))
-    assert entry["kernel"] == kernel(1).name
-    assert entry["key"]["compiler"] == GCC
-    assert entry["key"]["version"] == compiler.compiler_version()
-    assert "-march=native" in entry["key"]["flags"]
-    assert os.uname().machine in entry["key"]["processor"]
-    assert (cache / entry["unit"]).is_file()
+    (entry,) = Store(cache).entries("jit")
+    fields = dict(entry.environment)
+    assert entry.subject == kernel(1).name
+    assert fields["compiler"] == GCC
+    assert fields["version"] == compiler.compiler_version()
+    assert "-march=native" in fields["flags"]
+    assert os.uname().machine in fields["processor"]
 
 
 # ---------------------------------------------------------------- threads
@@ -221,37 +222,51 @@ def test_counting_loses_nothing_among_threads():
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", ["*.json", "*.so"])
-def test_a_kernel_whose_file_is_damaged_is_compiled_again(cache, new_process, kind):
+@pytest.mark.parametrize("table", ["entries", "blobs"])
+def test_a_kernel_that_is_damaged_on_disk_is_compiled_again(cache, new_process, table):
     results(kernel(1))
+    whole = Store(cache).entries("jit")
     new_process()
-    (path,) = cache.glob(kind)
-    whole = path.read_bytes()
-    path.unlink()  # not in place: this process may have it mapped
-    path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+    with contextlib.closing(sqlite3.connect(cache / "cache.db")) as db, db:
+        db.execute(f"UPDATE {table} SET {'blob' if table == 'blobs' else 'body'} = 'x'")
     assert results(kernel(1)) == [1]
     assert mg.jit.stats() == counts(compilations=1, loads=1)
-    assert path.read_bytes() == whole
+    assert Store(cache).entries("jit") == whole
 
 
 @needs_compiler
-def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_a_miss(cache, new_process):
+def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_compiled_again(cache, new_process):
     results(kernel(1))
-    (library,) = cache.glob("*.so")
-    for unit in (library.read_bytes(), b"no library"):
-        Binaries(cache.parent).keep(unit, {kernel(2).name: compiler.KERNELS.key(kernel(2))})
+    (other,) = compiler.KERNELS.stored([kernel(1)])
+    for unit in (other.blob, b"no library", b""):
+        kernel_cache.keep_kernels([compiler.KERNELS.entry(kernel(2), unit)])
         new_process()
         assert results(kernel(2)) == [2]
         assert mg.jit.stats() == counts(compilations=1, loads=1)
+        new_process()
+        assert results(kernel(2)) == [2]
+        assert mg.jit.stats() == counts(disk_hits=1, loads=1)
 
 
 @needs_compiler
-def test_a_unit_that_is_removed_after_it_was_found_is_a_miss(cache, new_process):
+def test_a_kernel_of_the_same_name_and_another_text_is_compiled_again(cache, new_process):
     results(kernel(1))
+    (entry,) = compiler.KERNELS.stored([kernel(1)])
+    kernel_cache.keep_kernels([dataclasses.replace(entry, body="{}")])
     new_process()
-    one = {kernel(1).name: compiler.KERNELS.key(kernel(1))}
-    assert list(kernel_cache._store().find(one))
-    shutil.rmtree(cache)
     assert results(kernel(1)) == [1]
     assert mg.jit.stats() == counts(compilations=1, loads=1)
-    assert len(list(cache.iterdir())) == 2
+
+
+@needs_compiler
+def test_kernels_from_elsewhere_do_not_take_the_place_of_those_that_are_there(cache):
+    results(kernel(1))
+    (entry,) = compiler.KERNELS.stored([kernel(1)])
+    others = [
+        dataclasses.replace(entry, blob=b"other", subject=name) for name in (entry.subject, "b")
+    ]
+    kernel_cache.keep_kernels(others, replace=False)
+    assert {e.subject: e.blob for e in Store(cache).entries("jit")} == {
+        entry.subject: entry.blob,
+        "b": b"other",
+    }

@@ -12,32 +12,31 @@ from numbered_kernels import PROGRAM, finish, kernel, results
 
 import minigraph as mg
 from minigraph import options
-from minigraph.cache import Entry, temporary
+from minigraph.cache import Store
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import library
+from minigraph.devices.cpu import compiler, library
+from minigraph.platform import trust
 
 # ---------------------------------------------------------------- disks that cannot be written
 
 
 @needs_compiler
 @pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES], ids=os.strerror)
-@pytest.mark.parametrize("call", ["mkdir", "open", "replace"])
+@pytest.mark.parametrize("call", ["mkdir", "open"])
 def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code, call):
     usual = getattr(os, call)
 
-    def refuse(path, *args, **folders):
-        folder = folders.get("dir_fd", folders.get("src_dir_fd"))
-        where = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")
-        if os.path.join(where, path).startswith(str(cache.parent)):
+    def refuse(path, *args):
+        if str(path).startswith(str(cache)):
             raise OSError(code, os.strerror(code))
-        return usual(path, *args, **folders)
+        return usual(path, *args)
 
     monkeypatch.setattr(os, call, refuse)
     with pytest.warns(mg.MinigraphWarning, match=os.strerror(code)) as warned:
         assert results(kernel(1)) == [1]
         assert results(kernel(2)) == [2]
     assert len(warned) == 1
-    assert not [path for path in cache.parent.rglob("*") if path.is_file()]
+    assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 @needs_compiler
@@ -52,26 +51,26 @@ def test_a_folder_that_cannot_exist_costs_the_persistence_only(monkeypatch, new_
 
 LIMITED = """
 import resource, warnings
-from minigraph.cache import Folder
-write = Folder.write
+from minigraph.cache import Store
+keep = Store.keep
 def limited(*args):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
     try:
-        return write(*args)
+        return keep(*args)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-Folder.write = limited
+Store.keep = limited
 warnings.filterwarnings("error")
-warnings.filterwarnings("ignore", ".*cannot keep results .File too large.*")
+warnings.filterwarnings("ignore", ".*cannot keep results .*")
 """
 
 
 @needs_compiler
-def test_a_disk_that_is_full_half_way_through_a_file_leaves_nothing_behind(tmp_path):
+def test_a_disk_that_is_full_costs_the_persistence_only(tmp_path):
     folder = tmp_path / "cache"
     _, stats = finish(start("-c", LIMITED + PROGRAM, MINIGRAPH_CACHE_DIR=str(folder)))
     assert stats.compilations == stats.loads > 2
-    assert list((folder / "jit").iterdir()) == []
+    assert (Store(folder).entries("jit"), Store(folder).verify()) == ([], [])
 
 
 @needs_compiler
@@ -80,7 +79,7 @@ def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(library, "_map", refuse)
-    with pytest.warns(mg.MinigraphWarning, match="noexec") as warned:
+    with pytest.warns(mg.MinigraphWarning, match="no machine code can be loaded") as warned:
         assert results(kernel(1)) == [None]
         assert results(kernel(2)) == [None]
     assert len(warned) == 1
@@ -92,13 +91,13 @@ def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
 
 @needs_compiler
 def test_kernels_run_where_the_folder_is_refused(cache):
-    cache.parent.mkdir()
-    cache.parent.chmod(0o777)
+    cache.mkdir()
+    cache.chmod(0o777)
     with pytest.warns(mg.MinigraphWarning, match="can be written by other users") as warned:
         assert results(kernel(1)) == [1]
         assert results(kernel(1), kernel(2)) == [1, 2]
     assert len(warned) == 1
-    assert list(cache.parent.iterdir()) == []
+    assert list(cache.iterdir()) == []
 
 
 @needs_compiler
@@ -124,19 +123,18 @@ def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, mon
 
 @needs_compiler
 def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
-    cache.parent.mkdir()
-    cache.parent.chmod(0o777)
+    cache.mkdir()
+    cache.chmod(0o777)
     monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "work"))
     monkeypatch.setattr(kernel_cache, "TEMPORARY", ())
-    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(cache.parent))
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(cache))
     with pytest.warns(mg.MinigraphWarning, match="cannot keep results") as warned:
         assert results(kernel(1), kernel(2, 5000), kernel(3, 5000)) == [1, 2, 3]
     assert len(warned) == 1
-    entry = Entry("jit", "unit", (), "{}")
-    assert "`kernels`" in kernel_cache.import_kernels(entry)
-    monkeypatch.delenv("MINIGRAPH_CACHE_DIR")
+    kernels = compiler.KERNELS.stored([kernel(1), kernel(4)])
+    assert [entry.subject for entry in kernels] == [kernel(1).name]
     monkeypatch.setattr(options, "cache_folder", lambda: None)
-    assert kernel_cache.import_kernels(entry) == "could not be written"
+    assert compiler.KERNELS.stored([kernel(1)]) == kernels
 
 
 @needs_compiler
@@ -144,7 +142,7 @@ def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
     cache, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(temporary, "_cleared", set())
+    monkeypatch.setattr(trust, "_searched", set())
     for name, age in {"jit-old": 601, "jit-new": 0, "jit-locked": 601, "bench-old": 601}.items():
         path = tmp_path / f"minigraph-{name}"
         path.mkdir()
@@ -164,13 +162,16 @@ def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
 
 @needs_compiler
 def test_a_folder_in_use_is_locked_and_a_forked_child_does_not_remove_it(tmp_path):
-    with temporary.folder(tmp_path, "some-") as made:
+    with trust.temporary_folder(tmp_path, "some-") as made:
         assert made.stat().st_mode & 0o777 == 0o700
         handle = os.open(made, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(handle)
-        with pytest.MonkeyPatch.context() as patch, temporary.folder(tmp_path, "some-") as other:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            trust.temporary_folder(tmp_path, "some-") as other,
+        ):
             patch.setattr(os, "getpid", lambda: 1)  # as in a child
         assert other.exists()
     assert os.listdir(tmp_path) == [other.name]

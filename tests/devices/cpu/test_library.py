@@ -12,7 +12,7 @@ from new_process import begin
 from other_user import as_root, done_by
 
 import minigraph as mg
-from minigraph.cache import Binaries
+from minigraph.cache import Entry, Store
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import library
 
@@ -46,11 +46,8 @@ def no_memory(monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_what_is_loaded_is_what_was_given(code, temporary, monkeypatch, in_memory):
+def test_what_is_loaded_is_what_was_given(code, temporary):
     """The loader takes a path that it has seen for the library that it has loaded from there."""
-    if not in_memory:
-        no_memory(monkeypatch)
     handles = os.listdir("/proc/self/fd")
     order = [0, 1, 2, 1, 0, 2]
     assert [library.load(code[value]).value() for value in order] == order
@@ -63,7 +60,7 @@ def test_what_is_loaded_is_what_was_given(code, temporary, monkeypatch, in_memor
 def test_no_two_libraries_in_memory_have_one_path():
     paths = []
     for _ in range(70):
-        with library._memory(b"code") as path:
+        with library._in_memory(b"code") as path:
             assert Path(path).read_bytes() == b"code"
             paths.append(path)
     assert len(set(paths)) == len(paths)
@@ -71,7 +68,7 @@ def test_no_two_libraries_in_memory_have_one_path():
 
 
 def test_a_library_in_memory_cannot_be_changed():
-    with library._memory(b"code") as path:
+    with library._in_memory(b"code") as path:
         with pytest.raises(PermissionError), open(path, "r+b", buffering=0) as file:
             file.write(b"evil")
         with pytest.raises(PermissionError), open(path, "r+b") as file:
@@ -103,17 +100,16 @@ def test_a_cache_on_a_disk_that_runs_no_programs_is_used(code, temporary, monkey
             mount_without_exec(temporary)
         except OSError as error:
             return str(error)
-        store, found = Binaries(temporary), []
-        store.keep(code[2], {"mg_two": {"compiler": "cc"}})
-        for unit, names in store.find({"mg_two": {"compiler": "cc"}}):
-            found += [*names, library.load(unit).value()]
-        (path,) = temporary.rglob("*.so")
+        store = Store(temporary)
+        assert store.keep([Entry("jit", "mg_two", (), "{}", code[2])], lambda old, new: new)
+        (kernel,) = store.entries("jit")
+        (temporary / "unit.so").write_bytes(code[2])
         with pytest.raises(OSError, match="failed to map"):
-            ctypes.CDLL(str(path))
-        found.append(library.possible())
+            ctypes.CDLL(str(temporary / "unit.so"))
+        found = [kernel.subject, library.load(kernel.blob).value(), library.possible()]
         no_memory(monkeypatch)
         begin(monkeypatch)
-        with pytest.warns(mg.MinigraphWarning, match="noexec"):
+        with pytest.warns(mg.MinigraphWarning, match="no machine code can be loaded from memory"):
             return [*found, library.possible()]
 
     found = done_by(0, work)

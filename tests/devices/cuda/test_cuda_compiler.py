@@ -56,14 +56,14 @@ def begin(monkeypatch, tmp_path):
 
     def forget():
         KERNELS.clear()
-        monkeypatch.setattr(kernel_cache, "_private", [])
+        monkeypatch.setattr(kernel_cache, "_unkept", {})
         monkeypatch.setattr("minigraph.errors._warned", set())
-        kernel_cache._binaries.cache_clear()
+        kernel_cache._stores.cache_clear()
         mg.jit.reset_stats()
 
     forget()
     yield forget
-    kernel_cache._binaries.cache_clear()
+    kernel_cache._stores.cache_clear()
 
 
 def test_a_kernel_is_compiled_once_a_process_and_once_a_machine(begin):
@@ -101,10 +101,10 @@ def test_nothing_reaches_the_disk_where_that_is_not_wanted(begin, tmp_path):
 def test_kernels_travel_as_entries(begin, monkeypatch, tmp_path):
     wanted = sources(ops.exp, ops.tanh)
     kernels_of(Driver()).functions(wanted, True)
-    entries = kernels_of(Driver()).export(wanted)
+    entries = kernels_of(Driver()).stored(wanted)
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "other"))
     begin()
-    assert [kernel_cache.import_kernels(entry) for entry in entries] == [""] * len(entries)
+    kernel_cache.keep_kernels(entries)
     kernels_of(Driver()).functions(wanted, True)
     assert mg.jit.stats() == KernelStats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
 
@@ -151,4 +151,4 @@ def test_kernels_travel_where_the_cache_folder_takes_nothing(begin, nowhere, mon
     wanted = sources(ops.exp)
     with pytest.warns(mg.MinigraphWarning, match=str(nowhere)):
         kernels_of(Driver()).functions(wanted)
-        assert len(kernels_of(Driver()).export(wanted)) == 1
+        assert len(kernels_of(Driver()).stored(wanted)) == 1

@@ -1,4 +1,4 @@
-"""Measurements on disk that are damaged: misses, which are counted and mended."""
+"""A cache folder that is damaged: misses, which are counted and mended."""
 
 import errno
 import json
@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 from attacks.damage import MUTATIONS
+from cache_entries import MACHINE, OTHER, again, both, change, entry, found, kernel, newer
 from long_runs import long
-from measured import MACHINE, OTHER, again, both, change, entry, found, newer
 
 import minigraph as mg
-from minigraph.cache import measurements
+from minigraph.cache import database
+from minigraph.cache import store as module
 
 pytestmark = pytest.mark.usefixtures("no_private_group")
 
 
 ROW = {
     "body": "UPDATE entries SET body = '[2]'",
-    "blob": "UPDATE entries SET blob = x'00'",
+    "digest": "UPDATE entries SET digest = 'b'",
     "checksum": "UPDATE entries SET checksum = checksum || '0'",
     "type": "UPDATE entries SET body = x'5b315d'",
     "no text": "UPDATE entries SET body = CAST(x'ff' AS TEXT)",
@@ -33,8 +34,8 @@ ROW = {
 def test_a_damaged_row_is_a_miss_that_is_counted_and_goes(store, name):
     good = entry("b", "[5]")
     store.keep([entry("a"), good], newer)
-    assert change(store, f"{ROW[name]} WHERE subject = 'a'") == 1
-    assert store.verify() == [("a", "the checksum does not fit the contents")]
+    assert change(store.path, f"{ROW[name]} WHERE subject = 'a'") == 1
+    assert store.verify() == [("a", "is damaged: its checksum is not that of its contents")]
     assert store.entries() == [good]
     assert found(store, entry("a")) is None
     assert store.rejected == 1
@@ -46,7 +47,7 @@ def test_a_damaged_row_is_a_miss_that_is_counted_and_goes(store, name):
 def test_a_row_with_another_key_than_was_asked_for_is_a_miss(store, monkeypatch):
     store.keep([entry("a")], newer)
     # As an index that is damaged finds rows.
-    monkeypatch.setattr(measurements, "KEY", " WHERE ? IS NOT NULL AND ? <> ?")
+    monkeypatch.setattr(database, "KEY", " WHERE ? IS NOT NULL AND ? <> ?")
     assert found(store, entry("a")) == entry("a")
     assert found(store, entry("b")) is None
     assert store.rejected == 1
@@ -54,7 +55,7 @@ def test_a_row_with_another_key_than_was_asked_for_is_a_miss(store, monkeypatch)
 
 def test_a_row_that_another_process_has_mended_stays(store):
     store.keep([entry("a")], newer)
-    store._run(lambda db: measurements._drop(db, entry("a")), None)
+    store._run(lambda db: module._drop(db, [entry("a")]), None)
     assert store.entries() == [entry("a")]
 
 
@@ -66,42 +67,50 @@ def test_a_file_that_may_be_damaged_is_opened_with_care(store):
 
     store.keep([entry("a")], newer)
     settings = {"trusted_schema": 0, "cell_size_check": 1, "synchronous": 1}  # 1: normal
-    assert store._run(care, None) == (settings, measurements.MAX_VALUE)
+    assert store._run(care, None) == (settings, database.MAX_VALUE)
 
 
 def test_a_damaged_row_is_not_merged(store):
     store.keep([entry("a", "[1]")], newer)
-    change(store, "UPDATE entries SET body = '[7]'")
+    change(store.path, "UPDATE entries SET body = '[7]'")
     store.keep([entry("a", "[2]")], both)
     assert found(store, entry("a")) == entry("a", "[2]")
 
 
-@pytest.mark.parametrize("body", ["", "{", "[1]  ", "NaN", "\x00", "[" * 100_000])
-def test_a_body_that_is_no_line_of_json_is_no_entry(store, body):
-    odd = entry("a", body)
-    store.keep([odd, entry("b")], newer)
-    assert store.entries() == [entry("b")]
-    assert found(store, odd) is None
-    assert (store.rejected, store.verify()) == (1, [])
+def test_kernels_of_damaged_machine_code_are_misses_and_can_be_kept_again(store):
+    kernels, other = [kernel("mg_one"), kernel("mg_two")], kernel("mg_three", b"other")
+    for damage in (
+        "UPDATE blobs SET blob = x'00' WHERE length(blob) > 5",
+        "UPDATE blobs SET blob = CAST(blob AS TEXT) WHERE length(blob) > 5",
+        "DELETE FROM blobs WHERE length(blob) > 5",
+        "UPDATE blobs SET digest = 'a' WHERE length(blob) > 5",
+    ):
+        store.keep([*kernels, other], newer)
+        assert change(store.path, damage) == 1
+        assert [name for name, _ in store.verify()] == ["mg_one", "mg_two"]
+        assert store.entries("jit") == [other]
+        assert store.find([*kernels, other]) == [None, None, other]
+        assert store.verify() == []
+    assert store.rejected == 8
 
 
 @pytest.mark.parametrize("environment", ["[]", "{", "3", '{"processor": 1}', "[" * 100_000])
 def test_an_odd_environment_is_no_entry(store, environment):
     store.keep([entry("a")], newer)
-    change(store, "UPDATE entries SET environment = ?", environment)
+    change(store.path, "UPDATE entries SET environment = ?", environment)
     assert store.entries() == store.nearest("onednn", "a") == []
-    assert store.verify() == [("a", "the checksum does not fit the contents")]
+    assert store.verify() == [("a", "is damaged: its checksum is not that of its contents")]
 
 
 def test_another_schema_is_as_if_there_were_nothing(store, monkeypatch):
     store.keep([entry("a")], newer)
-    change(store, "PRAGMA user_version = 2")
-    assert store.verify() == [("measurements.db", "schema 2, not 1")]
+    change(store.path, "PRAGMA user_version = 9")
+    assert store.verify() == [("cache.db", "has schema 9; this version of minigraph reads 2")]
     assert found(store, entry("a")) is None
     assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
     store.path.unlink()
-    change(store, "CREATE TABLE entries (x)")
+    change(store.path, "CREATE TABLE entries (x)")
     with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
         assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
@@ -162,7 +171,7 @@ def test_a_huge_file_is_no_database(store):
 def test_damage_is_told_once_and_verified_without_repair(store):
     store.keep([entry("a")], newer)
     store.path.write_bytes(b"garbage" * 1000)
-    assert store.verify() == [("measurements.db", "file is not a database")]
+    assert store.verify() == [("cache.db", "file is not a database")]
     assert store.path.stat().st_size == 7000
     with pytest.warns(mg.MinigraphWarning, match="it is made anew") as warned:
         assert store.entries() == []
@@ -200,23 +209,25 @@ def test_only_what_surely_is_damage_removes_a_database(store, code, extended):
     store.keep([entry("a")], newer)
     with pytest.warns(mg.MinigraphWarning, match="made anew" if code in DAMAGE else "as if"):
         assert store._run(refused, "failed") == "failed"
-    assert store._patience == (0.0 if code in BUSY else measurements.PATIENCE)
+    assert store._patience == (0.0 if code in BUSY else module.PATIENCE)
     assert again(store).entries() == ([] if code in DAMAGE else [entry("a")])
 
 
 def test_an_entry_that_is_too_large_is_not_kept_and_harms_no_other(store, monkeypatch):
-    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
+    monkeypatch.setattr(database, "MAX_VALUE", 100_000)
     store.keep([entry("a")], newer)
     with pytest.warns(mg.MinigraphWarning, match="too big"):
         assert not store.keep([entry("b"), entry("c", json.dumps("x" * 100_000))], newer)
     assert store.entries() == [entry("a")]
 
 
-def test_a_row_that_is_too_large_harms_no_other(store, monkeypatch):
-    store.keep([entry("a"), entry("b", json.dumps("x" * 100_000))], newer)
-    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
-    with pytest.warns(mg.MinigraphWarning, match="too big"):
-        assert store.find([entry("b"), entry("a")]) == [None, entry("a")]
+def test_a_row_that_is_too_large_is_a_miss_and_can_be_kept_again(store, monkeypatch):
+    store.keep([entry("a"), entry("b", "x" * 200_000), kernel("mg_one", bytes(200_000))], newer)
+    monkeypatch.setattr(database, "MAX_VALUE", 100_000)
+    wanted = [entry("b"), entry("a"), kernel("mg_one", b"x")]
+    assert store.find(wanted) == [None, entry("a"), None]
+    assert store.keep(wanted, newer)
+    assert store.find(wanted) == wanted
 
 
 @pytest.mark.parametrize(
@@ -230,7 +241,7 @@ def test_a_row_that_is_too_large_harms_no_other(store, monkeypatch):
 )
 def test_a_database_of_another_table_is_made_anew(store, statement):
     store.keep([entry("a")], newer)
-    change(store, statement)
+    change(store.path, statement)
     with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
         assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
@@ -252,7 +263,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 @pytest.mark.usefixtures("promptly")
 def test_a_database_with_anything_besides_its_table_is_made_anew(store, statement):
     store.keep([entry("a")], newer)
-    change(store, statement)
+    change(store.path, statement)
     with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
         store.touch([entry("a")])
     assert store.keep([entry("b")], newer)
@@ -273,22 +284,12 @@ def test_a_pipe_in_place_of_a_file_is_removed(store, ending):
 
 
 @pytest.mark.usefixtures("promptly")
-def test_a_database_whose_queries_do_not_end_is_not_used(store, monkeypatch):
-    monkeypatch.setattr(measurements, "LONGEST", 0.1)
+def test_a_query_that_does_not_end_is_stopped(store, monkeypatch):
+    monkeypatch.setattr(database, "LONGEST", 0.1)
     store.keep([entry("a")], newer)
-    with pytest.warns(mg.MinigraphWarning, match="interrupted") as warned:
+    with pytest.warns(mg.MinigraphWarning, match="interrupted"):
         assert store._run(lambda db: db.execute(ENDLESS).fetchall(), None) is None
-        assert found(store, entry("a")) is None
-    assert len(warned) == 1
-    assert found(again(store), entry("a")) == entry("a")
-
-
-def test_a_row_that_is_too_large_is_replaced(store, monkeypatch):
-    store.keep([entry("a", blob=bytes(200_000)), entry("b")], newer)
-    monkeypatch.setattr(measurements, "MAX_VALUE", 100_000)
-    with pytest.warns(mg.MinigraphWarning, match="too big"):
-        assert store.keep([entry("a")], newer)
-    assert store.entries() == [entry("a"), entry("b")]
+    assert found(store, entry("a")) == entry("a")
 
 
 def test_a_database_that_stays_damaged_is_a_miss_with_a_warning(store, monkeypatch):
@@ -304,7 +305,7 @@ def test_a_database_that_stays_damaged_is_a_miss_with_a_warning(store, monkeypat
             store.touch([entry("a")])
             store.clear()
     assert {"cannot keep results" in str(w.message) for w in warned} == {True, False}
-    assert store.verify() == [("measurements.db", "file is not a database")]
+    assert store.verify() == [("cache.db", "file is not a database")]
 
 
 def test_a_damaged_database_that_cannot_be_removed_is_a_miss_with_a_warning(store, monkeypatch):

@@ -1,0 +1,173 @@
+"""Entries in an SQLite database, that of the cache folder and that in a cache file alike.
+
+    entries  a row for each entry in clear text, with its checksum and the time of its last use
+    blobs    machine code by its digest; a row serves all kernels that were compiled together
+    fields   what a file was saved for, by name; empty in the cache folder
+
+A database may come from anywhere.  One that has any other table, view or trigger is refused, and a
+row that is not as it was written is no entry.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.json import Decoder
+
+from minigraph.cache.entry import Entry, digest_of, environment_of
+from minigraph.errors import reason
+from minigraph.platform.records import decode, encode
+
+SCHEMA = 2  # a change makes all databases unknown
+MAX_VALUE = 64 << 20  # bytes of a text or blob, so that a damaged length costs little memory
+LONGEST = 8.0  # seconds of one operation: no sound database takes so long
+INSTRUCTIONS = 100_000  # of SQLite, after which the time is looked at
+MAGIC = b"SQLite format 3\0"
+VERSIONS = slice(
+    18, 20
+)  # of a header: the versions that write and read the file; 2 if it has a WAL
+
+TABLES = {
+    "blobs": """CREATE TABLE blobs (
+    digest TEXT NOT NULL PRIMARY KEY, blob BLOB NOT NULL) WITHOUT ROWID""",
+    "entries": """CREATE TABLE entries (
+    kind TEXT NOT NULL, subject TEXT NOT NULL, environment TEXT NOT NULL, body TEXT NOT NULL,
+    digest TEXT NOT NULL, checksum TEXT NOT NULL, used REAL NOT NULL,
+    PRIMARY KEY (kind, subject, environment)) WITHOUT ROWID""",
+    "fields": """CREATE TABLE fields (
+    name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID""",
+}
+SELECT = "SELECT kind, subject, environment, body, digest, checksum FROM entries"
+KEY = " WHERE kind = ? AND subject = ? AND environment = ?"
+UNUSED_BLOBS = "DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM entries)"
+
+NOT_AS_WRITTEN = "is damaged: its checksum is not that of its contents"
+
+ROW = tuple[str, str, str, str, str, str]  # of SELECT
+FIELDS = Decoder(dict[str, str])
+
+# SQLite's primary codes for a file whose bytes are damaged, or were never those of a database
+# (https://sqlite.org/rescode.html).
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class Damage(Exception):
+    """The database is damaged, or `foreign`: another version has written it."""
+
+    def __init__(self, why: str, foreign: bool = False) -> None:
+        super().__init__(why)
+        self.foreign = foreign
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Set limits for a database that may be damaged."""
+    until = time.monotonic() + LONGEST
+    db.set_progress_handler(lambda: time.monotonic() > until, INSTRUCTIONS)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+    db.text_factory = lambda text: text.decode(errors="replace")  # the checksum rejects it
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+
+
+def has_tables(db: sqlite3.Connection) -> bool:
+    """Return whether the tables are there; raises Damage if there is anything else."""
+    try:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        schema = db.execute("SELECT name, sql FROM sqlite_master ORDER BY name LIMIT 4").fetchall()
+    except sqlite3.Error as error:
+        if code_of(error) == sqlite3.SQLITE_ERROR:  # which these statements have in no sound file
+            raise Damage(str(error)) from None
+        raise
+    if version not in (0, SCHEMA):
+        raise Damage(f"has schema {version}; this version of minigraph reads {SCHEMA}", True)
+    if schema != (list(TABLES.items()) if version else []):
+        raise Damage("has not the tables of a cache, or not those alone")
+    return bool(version)
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Make the tables."""
+    for statement in TABLES.values():
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def insert(db: sqlite3.Connection, entries: Iterable[Entry], used: float) -> None:
+    """Write entries in the place of those with the same keys, and each of their blobs once."""
+    digests: dict[bytes, str] = {}
+    for entry in entries:
+        if entry.blob not in digests:
+            digests[entry.blob] = digest_of(entry.blob)
+            if entry.blob:
+                row: tuple[Any, ...] = (digests[entry.blob], entry.blob)
+                db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?)", row)
+        digest = digests[entry.blob]
+        row = (*key_of(entry), entry.body, digest, entry.checksum(digest), used)
+        db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+class Reader:
+    """Reads entries of a database, and each of their blobs once."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._blobs: dict[str, bytes | None] = {"": b""}
+
+    def find(self, wanted: Entry) -> tuple[bool, Entry | None]:
+        """Return whether there is a row with the key of an entry, and the entry if it is good."""
+        try:
+            row = self._db.execute(SELECT + KEY, key_of(wanted)).fetchone()
+            entry = row and self._entry(row)
+        except sqlite3.Error as error:
+            if code_of(error) != sqlite3.SQLITE_TOOBIG:
+                raise
+            return True, None
+        # A damaged index finds other rows.
+        return bool(row), entry if entry and entry.key == wanted.key else None
+
+    def select(
+        self, condition: str, values: Sequence[str] = ()
+    ) -> Iterator[tuple[str, Entry | None]]:
+        """Yield the subject of each row, and its entry if it is as it was written."""
+        for row in self._db.execute(SELECT + condition, values):
+            yield str(row[1]), self._entry(row)
+
+    def _entry(self, row: tuple[Any, ...]) -> Entry | None:
+        try:
+            kind, subject, environment, body, digest, checksum = msgspec.convert(row, ROW)
+            fields = decode(FIELDS, environment)
+        except ValueError:
+            return None
+        blob = self._blob(digest)
+        if blob is None:
+            return None
+        entry = Entry(kind, subject, environment_of(fields), body, blob)
+        return entry if entry.checksum(digest) == checksum else None
+
+    def _blob(self, digest: str) -> bytes | None:
+        """Return the blob with this digest, or None unless it is what was written."""
+        if digest not in self._blobs:
+            row = self._db.execute("SELECT blob FROM blobs WHERE digest = ?", (digest,)).fetchone()
+            whole = row and isinstance(row[0], bytes) and digest_of(row[0]) == digest
+            self._blobs[digest] = row[0] if whole else None
+        return self._blobs[digest]
+
+
+def key_of(entry: Entry) -> tuple[str, str, str]:
+    """Return the primary key of an entry's row."""
+    return entry.kind, entry.subject, encode(dict(entry.environment))
+
+
+def code_of(error: Exception) -> int | None:
+    """Return the primary SQLite code of an error, or None."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def in_one_line(error: Exception) -> str:
+    """Return an error's message in one line, even if it quotes damaged text."""
+    return " ".join(reason(error).split())[:200]

@@ -1,0 +1,341 @@
+"""The cache folder: a database of measurements and kernels that many processes use at once.
+
+A row that is not as it was written is a miss and is removed.  A file that is damaged, or no
+database of this schema, is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from minigraph.cache import database
+from minigraph.cache.database import KEY, Damage, Reader, code_of, in_one_line, key_of
+from minigraph.cache.entry import MEASUREMENTS, Entry
+from minigraph.errors import reason, warn_once
+from minigraph.platform import forks, trust
+
+LIMIT = 256 << 20  # bytes of entries
+PATIENCE = 5.0  # seconds to wait for other processes
+HOUR = 3600.0  # seconds
+NAME = "cache.db"
+
+# The least recently used rows.  Rows that were used in the future come first: a clock was set back.
+OLDEST = """DELETE FROM entries WHERE (kind, subject, environment) IN (
+    SELECT kind, subject, environment FROM entries WHERE used <> :now
+    ORDER BY used > :now DESC, used, kind, subject, environment LIMIT :rows)"""
+TOUCH = f"UPDATE entries SET used = ?{KEY} AND used NOT BETWEEN ? AND ?"
+
+# SQLite's codes where others use the file; PROTOCOL is for the process that lost the race for a
+# lock too often.  After any other code but those of `database.DAMAGED` the file stays: the system
+# refused (PERM, NOMEM, READONLY, IOERR, FULL, CANTOPEN, NOLFS), something stopped the statement
+# (ABORT, INTERRUPT, SCHEMA, AUTH), an entry is larger than MAX_VALUE (TOOBIG), or the code says
+# nothing in particular (ERROR and the rest).
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+# A child that is forked while SQLite holds locks of its own would wait for them for ever.
+_in_use = forks.awaited_lock()
+
+T = TypeVar("T")
+Merge = Callable[[Entry, Entry], Entry]
+Work = Callable[[sqlite3.Connection], T]
+
+
+class Store:
+    """The entries in a folder; the least recently used are removed when they take too many bytes.
+
+    The folder is neither read nor written while another user could change it.  The first failure
+    gives a warning; no failure is an error.
+
+    Each operation opens the database again, so a forked child shares nothing with its parent, and
+    no file is mapped when another process replaces it.
+
+    rejected  the number of damaged rows so far
+    """
+
+    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+        self.root = folder.absolute()
+        self.path = self.root / NAME
+        self.limit = limit
+        self.rejected = 0
+        self._touched: set[str] = set()  # keys of entries that this process has marked as used
+        self._patience = PATIENCE  # none after a wait in vain, until something can be written
+        self._warned = False
+
+    @contextlib.contextmanager
+    def turn(self, patience: float) -> Iterator[bool]:
+        """Let no other process or thread measure that uses this folder; give whether that is so.
+
+        patience  seconds to wait for others, who lose their turn when they die
+        """
+        with contextlib.ExitStack() as held:
+            alone = False
+            with contextlib.suppress(OSError):  # too late, or nothing can be locked here
+                folder = self.root / "measuring"
+                held.enter_context(trust.locked_folder(folder, True, patience, make=True))
+                alone = True
+            yield alone
+
+    def find(self, wanted: Sequence[Entry]) -> list[Entry | None]:
+        """Return for each entry the stored one with its key, or None."""
+
+        def read(db: sqlite3.Connection) -> list[tuple[bool, Entry | None]]:
+            reader = Reader(db)
+            return [reader.find(entry) for entry in wanted]
+
+        nothing: list[tuple[bool, Entry | None]] = [(False, None)] * len(wanted)
+        rows = self._run(read, nothing) if wanted else []
+        each = zip(wanted, rows, strict=True)
+        damaged = [entry for entry, (exists, good) in each if exists and not good]
+        if damaged:
+            self.rejected += len(damaged)
+            self._run(lambda db: _drop(db, damaged), None)
+        return [good for _, good in rows]
+
+    def keep(self, entries: Sequence[Entry], merge: Merge) -> bool:
+        """Write all entries or none, and return whether that was possible.
+
+        `merge(old, new)` replaces an entry with the same key.
+        """
+
+        def write(db: sqlite3.Connection) -> bool:
+            now = time.time()
+            db.execute("BEGIN IMMEDIATE")
+            reader = Reader(db)
+            old = [reader.find(new)[1] for new in entries]
+            merged = (merge(o, n) if o else n for o, n in zip(old, entries, strict=True))
+            database.insert(db, merged, now)
+            self._evict(db, now)
+            db.execute("COMMIT")
+            return True
+
+        kept = not entries or self._run(write, False, make=True)
+        self._patience = PATIENCE if kept else self._patience
+        return kept
+
+    def touch(self, entries: Sequence[Entry]) -> None:
+        """Mark entries as used now, each once a process, if nobody else writes now."""
+        new = [entry for entry in entries if entry.key not in self._touched]
+        if not new or not self._writable:  # `keep` warns of that
+            return
+        self._touched.update(entry.key for entry in new)
+
+        def write(db: sqlite3.Connection) -> None:
+            now = time.time()
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(TOUCH, [(now, *key_of(entry), now - HOUR, now) for entry in new])
+            db.execute("COMMIT")
+
+        self._run(write, None, waits=False)
+
+    def entries(self, *kinds: str) -> list[Entry]:
+        """Return all good entries of these kinds, by default the measurements."""
+        return [entry for kind in kinds or MEASUREMENTS for entry in self._select("kind = ?", kind)]
+
+    def nearest(self, kind: str, subject: str) -> list[Entry]:
+        """Return the entries of a subject in all environments, the last used first."""
+        return self._select("kind = ? AND subject = ?", kind, subject, order="used DESC")
+
+    def verify(self) -> list[tuple[str, str]]:
+        """Return (name, reason) for each damaged row, and for the file if it is damaged."""
+
+        def look(db: sqlite3.Connection) -> list[tuple[str, str]]:
+            lines = (" ".join(line.split()) for (line,) in db.execute("PRAGMA integrity_check"))
+            wrong = [(NAME, line) for line in lines if line != "ok"]
+            rows = Reader(db).select("")
+            return wrong + [
+                (subject, database.NOT_AS_WRITTEN) for subject, good in rows if not good
+            ]
+
+        try:
+            with trust.locked_folder(self.root, False, self._patience):
+                return self._attempt(look, self._patience)
+        except FileNotFoundError:
+            return []
+        except (OSError, sqlite3.Error, Damage) as error:
+            return [(NAME, in_one_line(error))]
+
+    def clear(self, *kinds: str) -> None:
+        """Remove the entries of these kinds, by default all."""
+
+        def remove(db: sqlite3.Connection) -> None:
+            db.execute("BEGIN IMMEDIATE")
+            for kind in kinds:
+                db.execute("DELETE FROM entries WHERE kind = ?", (kind,))
+            if not kinds:
+                db.execute("DELETE FROM entries")
+            db.execute(database.UNUSED_BLOBS)
+            db.execute("COMMIT")
+            db.execute("VACUUM")
+
+        self._run(remove, None)
+
+    def unsafe(self) -> str:
+        """Return why the folder is not used, or an empty string; a missing one is safe."""
+        try:
+            trust.check_folder(self.root)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            return reason(error)
+        return ""
+
+    def _select(
+        self, condition: str, *values: str, order: str = "subject, environment"
+    ) -> list[Entry]:
+        def read(db: sqlite3.Connection) -> list[Entry]:
+            rows = Reader(db).select(f" WHERE {condition} ORDER BY {order}", values)
+            return [entry for _, entry in rows if entry]
+
+        return self._run(read, [])
+
+    def _evict(self, db: sqlite3.Connection, now: float) -> None:
+        """Remove the least recently used entries if there are too many, but none used `now`."""
+        room = self.limit
+        while _size(db) > room:
+            room = self.limit * 3 // 4  # so that this happens rarely
+            (rows,) = db.execute("SELECT count(*) FROM entries").fetchone()
+            if not db.execute(OLDEST, {"now": now, "rows": rows // 8 + 1}).rowcount:
+                break
+            db.execute(database.UNUSED_BLOBS)
+
+    @property
+    def _writable(self) -> bool:
+        return os.access(self.root, os.W_OK, effective_ids=True)
+
+    # ------------------------------------------------------------ opening the database
+
+    def _run(self, work: Work[T], failed: T, make: bool = False, waits: bool = True) -> T:
+        """Return the result of `work`; `failed` if there is no database or it cannot be used.
+
+        A damaged database is removed.
+
+        make   creates a missing one
+        waits  for other processes; else it fails silently where they use it
+        """
+        patience = self._patience if waits else 0.0
+        try:
+            try:
+                with trust.locked_folder(self.root, False, patience, make):
+                    return self._attempt(work, patience, make)
+            except Damage:
+                pass
+            # With an exclusive lock no other process has the files open that are removed here.
+            with trust.locked_folder(self.root, True, patience):
+                try:
+                    # Another process may have been first.
+                    return self._attempt(work, patience, make)
+                except Damage as damage:
+                    self._remove()
+                    if not damage.foreign:
+                        warn_once(f"{self.path} was damaged; it is made anew")
+                return self._attempt(work, patience, make)
+        except FileNotFoundError:
+            return failed
+        except (OSError, sqlite3.Error, Damage) as error:  # Damage: it is damaged again
+            busy = isinstance(error, TimeoutError) or code_of(error) in BUSY
+            if waits or not busy:
+                # After a wait in vain, do not wait again for each of a hundred entries.
+                self._patience = 0.0 if busy else self._patience
+                self._warn(in_one_line(error))
+            return failed
+
+    def _warn(self, why: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warn_once(
+                f"{self.root} cannot keep results ({why}), so each run makes them again; "
+                "set MINIGRAPH_CACHE_DIR to a folder of your own",
+                cause=f"{self.root} cannot keep results: {why}",
+            )
+
+    def _attempt(self, work: Work[T], patience: float, make: bool = False) -> T:
+        """Return the result of `work`; raises Damage if the file is damaged."""
+        try:
+            with _in_use, contextlib.closing(self._open(patience, make)) as db:
+                return work(db)
+        except UnicodeDecodeError as error:  # from an error message that quotes damaged text
+            raise Damage(str(error)) from None
+        except sqlite3.Error as error:
+            if code_of(error) in database.DAMAGED:
+                raise Damage(str(error)) from None
+            raise
+
+    def _open(self, patience: float, make: bool) -> sqlite3.Connection:
+        """Return a connection; FileNotFoundError if the database is missing or empty.
+
+        The folder is trusted and stays so: no other user can put another one in its place.
+        """
+        if not (make or os.path.lexists(self.path)):
+            raise FileNotFoundError(self.path)
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                regular = stat.S_ISREG(path.lstat().st_mode)
+                why = trust.changeable(path) if regular else "is no file"
+                if why:
+                    raise Damage(f"{path.name} {why}")
+        # Of a file whose header asks for another version, SQLite says with each write that nobody
+        # may.
+        with contextlib.suppress(OSError), open(self.path, "rb") as file:
+            header = file.read(20)
+            if header.startswith(database.MAGIC) and not {*header[database.VERSIONS]} <= {1, 2}:
+                raise Damage("its header asks for another SQLite")
+        mode = "rwc" if make else "rw" if self._writable else "ro&immutable=1"
+        db = sqlite3.connect(
+            f"{self.path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=patience,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            self._prepare(db, make)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection, make: bool) -> None:
+        database.prepare(db)
+        db.execute("PRAGMA synchronous = NORMAL")
+        if database.has_tables(db):
+            return
+        if not make:
+            raise FileNotFoundError(self.path)
+        self.path.chmod(0o600)  # SQLite gives its other files the same mode
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("BEGIN IMMEDIATE")
+        if not database.has_tables(db):  # no other process was faster
+            database.create(db)
+        db.execute("COMMIT")
+
+    def _remove(self) -> None:
+        for path in reversed(self._files()):
+            path.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        others = (self.path.with_name(f"{NAME}-{end}") for end in ("wal", "shm", "journal"))
+        return [self.path, *others]
+
+
+def _size(db: sqlite3.Connection) -> int:
+    """Return the bytes that entries take in the file."""
+    names = ("page_count", "freelist_count", "page_size")
+    pages, free, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    return int((pages - free) * size)
+
+
+def _drop(db: sqlite3.Connection, entries: Sequence[Entry]) -> None:
+    """Remove damaged rows, unless another process has written them again."""
+    db.execute("BEGIN IMMEDIATE")
+    reader = Reader(db)
+    for entry in entries:
+        if not reader.find(entry)[1]:
+            db.execute(f"DELETE FROM entries{KEY}", key_of(entry))
+    db.execute("COMMIT")

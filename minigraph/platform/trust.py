@@ -1,0 +1,206 @@
+"""Which files and folders nobody else can change: machine code is loaded from no others.
+
+A folder is trusted if it and all folders above it belong to root or to this user, and no other user
+may write to them.  In a folder with the sticky bit, such as /tmp, all users may make files, but
+only a file's owner renames or removes it: such a folder may stand above a trusted one.  Links are
+followed where they belong to root or to this user.
+
+A path is checked from the root down.  What was found to be trusted stays so, since no other user
+can change it: what is below it may then be looked at, and opened, by its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import grp
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from minigraph.platform import forks
+from minigraph.platform.regular_file import MOST_LINKS, ours, wait_for
+
+ACCESS_LIST = "system.posix_acl_access"
+AGE = 600.0  # seconds; makers of temporary folders need a moment to lock, and some disks cannot
+_searched: set[Path] = set()  # where this process has looked for folders that others left
+
+
+class Untrusted(PermissionError):
+    """Another user may change a file or a folder; `strerror` says which and why."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(errno.EPERM, f"{path} {why}")
+
+
+def check_file(path: Path) -> None:
+    """Raise Untrusted if another user can change the file that a path leads to."""
+    _check(path, folder=False)
+
+
+def check_folder(path: Path, make: bool = False, shared: bool = False) -> None:
+    """Raise Untrusted if another user can change the folder that a path leads to.
+
+    make    make the folder and those above it if they are missing, for their owner alone
+    shared  whether it may be a folder with the sticky bit, to make a folder of our own in it
+    """
+    _check(path, make, shared)
+
+
+def _check(path: Path, make: bool = False, shared: bool = False, folder: bool = True) -> None:
+    names = _components(str(path.absolute()))
+    here, links = Path("/"), 0
+    while True:
+        status = here.lstat()
+        why = _why_changeable(here, status)
+        # With the sticky bit, only a file's owner, the folder's and root rename or remove it.
+        sticky = ours(status) and status.st_mode & stat.S_ISVTX
+        if why and not (sticky and (names or shared)):
+            raise Untrusted(here, why)
+        if (names or folder) and not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, f"{here} is no folder")
+        if not names:
+            return
+        name = names.pop()
+        below = here.parent if name == ".." else here / name
+        if make and not os.path.lexists(below):
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                below.mkdir(0o700)
+        if not below.is_symlink():
+            here = below
+            continue
+        if not ours(below.lstat()):
+            raise Untrusted(below, "is a link of another user")
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(below)
+        names += _components(target)
+        here = Path("/") if target.startswith("/") else here
+
+
+def changeable(path: Path) -> str:
+    """Return why users other than this one and root may change a file, or an empty string.
+
+    Raises OSError if there is none.
+    """
+    return _why_changeable(path, path.lstat())
+
+
+def _why_changeable(path: Path, status: os.stat_result) -> str:
+    if not ours(status):
+        return "belongs to another user"
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by other users"
+    if status.st_mode & stat.S_IWGRP and not _is_private(path, status.st_gid):
+        return "can be written by other users of its group"
+    return ""
+
+
+@contextlib.contextmanager
+def locked_folder(
+    path: Path, exclusive: bool, patience: float, make: bool = False
+) -> Iterator[None]:
+    """Hold an exclusive or a shared lock on a trusted folder.
+
+    make  make a missing folder
+    Raises TimeoutError after `patience` seconds, FileNotFoundError if there is no folder, and
+    another OSError if it is not trusted.
+    """
+    check_folder(path, make)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with forks.kept_from_children(handle):
+            wait_for(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, patience)
+            try:
+                yield
+            finally:
+                # Closing does not unlock where a child that C has forked has the handle too.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def temporary_folder(root: Path, prefix: str) -> Iterator[Path]:
+    """Give a new folder below `root`, for its owner only, and remove it with all it holds.
+
+    Those that killed processes of this user have left are removed, too.  Raises OSError if there
+    can be none, or if others could put theirs in its place.
+    """
+    check_folder(root, shared=True)
+    if root not in _searched:
+        _searched.add(root)
+        for left in root.glob(f"{prefix}*"):
+            with contextlib.suppress(OSError):
+                _remove_if_abandoned(left)
+    made, maker = Path(tempfile.mkdtemp(prefix=prefix, dir=root)), os.getpid()
+    handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a disk that cannot lock
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield made
+    finally:
+        os.close(handle)
+        if os.getpid() == maker:  # not where a forked child ends
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    """Remove a folder of ours that is old and that nobody has locked; OSError if it is locked."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(handle)
+        if status.st_uid == os.geteuid() and status.st_mtime < time.time() - AGE:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+    finally:
+        os.close(handle)
+
+
+def _components(path: str) -> list[str]:
+    """Return the names in a path, the last one first."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _is_private(path: Path, group: int) -> bool:
+    """Return whether this user alone is what a file's group stands for.
+
+    An access list shows as the rights of the group, and may name other users.
+    """
+    if not _is_private_group(group, os.geteuid()):
+        return False
+    try:
+        os.getxattr(path, ACCESS_LIST)
+    except OSError as error:
+        return error.errno in (errno.ENODATA, errno.EOPNOTSUPP)
+    return False
+
+
+@functools.cache
+def _is_private_group(group: int, user: int) -> bool:
+    """Return whether a group is the private one of a user, without any other member.
+
+    Many systems give each user such a group, of the same name, and let it write to all that the
+    user makes.  Root's group is not taken for one: programs that drop their rights may keep it.
+    """
+    if not user:
+        return False
+    try:
+        me, members = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (
+        me.pw_gid == group
+        and members.gr_name == me.pw_name
+        and set(members.gr_mem) <= {me.pw_name}
+        and all(other.pw_uid == user for other in pwd.getpwall() if other.pw_gid == group)
+    )
