@@ -41,13 +41,13 @@ TABLES = {
     "fields": """CREATE TABLE fields (
     name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID""",
 }
-SELECT = "SELECT kind, subject, environment, body, digest, checksum FROM entries"
+SELECT = "SELECT kind, subject, environment, body, digest, checksum, used FROM entries"
 KEY = " WHERE kind = ? AND subject = ? AND environment = ?"
 UNUSED_BLOBS = "DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM entries)"
 
 NOT_AS_WRITTEN = "is damaged: its checksum is not that of its contents"
 
-ROW = tuple[str, str, str, str, str, str]  # of SELECT
+ROW = tuple[str, str, str, str, str, str, float]  # of SELECT
 FIELDS = Decoder(dict[str, str])
 
 # SQLite's primary codes for a file whose bytes are damaged, or were never those of a database
@@ -111,11 +111,15 @@ def insert(db: sqlite3.Connection, entries: Iterable[Entry], used: float) -> Non
 
 
 class Reader:
-    """Reads entries of a database, and each of their blobs once."""
+    """Reads entries of a database, and each of their blobs once.
+
+    used  when the good entries that were read had last been used, by key
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._blobs: dict[str, bytes | None] = {"": b""}
+        self.used: dict[str, float] = {}
 
     def find(self, wanted: Entry) -> tuple[bool, Entry | None]:
         """Return whether there is a row with the key of an entry, and the entry if it is good."""
@@ -138,7 +142,7 @@ class Reader:
 
     def _entry(self, row: tuple[Any, ...]) -> Entry | None:
         try:
-            kind, subject, environment, body, digest, checksum = msgspec.convert(row, ROW)
+            kind, subject, environment, body, digest, checksum, used = msgspec.convert(row, ROW)
             fields = decode(FIELDS, environment)
         except ValueError:
             return None
@@ -146,7 +150,10 @@ class Reader:
         if blob is None:
             return None
         entry = Entry(kind, subject, environment_of(fields), body, blob)
-        return entry if entry.checksum(digest) == checksum else None
+        if entry.checksum(digest) != checksum:
+            return None
+        self.used[entry.key] = used
+        return entry
 
     def _blob(self, digest: str) -> bytes | None:
         """Return the blob with this digest, or None unless it is what was written."""

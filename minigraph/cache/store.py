@@ -30,7 +30,7 @@ NAME = "cache.db"
 OLDEST = """DELETE FROM entries WHERE (kind, subject, environment) IN (
     SELECT kind, subject, environment FROM entries WHERE used <> :now
     ORDER BY used > :now DESC, used, kind, subject, environment LIMIT :rows)"""
-TOUCH = f"UPDATE entries SET used = ?{KEY} AND used NOT BETWEEN ? AND ?"
+TOUCH = f"UPDATE entries SET used = ?{KEY}"
 
 # SQLite's codes where others use the file; PROTOCOL is for the process that lost the race for a
 # lock too often.  After any other code but those of `database.DAMAGED` the file stays: the system
@@ -64,7 +64,7 @@ class Store:
         self.path = self.root / NAME
         self.limit = limit
         self.rejected = 0
-        self._touched: set[str] = set()  # keys of entries that this process has marked as used
+        self._stale: set[str] = set()  # keys of entries that were found and last used long ago
         self._patience = PATIENCE  # none after a wait in vain, until something can be written
         self._warned = False
 
@@ -86,8 +86,10 @@ class Store:
         """Return for each entry the stored one with its key, or None."""
 
         def read(db: sqlite3.Connection) -> list[tuple[bool, Entry | None]]:
-            reader = Reader(db)
-            return [reader.find(entry) for entry in wanted]
+            reader, now = Reader(db), time.time()
+            rows = [reader.find(entry) for entry in wanted]
+            self._stale.update(k for k, used in reader.used.items() if abs(now - used) > HOUR)
+            return rows
 
         nothing: list[tuple[bool, Entry | None]] = [(False, None)] * len(wanted)
         rows = self._run(read, nothing) if wanted else []
@@ -120,16 +122,16 @@ class Store:
         return kept
 
     def touch(self, entries: Sequence[Entry]) -> None:
-        """Mark entries as used now, each once a process, if nobody else writes now."""
-        new = [entry for entry in entries if entry.key not in self._touched]
-        if not new or not self._writable:  # `keep` warns of that
+        """Mark entries that `find` found as used now, once an hour, if nobody else writes now."""
+        stale = [entry for entry in entries if entry.key in self._stale]
+        if not stale or not self._writable:  # `keep` warns of that
             return
-        self._touched.update(entry.key for entry in new)
+        self._stale.difference_update(entry.key for entry in stale)
 
         def write(db: sqlite3.Connection) -> None:
             now = time.time()
             db.execute("BEGIN IMMEDIATE")
-            db.executemany(TOUCH, [(now, *key_of(entry), now - HOUR, now) for entry in new])
+            db.executemany(TOUCH, [(now, *key_of(entry)) for entry in stale])
             db.execute("COMMIT")
 
         self._run(write, None, waits=False)

@@ -143,7 +143,8 @@ def test_what_was_not_used_for_longest_goes_first(store):
     for one in large[:15]:
         small.keep([one], newer)
     assert change(small.path, "UPDATE entries SET used = CAST(subject AS INTEGER)") == 15
-    again(small).touch(large[:2])
+    other = again(small)
+    other.touch([one for one in other.find(large[:2]) if one])
     change(small.path, "UPDATE entries SET used = ? WHERE subject = '04'", 1 << 62)  # in the future
     new = 15
     while len(small.entries()) == new:
@@ -160,22 +161,23 @@ def test_what_was_not_used_for_longest_goes_first(store):
     assert len(small.entries()) < 20
 
 
-def test_an_entry_is_marked_as_used_once_a_process_and_once_an_hour(store, monkeypatch):
+def test_an_entry_that_is_found_is_marked_as_used_once_an_hour(store):
     def used():
         return [row for (row,) in sqlite3.connect(store.path).execute("SELECT used FROM entries")]
 
-    store.keep([entry("a")], newer)
+    def use(store):
+        store.touch([entry(name) for name in "ab" if found(store, entry(name))])
+
+    store.keep([entry("a"), entry("c")], newer)
     change(store.path, "UPDATE entries SET used = 7")
-    store.touch([entry("a"), entry("b")])
-    (now,) = used()
-    assert now > 7
-    again(store).touch([entry("a")])
-    assert used() == [now]
-    change(store.path, "UPDATE entries SET used = 7")
-    store.touch([entry("a")])
-    assert used() == [7]
-    again(store).touch([entry("a")])
-    assert used()[0] > 7
+    use(store)
+    now, unused = used()
+    assert now > unused == 7
+    use(again(store))
+    assert used() == [now, 7]
+    change(store.path, "UPDATE entries SET used = ? WHERE subject = 'a'", now + 7200)
+    use(again(store))  # the clock was set back
+    assert used()[0] < now + 3600
 
 
 def test_machine_code_goes_with_the_last_kernel_that_it_has(tmp_path):
@@ -259,6 +261,7 @@ def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monke
     monkeypatch.setattr(module, "PATIENCE", 0.2)
     kept = [entry(f"{i}") for i in range(5)]
     store.keep(kept, newer)
+    change(store.path, "UPDATE entries SET used = 7")  # so that finding them is a reason to write
     db = sqlite3.connect(store.path, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     other = again(store)
