@@ -160,7 +160,7 @@ def test_a_damaged_cache_gives_right_results_and_heals(seeds, tmp_path, monkeypa
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "name, count", [("save", 3), *(long(name, 3) for name in kills.ACTIVITIES)]
+    "name, count", [("save_cache", 3), *(long(name, 3) for name in kills.ACTIVITIES)]
 )
 def test_a_kill_loses_nothing_that_was_done_and_leaves_nothing_that_grows(name, count, tmp_path):
     assert kills.killed_while(name, 0, tmp_path, count)[f"{name}: kills"] == count
