@@ -72,11 +72,11 @@ class KernelCache(ABC):
 
     def __init__(self) -> None:
         self._functions: dict[str, int] = {}  # by name
-        # Those that are being found.  The thread that adds a future finds the function; others wait
-        # for it, but for those in a forked child, which has no such threads.
-        self._sought: dict[str, Future[int]] = {}
+        # Kernels that a thread is loading or compiling: the one that has added the future; others
+        # wait for it, except in a forked child, which does not have that thread.
+        self._pending: dict[str, Future[int]] = {}
         self._lock = forks.lock()
-        os.register_at_fork(after_in_child=self._sought.clear)
+        os.register_at_fork(after_in_child=self._pending.clear)
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
@@ -101,29 +101,29 @@ class KernelCache(ABC):
         """
         wanted = {source.name: source for source in sources}
         with self._lock:
-            known = {name: f for name in wanted if (f := self._functions.get(name)) is not None}
-            awaited = {name: self._sought[name] for name in wanted if name in self._sought}
-            missing = {n: s for n, s in wanted.items() if n not in known and n not in awaited}
+            ready = {name: f for name in wanted if (f := self._functions.get(name)) is not None}
+            awaited = {name: self._pending[name] for name in wanted if name in self._pending}
+            missing = {n: s for n, s in wanted.items() if n not in ready and n not in awaited}
             own: dict[str, Future[int]] = {name: Future() for name in missing}
-            self._sought.update(own)
+            self._pending.update(own)
         kernel_counters.count("memory_hits", len(wanted) - len(missing))
         try:
-            for name, function in self._found(missing, on_disk):
+            for name, function in self._load_or_compile(missing, on_disk):
                 with self._lock:
-                    known[name] = self._functions[name] = function
-                    self._sought.pop(name, None)
+                    ready[name] = self._functions[name] = function
+                    self._pending.pop(name, None)
                 own.pop(name).set_result(function)
         finally:  # after an interrupt the next caller finds the rest
             with self._lock:
                 for name in own:
-                    self._sought.pop(name, None)
+                    self._pending.pop(name, None)
             for future in own.values():
                 future.cancel()
         try:
-            known.update((name, future.result()) for name, future in awaited.items())
+            ready.update((name, future.result()) for name, future in awaited.items())
         except CancelledError:  # another thread was interrupted
             return self.functions(sources, on_disk)
-        return {name: known[name] for name in wanted}
+        return {name: ready[name] for name in wanted}
 
     def entry(self, source: KernelSource, binary: bytes = b"") -> Entry:
         """Return a kernel as the cache keeps it, with the machine code of its unit."""
@@ -135,25 +135,25 @@ class KernelCache(ABC):
         wanted = [self.entry(source) for source in sources]
         store = _store()
         on_disk = store.find(wanted) if store else [None] * len(wanted)
-        known = [_unkept.get(w.key, found) for w, found in zip(wanted, on_disk, strict=True)]
+        entries = [_unkept.get(w.key, found) for w, found in zip(wanted, on_disk, strict=True)]
         # The name of a kernel is short; its digests tell it from any other.
-        return [e for e, w in zip(known, wanted, strict=True) if e and e.body == w.body]
+        return [e for e, w in zip(entries, wanted, strict=True) if e and e.body == w.body]
 
     # ------------------------------------------------------------ where functions come from
 
-    def _found(
+    def _load_or_compile(
         self, missing: Mapping[str, KernelSource], on_disk: bool
     ) -> Iterator[tuple[str, int]]:
         """Yield the name and the function of each kernel: from disk, or compiled."""
         left = dict(missing)
         if on_disk and not settings.jit_keep_interm():
-            for name, function in self._on_disk(missing):
+            for name, function in self._load_stored(missing):
                 del left[name]
                 yield name, function
         if left:
-            yield from self._compiled(left, on_disk)
+            yield from self._compile_missing(left, on_disk)
 
-    def _on_disk(self, missing: Mapping[str, KernelSource]) -> Iterator[tuple[str, int]]:
+    def _load_stored(self, missing: Mapping[str, KernelSource]) -> Iterator[tuple[str, int]]:
         units: dict[bytes, list[Entry]] = defaultdict(list)
         for entry in self.stored([*missing.values()]):
             units[entry.blob].append(entry)
@@ -172,7 +172,7 @@ class KernelCache(ABC):
         if store := _store():
             store.touch(loaded)
 
-    def _compiled(
+    def _compile_missing(
         self, missing: Mapping[str, KernelSource], on_disk: bool
     ) -> Iterator[tuple[str, int]]:
         """Yield the name and the function of each kernel, 0 if it failed; keep the binaries."""

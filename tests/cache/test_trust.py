@@ -315,7 +315,7 @@ def load_often(cache, monkeypatch, times):
         warnings.simplefilter("ignore", mg.MinigraphWarning)
         for _ in range(times):
             begin(monkeypatch, cache)
-            found += len(list(compiler.KERNELS._on_disk({SOURCE.name: SOURCE})))
+            found += len(list(compiler.KERNELS._load_stored({SOURCE.name: SOURCE})))
     return found
 
 

@@ -179,7 +179,7 @@ def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     slow = KernelSource(kernel(1).text + "/* SLOW */")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(results, slow)
-        while not compiler.KERNELS._sought:
+        while not compiler.KERNELS._pending:
             time.sleep(0.01)
         second = pool.submit(results, slow)
         assert results(kernel(2)) == [2]
