@@ -7,7 +7,7 @@ from pathlib import Path
 
 import minigraph as mg
 from minigraph.autotune import session
-from minigraph.compile.context import measurements
+from minigraph.cache import open_store
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, library
 
@@ -16,7 +16,7 @@ CACHED = (
     compiler.compiler,
     compiler.compiler_name,
     compiler.environment,
-    kernel_cache._stores,
+    open_store,
     library.possible,
 )
 
@@ -60,7 +60,7 @@ def begin(patch, folder=None):
     """
     forget_measurements(patch, folder)
     patch.setattr(compiler.KERNELS, "_functions", {})
-    patch.setattr(kernel_cache, "_unkept", {})
+    patch.setattr(kernel_cache, "_unstored", {})
     for function in CACHED:
         function.cache_clear()
     mg.jit.reset_stats()
@@ -72,5 +72,5 @@ def forget_measurements(patch, folder=None):
         patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
     patch.setattr(session, "_unstored", {})
     patch.setattr("minigraph.errors._warned", set())
-    measurements.cache_clear()
+    open_store.cache_clear()
     mg.autotune.reset_stats()

@@ -30,7 +30,7 @@ from minigraph.autotune.measurement import (
 from minigraph.autotune.policy import Policy, choose_by_layouts
 from minigraph.autotune.prediction import predict
 from minigraph.autotune.tuner import measure
-from minigraph.cache import Entry, Measurements, environment_of
+from minigraph.cache import Entry, Store, environment_of
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, warn_once
 from minigraph.graph import Array, Spec, aligned_empty
@@ -54,7 +54,7 @@ class Sources:
     predicts  whether a problem is measured only where the tables of its family predict nothing
     """
 
-    store: Measurements | None = None
+    store: Store | None = None
     loaded: Mapping[str, Entry] = field(default_factory=dict)
     peer: Tables | None = None
     predicts: bool = False

@@ -6,6 +6,4 @@ package knows files, but no graph, no compiler and no setting.
 """
 
 from minigraph.cache.entry import KINDS, Entry, environment_of
-from minigraph.cache.store import Store
-
-Measurements = Store  # the name that autotune/ and compile/ use
+from minigraph.cache.store import Store, open_store

@@ -7,6 +7,7 @@ database of this schema, is replaced.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import stat
@@ -341,3 +342,6 @@ def _drop(db: sqlite3.Connection, entries: Sequence[Entry]) -> None:
         if not reader.find(entry)[1]:
             db.execute(f"DELETE FROM entries{KEY}", key_of(entry))
     db.execute("COMMIT")
+
+
+open_store = functools.cache(Store)  # one for each folder

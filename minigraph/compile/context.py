@@ -18,7 +18,7 @@ import numpy as np
 from minigraph import options as settings
 from minigraph.autotune.policy import policy_of
 from minigraph.autotune.session import Session, Sources, Tables
-from minigraph.cache import Entry, Measurements
+from minigraph.cache import Entry, open_store
 from minigraph.cache.machine import processor
 from minigraph.distributed import World
 from minigraph.errors import warn_once
@@ -27,8 +27,6 @@ from minigraph.messages import telling
 from minigraph.program import NOTHING_AHEAD, Ahead, Backend
 from minigraph.program.choices import Choices
 from minigraph.version import __version__
-
-measurements = functools.cache(Measurements)  # one store for each folder
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class CompileContext:
             self.options["autotune.budget"],
             self.backend.environment(self.backend.tuning),
             Sources(
-                measurements(folder) if folder and mode != "off" else None,
+                open_store(folder) if folder and mode != "off" else None,
                 self.loaded,
                 self.peer,
                 self.predicts,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minigraph import options as settings
-from minigraph.cache import Entry, Store, environment_of
+from minigraph.cache import Entry, Store, environment_of, open_store
 from minigraph.cache.counters import kernel_counters
 from minigraph.errors import DeviceError, warn_once
 from minigraph.jit.source import KernelSource
@@ -135,7 +135,7 @@ class KernelCache(ABC):
         wanted = [self.entry(source) for source in sources]
         store = _store()
         on_disk = store.find(wanted) if store else [None] * len(wanted)
-        entries = [_unkept.get(w.key, found) for w, found in zip(wanted, on_disk, strict=True)]
+        entries = [_unstored.get(w.key, found) for w, found in zip(wanted, on_disk, strict=True)]
         # The name of a kernel is short; its digests tell it from any other.
         return [e for e, w in zip(entries, wanted, strict=True) if e and e.body == w.body]
 
@@ -214,16 +214,15 @@ def keep_kernels(entries: Sequence[Entry], replace: bool = True) -> None:
     """
     store = _store()
     if not (store and store.keep(entries, lambda old, new: new if replace else old)):
-        _unkept.update((entry.key, entry) for entry in entries)
+        _unstored.update((entry.key, entry) for entry in entries)
 
 
 def _store() -> Store | None:
     folder = settings.cache_folder()
-    return _stores(folder) if folder else None
+    return open_store(folder) if folder else None
 
 
-_stores = functools.cache(Store)
-_unkept: dict[str, Entry] = {}  # kernels that the disk did not take, by key
+_unstored: dict[str, Entry] = {}  # kernels that the disk did not take, by key
 
 
 def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> list[CompilationUnit]:

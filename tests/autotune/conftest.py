@@ -4,7 +4,7 @@ import pytest
 from new_process import forget_measurements
 from problems import Clock
 
-from minigraph.cache import Measurements
+from minigraph.cache import Store
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path):
-    return Measurements(tmp_path / "cache")
+    return Store(tmp_path / "cache")
 
 
 @pytest.fixture

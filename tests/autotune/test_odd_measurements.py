@@ -13,7 +13,7 @@ from new_process import forget_measurements
 import minigraph as mg
 from minigraph import ops
 from minigraph.autotune.measurement import table
-from minigraph.cache import Measurements, file
+from minigraph.cache import Store, file
 from minigraph.devices.cpu.candidates import CpuProblems
 
 pytestmark = needs_both
@@ -38,7 +38,7 @@ def good(tmp_path_factory):
         folder = tmp_path_factory.mktemp("good")
         forget_measurements(patch, folder)
         result = compiled()(X, W)
-        return Measurements(folder).entries(), result
+        return Store(folder).entries(), result
 
 
 def with_rows(entry, change):
@@ -139,7 +139,7 @@ def rejected(problem, entry):
 
 def stored(folder, entries):
     """Keep entries as they are."""
-    assert Measurements(folder).keep(entries, lambda old, new: new)
+    assert Store(folder).keep(entries, lambda old, new: new)
 
 
 def keys(entry):
@@ -154,7 +154,7 @@ def test_an_odd_measurement_is_a_miss_that_is_measured_again(good, tmp_path, mon
     forget_measurements(monkeypatch, tmp_path)
     np.testing.assert_allclose(compiled()(X, W), result, rtol=1e-4, atol=1e-4)
     assert mg.autotune.stats().misses == mg.autotune.stats().rejected == 1
-    assert list(map(keys, Measurements(tmp_path).entries())) == list(map(keys, entries))
+    assert list(map(keys, Store(tmp_path).entries())) == list(map(keys, entries))
 
 
 def test_an_odd_measurement_of_a_file_gives_way_to_what_is_stored(good, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from minigraph.autotune.candidate import Candidate, HostBench
 from minigraph.autotune.measurement import QUARANTINE, ProblemTable, merge
 from minigraph.autotune.policy import Policy, choose
 from minigraph.autotune.session import Session, Sources
-from minigraph.cache import Measurements
+from minigraph.cache import Store
 from minigraph.cache.counters import TuningStats
 
 pytestmark = pytest.mark.usefixtures("new_process")
@@ -279,7 +279,7 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
     together = threading.Barrier(4)
 
     def tables(_):
-        own = start(Measurements(tmp_path / "cache"))
+        own = start(Store(tmp_path / "cache"))
         problems = [FakeProblem(candidate("a", Alone()), subject=f"{i}") for i in range(5)]
         together.wait()
         return own.tables(problems)
@@ -293,9 +293,9 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
 
 def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
     patience = []
-    usual = Measurements.turn
-    monkeypatch.setattr(Measurements, "turn", lambda s, p: patience.append(p) or usual(s, p))
-    with usual(Measurements(store.root), 0.0) as alone:
+    usual = Store.turn
+    monkeypatch.setattr(Store, "turn", lambda s, p: patience.append(p) or usual(s, p))
+    with usual(Store(store.root), 0.0) as alone:
         assert alone
         waiting = start(store)
         waiting._patience = 0.1
@@ -320,7 +320,7 @@ def test_a_loaded_file_goes_before_the_store(store):
 @pytest.mark.filterwarnings("ignore:.*is no folder")
 def test_without_a_store_that_can_be_written_a_process_measures_nothing_twice(tmp_path, broken):
     (tmp_path / "cache").touch()
-    store = Measurements(tmp_path / "cache") if broken else None
+    store = Store(tmp_path / "cache") if broken else None
     start(store).tables(two())
     again = start(store)
     tables = again.tables(two())

@@ -18,7 +18,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.autotune import session
 from minigraph.autotune.measurement import table
-from minigraph.compile.context import measurements
+from minigraph.cache import open_store
 from minigraph.devices.cpu import compiler, onednn, onednn_kernel, walker, winograd
 
 pytestmark = needs_both
@@ -59,11 +59,11 @@ def choices(function):
 
 def edit(folder, change):
     """Put what `change` makes of each table's subject and measurement in the place of it."""
-    for entry in measurements(folder).entries("onednn"):
+    for entry in open_store(folder).entries("onednn"):
         old = table(entry)
         rows = tuple(change(entry.subject, m) for m in old.measurements)
         new = replace(old, measurements=rows).entry("onednn", dict(entry.environment))
-        assert measurements(folder).keep([new], lambda old, new: new)
+        assert open_store(folder).keep([new], lambda old, new: new)
 
 
 @pytest.fixture
@@ -158,8 +158,8 @@ def test_frozen_compiles_what_is_measured_and_names_what_is_not(folder):
 
 def test_cached_uses_what_is_stored_and_heuristics_else(folder, empty):
     assert origins(compiled(autotune="cached")) == {"heuristic"}
-    products = [e for e in measurements(folder).entries("onednn") if e.subject.startswith("matmul")]
-    measurements(empty).keep(products, lambda old, new: new)
+    products = [e for e in open_store(folder).entries("onednn") if e.subject.startswith("matmul")]
+    open_store(empty).keep(products, lambda old, new: new)
     function = compiled(autotune="cached")
     found = {(a.op == "matmul", a.origin) for a in algorithms(function)}
     assert found == {(True, "stored"), (False, "heuristic")}
@@ -178,7 +178,7 @@ def test_what_was_measured_within_a_small_budget_is_kept(empty, monkeypatch):
     function = compiled(budget=0.25)
     assert origins(function) == {"measured", "heuristic"}
     done = work()[0]
-    assert 0 < len(measurements(empty).entries("onednn")) < sum(DIRECTIONS.values())
+    assert 0 < len(open_store(empty).entries("onednn")) < sum(DIRECTIONS.values())
     again = compiled(autotune="cached")
     assert origins(again) == {"stored", "heuristic"}
     assert work()[0] == done

@@ -7,6 +7,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.cache import open_store
 from minigraph.cache.counters import KernelStats
 
 pytest.importorskip("cupy")
@@ -56,14 +57,14 @@ def begin(monkeypatch, tmp_path):
 
     def forget():
         KERNELS.clear()
-        monkeypatch.setattr(kernel_cache, "_unkept", {})
+        monkeypatch.setattr(kernel_cache, "_unstored", {})
         monkeypatch.setattr("minigraph.errors._warned", set())
-        kernel_cache._stores.cache_clear()
+        open_store.cache_clear()
         mg.jit.reset_stats()
 
     forget()
     yield forget
-    kernel_cache._stores.cache_clear()
+    open_store.cache_clear()
 
 
 def test_a_kernel_is_compiled_once_a_process_and_once_a_machine(begin):
