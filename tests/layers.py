@@ -110,7 +110,7 @@ LAYERS = {
         ["any_size", "view"],
     ],
     "minigraph.debug": [
-        ["noise"],
+        ["rounding"],
         ["check_finite", "verify"],
     ],
     "minigraph.compile": [

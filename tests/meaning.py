@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 import pytest
+from noise import explained, noisy
 from samples import ANY_ZERO
 
 import minigraph as mg
-from minigraph.debug.noise import explained, noisy
 from minigraph.graph import FLOATS, Graph, as_node
 from minigraph.ops.random import SEED, STEP, number_streams
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from minigraph.compile.pipeline import Compilation
-from minigraph.debug.noise import real
+from minigraph.debug.rounding import widened
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array, Node
 from minigraph.platform.signals import held
@@ -57,7 +57,7 @@ class FiniteFunction(Function):
         named += [(f"parameter {p.name}", p) for p in parameters]
         arrays = [*values, *(p.numpy() for p in parameters)]
         for (name, node), array in zip(named, arrays, strict=True):
-            count = int(np.isnan(real(array)).sum()) if node.dtype in FLOATS else 0
+            count = int(np.isnan(widened(array)).sum()) if node.dtype in FLOATS else 0
             if count:
                 return f"{name} holds NaN in {count} of {array.size} elements"
         return ""
@@ -85,7 +85,7 @@ def _look(step: Step, memory: Memory, given: str, changed: Mapping[Buffer, str])
         for view, output in zip(step.outputs, outputs, strict=True):
             held_by = view.buffer.node if view.buffer.space is MemorySpace.PARAMETER else None
             name = held_by.name if held_by is not None else changed.get(view.buffer)
-            if given and name and output.dtype in FLOATS and np.isnan(real(output)).any():
+            if given and name and output.dtype in FLOATS and np.isnan(widened(output)).any():
                 raise GraphError(
                     f"{given}; the new value of parameter {name} would hold NaN from it, made "
                     f"{step.node.source}"
@@ -97,8 +97,8 @@ def _look(step: Step, memory: Memory, given: str, changed: Mapping[Buffer, str])
 def _made(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
     """Return "NaN" or "infinity" if outputs hold one and inputs none, behind how many there are."""
     for what, odd, excused in (("NaN", np.isnan, np.isnan), ("infinity", np.isinf, _not_finite)):
-        counts = [int(odd(real(y)).sum()) for y in outputs if y.dtype in FLOATS]
-        if any(counts) and not any(excused(real(x)).any() for x in inputs if x.dtype in FLOATS):
+        counts = [int(odd(widened(y)).sum()) for y in outputs if y.dtype in FLOATS]
+        if any(counts) and not any(excused(widened(x)).any() for x in inputs if x.dtype in FLOATS):
             size = sum(y.size for y in outputs if y.dtype in FLOATS)
             return f"{what} in {sum(counts)} of {size} elements"
     return ""
@@ -116,7 +116,7 @@ def _text(node: Node, odd: str, inputs: Sequence[Array]) -> str:
 
 
 def _range(value: Array) -> str:
-    wide = real(value)
+    wide = widened(value)
     if not wide.size:
         return "without elements"
     if wide.dtype == bool or not np.isfinite(wide).any():

@@ -1,48 +1,46 @@
 """Functions that run beside level 0 at every call, as a negative `graph_opt_level` asks for.
 
-Results of elementwise ops alone are compared bit for bit.  Where others differ by more than
-rounding, or these at all, the call raises an error that names the pass or the kernel that made the
-difference, and the user's line.
+Results of elementwise ops alone are compared bit for bit.  Others that differ by more than
+`TOLERANCES` are looked at in parts: each pass in float64, each kernel on the operands that it had,
+within the bound of `minigraph.debug.rounding`, and the kernels one by one beside the call.  What
+none of these parts explains is rounding.  Otherwise the call raises an error that names the pass or
+the kernel that made the difference, and the user's line.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigraph.cache import Entry
 from minigraph.compile.pipeline import Compilation
-from minigraph.debug.noise import (
-    AMPLITUDES,
+from minigraph.debug.rounding import (
+    FLOAT32,
+    FLOAT64,
+    TOLERANCES,
+    bounded,
+    distance,
     evaluate,
-    explained,
-    explained_as_a_whole,
-    flushed,
-    noisy,
-    real,
-    shaken,
+    limits,
+    widened,
 )
-from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.distributed import World
 from minigraph.errors import CompileError, GraphError
 from minigraph.graph import (
-    BFLOAT16,
     FLOATS,
     Array,
     Constant,
+    DType,
     Graph,
     Node,
-    Op,
     Parameter,
     Spec,
     aligned_empty,
-    input,
+    compute,
 )
-from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform.signals import held
@@ -50,15 +48,14 @@ from minigraph.program import Backend, Buffer, Program, Step
 from minigraph.runtime.calls import CallCounter
 from minigraph.runtime.function import Execute, Function
 
-# Differences up to this share of an array's largest element need no closer look.
-TOLERANCES = {
-    BFLOAT16: 5e-2,
-    np.dtype(np.float16): 1e-2,
-    np.dtype(np.float32): 1e-4,
-    np.dtype(np.float64): 1e-10,
-}
+SHARE = 0.1  # of a difference that a pass must account for in float64
+MARGIN = 8  # times the rounding that is seen in NumPy's results
+PAIRED = 1e-9  # of the largest element: two nodes that differ by more in float64 differ in meaning
 
-T = TypeVar("T")
+# What options name a type that arrays may be rounded to.
+ROUNDING = ("amp", "graph_opt.saved_activations", "precision", "distributed.compress")
+EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "tf32": 2.0**-10}  # of these types
+
 Values = Mapping[int, Array]  # of some outputs, by their position
 
 
@@ -84,15 +81,13 @@ class VerifiedFunction(Function):
             self._stages = [("", self._stages[1][1]), *self._stages[2:]]
         # Fast math may replace level 0's NaN and infinity by any number.
         self._strict = not self._options["graph_opt.fast_math"]
-        rounds = self._options["amp"] != "off" or self._rounds_activations
-        self._bitwise = (
-            _elementwise(self._stages[0][1]) if self._strict and not rounds else frozenset()
-        )
+        types = {self._options[name] for name in ROUNDING} & EPS.keys()
+        self._eps = max((EPS[name] for name in types), default=0.0)
+        self._least = max((TOLERANCES[name] for name in types), default=0.0)
+        self._product_eps = EPS["tf32"] if "tf32" in types else 0.0
+        exact = self._strict and types <= {"tf32"}
+        self._bitwise = _elementwise_outputs(self._stages[0][1]) if exact else frozenset()
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
-
-    @property
-    def _rounds_activations(self) -> bool:
-        return self._options["graph_opt.saved_activations"] != "float32"
 
     def cache_entries(self) -> list[Entry]:
         return [*super().cache_entries(), *self._written.cache_entries()]
@@ -119,15 +114,18 @@ class VerifiedFunction(Function):
             raise CompileError(f"{self._title}, which raises no error: {error}") from None
         after = self._state()
         actual = dict(enumerate([*map(_on_host, results), *after]))
-        doubts = {
-            **_differences(_without(expected, self._bitwise), actual, self._strict),
-            **_different_bits({at: x for at, x in expected.items() if at in self._bitwise}, actual),
-        }
+        wrong = self._differences(expected, actual)
         # What one process looks at more closely all do: it takes more calls, with collectives.
-        if self._world.any(bool(doubts)) if self._world else doubts:
+        if self._world.any(bool(wrong)) if self._world else wrong:
             self._restore(before)
             self.calls -= 1
-            self._judge(list(map(_on_host, values)), doubts)
+            fault = self._fault(values, execute, expected, actual, wrong)
+            if fault:
+                note = "one process alone is told which pass or kernel it is" * bool(self._world)
+                raise CompileError(
+                    f"{self._title}{' ' if self._world else ': '}{fault}\n"
+                    f"  the parameters are unchanged{'; ' * bool(note)}{note}"
+                )
             with held():
                 self._restore(after)
                 self.calls += 1
@@ -139,109 +137,135 @@ class VerifiedFunction(Function):
         results = map(_on_host, self._written(*values))
         return dict(enumerate([*results, *self._state()]))
 
-    def _judge(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> None:
-        """Raise CompileError that says what made the differences, unless rounding explains them."""
-        certain = {at: doubt for at, doubt in doubts.items() if at in self._bitwise}
-        doubts = _without(doubts, self._bitwise)
-        if doubts or self._world:  # what one process looks at more closely all do
-            doubts = _unexplained(doubts, self._shaken(values, doubts))
-        rounds = self._rounds_activations
-        if self._world:
-            doubts = _large(doubts, self._strict) if rounds else doubts
-            self._judge_together(self._world, {**certain, **doubts})
-            return
-        if not (certain or doubts):
-            return
+    def _differences(self, expected: Values, actual: Values) -> dict[int, Difference]:
+        """Return the outputs that differ by more than their tolerance, or in a bit."""
+        found = {}
+        for at, x in expected.items():
+            y = actual[at]
+            wrong = _other_bits(x, y) if at in self._bitwise else self._far(x, y)
+            if wrong.any():
+                found[at] = Difference(x, y, wrong)
+        return found
+
+    def _far(self, expected: Array, actual: Array) -> Array:
+        """Return for each element whether it differs by more than the tolerance of its dtype."""
+        gap = distance(expected, actual)
+        if expected.dtype not in FLOATS:
+            return gap > 0
+        finite = np.isfinite(expected)
+        largest = np.abs(expected).max(initial=0, where=finite)
+        far = gap > self._tolerance(expected.dtype) * widened(largest)
+        return far if self._strict else far & finite
+
+    def _tolerance(self, dtype: DType) -> float:
+        return max(TOLERANCES[dtype.name], self._least)
+
+    # ------------------------------------------------------------ what made a difference
+
+    def _fault(
+        self,
+        values: list[Array],
+        execute: Execute,
+        expected: Values,
+        actual: Values,
+        wrong: Mapping[int, Difference],
+    ) -> str:
+        """Describe what made the differences; "" if rounding did."""
         given = {
-            **dict(zip(self._inputs, values, strict=True)),
-            SEED: self.seed,
+            **dict(zip(self._inputs, map(_on_host, values), strict=True)),
+            SEED: self._own_seed(),
             STEP: np.array(self.calls, np.uint64),
         }
         args = [*given.values()]
-        if certain:
-            message = (
-                _wrong_bits(self._stages, certain, args)
-                or self._wrong_kernel(given)
-                or self._first(certain, ROUNDED)
-            )
-            raise CompileError(f"{self._title}: {message}\n  the parameters are unchanged")
-        graph, last = self._stages[0][1], self._stages[-1][1]
-        stored = {s.size for node in last for s in node.specs if s.dtype == BFLOAT16}
-        found = noisy(_part(graph, doubts), args, stored)
-        runs = [dict(zip(doubts, run, strict=True)) for run in found]
-        doubts = _unexplained(doubts, runs)
-        if rounds or self._options["amp"] != "off":
-            whole = {at: [run[at] for run in runs] for at in doubts}
-            doubts = {
-                at: doubt
-                for at, doubt in doubts.items()
-                if not explained_as_a_whole(whole[at], *doubt[:2])
-            }
-        if not doubts:
-            return
-        message = (
-            _wrong_pass(self._stages, doubts, runs, args, self._strict)
-            or self._wrong_kernel(given)
-            or self._first(doubts, TOGETHER)
+        if self._world:
+            return self._wrong_process(self._world, args, wrong)
+        bits = {at: each for at, each in wrong.items() if at in self._bitwise}
+        others = {at: each for at, each in wrong.items() if at not in bits}
+        return (
+            _wrong_bits(self._stages, bits, args)
+            or _wrong_pass(self._stages, others, args, self._strict)
+            or self._wrong_kernel(self, given, actual, lambda: self._again(values, execute))
+            or self._wrong_kernel(self._written, given, expected, lambda: self._as_written(values))
+            or (self._output(bits, ROUNDED) if bits else "")
         )
-        raise CompileError(f"{self._title}: {message}\n  the parameters are unchanged")
 
-    def _judge_together(self, world: World, doubts: Mapping[int, Difference]) -> None:
-        """Raise CompileError in all processes if one of them has doubts.
+    def _again(self, values: list[Array], execute: Execute) -> dict[int, Array]:
+        results = super()._run(values, execute)
+        return dict(enumerate([*map(_on_host, results), *self._state()]))
 
-        To look for the pass and the kernel, each process would need other collectives.
+    def _wrong_kernel(
+        self,
+        function: Function,
+        given: Mapping[Node, Array],
+        results: Values,
+        again: Callable[[], Values],
+    ) -> str:
+        """Describe the first kernel of a function that is wrong, or that one alone is not; or "".
+
+        results  of the call, which kernels that run one by one have to give again
+        again    calls the function once more
         """
-        for rank, found in enumerate(world.gather(self._first(doubts) if doubts else "")):
-            if found:
-                raise CompileError(
-                    f"{self._title} in process {rank}: {found}\n  the parameters are unchanged; "
-                    "one process alone is told which pass or kernel it is"
-                )
+        program, backend = function._program, function._backend
+        level = abs(function._options["graph_opt_level"])
+        checked = check_steps(program, backend, given, self._product_eps, self._strict)
+        if checked.wrong:
+            step, difference = checked.wrong
+            return (
+                f"at level {level} the kernel {step.kernel.name!r} on {backend.device} for "
+                f"{step.node!r} {step.node.source} differs from NumPy\n"
+                + difference.statistics("NumPy", "kernel")
+            )
+        apart = self._differences(dict(enumerate(checked.results)), results)
+        if not apart:
+            return ""
+        state, calls = self._state(), self.calls
+        repeated = again()
+        self._restore(state)
+        self.calls = calls
+        # Where sums are atomic, each run gives other bits.
+        if any(_other_bits(results[at], repeated[at]).any() for at in apart):
+            return ""
+        return self._output(apart, TOGETHER, ("one by one", "together"))
 
-    def _shaken(self, values: Sequence[Array], doubts: Mapping[int, Difference]) -> list[Values]:
-        """Return the results of level 0 for slightly changed inputs and parameters.
-
-        Its kernels round differently each time.  This is faster than noise by NumPy.
-        """
-        touched = dict.fromkeys([*self._stages[0][1].parameters, *self._updates])
-        kept = [(p, p.numpy()) for p in touched]
-        runs: list[Values] = [{at: doubt.expected for at, doubt in doubts.items()}]
-        try:
-            for amplitude in AMPLITUDES:
-                rng = np.random.default_rng(abs(amplitude))
-                for p, value in kept:
-                    p.state.write()[...] = shaken(value, rng, amplitude)
-                with contextlib.suppress(GraphError):  # an index may be computed from floats
-                    results = self._as_written([shaken(x, rng, amplitude) for x in values])
-                    runs.append({at: results[at] for at in doubts})
-        finally:
-            for p, value in kept:
-                p.state.write()[...] = value
-        return runs
-
-    def _wrong_kernel(self, given: Mapping[Node, Array]) -> str:
-        """Describe the first kernel that differs from NumPy; "" if none does."""
-        level = abs(self._options["graph_opt_level"])
-        for function, name in ((self, f"level {level}"), (self._written, "level 0")):
-            wrong = wrong_step(function._program, function._backend, given)
-            if wrong is not None:
-                step, difference = wrong
-                return (
-                    f"at {name} the kernel {step.kernel.name!r} on {function._backend.device} for "
-                    f"{step.node!r} {step.node.source} differs from NumPy\n"
-                    + difference.statistics("NumPy", "kernel")
-                )
-        return ""
-
-    def _first(self, doubts: Mapping[int, Difference], why: str = "") -> str:
+    def _output(
+        self,
+        wrong: Mapping[int, Difference],
+        why: str = "",
+        names: tuple[str, str] = ("level 0", "here"),
+    ) -> str:
         """Describe the first output that is wrong."""
-        at, difference = next(iter(doubts.items()))
+        at, difference = next(iter(wrong.items()))
         graph = self._stages[0][1]
         results = len(graph.outputs) - len(self._updates)
         what = f"output {at}" if at < results else f"parameter {self._updates[at - results].name}"
         node = graph.outputs[at]
         about = f"{what}, {node.op.name} {node.spec} {node.source}{why}\n"
-        return about + difference.statistics("level 0", "here")
+        return about + difference.statistics(*names)
+
+    def _wrong_process(
+        self, world: World, args: Sequence[Array], wrong: Mapping[int, Difference]
+    ) -> str:
+        """Describe an output that rounding does not explain in one of several processes; or "".
+
+        Level 0 and this function have to be as near to float64 as NumPy is in float32, by a margin.
+        To look for the pass and the kernel, each process would need other collectives.
+        """
+        graph = self._stages[0][1]
+        exact, single = (evaluate(graph, args, dtype) for dtype in (FLOAT64, FLOAT32))
+        left: dict[int, Difference] = {}
+        for at, (x, y, mask) in wrong.items():
+            if at not in self._bitwise and x.dtype in FLOATS:
+                noise = _rounding_of(x.dtype, exact[at], single[at], self._eps)
+                largest = np.abs(exact[at]).max(initial=0, where=np.isfinite(exact[at]))
+                limit = self._tolerance(x.dtype) * largest + MARGIN * noise
+                near = (distance(exact[at], widened(v)) <= limit for v in (x, y))
+                mask = mask & ~np.logical_and(*near)
+            if mask.any():
+                left[at] = Difference(x, y, mask)
+        for rank, fault in enumerate(world.gather(self._output(left) if left else "")):
+            if fault:
+                return f"in process {rank}: {fault}"
+        return ""
 
 
 TOGETHER = (
@@ -253,9 +277,6 @@ ROUNDED = (
     "; no pass changed a bit, and every kernel agrees with NumPy to rounding, so the fault is "
     "in how kernels round or in how the device runs them together"
 )
-
-
-# ---------------------------------------------------------------- comparing
 
 
 class Difference(NamedTuple):
@@ -271,12 +292,12 @@ class Difference(NamedTuple):
         values = zip(names, (self.expected, self.actual), strict=True)
         lines = [f"  {name:{width}}  {_summary(value)}" for name, value in values]
         lines.append(f"  {self.wrong.sum()} of {self.wrong.size} elements differ")
-        x, y = (real(v).astype(np.float64) for v in (self.expected, self.actual))
+        x, y = (widened(v).astype(np.float64) for v in (self.expected, self.actual))
         with np.errstate(all="ignore"):
             gap = np.abs(x - y)
             distances = {"furthest apart": gap, "relative to the size": gap / np.abs(x)}
-        for what, distance in distances.items():
-            far = np.where(self.wrong, np.where(np.isnan(distance), np.inf, distance), -1)
+        for what, each in distances.items():
+            far = np.where(self.wrong, np.where(np.isnan(each), np.inf, each), -1)
             at = np.unravel_index(int(far.argmax()), far.shape)
             pair = f"{self.expected[at]!s} and {self.actual[at]!s}"
             lines.append(f"  {what}: by {far[at]:.3g} at {[*map(int, at)]}: {pair}")
@@ -285,7 +306,7 @@ class Difference(NamedTuple):
 
 def _summary(x: Array) -> str:
     """Return an array's smallest, largest and mean number, and its counts of NaN and infinity."""
-    wide = real(x).astype(np.float64)
+    wide = widened(x).astype(np.float64)
     finite = wide[np.isfinite(wide)]
     numbers = "no finite numbers"
     if finite.size:
@@ -295,173 +316,137 @@ def _summary(x: Array) -> str:
     return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
 
 
-def _differences(expected: Values, actual: Values, strict: bool = True) -> dict[int, Difference]:
-    """Return the values that differ by more than the tolerance of their dtype.
-
-    strict  whether NaN and infinity have to be equal too
-    """
-    pairs = {at: (x, actual[at]) for at, x in expected.items()}
-    apart = {at: Difference(x, y, _apart(x, y, strict)) for at, (x, y) in pairs.items()}
-    return {at: difference for at, difference in apart.items() if difference.wrong.any()}
-
-
-def _different_bits(expected: Values, actual: Values) -> dict[int, Difference]:
-    """Return the values that differ in a bit; denormals are zero, and all NaN are equal."""
-    found: dict[int, Difference] = {}
-    for at, x in expected.items():
-        y = actual[at]
-        wrong = np.asarray(x != y)
-        if x.dtype in FLOATS:
-            wide, other = flushed(real(x), x.dtype), flushed(real(y), x.dtype)
-            alike = (wide == other) & (np.signbit(wide) == np.signbit(other))
-            wrong = ~(alike | (np.isnan(wide) & np.isnan(other)))
-        if wrong.any():
-            found[at] = Difference(x, y, wrong)
-    return found
+def _other_bits(x: Array, y: Array) -> Array:
+    """Return for each element whether a bit differs; denormals are zero, and all NaN are equal."""
+    if x.dtype not in FLOATS:
+        return np.asarray(x != y)
+    tiny = float(limits(x.dtype).tiny)
+    a, b = (np.where(np.abs(v) < tiny, np.copysign(0, v), v) for v in (widened(x), widened(y)))
+    alike = (a == b) & (np.signbit(a) == np.signbit(b))
+    return ~(alike | (np.isnan(a) & np.isnan(b)))
 
 
-def _without(values: Mapping[int, T], positions: Collection[int]) -> dict[int, T]:
-    return {at: value for at, value in values.items() if at not in positions}
+def _rounding_of(dtype: DType, exact: Array, single: Array, eps: float = 0.0) -> float:
+    """Return how far a dtype rounds an array, as float32 is from float64."""
+    gaps = distance(exact, widened(single))
+    ratio = (
+        max(float(limits(dtype).eps), eps) / float(limits(FLOAT32).eps) if dtype in FLOATS else 1
+    )
+    return float(ratio * gaps.max(initial=0, where=np.isfinite(gaps)))
 
 
-def _elementwise(graph: Graph) -> frozenset[int]:
+def _elementwise_outputs(graph: Graph) -> frozenset[int]:
     """Return the positions of outputs that elementwise ops, and moves of elements, alone make."""
-    apart: dict[Node, bool] = {}
+    alone: dict[Node, bool] = {}
     for node in graph:
         own = not node.inputs or isinstance(node.op, Elementwise) or node.op.is_view
-        apart[node] = own and all(apart[x] for x in node.inputs)
-    return frozenset(at for at, y in enumerate(graph.outputs) if apart[y])
+        alone[node] = own and all(alone[x] for x in node.inputs)
+    return frozenset(at for at, y in enumerate(graph.outputs) if alone[y])
 
 
-def _large(differences: Mapping[int, Difference], strict: bool) -> dict[int, Difference]:
-    """Return the differences that would be too large between arrays of bfloat16."""
-    rounded = {
-        at: [x.astype(BFLOAT16) if x.dtype in FLOATS else x for x in (expected, actual)]
-        for at, (expected, actual, _) in differences.items()
-    }
-    expected, actual = ({at: pair[i] for at, pair in rounded.items()} for i in (0, 1))
-    return _differences(expected, actual, strict)
+def _on_host(array: Array) -> Array:
+    """Return a NumPy array; CuPy arrays have a method for that."""
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
-def _apart(expected: Array, actual: Array, strict: bool) -> Array:
-    if expected.dtype not in FLOATS:
-        return np.asarray(expected != actual)
-    small = expected.dtype.itemsize < 4
-    x, y = (v.astype(np.float32) if small else v for v in (expected, actual))
-    finite = np.isfinite(x)
-    limit = TOLERANCES[expected.dtype] * np.abs(x).max(initial=0, where=finite)
-    with np.errstate(all="ignore"):
-        far = ~np.asarray(np.abs(x - y) <= limit)
-    if far.any():
-        far &= ~((x == y) | (np.isnan(x) & np.isnan(y)))
-    return far if strict else far & finite
+# ---------------------------------------------------------------- passes
+
+Stages = Sequence[tuple[str, Graph]]
 
 
-def _unexplained(
-    differences: Mapping[int, Difference], runs: Sequence[Values]
-) -> dict[int, Difference]:
-    """Return the differences without the elements at which these runs differ as much."""
-    left: dict[int, Difference] = {}
-    for at, (x, y, wrong) in differences.items():
-        wrong = np.array(wrong)
-        wrong[wrong] = ~explained([run[at][wrong] for run in runs], x[wrong], y[wrong])
-        if wrong.any():
-            left[at] = Difference(x, y, wrong)
-    return left
-
-
-# ---------------------------------------------------------------- what made a difference
-
-CLOSER_LOOKS = 8, 64  # nodes that are evaluated with noise: at a time, and at most
+def _wrong_bits(stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array]) -> str:
+    """Describe the first pass that changed a bit of these outputs; "" if none did."""
+    for (_, before), (name, after) in itertools.pairwise(stages):
+        graphs = _part(before, wrong), _part(after, wrong)
+        if found := _replaced(*graphs, args, None, _other_bits):
+            return f"{_rewrite(name, *found)}, in other bits\n{_values(found)}"
+    return ""
 
 
 def _wrong_pass(
-    stages: Sequence[tuple[str, Graph]],
-    outputs: Mapping[int, Difference],
-    runs: Sequence[Values],
-    args: Sequence[Array],
-    strict: bool,
+    stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array], strict: bool
 ) -> str:
-    """Describe the first pass that changed the meaning of one of the outputs; "" if none did.
+    """Describe the first pass that accounts for one of the differences in float64; or ""."""
+    if not wrong:
+        return ""
 
-    runs  the outputs of the graph as written: first without noise, then with noise
-    """
-    expected = {at: runs[0][at] for at in outputs}
+    def computed(graph: Graph, dtype: DType = FLOAT64) -> dict[int, Array]:
+        return dict(zip(wrong, evaluate(_part(graph, wrong), args, dtype), strict=True))
+
+    written = computed(stages[0][1])
+    single = computed(stages[0][1], FLOAT32)
+    noise = {
+        at: MARGIN * _rounding_of(stages[0][1].outputs[at].dtype, written[at], single[at])
+        for at in wrong
+    }
+
+    def accounts(graph: Graph) -> Iterator[tuple[int, Array, Array]]:
+        """Yield the outputs of which the graph means something else, and at which elements."""
+        for at, y in computed(graph).items():
+            gap, (expected, actual, mask) = distance(written[at], y), wrong[at]
+            apart = distance(expected, actual)
+            share = mask & (gap >= SHARE * apart) & (gap > noise[at])
+            share &= np.isfinite(gap) | np.isinf(apart)  # float64 may overflow later
+            if not strict:
+                share &= np.isfinite(written[at])
+            if share.any():
+                yield at, y, share
+
+    if next(accounts(stages[-1][1]), None) is None:
+        return ""
     for (_, before), (name, after) in itertools.pairwise(stages):
-        actual = dict(zip(outputs, evaluate(_part(after, outputs), args), strict=True))
-        wrong = _unexplained(_differences(expected, actual, strict), runs)
-        for at, difference in wrong.items():
-            old, new, difference = _wrong_node(
-                _part(before, [at]), _part(after, [at]), args, strict
-            ) or (before.outputs[at], after.outputs[at], difference)
-            return (
-                f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}\n"
-                + difference.statistics("before", "after")
-            )
+        for at, y, share in accounts(after):
+            old, new = before.outputs[at], after.outputs[at]
+            graphs = _part(before, [at]), _part(after, [at])
+            found = _replaced(*graphs, args, FLOAT64, lambda x, y: _other_meaning(x, y, strict))
+            found = found or (old, new, _difference(old, written[at], y, share))
+            return f"{_rewrite(name, *found)}\n{_values(found)}"
     return ""
 
 
-def _wrong_bits(
-    stages: Sequence[tuple[str, Graph]], outputs: Mapping[int, Difference], args: Sequence[Array]
-) -> str:
-    """Describe the first pass that changed a bit of these outputs; "" if none did."""
-    for (_, before), (name, after) in itertools.pairwise(stages):
-        if found := _changed_node(_part(before, outputs), _part(after, outputs), args):
-            old, new, difference = found
-            return (
-                f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}, in other bits\n"
-                + difference.statistics("before", "after")
-            )
-    return ""
+def _rewrite(name: str, old: Node, new: Node, difference: Difference) -> str:
+    return f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}"
 
 
-def _changed_node(
-    before: Graph, after: Graph, args: Sequence[Array]
-) -> tuple[Node, Node, Difference] | None:
-    """Return the first node that a pass replaced by one of other bits, and its replacement."""
-    pairs, differences = _replaced(before, after, args, _different_bits)
-    return next(((*pairs[at], difference) for at, difference in differences.items()), None)
+def _values(found: tuple[Node, Node, Difference]) -> str:
+    return found[2].statistics("before", "after")
+
+
+def _difference(node: Node, expected: Array, actual: Array, wrong: Array) -> Difference:
+    with np.errstate(over="ignore"):
+        return Difference(expected.astype(node.dtype), actual.astype(node.dtype), wrong)
+
+
+def _other_meaning(x: Array, y: Array, strict: bool) -> Array:
+    """Return for each element of values in float64 whether passes cannot have rounded it so."""
+    finite = np.isfinite(x) if x.dtype in FLOATS else np.ones(x.shape, bool)
+    far = distance(x, y) > PAIRED * np.abs(x).max(initial=0, where=finite)
+    return far if strict else far & finite
 
 
 def _replaced(
     before: Graph,
     after: Graph,
     args: Sequence[Array],
-    compare: Callable[[Values, Values], dict[int, Difference]],
-) -> tuple[list[tuple[Node, Node]], dict[int, Difference]]:
-    """Return the nodes that a pass replaced, each with its replacement, and how values differ."""
+    dtype: DType | None,
+    differ: Callable[[Array, Array], Array],
+) -> tuple[Node, Node, Difference] | None:
+    """Return the first node that a pass replaced by one of another value, and its replacement."""
     pairs = [*_pairs(before, after)]
     if not pairs:
-        return [], {}
-    old, new = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
-    expected, actual = (dict(enumerate(evaluate(graph, args))) for graph in (old, new))
-    return pairs, compare(expected, actual)
-
-
-def _part(graph: Graph, outputs: Mapping[int, Any] | Sequence[int]) -> Graph:
-    return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
-
-
-def _wrong_node(
-    before: Graph, after: Graph, args: Sequence[Array], strict: bool
-) -> tuple[Node, Node, Difference] | None:
-    """Return the first node that a pass replaced by one of another meaning, and its replacement."""
-    pairs, differences = _replaced(
-        before, after, args, lambda expected, actual: _differences(expected, actual, strict)
+        return None
+    values = (
+        evaluate(Graph(before.inputs, nodes), args, dtype) for nodes in zip(*pairs, strict=True)
     )
-    step, end = CLOSER_LOOKS
-    for first in range(0, min(len(differences), end), step):
-        some = dict(itertools.islice(differences.items(), first, first + step))
-        old = Graph(before.inputs, tuple(pairs[at][0] for at in some))
-        runs = [dict(zip(some, run, strict=True)) for run in noisy(old, args)]
-        for at, difference in _unexplained(some, runs).items():
-            return (*pairs[at], difference)
+    for (old, new), x, y in zip(pairs, *values, strict=True):
+        wrong = differ(x, y)
+        if wrong.any():
+            return old, new, _difference(old, x, y, wrong)
     return None
 
 
-def _on_host(array: Array) -> Array:
-    """Return a NumPy array; CuPy arrays have a method for that."""
-    return array if isinstance(array, np.ndarray) else array.get()
+def _part(graph: Graph, outputs: Collection[int]) -> Graph:
+    return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
 
 
 def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
@@ -483,39 +468,62 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
                 yield a, b
 
 
-def wrong_step(
+# ---------------------------------------------------------------- kernels
+
+
+class Checked(NamedTuple):
+    """The first step whose kernel is wrong, if one is, and else what all steps together give."""
+
+    wrong: tuple[Step, Difference] | None
+    results: Sequence[Array] = ()
+
+
+def check_steps(
     program: Program,
     backend: Backend,
     given: Mapping[Node, Array],
+    product_eps: float = 0.0,
+    strict: bool = True,
     allocate: Callable[[Spec], Array] = aligned_empty,
-) -> tuple[Step, Difference] | None:
-    """Return the first step whose kernel differs from NumPy on the operands that NumPy computes.
+) -> Checked:
+    """Run the steps one by one, and compare each with float64 on what the steps before it made.
 
-    Each buffer has memory of its own here, so that no step overwrites what another one reads.
+    given  the values of inputs
+
+    Each buffer has memory of its own, so that no step overwrites what another one reads.
     """
     memory = {buffer: _memory(buffer, given, allocate) for buffer in program.buffers}
+    values: dict[Node, Any] = {
+        **{p: p.state.read().copy() for p in program.graph.parameters},
+        **given,
+    }
     for step in program.steps:
         backend.run_alone(step, memory)
-        results = [view.array(memory[view.buffer]) for view in step.outputs]
-        actual = dict(enumerate(y.copy() for y in results))
-        run_step(step, NumpyKernel(step.node), memory)
-        differences = _differences(dict(enumerate(results)), actual)
-        if differences:
-            operands = [view.array(memory[view.buffer]) for view in step.inputs]
-            xs = tuple(input("x", x.shape, x.dtype) for x in operands)
-            graph = Graph(xs, _written_out(step.node.op, xs))
-            runs = [dict(enumerate(run)) for run in noisy(graph, operands)]
-            for difference in _unexplained(differences, runs).values():
-                return step, difference
-    return None
+        results = [view.array(memory[view.buffer]).copy() for view in step.outputs]
+        operands = [_value(x, values) for x in step.node.inputs]
+        for result, exact in zip(results, bounded(step.node, operands, product_eps), strict=True):
+            wrong = exact.excludes(result)
+            wrong = wrong if strict else wrong & np.isfinite(exact.value)
+            if wrong.any():
+                with np.errstate(over="ignore"):
+                    expected = exact.value.astype(result.dtype)
+                return Checked((step, Difference(expected, result, wrong)))
+        values[step.node] = tuple(results) if step.node.is_bundle else results[0]
+    return Checked(None, [_value(y, values) for y in program.graph.outputs])
 
 
-def _written_out(op: Op, xs: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the results of a kernel's op as the ops that it was made of, each of which rounds."""
-    if isinstance(op, Together):
-        parts = op.groups(xs)
-        return tuple(y for part, group in parts for y in _written_out(part, group))
-    return op.expand(*xs) if isinstance(op, Fused) or op.composed else op.results(*xs)
+def _value(node: Node, values: dict[Node, Any]) -> Any:
+    """Return the value of a node; views of what steps made have no step of their own."""
+    stack = [node]
+    while stack:
+        missing = [x for x in stack[-1].inputs if x not in values]
+        if stack[-1] in values:
+            stack.pop()
+        elif missing:
+            stack += missing
+        else:
+            values[stack[-1]] = compute(stack[-1], *(values[x] for x in stack[-1].inputs))
+    return values[node]
 
 
 def _memory(

@@ -69,9 +69,10 @@ def call(function, arrays, at_end=True):
         STEP: np.array(function.calls, np.uint64),
     }
     allocate = functools.partial(empty, at_end=at_end)
-    wrong = verify.wrong_step(function._program, function._backend, given, allocate)
-    if wrong is not None:
-        step, difference = wrong
+    program, backend = function._program, function._backend
+    checked = verify.check_steps(program, backend, given, allocate=allocate)
+    if checked.wrong:
+        step, difference = checked.wrong
         raise AssertionError(
             f"{step.kernel.name} for {step.node!r} {step.node.source} differs from NumPy\n"
             + difference.statistics("NumPy", "kernel")

@@ -9,8 +9,8 @@ from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.debug.verify import wrong_step
-from minigraph.devices.reference import Interpreter
+from minigraph.debug.verify import check_steps
+from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.ops.arithmetic import Add, Multiply, Subtract
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.indexing import OneHot
@@ -238,6 +238,41 @@ def test_what_a_pass_replaced_by_an_old_node_is_named(run_pass):
     assert "pass swap made tanh of subtract" in text
 
 
+SUMS = {
+    "product": (lambda x, w: x.reshape((4, 32)) @ w.reshape((32, 4)), "matmul"),
+    "convolution": (lambda x, w: ops.conv2d(x, w, padding=1), "conv2d"),
+    "sum": (lambda x, w: (x * w).sum(2), "sum"),
+    "its gradient": (lambda x, w: mg.grad((x * x).sum(), [x])[0] + x.sum(), "sum"),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", SUMS)
+def test_a_pass_that_is_off_by_a_thousandth_is_named(run_pass, device, name):
+    build, op = SUMS[name]
+    run_pass(lambda found, inputs: found(*inputs) * 1.001 if found.name == op else None)
+    x, w = mg.input("x", (2, 4, 4, 4)), mg.input("w", (2, 4, 4, 4))
+    text = message(compiled(device, -2, [x, w], build(x, w)), real(2, 4, 4, 4), real(2, 4, 4, 4))
+    assert f"pass swap made multiply of {op}" in text
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_kernel_that_is_off_by_a_thousandth_is_named(name, monkeypatch):
+    build, op = SUMS[name]
+    x, w = mg.input("x", (2, 4, 4, 4)), mg.input("w", (2, 4, 4, 4))
+    step = compiled("reference", -1, [x, w], build(x, w))
+    run = NumpyKernel.run
+
+    def run_wrong(self, inputs, outputs, scratch):
+        run(self, inputs, outputs, scratch)
+        if self.node.op.name == op and any(self is s.kernel for s in step._program.steps):
+            outputs[0][...] *= np.float32(1.001)
+
+    monkeypatch.setattr(NumpyKernel, "run", run_wrong)
+    text = message(step, real(2, 4, 4, 4), real(2, 4, 4, 4))
+    assert f"at level 1 the kernel 'numpy' on reference for {op}" in text
+
+
 def test_the_first_pass_that_is_wrong_is_named(monkeypatch):
     keep = rewriting(lambda op, inputs: None, "keep")
     spoil = rewriting(subtract_for_add, "spoil")
@@ -329,7 +364,7 @@ def test_a_kernel_whose_terms_cancel_is_not_blamed():
     x = mg.input("x", (3000, 17))
     y = ops.layer_norm(x, (17,))
     function = compiled("cpu", 3, x, mg.grad((y * y).sum(), [x]))  # 0 but for rounding
-    assert wrong_step(function._program, function._backend, {x: real(3000, 17)}) is None
+    assert check_steps(function._program, function._backend, {x: real(3000, 17)}).wrong is None
 
 
 def test_a_device_that_runs_right_kernels_wrong_is_told_from_them(run_pass, monkeypatch):

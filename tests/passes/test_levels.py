@@ -1,7 +1,7 @@
 """Random graphs give at every level what they mean: NaN, infinity and the sign of zero included.
 
-Rounding may differ, by as much as the graph lets it matter (`minigraph.debug.noise`).  A failure
-prints the program of its graph.
+Rounding may differ, by as much as the graph lets it matter (`noise.py`).  A failure prints the
+program of its graph.
 """
 
 import numpy as np
@@ -12,6 +12,7 @@ from random_graphs import MORE, RandomGraph
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.debug import verify
 from minigraph.graph import FLOATS, Constant, Graph, as_node
 from minigraph.passes.kernels.gathering import Gathering
 from minigraph.passes.levels import optimize, pipeline
@@ -68,6 +69,22 @@ def test_every_level_computes_loops_places_and_mixtures_on_the_cpu(level, first)
     meaning = Meaning(graphs)
     found = meaning.call(meaning.compiled("cpu", {"graph_opt_level": level}))
     meaning.check(found, f"on the CPU at level {level}")
+
+
+@pytest.mark.parametrize("first", mostly_long(range(0, 600, 60), 1))
+def test_a_negative_level_raises_no_false_alarm(first, monkeypatch):
+    """Also where it looks closely at every output that does not have the bits of level 0."""
+    monkeypatch.setattr(verify, "TOLERANCES", dict.fromkeys(verify.TOLERANCES, 0.0))
+    for seed in range(first, first + 60):
+        meaning = Meaning([RandomGraph(seed, more=MORE)])
+        meaning.call(meaning.compiled("reference", {"graph_opt_level": -1 - seed % 3}))
+
+
+@pytest.mark.parametrize("first", mostly_long(range(0, NATIVE, TOGETHER), 1))
+def test_a_negative_level_raises_no_false_alarm_on_the_cpu(first, monkeypatch):
+    monkeypatch.setattr(verify, "TOLERANCES", dict.fromkeys(verify.TOLERANCES, 0.0))
+    meaning = Meaning([RandomGraph(seed) for seed in range(first, first + TOGETHER)])
+    meaning.call(meaning.compiled("cpu", {"graph_opt_level": -3}))
 
 
 @pytest.mark.parametrize("first", mostly_long(range(0, 1000, 200), 1))

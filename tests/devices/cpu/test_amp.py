@@ -7,12 +7,12 @@ import pytest
 from long_runs import mostly_long
 from meaning import Meaning
 from needs import needs_bfloat16
+from noise import noisy
 from random_graphs import RandomGraph
 from small_network import network
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.debug.noise import noisy
 from minigraph.devices.cpu import candidates, compiler, onednn, primitives
 from minigraph.graph import BFLOAT16
 from minigraph.ops.batch_norm import BatchNorm

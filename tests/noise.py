@@ -1,4 +1,4 @@
-"""How far rounding may change the results of a graph.
+"""How far rounding may change the results of a graph, by sampling.
 
 Two ways to compute the same result differ by rounding: a little, or a lot where the graph subtracts
 nearly equal numbers, divides by nearly zero, or takes a sign.  No fixed tolerance fits both, so the
@@ -53,35 +53,6 @@ def explained(runs: Sequence[Array], expected: Array, actual: Array) -> Array:
         spread = numbers.max(0) - numbers.min(0)
         limit = MARGIN * spread + 4 * float(info.eps) * np.abs(x) + float(info.tiny)
         return np.asarray((sort != sort[0]).any(0) | (np.abs(x - y) <= limit))
-
-
-def explained_as_a_whole(runs: Sequence[Array], expected: Array, actual: Array) -> bool:
-    """Return whether noise explains the difference of arrays by its root mean square.
-
-    That is all that can be asked where numbers have 8 bits: elements that differ in sign are many,
-    and some of them do so in no run.
-    """
-    if expected.dtype not in FLOATS:
-        return False
-    x, y, *numbers = (real(v).astype(np.float64) for v in (expected, actual, *runs))
-    with np.errstate(all="ignore"):
-        spread = np.sqrt(np.mean(np.ptp(numbers, 0) ** 2))
-        return bool(np.sqrt(np.mean((x - y) ** 2)) <= MARGIN * spread)
-
-
-def shaken(x: Array, rng: np.random.Generator, amplitude: int) -> Array:
-    """Return an array with noise on its floats."""
-    if x.dtype not in FLOATS:
-        return x
-    wide = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
-    off = rng.random(x.shape, wide.dtype)
-    with np.errstate(all="ignore"):
-        off -= 0.5
-        off *= 2 * amplitude * float(_info(x.dtype).eps)
-        off *= wide
-        off += wide
-    np.copyto(off, wide, where=~np.isfinite(wide))
-    return off.astype(x.dtype, copy=False)
 
 
 def noisy(graph: Graph, args: Sequence[Array], stored: Collection[int] = ()) -> list[list[Array]]:
