@@ -20,8 +20,8 @@ from minigraph.graph import Node, Parameter
 from minigraph.runtime import cache_file
 from minigraph.runtime.any_size import AnySizeFunction
 from minigraph.runtime.calls import CallCounter
+from minigraph.runtime.collector import collect
 from minigraph.runtime.function import Function
-from minigraph.runtime.watching import told
 from minigraph.torch_hints import missing
 
 
@@ -115,8 +115,8 @@ class CompGraph:
             loaded=dict(self._loaded),
         )
         if traced.is_symbolic:
-            return told(AnySizeFunction(traced, context, _function))
-        return told(_function(Compilation(traced, context, seconds)))
+            return collect(AnySizeFunction(traced, context, _function))
+        return collect(_function(Compilation(traced, context, seconds)))
 
     @checked
     def load_cache(self, path: FilePath, type: str = "all") -> cache_file.Loaded:

@@ -18,8 +18,8 @@ from typing import Any
 from minigraph import options as settings
 
 log = logging.getLogger("minigraph")
-SILENT = 1.0  # seconds after which something is said
-_bars = 0  # that are open, beside which nothing else is said
+DELAY = 1.0  # seconds after which something is shown
+_bars = 0  # open progress bars, beside which no status line is shown
 
 
 def start_log() -> None:
@@ -33,25 +33,25 @@ def start_log() -> None:
 
 
 @contextmanager
-def progress(**of_tqdm: Any) -> Iterator[Any]:
+def progress(**arguments: Any) -> Iterator[Any]:
     """Give a progress bar of tqdm, which is shown after a second; a notebook has a notebook's."""
     global _bars
     _bars += 1
     try:
-        with _bar(delay=SILENT, **of_tqdm) as shown:
-            yield shown
+        with _bar(delay=DELAY, **arguments) as bar:
+            yield bar
     finally:
         _bars -= 1
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
-    """Say what goes on, and for how long, if it takes longer than a second."""
+def status_line(what: str) -> Iterator[None]:
+    """Show what goes on, and for how long, if it takes longer than a second."""
     if not ((sys.stderr and sys.stderr.isatty()) or in_notebook()):
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(target=_tell, args=(what, done), daemon=True)
+    thread = threading.Thread(target=_show, args=(what, done), daemon=True)
     thread.start()
     try:
         yield
@@ -70,9 +70,9 @@ def in_notebook() -> bool:
     return "IPKernelApp" in getattr(shell(), "config", ())
 
 
-def _tell(what: str, done: threading.Event) -> None:
+def _show(what: str, done: threading.Event) -> None:
     start, line = time.monotonic(), None
-    while not done.wait(SILENT):
+    while not done.wait(DELAY):
         if _bars:
             continue
         if line is None:
@@ -82,9 +82,9 @@ def _tell(what: str, done: threading.Event) -> None:
         line.close()
 
 
-def _bar(**of_tqdm: Any) -> Any:
+def _bar(**arguments: Any) -> Any:
     """Return a bar of tqdm that shows nothing where the log passes errors only."""
     # None: hidden where there is no terminal
     hidden = (False if in_notebook() else None) if log.isEnabledFor(logging.WARNING) else True
     tqdm = importlib.import_module("tqdm.auto").tqdm  # slow to import, and seldom needed
-    return tqdm(disable=hidden, file=sys.stderr, leave=False, **of_tqdm)
+    return tqdm(disable=hidden, file=sys.stderr, leave=False, **arguments)

@@ -33,7 +33,7 @@ LAYERS = {
         ["cli"],
     ],
     "minigraph.graph": [
-        ["dtypes", "location", "picture"],
+        ["dtypes", "location", "svg"],
         ["spec"],
         ["unsupported"],
         ["node", "state"],
@@ -98,15 +98,15 @@ LAYERS = {
         ["text_file", "trust"],
     ],
     "minigraph.inspect": [
-        ["roofline", "trace"],
-        ["report"],
-        ["profile", "dot"],
-        ["description"],
-        ["page", "comparison"],
+        ["roofline"],
+        ["record"],
+        ["comparison", "dot", "history", "page", "report", "trace"],
+        ["profile"],
+        ["describe"],
     ],
     "minigraph.runtime": [
         ["cache_file", "calls", "inputs"],
-        ["function", "watching"],
+        ["collector", "function"],
         ["any_size", "view"],
     ],
     "minigraph.debug": [
@@ -122,10 +122,5 @@ LAYERS = {
     "minigraph.training": [
         ["command_line", "evaluation"],
         ["loop"],
-    ],
-    "minigraph.inspect.description": [
-        ["record"],
-        ["history"],
-        ["describe"],
     ],
 }

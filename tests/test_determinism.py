@@ -23,7 +23,7 @@ from minigraph.graph import Node
 from minigraph.program.steps import Buffer, Step
 from minigraph.platform.records import encode
 
-TIMES = ("seconds", "bandwidth", "peak", "bound")
+TIMES = ("seconds", "speeds")
 warnings.simplefilter("ignore", mg.MinigraphWarning)
 shuffle, graphs = random.Random(int(sys.argv[1])), int(sys.argv[2])
 factor = shuffle.getrandbits(60) | 1

@@ -13,19 +13,19 @@ from new_process import python
 import minigraph as mg
 from minigraph import messages
 from minigraph.autotune import session
-from minigraph.messages import progress, telling
+from minigraph.messages import progress, status_line
 
 SLOW = """
 import time
 from minigraph import messages
-from minigraph.messages import progress, telling
-messages.SILENT = 60.0  # which nothing takes, however busy the machine is
-with telling("never, for it is quick"):
+from minigraph.messages import progress, status_line
+messages.DELAY = 60.0  # which nothing takes, however busy the machine is
+with status_line("never, for it is quick"):
     pass
-messages.SILENT = 0.05
-with telling("compiling: optimize"):
+messages.DELAY = 0.05
+with status_line("compiling: optimize"):
     time.sleep(0.5)
-with telling("never"), progress(total=2, desc="autotune") as bar:
+with status_line("never"), progress(total=2, desc="autotune") as bar:
     for _ in range(2):
         time.sleep(0.1)
         bar.update(1)
@@ -52,7 +52,7 @@ def on_a_terminal(program, **variables):
 
 def test_a_terminal_shows_what_takes_long_and_one_thing_at_a_time():
     text = on_a_terminal(SLOW)
-    assert "compiling: optimize, 0 s" in text and "autotune" in text
+    assert "compiling: optimize, " in text and "autotune" in text
     assert "never" not in text
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_shown_where_only_errors_are_wanted_or_nobody_looks():
 
 def test_an_error_inside_ends_what_is_told(monkeypatch):
     monkeypatch.setattr(messages, "in_notebook", lambda: True)
-    with pytest.raises(KeyError), telling("x"):
+    with pytest.raises(KeyError), status_line("x"):
         raise KeyError
     with pytest.raises(KeyError), progress(total=1):
         raise KeyError

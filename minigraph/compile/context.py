@@ -23,7 +23,7 @@ from minigraph.cache.machine import processor
 from minigraph.distributed import World
 from minigraph.errors import warn_once
 from minigraph.graph import Constant, Graph, nested
-from minigraph.messages import telling
+from minigraph.messages import status_line
 from minigraph.program import NOTHING_AHEAD, Ahead, Backend
 from minigraph.program.choices import Choices
 from minigraph.version import __version__
@@ -150,7 +150,7 @@ def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     """Add the time spent inside to `seconds[stage]`, and tell the user of a long stage."""
     start = time.perf_counter()
     try:
-        with telling(f"compiling: {stage}"):
+        with status_line(f"compiling: {stage}"):
             yield
     finally:
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start

@@ -20,7 +20,7 @@ from minigraph.cache import Entry
 from minigraph.compile.agreement import TuningTurns
 from minigraph.compile.context import CompileContext, collector_paused, timed
 from minigraph.compile.trace import TracedGraph, unpacked
-from minigraph.devices.cost import work_of
+from minigraph.devices.cost import cost_of
 from minigraph.errors import warn_once
 from minigraph.graph import Constant, Graph, Node
 from minigraph.passes.levels import optimize, pipeline
@@ -136,7 +136,7 @@ class Compilation:
         limit = self.context.options["graph_opt.memory_limit"]
         if limit is None:
             return program
-        return within(limit, program, self.traced.results, self._planned, work_of)
+        return within(limit, program, self.traced.results, self._planned, cost_of)
 
     def _planned(self, graph: Graph, stay: AbstractSet[Node] = frozenset()) -> Program:
         traced, context = self.traced, self.context

@@ -20,9 +20,9 @@ class FiniteFunction(Function):
     """A function whose calls raise GraphError where an op makes a NaN or an infinity.
 
     An op makes a NaN if none of its inputs holds one, and an infinity if none of its inputs holds
-    one or a NaN.  So what a program writes down itself, such as the infinities of an attention
-    mask, may pass.  A NaN of an input or a parameter may reach results, but no new value of a
-    parameter.  A call that raises leaves the parameters unchanged.
+    an infinity or a NaN.  So infinities that a program writes down itself, as in an attention mask,
+    pass.  A NaN of an input or a parameter may reach results, but no new value of a parameter.  A
+    call that raises leaves the parameters unchanged.
     """
 
     def __init__(self, compilation: Compilation, counter: CallCounter | None = None) -> None:
@@ -34,11 +34,11 @@ class FiniteFunction(Function):
 
     def _run(self, values: list[Array], execute: Execute) -> list[Array]:
         before = self._state()
-        odd = self._given_odd(values)
-        changed = {view.buffer: p.name for p, view in self._program.updates} if odd else {}
+        source = self._nan_source(values)
+        updated = {view.buffer: p.name for p, view in self._program.updates} if source else {}
 
         def look(step: Step, memory: Memory) -> Done:
-            return _look(step, memory, odd, changed)
+            return _look(step, memory, source, updated)
 
         def inspected(inputs: Sequence[Array], done: Done) -> list[Array]:
             return self._executor.inspect(inputs, done, look)
@@ -50,8 +50,8 @@ class FiniteFunction(Function):
                 self._restore(before)
             raise
 
-    def _given_odd(self, values: Sequence[Array]) -> str:
-        """Return which input, or else which parameter, holds NaN; "" if none does."""
+    def _nan_source(self, values: Sequence[Array]) -> str:
+        """Say which input, or else which parameter, holds NaN; "" if none does."""
         named = [(f"input {x.name}", x) for x in self._inputs]
         parameters = self._compilation.traced.graph.parameters
         named += [(f"parameter {p.name}", p) for p in parameters]
@@ -63,42 +63,42 @@ class FiniteFunction(Function):
         return ""
 
 
-def _look(step: Step, memory: Memory, given: str, changed: Mapping[Buffer, str]) -> Done:
-    """Keep what a step will read; return what raises GraphError if it made odd numbers of it.
+def _look(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, str]) -> Done:
+    """Copy the inputs that a step overwrites; return what checks its outputs once it ran.
 
-    given    where NaN comes from, if it is given
-    changed  the parameters that get what is in a buffer after the call
+    source   which input or parameter of the call holds NaN, if one does
+    updated  the parameters that get what is in a buffer after the call
     """
     outputs = [view.array(memory[view.buffer]) for view in step.outputs]
 
-    def kept(view: View) -> Array:
-        found = view.array(memory[view.buffer])
-        lost = any(np.may_share_memory(found, output) for output in outputs)
-        return found.copy() if lost else found
+    def before(view: View) -> Array:
+        array = view.array(memory[view.buffer])
+        overwritten = any(np.may_share_memory(array, output) for output in outputs)
+        return array.copy() if overwritten else array
 
-    inputs = [kept(view) for view in step.inputs]
+    inputs = [before(view) for view in step.inputs]
 
-    def looked() -> None:
-        odd = _made(inputs, outputs)
-        if odd:
-            raise GraphError(_text(step.node, odd, inputs))
+    def check() -> None:
+        nonfinite = _new_nonfinite(inputs, outputs)
+        if nonfinite:
+            raise GraphError(_message(step.node, nonfinite, inputs))
         for view, output in zip(step.outputs, outputs, strict=True):
-            held_by = view.buffer.node if view.buffer.space is MemorySpace.PARAMETER else None
-            name = held_by.name if held_by is not None else changed.get(view.buffer)
-            if given and name and output.dtype in FLOATS and np.isnan(widened(output)).any():
+            node = view.buffer.node if view.buffer.space is MemorySpace.PARAMETER else None
+            name = node.name if node is not None else updated.get(view.buffer)
+            if source and name and output.dtype in FLOATS and np.isnan(widened(output)).any():
                 raise GraphError(
-                    f"{given}; the new value of parameter {name} would hold NaN from it, made "
+                    f"{source}; the new value of parameter {name} would hold NaN from it, made "
                     f"{step.node.source}"
                 )
 
-    return looked
+    return check
 
 
-def _made(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
-    """Return "NaN" or "infinity" if outputs hold one and inputs none, behind how many there are."""
-    for what, odd, excused in (("NaN", np.isnan, np.isnan), ("infinity", np.isinf, _not_finite)):
-        counts = [int(odd(widened(y)).sum()) for y in outputs if y.dtype in FLOATS]
-        if any(counts) and not any(excused(widened(x)).any() for x in inputs if x.dtype in FLOATS):
+def _new_nonfinite(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
+    """Count the NaN or infinities in outputs that no input accounts for; "" if there are none."""
+    for what, is_new, excuse in (("NaN", np.isnan, np.isnan), ("infinity", np.isinf, _not_finite)):
+        counts = [int(is_new(widened(y)).sum()) for y in outputs if y.dtype in FLOATS]
+        if any(counts) and not any(excuse(widened(x)).any() for x in inputs if x.dtype in FLOATS):
             size = sum(y.size for y in outputs if y.dtype in FLOATS)
             return f"{what} in {sum(counts)} of {size} elements"
     return ""
@@ -108,11 +108,11 @@ def _not_finite(x: Array) -> Array:
     return ~np.isfinite(x)
 
 
-def _text(node: Node, odd: str, inputs: Sequence[Array]) -> str:
+def _message(node: Node, nonfinite: str, inputs: Sequence[Array]) -> str:
     ranges = ", ".join(
         f"{x.spec} {_range(value)}" for x, value in zip(node.inputs, inputs, strict=True)
     )
-    return f"{node.op.name} made {odd} of {ranges} {node.source}"
+    return f"{node.op.name} made {nonfinite} of {ranges} {node.source}"
 
 
 def _range(value: Array) -> str:

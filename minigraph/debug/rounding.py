@@ -33,7 +33,7 @@ from minigraph.graph import (
     Op,
     Parameter,
     compute,
-    stand_ins,
+    placeholders,
 )
 from minigraph.jit.fused import Fused, Together
 from minigraph.ops.elementwise import Elementwise
@@ -180,7 +180,7 @@ def _results(node: Node, xs: Sequence[Bounded], product_eps: float) -> list[Boun
     if isinstance(op, Fused):
         return _inside(op.graph, xs, product_eps)
     if type(op).expand is not Op.expand:
-        places = stand_ins([x.spec for x in node.inputs])
+        places = placeholders([x.spec for x in node.inputs])
         return _inside(Graph(places, op.expand(*places)), xs, product_eps)
     values = [x.value for x in xs]
     exact = [values[0]] if _is_conversion(node) else _apply(op, values)

@@ -1,4 +1,4 @@
-"""What the steps of a program have to do, as far as shapes tell: bytes to move, operations."""
+"""What the steps of a program cost, as far as shapes tell: bytes to move, operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minigraph.jit.fused import Fused, Together
 from minigraph.program import Step
 
 
-class Work(NamedTuple):
+class StepCost(NamedTuple):
     """Bytes that are read and written at least, and floating-point operations.
 
     A convolution or product counts its multiplications and additions, everything else one
@@ -21,15 +21,18 @@ class Work(NamedTuple):
     flops: int
 
 
-def work_of(step: Step) -> Work:
-    """Return what one run of a step has to do; of a loop, what all steps of its body have."""
+def cost_of(step: Step) -> StepCost:
+    """Return what one run of a step costs; of a loop, what all runs of its body do."""
     if step.kernel.body:
         assert isinstance(step.node.op, Loop)
-        inside = [work_of(each) for each in step.kernel.body.steps]
+        inside = [cost_of(each) for each in step.kernel.body.steps]
         length = step.node.op.length
-        return Work(length * sum(w.bytes for w in inside), length * sum(w.flops for w in inside))
+        return StepCost(
+            length * sum(c.bytes for c in inside), length * sum(c.flops for c in inside)
+        )
     views = (*step.inputs, *step.outputs)
-    return Work(sum({view.buffer: view.spec.nbytes for view in views}.values()), _flops(step.node))
+    nbytes = sum({view.buffer: view.spec.nbytes for view in views}.values())
+    return StepCost(nbytes, _flops(step.node))
 
 
 def _flops(node: Node) -> int:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from minigraph.inspect.description.record import Description
+from minigraph.inspect.record import Description
 
 LAYERS = 12  # whose times are compared, those that changed most
 OPS = 6  # of a kernel that are named
@@ -32,13 +32,13 @@ def differences(a: Description, b: Description) -> list[Difference]:
         "algorithms": (_algorithms(a), _algorithms(b)),
         "memory": (_memory(a), _memory(b)),
     }
-    found = [
+    different = [
         Difference(subject, what, before.get(what, "none"), after.get(what, "none"))
         for subject, (before, after) in subjects.items()
         for what in dict.fromkeys((*before, *after))
         if before.get(what) != after.get(what)
     ]
-    return [*found, *_times(a, b)]
+    return [*different, *_times(a, b)]
 
 
 def _options(d: Description) -> dict[str, str]:
@@ -47,14 +47,14 @@ def _options(d: Description) -> dict[str, str]:
 
 def _passes(d: Description) -> dict[str, str]:
     """Return what each pass did; one that runs several times has a number from the second on."""
-    seen: Counter[str] = Counter()
-    found = {}
-    for stage in d.stages:
-        seen[stage.name] += 1
-        again = f" ({seen[stage.name]})" if seen[stage.name] > 1 else ""
-        fired = ", ".join(f"{name} {n}" for name, n in stage.fired.items())
-        found[stage.name + again] = f"{stage.nodes} nodes" + (f" ({fired})" if fired else "")
-    return found
+    runs: Counter[str] = Counter()
+    effects = {}
+    for record in d.passes:
+        runs[record.name] += 1
+        again = f" ({runs[record.name]})" if runs[record.name] > 1 else ""
+        fired = ", ".join(f"{name} {n}" for name, n in record.fired.items())
+        effects[record.name + again] = f"{record.after} nodes" + (f" ({fired})" if fired else "")
+    return effects
 
 
 def _counts(names: Mapping[str, int]) -> dict[str, str]:
@@ -62,52 +62,34 @@ def _counts(names: Mapping[str, int]) -> dict[str, str]:
 
 
 def _steps(d: Description) -> dict[str, str]:
-    makers = Counter(f"by {step.kernel.split(' ')[0]}" for step in d.steps)
+    makers = Counter(f"by {step.maker}" for step in d.steps)
     ops = Counter(step.name for step in d.steps)
     return {"all": str(len(d.steps)), **_counts(makers), **_counts(ops)}
 
 
 def _kernels(d: Description) -> dict[str, str]:
     """Return how often there is a generated kernel of some ops."""
-    inside = _inside(d)
-    ops = (inside.get(step.node, [step.name]) for step in d.steps if step.texts)
-    return _counts(Counter(f"{', '.join(names[:OPS])} ({len(names)})" for names in ops))
-
-
-def _inside(d: Description) -> dict[int, list[str]]:
-    """Return the names of the ops in each box of the last stage."""
-    names: dict[int, str] = {}
-    boxes: dict[int, int] = {}
-    for stage in d.stages:
-        for gone in stage.removed:
-            boxes.pop(gone.id)
-        names |= {node.id: node.name for node in stage.added if node.kind == "op"}
-        boxes |= {node.id: node.box for node in stage.added}
-        boxes |= {node.id: node.box for node in stage.rewired}
-    found: dict[int, list[str]] = {}
-    for node, box in boxes.items():
-        if box and node in names:
-            found.setdefault(box, []).append(names[node])
-    return found
+    names = (k.ops for k in d.kernels)
+    return _counts(Counter(f"{', '.join(ops[:OPS])} ({len(ops)})" for ops in names))
 
 
 def _algorithms(d: Description) -> dict[str, str]:
     """Return for each problem what computes it, by the problem and the layouts of its images."""
-    found: dict[str, list[str]] = {}
+    by_subject: dict[str, set[str]] = {}
     for a in d.algorithms:
         took = "" if a.seconds is None else f", {1e3 * a.seconds:.3g} ms"
-        words = f"{a.name} in {' '.join(a.layouts)}{took}"
-        found.setdefault(a.subject, []).append(words)
-    return {subject: "; ".join(sorted(words)) for subject, words in found.items()}
+        by_subject.setdefault(a.subject, set()).add(f"{a.name} in {a.layout}{took}")
+    return {subject: "; ".join(sorted(texts)) for subject, texts in by_subject.items()}
 
 
 def _memory(d: Description) -> dict[str, str]:
-    homes: Counter[str] = Counter()
+    spaces: Counter[str] = Counter()
     for buffer in d.buffers:
-        homes[buffer.home] += buffer.bytes
+        spaces[buffer.space] += buffer.bytes
     moved = sum(step.bytes for step in d.steps)
-    sizes = {"arena": d.arena, "arena without reuse": d.unplanned, "moved by a call": moved}
-    sizes |= {home: homes[home] for home in ("parameter", "constant", "output")}
+    sizes = {"arena": d.memory.arena_bytes, "arena without reuse": d.memory.unplanned_bytes}
+    sizes["moved by a call"] = moved
+    sizes |= {home: spaces[home] for home in ("parameter", "constant", "output")}
     return {name: f"{size / MIB:.2f} MiB" for name, size in sizes.items()}
 
 
@@ -119,15 +101,14 @@ def _times(a: Description, b: Description) -> Iterator[Difference]:
     yield _time("all", sum(before.values()), sum(after.values()))
     names = dict.fromkeys((*before, *after))
     for name in sorted(names, key=lambda name: -abs(before[name] - after[name]))[:LAYERS]:
-        yield _time(name or "no layer", before[name], after[name])
+        yield _time(name, before[name], after[name])
 
 
 def _by_layer(d: Description) -> defaultdict[str, float]:
-    layers = {node.id: node.layer for stage in d.stages for node in stage.added}
-    found: defaultdict[str, float] = defaultdict(float)
+    seconds: defaultdict[str, float] = defaultdict(float)
     for run in d.runs:
-        found[layers.get(d.steps[run.step].node, "")] += run.seconds
-    return found
+        seconds[d.steps[run.step].layer] += run.seconds
+    return seconds
 
 
 def _time(what: str, before: float, after: float) -> Difference:

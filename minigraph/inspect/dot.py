@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
 from minigraph.arguments import few
-from minigraph.devices.cost import work_of
-from minigraph.graph import Constant, Input, Node, Parameter
-from minigraph.program import Buffer, Program, Step
+from minigraph.inspect.record import BufferRecord, Description, StepRecord, layer_path
 
 MAKERS = {  # by what computes a step; what is not here is grey
     "onednn": "#f4b183",
@@ -24,33 +22,34 @@ FORWARD, BACKWARD = "#bdd7ee", "#f8cbad"
 BOXES = 80  # of layers in a picture; Graphviz's time grows with their square
 HEAD = ["digraph {", '  node [shape=box, style=filled, fontname="sans-serif"];']
 
-
-def sources(program: Program) -> Iterator[tuple[Step, list[Step | Node]]]:
-    """Yield each step with what it reads: earlier steps, inputs, parameters and constants."""
-    made: dict[Buffer, Step | Node] = {b: b.node for b in program.buffers if b.node is not None}
-    for step in program.steps:
-        yield step, [made[view.buffer] for view in step.inputs]
-        for view in step.outputs:
-            made[view.buffer] = step
+Source = int | BufferRecord  # the number of a step, or an input, parameter or constant
 
 
-def every_step(program: Program) -> str:
+def _sources(d: Description) -> Iterator[tuple[int, Sequence[Source]]]:
+    """Yield the number of each step with what it reads; bodies of loops are left out."""
+    made: dict[int, Source] = {b.id: b for b in d.buffers if b.space != "arena"}
+    for i, step in enumerate(d.steps):
+        if step.loop is None:
+            yield i, [made[buffer] for buffer in step.reads]
+            made |= dict.fromkeys(step.writes, i)
+
+
+def every_step(d: Description) -> str:
     """Return the graph of the steps with their inputs and parameters; constants are left out."""
-    ids: dict[Step | Node, str] = {}
+    names: dict[Source, str] = {}
     lines = []
-    for step, read in sources(program):
-        ids[step] = f"s{len(ids)}"
-        tip = f"{step.kernel.name} {step.node.source}"
-        label = f"{step.node.op.name}\n{', '.join(map(str, step.node.specs))}"
-        lines.append(_box(ids[step], label, MAKERS.get(step.kernel.maker, OTHER), tip))
-        for source in read:
-            if isinstance(source, Node) and isinstance(source.op, Constant):
-                continue
-            if source not in ids:
-                assert isinstance(source, Node), "steps are named when they are made"
-                ids[source] = f"s{len(ids)}"
-                lines.append(_leaf(ids[source], source))
-            lines.append(f"  {ids[source]} -> {ids[step]};")
+    for i, sources in _sources(d):
+        step = d.steps[i]
+        names[i] = f"s{len(names)}"
+        label = f"{step.name}\n{step.result}"
+        colour = MAKERS.get(step.maker, OTHER)
+        lines.append(_box(names[i], label, colour, f"{step.kernel} {step.line}"))
+        for source in sources:
+            if isinstance(source, BufferRecord) and source not in names and source.name:
+                names[source] = f"s{len(names)}"
+                lines.append(_leaf(names[source], source))
+            if source in names:
+                lines.append(f"  {names[source]} -> {names[i]};")
     return "\n".join([*HEAD, *lines, "}", ""])
 
 
@@ -61,57 +60,55 @@ class Group(NamedTuple):
     backward: bool
 
 
-def by_layer(program: Program) -> str:
+def by_layer(d: Description) -> str:
     """Return the graph of the layers, with the inputs; parameters are counted in the boxes.
 
     Layers are as deep as a picture of some boxes allows; a deeper one is in the box of the layer
     around it.
     """
-    groups = _groups(program)
-    ids = {group: f"g{i}" for i, group in enumerate(dict.fromkeys(groups.values()))}
-    steps: dict[Group, list[Step]] = {group: [] for group in ids}
-    parameters: dict[Group, set[Node]] = {group: set() for group in ids}
+    groups = _groups(d)
+    names = {group: f"g{i}" for i, group in enumerate(dict.fromkeys(groups.values()))}
+    steps: dict[Group, list[StepRecord]] = {group: [] for group in names}
+    parameters: dict[Group, set[int]] = {group: set() for group in names}
     edges: Counter[tuple[str, str]] = Counter()
-    leaves: dict[Node, str] = {}
-    for step, read in sources(program):
-        group = groups[step]
-        steps[group].append(step)
-        for source in read:
-            if isinstance(source, Parameter):
-                parameters[group].add(source)
-            elif isinstance(source, Step):
+    inputs: dict[BufferRecord, str] = {}
+    for i, sources in _sources(d):
+        group = groups[i]
+        steps[group].append(d.steps[i])
+        for source in sources:
+            if isinstance(source, int):
                 if groups[source] != group:
-                    edges[ids[groups[source]], ids[group]] += 1
-            elif isinstance(source.op, Input):
-                edges[leaves.setdefault(source, f"i{len(leaves)}"), ids[group]] += 1
-    lines = [_leaf(name, node) for node, name in leaves.items()]
-    lines += [_layer(ids[group], group, steps[group], len(parameters[group])) for group in ids]
+                    edges[names[groups[source]], names[group]] += 1
+            elif source.space == "parameter":
+                parameters[group].add(source.id)
+            elif source.space == "input":
+                edges[inputs.setdefault(source, f"i{len(inputs)}"), names[group]] += 1
+    lines = [_leaf(name, buffer) for buffer, name in inputs.items()]
+    lines += [_layer(names[group], group, steps[group], len(parameters[group])) for group in names]
     for (begin, end), count in edges.items():
         label = f' [label="{count} arrays"]' if count > 1 else ""
         lines.append(f"  {begin} -> {end}{label};")
     return "\n".join([*HEAD, *lines, "}", ""])
 
 
-def _groups(program: Program) -> Mapping[Step, Group]:
+def _groups(d: Description) -> Mapping[int, Group]:
     """Return the box of each step, with layers as deep as possible."""
-    deepest = max((step.node.source.layer.count(".") + 1 for step in program.steps), default=1)
+    steps = {i: step for i, step in enumerate(d.steps) if step.loop is None}
+    deepest = max((len(layer_path(step.layer)) for step in steps.values()), default=1)
     for depth in range(deepest, 0, -1):
-        groups = {step: _group(step, depth) for step in program.steps}
+        groups = {
+            i: Group(".".join(layer_path(step.layer)[:depth]), step.backward)
+            for i, step in steps.items()
+        }
         if depth == 1 or len(set(groups.values())) <= BOXES:
             break
     return groups
 
 
-def _group(step: Step, depth: int) -> Group:
-    place = step.node.source
-    layer = ".".join(place.layer.split(".")[:depth]) or place.brief
-    return Group(layer, place.backward)
-
-
-def _layer(name: str, group: Group, steps: list[Step], parameters: int) -> str:
-    ops = Counter(step.node.op.name for step in steps)
+def _layer(name: str, group: Group, steps: Sequence[StepRecord], parameters: int) -> str:
+    ops = Counter(step.name for step in steps)
     counts = [op if n == 1 else f"{n} {op}" for op, n in ops.most_common()]
-    flops = sum(work_of(step).flops for step in steps)
+    flops = sum(step.flops for step in steps)
     label = "\n".join(
         (
             f"{group.layer}{', backward' if group.backward else ''}",
@@ -119,7 +116,7 @@ def _layer(name: str, group: Group, steps: list[Step], parameters: int) -> str:
             f"{flops / 1e6:.3g} MFLOP" + f", {parameters} parameters" * bool(parameters),
         )
     )
-    tip = "\n".join(dict.fromkeys(str(step.node.source) for step in steps[:20]))
+    tip = "\n".join(dict.fromkeys(step.line for step in steps[:20]))
     return _box(name, label, BACKWARD if group.backward else FORWARD, tip)
 
 
@@ -127,10 +124,9 @@ def _box(name: str, label: str, colour: str, tip: str) -> str:
     return f'  {name} [label="{_text(label)}", fillcolor="{colour}", tooltip="{_text(tip)}"];'
 
 
-def _leaf(name: str, node: Node) -> str:
-    shape = "ellipse" if isinstance(node, Parameter) else "hexagon"
-    label = _text(str(node.op) if isinstance(node.op, Input) else node.name)
-    return f'  {name} [label="{label}", shape={shape}, fillcolor=white];'
+def _leaf(name: str, buffer: BufferRecord) -> str:
+    shape = "ellipse" if buffer.space == "parameter" else "hexagon"
+    return f'  {name} [label="{_text(buffer.name)}", shape={shape}, fillcolor=white];'
 
 
 def _text(text: str) -> str:

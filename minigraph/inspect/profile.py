@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from minigraph.compile.pipeline import Compilation
-from minigraph.devices.cost import work_of
+from minigraph.devices.cost import cost_of
+from minigraph.inspect.record import KernelTime
 from minigraph.inspect.report import preformatted
-from minigraph.inspect.roofline import GIGA, Bound, Speeds, speeds
-from minigraph.inspect.trace import Exchange, Slice, trace
+from minigraph.inspect.roofline import GIGA, Roofline, Speeds, speeds
+from minigraph.inspect.trace import Exchange, trace
 from minigraph.options import num_threads
 from minigraph.passes.overlap import Await, Begin, Flight
 from minigraph.platform.text_file import write_text
@@ -22,36 +23,6 @@ from minigraph.program import Step, Timing, Traffic
 from minigraph.program.memory import in_use
 
 MOST = 15  # rows of a table
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """One kernel of a call.
-
-    name     of its op
-    kernel   what computed it
-    result   its shapes and dtypes
-    line     the user's
-    start    in seconds, if every kernel took its median time and nothing came between them
-    seconds  the median of the calls
-    layer    that the op belongs to; outside of layers, its line
-    bytes    that it reads and writes at least
-    flops    of a convolution or product, else one for each element that an op computes
-    threads  that may share its work
-    memory   bytes of the arena that hold something while it runs
-    """
-
-    name: str
-    kernel: str
-    result: str
-    line: str
-    start: float
-    seconds: float
-    layer: str = ""
-    bytes: int = 0
-    flops: int = 0
-    threads: int = 1
-    memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,7 +87,7 @@ class Profile:
 
     def _cost(self, name: str, kernels: Sequence[KernelTime]) -> Cost:
         seconds = sum(k.seconds for k in kernels)
-        least = [b.seconds for b in map(self._bound, kernels) if b]
+        least = [Roofline(*self.speeds, k.bytes, k.flops).seconds for k in kernels if self.speeds]
         return Cost(
             name=name,
             kernels=len(kernels),
@@ -126,9 +97,6 @@ class Profile:
             share=seconds / (self.seconds or 1.0),
             bound=sum(least) / seconds if least and seconds else None,
         )
-
-    def _bound(self, kernel: KernelTime) -> Bound | None:
-        return Bound(*self.speeds, kernel.bytes, kernel.flops) if self.speeds else None
 
     def compare(self, other: Profile) -> Comparison:
         """Return what became faster and slower from this profile to another, by layer and op."""
@@ -155,9 +123,9 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kernels, and what layers, ops and kernels take, as JSON's types."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
         costs = {"by_layer": self.by_layer, "by_op": self.by_op, "by_kernel": self.by_kernel}
-        return {**found, "seconds": self.seconds, **msgspec.to_builtins(costs)}
+        everything: dict[str, Any] = msgspec.to_builtins({**vars(self), **costs})
+        return {**everything, "seconds": self.seconds}
 
     def to_chrome_trace(self, path: str | Path) -> None:
         """Write a trace that chrome://tracing and Perfetto show.
@@ -166,20 +134,7 @@ class Profile:
         that the kernels belong to, and a counter has the memory in use.  What several processes
         exchange meanwhile has tracks of its own.
         """
-        slices = [
-            Slice(
-                name=k.name,
-                # what is in no layer has a line of the program
-                layers=[k.layer] if ":" in k.layer else k.layer.split("."),
-                start=k.start,
-                seconds=k.seconds,
-                threads=k.threads,
-                memory=k.memory,
-                told=msgspec.to_builtins(k),
-            )
-            for k in self.kernels
-        ]
-        write_text(path, trace(slices, self.exchanges))
+        write_text(path, trace(self.kernels, self.exchanges))
 
 
 def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
@@ -199,11 +154,11 @@ def profiled(
     seconds = [_by_step(run) for run in runs]
     kernels: list[KernelTime] = []
     exchanges: list[Exchange] = []
-    begun: dict[Flight, float] = {}
+    starts: dict[Flight, float] = {}
     start = 0.0
     for step in seconds[0]:
         took = statistics.median(each[step] for each in seconds)
-        work = work_of(step)
+        cost = cost_of(step)
         kernels.append(
             KernelTime(
                 name=step.node.op.name,
@@ -213,18 +168,18 @@ def profiled(
                 start=start,
                 seconds=took,
                 layer=step.node.source.brief,
-                bytes=work.bytes,
-                flops=work.flops,
+                bytes=cost.bytes,
+                flops=cost.flops,
                 threads=step.kernel.threads,
                 memory=memory[step],
             )
         )
         op = step.node.op
         if isinstance(op, Begin):
-            begun[op.flight] = start
+            starts[op.flight] = start
         start += took
         if isinstance(op, Await):
-            exchanges.append(_exchange(op.flight, step.kernel.traffic, begun[op.flight], start))
+            exchanges.append(_exchange(op.flight, step.kernel.traffic, starts[op.flight], start))
     return Profile(kernels, len(runs), speeds, exchanges)
 
 

@@ -1,178 +1,31 @@
-"""What a compiled function tells about itself."""
+"""What a compiled function tells about itself in words."""
 
 from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from minigraph.arguments import few
-from minigraph.autotune.measurement import Measurement
-from minigraph.compile.pipeline import Compilation
-from minigraph.devices.cost import Work, work_of
 from minigraph.errors import GraphError
-from minigraph.graph import Constant, Input, Item, Node, Variable
-from minigraph.jit.fused import Fused, Together
-from minigraph.options import ineffective
+from minigraph.inspect.record import (
+    Algorithm,
+    Description,
+    GeneratedKernel,
+    MemoryUse,
+    StepRecord,
+)
 from minigraph.passes.notes import PassRecord, Stop
-from minigraph.program import MemorySpace, Program, Step, Traffic
-from minigraph.program.memory import largest_results
+from minigraph.platform.records import Record
+from minigraph.program import Traffic
 
-LEAVES = (Input, Constant, Item, Variable)
-GENERATED = (Fused, Together)
 FEW = 3  # names in a line of the summary
 
 
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes.  `unplanned_bytes` is the arena if no memory were used twice.
-
-    largest  the largest intermediate results, each in words, with its bytes
-    """
-
-    peak_bytes: int
-    arena_bytes: int
-    parameter_bytes: int
-    unplanned_bytes: int
-    largest: list[tuple[str, int]] = field(default_factory=list)
-
-
-def memory_use(program: Program) -> MemoryUse:
-    """Return what memory a program takes."""
-    sizes: Counter[MemorySpace] = Counter()
-    held: set[Node | None] = set()
-    for buffer in program.buffers:
-        if buffer.node is None or buffer.node not in held:
-            sizes[buffer.space] += buffer.nbytes
-        held.add(buffer.node)
-    others = sizes[MemorySpace.PARAMETER] + sizes[MemorySpace.CONSTANT] + sizes[MemorySpace.OUTPUT]
-    others += sum(step.kernel.prepared_bytes for step in program.steps)
-    return MemoryUse(
-        peak_bytes=program.arena_bytes + others,
-        arena_bytes=program.arena_bytes,
-        parameter_bytes=sizes[MemorySpace.PARAMETER],
-        unplanned_bytes=program.unplanned_bytes,
-        largest=largest_results(program),
-    )
-
-
-@dataclass(frozen=True, repr=False)
-class GeneratedKernel:
-    """A kernel that was generated for a group of ops.
-
-    name     of the function in the text; equal kernels have equal names
-    ops      the names of the ops that it computes
-    inputs   how many arrays it reads
-    outputs  how many it writes
-    bytes    that it reads and writes at least
-    source   its text
-    lines    of the user's code that the ops were made at
-    layers   that the ops were made in; of ops outside of layers, their lines
-    """
-
-    name: str
-    ops: list[str]
-    inputs: int
-    outputs: int
-    bytes: int
-    source: str
-    lines: list[str]
-    layers: list[str] = field(default_factory=list)
-
-    @property
-    def contents(self) -> str:
-        """What it computes, in a line; equal kernels have equal lines."""
-        return f"{few(self.ops, 12)}; {self.inputs} in, {self.outputs} out ({self.name})"
-
-    def __str__(self) -> str:
-        return f"{few(self.layers)}: {self.contents}"
-
-    __repr__ = __str__
-
-
-def generated(step: Step) -> GeneratedKernel:
-    """Return what a step tells of its kernel."""
-    op = step.node.op
-    parts = [part for part, _ in op.groups(())] if isinstance(op, Together) else [op]
-    nodes = [node for part in parts if isinstance(part, Fused) for node in part.graph]
-    inner = [node for node in nodes if node.inputs]
-    names = [source.name for source in step.kernel.sources]
-    places = [node.source for node in (*inner, step.node)]
-    return GeneratedKernel(
-        name=names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else "",
-        ops=[n.op.name for n in inner] + [p.name for p in parts if not isinstance(p, Fused)],
-        inputs=len(step.inputs),
-        outputs=len(step.outputs),
-        bytes=work_of(step).bytes,
-        source="\n".join(source.kernel for source in step.kernel.sources),
-        lines=list(dict.fromkeys(map(str, places))),
-        layers=list(dict.fromkeys(place.brief for place in places)),
-    )
-
-
-@dataclass(frozen=True, repr=False)
-class Algorithm:
-    """What computes a convolution or product, and what else there was.
-
-    result      the spec of its result
-    line        the user's
-    subject     what was measured, in words
-    name        of the algorithm
-    layout      of each input, then of the result
-    seconds     that it took when it was measured; None if it was not
-    workspace   bytes; None if it was not measured
-    origin      "measured" now, "stored", "loaded file", or "heuristic"
-    candidates  all that were measured, in every layout
-    layer       that it belongs to; outside of layers, its line
-    """
-
-    op: str
-    result: str
-    line: str
-    subject: str
-    name: str
-    layout: str
-    seconds: float | None
-    workspace: int | None
-    origin: str
-    candidates: list[Measurement]
-    layer: str = ""
-
-    def __str__(self) -> str:
-        seconds = "" if self.seconds is None else f", {self.seconds * 1e3:.2f} ms"
-        of = f" of {len(self.candidates)}" if self.candidates else ""
-        return f"{self.op} {self.result}: {self.name} in {self.layout} ({self.origin}{of}{seconds})"
-
-    __repr__ = __str__
-
-
-def algorithm(step: Step) -> Algorithm | None:
-    """Return what a step's kernel was chosen from; None where there was no choice."""
-    choice = step.choice
-    if choice is None:
-        return None
-    kernel = choice.kernel or step.kernel
-    return Algorithm(
-        op=step.node.op.name,
-        result=", ".join(map(str, step.node.specs)),
-        line=str(step.node.source),
-        subject=choice.problem.subject,
-        name=kernel.algorithm or kernel.maker,
-        layout=" ".join(choice.layouts),
-        seconds=choice.measurement.seconds if choice.measurement else None,
-        workspace=choice.measurement.workspace if choice.measurement else None,
-        origin=choice.origin,
-        candidates=list(choice.rivals),
-        layer=step.node.source.brief,
-    )
-
-
-@dataclass(frozen=True)
-class LayerUse:
+class LayerUse(Record, frozen=True):
     """What a call does for one layer, or for one line of the program outside of layers.
 
     steps    kernels that run
@@ -188,26 +41,6 @@ class LayerUse:
     seconds: float | None = None
 
 
-def layer_uses(steps: Sequence[Step], seconds: Mapping[str, float]) -> list[LayerUse]:
-    """Return what the steps of a program do, by layer, in the order of the first steps.
-
-    seconds  that layers took, where they were profiled
-    """
-    groups: dict[str, list[Work]] = {}
-    for step in steps:
-        groups.setdefault(step.node.source.brief, []).append(work_of(step))
-    return [
-        LayerUse(
-            layer,
-            steps=len(works),
-            bytes=sum(w.bytes for w in works),
-            flops=sum(w.flops for w in works),
-            seconds=seconds.get(layer),
-        )
-        for layer, works in groups.items()
-    ]
-
-
 class Text(str):
     """Lines that show as they are, in a console and in a notebook."""
 
@@ -217,7 +50,6 @@ class Text(str):
         return str(self)
 
 
-@dataclass(frozen=True, repr=False)
 class Report:
     """How a function came to be and what it executes; `print` it for five lines.
 
@@ -228,9 +60,10 @@ class Report:
     steps        for each step in order: the op, the name of its kernel, and its result; those of a
                  loop's body follow the loop, and so it is with all that is listed here
     makers       how many steps each maker of kernels computes: "c", "onednn", "numpy", ...
+    memory       bytes that it takes
     layers       what a call does, by layer
     passes       what each pass made of the graph
-    kernels      generated kernels
+    kernels      generated kernels of fused ops
     numpy        steps that NumPy computes although the device has kernels: op, results, why, line
     stops        pairs of neighbours that were not fused, and why
     algorithms   the choice for each convolution and product, each direction
@@ -238,28 +71,35 @@ class Report:
     launches     native entries from Python per call
     syncs        device synchronisations per call
     seconds      compile time by stage
+    fingerprint  40 hexadecimal digits, which name what the function was made of
     options      the options it was compiled with
     ineffective  options whose values have no effect on the device, and why
     """
 
-    device: str
-    ops: Counter[str]
-    steps: list[tuple[str, str, str]]
-    makers: Counter[str]
-    memory: MemoryUse
-    launches: int
-    syncs: int
-    seconds: dict[str, float]
-    fingerprint: str
-    options: dict[str, Any]
-    ineffective: dict[str, str]
-    layers: list[LayerUse] = field(default_factory=list)
-    passes: list[PassRecord] = field(default_factory=list)
-    kernels: list[GeneratedKernel] = field(default_factory=list)
-    numpy: list[str] = field(default_factory=list)
-    stops: list[Stop] = field(default_factory=list)
-    algorithms: list[Algorithm] = field(default_factory=list)
-    traffic: list[Traffic] = field(default_factory=list)
+    def __init__(self, description: Description) -> None:
+        d = description
+        self.device: str = d.device
+        self.ops: Counter[str] = Counter(d.ops)
+        self.steps: list[tuple[str, str, str]] = [(s.name, s.kernel, s.result) for s in d.steps]
+        self.makers: Counter[str] = Counter(step.maker for step in d.steps)
+        self.memory: MemoryUse = d.memory
+        self.launches: int = d.launches
+        self.syncs: int = d.syncs
+        self.seconds: dict[str, float] = d.seconds
+        self.fingerprint: str = d.fingerprint
+        self.options: dict[str, Any] = d.options
+        self.ineffective = d.ineffective
+        self.layers: list[LayerUse] = _layers(d)
+        self.passes: list[PassRecord] = list(d.passes)
+        self.kernels: list[GeneratedKernel] = [
+            d.kernels[step.generated]
+            for step in d.steps
+            if step.generated is not None and step.name == "fused"
+        ]
+        self.numpy: list[str] = [f"{s.numpy}, made {s.line}" for s in d.steps if s.numpy]
+        self.stops: list[Stop] = d.stops
+        self.algorithms: list[Algorithm] = list(d.algorithms)
+        self.traffic: list[Traffic] = list(d.traffic)
 
     @property
     def hidden(self) -> float | None:
@@ -301,8 +141,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that the report holds, and its advice, as JSON's types."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return {**found, "advice": self.advice}
+        everything: dict[str, Any] = msgspec.to_builtins({**vars(self), "advice": self.advice})
+        return everything
 
     def __str__(self) -> str:
         makers = ", ".join(f"{count} by {name}" for name, count in self.makers.most_common())
@@ -352,44 +192,6 @@ class Report:
         )
 
 
-def report_of(compilation: Compilation, layer_seconds: Mapping[str, float]) -> Report:
-    """Return the report of what was compiled.
-
-    layer_seconds  by layer, how long it took in the last profile, if there is one
-    """
-    context, program = compilation.context, compilation.program
-    steps = list(program.all_steps())
-    graphs = [program.graph, *(step.kernel.body.graph for step in steps if step.kernel.body)]
-    nodes = [node for graph in graphs for node in graph if not isinstance(node.op, LEAVES)]
-    return Report(
-        device=context.backend.device,
-        ops=Counter(node.op.name for node in nodes),
-        steps=[
-            (step.node.op.name, step.kernel.name, ", ".join(map(str, step.node.specs)))
-            for step in steps
-        ],
-        makers=Counter(step.kernel.maker for step in steps),
-        layers=layer_uses(program.steps, layer_seconds),
-        memory=memory_use(program),
-        launches=compilation.executor.launches,
-        syncs=compilation.executor.syncs,
-        seconds=dict(compilation.seconds),
-        fingerprint=compilation.environment["fingerprint"],
-        options=dict(context.options),
-        ineffective=ineffective(context.options, context.backend.ignored_options),
-        passes=[*compilation.records, *([program.recomputed] if program.recomputed else [])],
-        kernels=[generated(s) for s in steps if isinstance(s.node.op, GENERATED)],
-        numpy=[
-            f"{step.node} ({step.kernel.why_numpy}), made {step.node.source}"
-            for step in steps
-            if step.kernel.why_numpy
-        ],
-        stops=[stop for record in compilation.records for stop in record.stops],
-        algorithms=[a for a in map(algorithm, steps) if a],
-        traffic=[t for t in (step.kernel.traffic for step in steps) if t],
-    )
-
-
 def preformatted(text: str) -> str:
     """Return text as HTML that shows it as it is."""
     return f"<pre>{html.escape(text)}</pre>"
@@ -421,10 +223,32 @@ def _memory(memory: MemoryUse) -> str:
     )
 
 
+def _layers(d: Description) -> list[LayerUse]:
+    """Return what steps do, by layer, in the order of the first steps."""
+    groups: dict[str, list[StepRecord]] = {}
+    for step in d.steps:
+        if step.loop is None:
+            groups.setdefault(step.layer, []).append(step)
+    seconds: dict[str, float] = {}
+    for run in d.runs:
+        layer = d.steps[run.step].layer
+        seconds[layer] = seconds.get(layer, 0.0) + run.seconds
+    return [
+        LayerUse(
+            layer,
+            steps=len(steps),
+            bytes=sum(step.bytes for step in steps),
+            flops=sum(step.flops for step in steps),
+            seconds=seconds.get(layer),
+        )
+        for layer, steps in groups.items()
+    ]
+
+
 # ---------------------------------------------------------------- sections
 
 
-def _alike(items: Sequence[tuple[str, str]]) -> list[str]:
+def _grouped(items: Sequence[tuple[str, str]]) -> list[str]:
     """Return a line for each text of (layer, text): how often it occurs, and in which layers."""
     layers: dict[str, list[str]] = {}
     for layer, text in items:
@@ -492,8 +316,8 @@ SECTIONS: dict[str, Callable[[Report], list[str]]] = {
     "steps": _steps,
     "memory": _memory_lines,
     "passes": lambda report: list(map(str, report.passes)),
-    "kernels": lambda report: _alike([(few(k.layers), k.contents) for k in report.kernels]),
-    "algorithms": lambda report: _alike([(a.layer, str(a)) for a in report.algorithms]),
+    "kernels": lambda report: _grouped([(few(k.layers), k.contents) for k in report.kernels]),
+    "algorithms": lambda report: _grouped([(a.layer, str(a)) for a in report.algorithms]),
     "numpy": lambda report: report.numpy,
     "stops": _not_fused,
     "traffic": _traffic,

@@ -24,7 +24,7 @@ RUNS = 5
 
 
 @dataclass(frozen=True)
-class Bound:
+class Roofline:
     """A roofline: the time to move the bytes or to compute the operations, whichever is longer.
 
     bandwidth  bytes a second of the fastest copy
@@ -37,7 +37,7 @@ class Bound:
     flops: int
 
     @property
-    def of_memory(self) -> bool:
+    def is_memory_bound(self) -> bool:
         return self.bytes / self.bandwidth >= self.flops / self.peak
 
     @property
@@ -45,7 +45,7 @@ class Bound:
         return max(self.bytes / self.bandwidth, self.flops / self.peak)
 
     def __str__(self) -> str:
-        if self.of_memory:
+        if self.is_memory_bound:
             return f"{self.bytes / 1e6:,.1f} MB at {self.bandwidth / GIGA:.1f} GB/s"
         return f"{self.flops / GIGA:,.4g} GFLOP at {self.peak / GIGA:,.0f} GFLOP/s"
 

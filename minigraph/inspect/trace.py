@@ -5,27 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
+
+from minigraph.inspect.record import KernelTime, layer_path
 
 THREADS, LAYERS, EXCHANGES = 1, 2, 3  # what the format calls processes: groups of tracks
-
-
-class Slice(NamedTuple):
-    """A kernel in time.
-
-    layers   the path of its layer, part by part
-    threads  that may share its work
-    memory   bytes in use while it runs
-    told     all that is shown of it
-    """
-
-    name: str
-    layers: Sequence[str]
-    start: float
-    seconds: float
-    threads: int
-    memory: int
-    told: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,21 +23,21 @@ class Exchange:
     seconds: float
 
 
-def trace(slices: Sequence[Slice], exchanges: Sequence[Exchange]) -> str:
+def trace(kernels: Sequence[KernelTime], exchanges: Sequence[Exchange]) -> str:
     """Return the trace: a track for each thread, one for each depth of layers, and the memory.
 
     Exchanges between processes have tracks of their own, if there are any.
     """
-    events = [*_names(slices), *_kernels(slices), *_layers(slices), *_exchanges(exchanges)]
+    events = [*_names(kernels), *_kernels(kernels), *_layers(kernels), *_exchanges(exchanges)]
     return json.dumps({"traceEvents": events})
 
 
-def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+def _names(kernels: Sequence[KernelTime]) -> Iterator[dict[str, Any]]:
     yield _name("process_name", THREADS, 0, "kernels")
     yield _name("process_name", LAYERS, 0, "layers")
-    for thread in range(max((s.threads for s in slices), default=1)):
+    for thread in range(max((k.threads for k in kernels), default=1)):
         yield _name("thread_name", THREADS, thread, f"thread {thread}")
-    for depth in range(max((len(s.layers) for s in slices), default=1)):
+    for depth in range(max((len(layer_path(k.layer)) for k in kernels), default=1)):
         yield _name("thread_name", LAYERS, depth, f"depth {depth + 1}")
 
 
@@ -59,32 +45,32 @@ def _name(what: str, group: int, track: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": group, "tid": track, "args": {"name": name}}
 
 
-def _kernels(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
-    for s in slices:
-        for thread in range(s.threads):
-            yield _event(s.name, THREADS, thread, s.start, s.seconds, s.told)
+def _kernels(kernels: Sequence[KernelTime]) -> Iterator[dict[str, Any]]:
+    for k in kernels:
+        for thread in range(k.threads):
+            yield _event(k.name, THREADS, thread, k.start, k.seconds, msgspec.to_builtins(k))
         yield {
             "name": "arena",
             "ph": "C",
             "pid": THREADS,
-            "ts": 1e6 * s.start,
-            "args": {"bytes": s.memory},
+            "ts": 1e6 * k.start,
+            "args": {"bytes": k.memory},
         }
 
 
-def _layers(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+def _layers(kernels: Sequence[KernelTime]) -> Iterator[dict[str, Any]]:
     """Yield neighbours of one layer as one event, and so for the layers that it is in."""
-    begun: list[tuple[str, float]] = []  # path and start, by depth
+    open_layers: list[tuple[str, float]] = []  # path and start, by depth
     end = 0.0
-    for s in (*slices, None):
-        parts = s.layers if s else []
+    for k in (*kernels, None):
+        parts = layer_path(k.layer) if k else []
         paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
-        same = sum(1 for old, new in zip(begun, paths, strict=False) if old[0] == new)
-        for depth, (path, start) in [*enumerate(begun)][same:]:
+        same = sum(1 for old, new in zip(open_layers, paths, strict=False) if old[0] == new)
+        for depth, (path, start) in [*enumerate(open_layers)][same:]:
             yield _event(path, LAYERS, depth, start, end - start, {})
-        if s:
-            begun = [*begun[:same], *((path, s.start) for path in paths[same:])]
-            end = s.start + s.seconds
+        if k:
+            open_layers = [*open_layers[:same], *((path, k.start) for path in paths[same:])]
+            end = k.start + k.seconds
 
 
 def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[dict[str, Any]]:
@@ -98,7 +84,7 @@ def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[dict[str, Any]]:
 
 
 def _event(
-    name: str, group: int, track: int, start: float, seconds: float, told: Mapping[str, Any]
+    name: str, group: int, track: int, start: float, seconds: float, details: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -107,5 +93,5 @@ def _event(
         "tid": track,
         "ts": 1e6 * start,
         "dur": 1e6 * seconds,
-        "args": told,
+        "args": details,
     }

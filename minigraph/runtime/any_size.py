@@ -16,8 +16,8 @@ from minigraph.compile.pipeline import Compilation
 from minigraph.compile.trace import TracedGraph
 from minigraph.errors import GraphError, ShapeError, warn_once
 from minigraph.graph import here
-from minigraph.inspect.description.record import Description
 from minigraph.inspect.profile import Profile
+from minigraph.inspect.record import Description
 from minigraph.inspect.report import Report, preformatted
 from minigraph.platform import forks
 from minigraph.runtime.calls import CallCounter, CompiledFunction

@@ -11,7 +11,7 @@ import numpy as np
 from minigraph.arguments import Kind, at_least
 from minigraph.errors import GraphError
 from minigraph.graph import Array, here
-from minigraph.inspect.description.record import Description
+from minigraph.inspect.record import Description
 from minigraph.platform import forks
 from minigraph.torch_hints import missing
 

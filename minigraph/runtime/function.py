@@ -13,12 +13,12 @@ from minigraph.arguments import FilePath, at_least, checked
 from minigraph.cache import Entry
 from minigraph.compile.pipeline import Compilation
 from minigraph.graph import Array, Claim, Node
-from minigraph.inspect.description.describe import describe
-from minigraph.inspect.description.record import Description
+from minigraph.inspect.describe import describe
 from minigraph.inspect.dot import by_layer, every_step
 from minigraph.inspect.page.document import to_html
-from minigraph.inspect.profile import KernelTime, Profile, profile_of
-from minigraph.inspect.report import Report, preformatted, report_of
+from minigraph.inspect.profile import Profile, profile_of
+from minigraph.inspect.record import Description, KernelTime
+from minigraph.inspect.report import Report, preformatted
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform.signals import held
 from minigraph.platform.text_file import write_text
@@ -61,8 +61,7 @@ class Function(CompiledFunction):
         self._claim = Claim(
             (p.state for p in traced.graph.parameters), (p.state for p in traced.updates)
         )
-        self._layer_seconds: dict[str, float] = {}  # of the last profile
-        self._kernel_times: list[tuple[Step, KernelTime]] = []  # likewise
+        self._kernel_times: list[tuple[Step, KernelTime]] = []  # of the last profile
         self._load_program()
 
     def _load_program(self) -> None:
@@ -123,7 +122,6 @@ class Function(CompiledFunction):
         profile = profile_of(self._compilation, runs)
         steps = dict.fromkeys(timing.step for timing in runs[0])
         self._kernel_times = [*zip(steps, profile.kernels, strict=True)]
-        self._layer_seconds = {cost.name: cost.seconds for cost in profile.by_layer}
         return profile
 
     def _alone(self, work: Callable[[], list[Array]]) -> list[Array]:
@@ -172,7 +170,7 @@ class Function(CompiledFunction):
 
     def report(self) -> Report:
         """Return what was compiled, and how; `print` it."""
-        return report_of(self._compilation, self._layer_seconds)
+        return Report(describe(self._compilation, self._kernel_times))
 
     def reports(self) -> list[Report]:
         """Return the report, in a list: a function of any size has one for each that it keeps."""
@@ -184,7 +182,8 @@ class Function(CompiledFunction):
 
         whole  draw every step, with all that it reads; for a large network Graphviz takes minutes
         """
-        write_text(path, every_step(self._program) if whole else by_layer(self._program))
+        description = describe(self._compilation, self._kernel_times)
+        write_text(path, every_step(description) if whole else by_layer(description))
 
     def describe(self) -> Description:
         """Return one record of all that is known of the function, as pages and files keep it.
@@ -192,7 +191,7 @@ class Function(CompiledFunction):
         It has the graph as written and after each pass, the steps, memory, algorithms, the texts of
         kernels, and the times of the last profile.  To make it, the passes run again.
         """
-        return describe(self._compilation, self._kernel_times)
+        return describe(self._compilation, self._kernel_times, history=True)
 
     @checked
     def to_html(self, path: FilePath, beside: Annotated[Sequence[Any], FUNCTIONS] = ()) -> None:

@@ -15,14 +15,13 @@ from typing import Any
 
 from minigraph.errors import GraphError
 from minigraph.inspect.comparison import differences
-from minigraph.inspect.description.record import Description, to_text
 from minigraph.inspect.page.document import from_file, to_html
+from minigraph.inspect.record import Description, to_text
 from minigraph.platform.text_file import write_text
-from minigraph.runtime.calls import CompiledFunction
-from minigraph.runtime.watching import watched
+from minigraph.runtime.collector import collecting
 
-Said = tuple[dict[str, Any], list[str]]  # as data, and as lines for a person
-WIDE = 60  # characters of a value in a line
+Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
+LONGEST = 60  # characters of a value in a line
 
 
 def add_view(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,9 @@ def add_view(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="PATH", help="write there: a page, or JSON to PATH.json")
     rest = "those of the program; options of minigraph view stand before FILE"
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=rest)
+    parser.add_argument(
+        "program_arguments", metavar="arguments", nargs=argparse.REMAINDER, help=rest
+    )
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
@@ -46,66 +47,69 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def view(asked: argparse.Namespace) -> Said:
+def view(arguments: argparse.Namespace) -> Output:
     """Open the page of a file or program in the browser; say where it is if there is none."""
-    path = Path(asked.file)
-    if asked.arguments and path.suffix != ".py":
-        given = " ".join(asked.arguments)
-        raise GraphError(f"{path} is no program that takes {given}; options stand before the file")
-    functions = _of_program(path, asked.arguments) if path.suffix == ".py" else from_file(path)
-    if asked.out or path.suffix not in (".html", ".htm"):
-        path = Path(asked.out or Path(tempfile.mkdtemp(prefix="minigraph-")) / "page.html")
+    path = Path(arguments.file)
+    if arguments.program_arguments and path.suffix != ".py":
+        rest = " ".join(arguments.program_arguments)
+        raise GraphError(f"{path} is no program that takes {rest}; options stand before the file")
+    functions = (
+        _functions_of(path, arguments.program_arguments)
+        if path.suffix == ".py"
+        else from_file(path)
+    )
+    if arguments.out or path.suffix not in (".html", ".htm"):
+        path = Path(arguments.out or Path(tempfile.mkdtemp(prefix="minigraph-")) / "page.html")
         as_json = path.suffix == ".json"
         write_text(path, to_text(functions) if as_json else to_html(functions))
-    opened = path.suffix != ".json" and _opened(path)
+    opened = path.suffix != ".json" and _open(path)
     titles = [function.title for function in functions]
     data = {"file": str(path), "functions": titles, "opened": opened}
     return data, [f"{path}: {'; '.join(titles)}"]
 
 
-def diff(asked: argparse.Namespace) -> Said:
+def diff(arguments: argparse.Namespace) -> Output:
     """Return what is different between two functions."""
-    first = from_file(asked.a)
-    second = from_file(asked.b) if asked.b else first[1:]
+    first = from_file(arguments.a)
+    second = from_file(arguments.b) if arguments.b else first[1:]
     if not first or not second:
-        raise GraphError(f"{asked.a} holds {len(first)} function; give another file to compare")
+        raise GraphError(f"{arguments.a} holds {len(first)} function; give another file to compare")
     a, b = first[0], second[0]
-    found = differences(a, b)
-    data = {"a": a.title, "b": b.title, "differences": [each._asdict() for each in found]}
+    all_differences = differences(a, b)
+    data = {"a": a.title, "b": b.title, "differences": [each._asdict() for each in all_differences]}
     lines = [f"{_cut(a.title)} -> {_cut(b.title)}"]
     subject = ""
-    for each in found:
+    for each in all_differences:
         if each.subject != subject:
             subject = each.subject
             lines.append(subject)
         lines.append(f"  {_cut(each.what)}: {_cut(each.before)} -> {_cut(each.after)}")
-    return data, lines if found else [*lines, "no difference"]
+    return data, lines if all_differences else [*lines, "no difference"]
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= WIDE else f"{text[: WIDE - 3]}..."
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def _of_program(path: Path, arguments: Sequence[str]) -> tuple[Description, ...]:
+def _functions_of(path: Path, arguments: Sequence[str]) -> tuple[Description, ...]:
     """Run a program to its end, or until it is interrupted; describe what it compiled."""
     if not path.is_file():
         raise GraphError(f"there is no program {path}")
     before = sys.argv, list(sys.path)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent.resolve()))
-    made: list[CompiledFunction] = []
     try:
-        with watched(made), contextlib.suppress(SystemExit, KeyboardInterrupt):
+        with collecting() as compiled, contextlib.suppress(SystemExit, KeyboardInterrupt):
             runpy.run_path(str(path), run_name="__main__")
     finally:
         sys.argv, sys.path[:] = before
-    functions = [function.describe() for function in made if function.ready]
+    functions = [function.describe() for function in compiled if function.ready]
     if not functions:
         raise GraphError(f"{path} compiled no function")
     return tuple(functions)
 
 
-def _opened(path: Path) -> bool:
+def _open(path: Path) -> bool:
     """Open a page in the browser if there is one beside the terminal; return whether there is."""
     shows = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     return shows and webbrowser.open(path.resolve().as_uri())

@@ -1,19 +1,23 @@
 """Negative levels: a function that runs beside level 0 and raises where the two differ."""
 
+import contextlib
 import linecache
 import re
 
 import numpy as np
 import pytest
 from needs import needs_compiler
+from samples import SAMPLES
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.debug.verify import check_steps
+from minigraph.debug import verify
 from minigraph.devices.reference import Interpreter, NumpyKernel
+from minigraph.graph import FLOATS, Node
 from minigraph.ops.arithmetic import Add, Multiply, Subtract
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.indexing import OneHot
+from minigraph.ops.random import SEED, STEP
 from minigraph.passes import levels
 
 DEVICES = ["cpu", "reference"]
@@ -124,7 +128,7 @@ def test_training_goes_as_at_the_level_itself(device, level, model):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_sum_that_cancels_may_be_grouped_otherwise(run_pass, device):
+def test_a_sum_that_cancels_may_be_grouped_otherwise(run_pass, device, monkeypatch):
     """(x + 1e8) - 1e8 rounds to multiples of 8: elementwise ops keep that, sums need not."""
 
     def regroup(op, inputs):
@@ -136,8 +140,10 @@ def test_a_sum_that_cancels_may_be_grouped_otherwise(run_pass, device):
     run_pass(regroup)
     x = mg.input("x", (64,))
     value = real(64) * 10
-    y = compiled(device, -2, x, ((x + 1e8) - 1e8).reshape((32, 2)).sum(1))(value)
-    np.testing.assert_allclose(y, value.reshape(32, 2).sum(1), rtol=1e-6)
+    step = compiled(device, -2, x, ((x + 1e8) - 1e8).reshape((32, 2)).sum(1))
+    np.testing.assert_allclose(step(value), value.reshape(32, 2).sum(1), rtol=1e-6)
+    monkeypatch.setattr(verify, "check_steps", None)
+    step(value)  # what was rounding before is not looked at again
     wrong = (x + 1e8) - 1e8
     text = message(compiled(device, -2, x, [wrong, x * 2]), value)
     assert "pass swap made add of subtract" in text
@@ -152,6 +158,13 @@ def test_the_sign_of_a_rounding_error_may_differ(run_pass, device):
     ones = np.ones((64, 1), "float32")
     ys = [ops.sign(x / 3 - x * (1 / 3)), ops.floor(x / 3 * 3)]
     compiled(device, -2, x, [ops.reshape(y, (64, 1)) @ ones.T for y in ys])(real(64) * 10)
+
+
+def test_a_closer_look_prints_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(verify, "TOLERANCES", dict.fromkeys(verify.TOLERANCES, -1.0))
+    x = mg.input("x", (2, 3))
+    compiled("reference", -2, x, ops.print(x @ x.T, "here").sum())(real(2, 3))
+    assert capsys.readouterr().out.count("here") == 2  # once at each level
 
 
 def test_it_is_the_function_of_the_level(tmp_path):
@@ -364,7 +377,24 @@ def test_a_kernel_whose_terms_cancel_is_not_blamed():
     x = mg.input("x", (3000, 17))
     y = ops.layer_norm(x, (17,))
     function = compiled("cpu", 3, x, mg.grad((y * y).sum(), [x]))  # 0 but for rounding
-    assert check_steps(function._program, function._backend, {x: real(3000, 17)}).wrong is None
+    given = {x: real(3000, 17)}
+    assert verify.check_steps(function._program, function._backend, given).wrong is None
+
+
+def test_no_right_kernel_is_blamed():
+    """Of no op that there is, nor of its gradient."""
+    for op, xs in SAMPLES.values():
+        inputs = [mg.input(f"x{i}", np.shape(x), np.asarray(x).dtype) for i, x in enumerate(xs)]
+        floats = [x for x in inputs if x.dtype in FLOATS]
+        outputs = [*op.results(*inputs)]
+        with contextlib.suppress(mg.GraphError):  # it has no gradient
+            total = sum(y.astype("float32").sum() for y in outputs if y.dtype in FLOATS)
+            outputs += mg.grad(total, floats) if floats and isinstance(total, Node) else []
+        function = compiled("reference", 3, inputs, outputs)
+        given = {**dict(zip(inputs, map(np.asarray, xs), strict=True)), SEED: function.seed}
+        given[STEP] = np.zeros((), np.uint64)
+        found = verify.check_steps(function._program, function._backend, given).wrong
+        assert not found, found and f"{found[0].node}\n{found[1].statistics('NumPy', 'kernel')}"
 
 
 def test_a_device_that_runs_right_kernels_wrong_is_told_from_them(run_pass, monkeypatch):

@@ -23,8 +23,8 @@ y""",
     "x",
     """
 import time
-from minigraph.messages import telling
-with telling("compiling: something long"):
+from minigraph.messages import status_line
+with status_line("compiling: something long"):
     time.sleep(2.5)
 """,
 )

@@ -9,8 +9,10 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.inspect.profile import KernelTime, Profile
-from minigraph.inspect.roofline import Speeds
+from minigraph.devices.factory import open_backend
+from minigraph.inspect.profile import Profile
+from minigraph.inspect.record import KernelTime
+from minigraph.inspect.roofline import Roofline, Speeds, speeds
 from minigraph.inspect.trace import EXCHANGES, LAYERS, THREADS, Exchange
 
 
@@ -154,3 +156,15 @@ def test_a_function_of_any_size_is_profiled_for_the_size_of_the_call():
     x = mg.input("x", (None, 3))
     step = mg.comp_graph("cpu", {"autotune": "off"}).compile([x], ops.exp(x))
     assert "float32[5,3]" in step.profile(np.ones((5, 3)), calls=2).kernels[0].result
+
+
+def test_the_slower_of_moving_and_computing_bounds_a_step():
+    moving, computing = Roofline(1e9, 1e12, 2_000_000, 8), Roofline(1e9, 1e12, 8, 3_000_000_000)
+    assert (moving.is_memory_bound, moving.seconds) == (True, pytest.approx(2e-3))
+    assert (computing.is_memory_bound, computing.seconds) == (False, pytest.approx(3e-3))
+
+
+def test_a_device_is_measured_once():
+    first = speeds(open_backend("cpu", mg.comp_graph().options), 1)
+    assert first.bandwidth > 1e8 and first.peak > 1e8
+    assert speeds(open_backend("cpu", mg.comp_graph().options), 1) is first

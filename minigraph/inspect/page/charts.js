@@ -17,13 +17,13 @@ function bytesInUse(model) {
 }
 
 function arenaOf(model) {
-  model.arena ??= model.buffers.filter((b) => b.home === "arena" && b.bytes);
+  model.arena ??= model.buffers.filter((b) => b.space === "arena" && b.bytes);
   return model.arena;
 }
 
 /** Return the memory plan as SVG: time from left to right, offsets in the arena upwards. */
 function memoryChart(model, width, height) {
-  const { arena, unplanned } = model.data;
+  const { arena_bytes: arena, unplanned_bytes: unplanned } = model.data.memory;
   const buffers = arenaOf(model);
   if (!buffers.length) return '<p class="hint">The function has no intermediate results.</p>';
   const last = Math.max(1, model.steps.length);

@@ -74,7 +74,7 @@ function stepDetails(model, number) {
       .slice(0, 8)
       .map((id) => {
         const buffer = model.buffers[id - 1];
-        return `<button class="link" data-buffer="${id}">${escape(buffer.home)} ${bytes(buffer.bytes)}</button>`;
+        return `<button class="link" data-buffer="${id}">${escape(buffer.space)} ${bytes(buffer.bytes)}</button>`;
       })
       .join("") + (ids.length > 8 ? `<span>and ${ids.length - 8} more</span>` : "");
   return (
@@ -84,7 +84,7 @@ function stepDetails(model, number) {
       ["time", model.profiled && `${time(spent)}, ${percent(spent / model.total)} of the call`],
       ["bytes", `${bytes(step.bytes)} at least`],
       ["FLOPs", step.flops && flops(step.flops)],
-      ["bound", `${time(step.bound)}, by ${step.bytes / model.data.bandwidth >= step.flops / model.data.peak ? "memory" : "arithmetic"}`],
+      ["bound", `${time(step.bound)}, by ${step.bytes / model.bandwidth >= step.flops / model.peak ? "memory" : "arithmetic"}`],
       ["share of it", model.profiled && spent > 0 && percent(step.bound / spent)],
       ["in NumPy", step.numpy && escape(step.numpy)],
       ["reads", step.reads.length && `<span class="links">${memory(step.reads)}</span>`],
@@ -110,35 +110,33 @@ function stopDetails(model, id, inside) {
 function algorithmDetails(model, number) {
   const { algorithm } = model.steps[number];
   if (algorithm === undefined || algorithm === null) return "";
-  const { subject, name, layouts, origin, rivals } = model.data.algorithms[algorithm];
-  const sorted = [...rivals].sort((a, b) => (a.seconds ?? Infinity) - (b.seconds ?? Infinity));
-  const slowest = Math.max(...rivals.map((r) => r.seconds ?? 0));
-  const isChosen = (rival) => rival.name === name && rival.layouts.join() === layouts.join();
-  const lines = sorted.map((rival) => {
-    const chosen = isChosen(rival);
-    const bar = rival.seconds ? `<i class="bar" style="width:${(100 * rival.seconds) / slowest}%"></i>` : "";
-    const said = rival.error ? escape(rival.error) : time(rival.seconds ?? 0);
-    return `<tr class="${chosen ? "chosen" : ""}"><td>${chosen ? "✓ " : ""}${escape(rival.name)}<small>${escape(rival.layouts.join(" → "))}</small></td><td>${said}${bar}</td><td>${bytes(rival.workspace)}</td></tr>`;
+  const { subject, name, layout, origin, candidates } = model.data.algorithms[algorithm];
+  const layouts = layout.split(" ");
+  const sorted = [...candidates].sort((a, b) => (a.seconds ?? Infinity) - (b.seconds ?? Infinity));
+  const slowest = Math.max(...candidates.map((r) => r.seconds ?? 0));
+  const isChosen = (candidate) => candidate.name === name && candidate.layouts.join() === layouts.join();
+  const lines = sorted.map((candidate) => {
+    const chosen = isChosen(candidate);
+    const bar = candidate.seconds ? `<i class="bar" style="width:${(100 * candidate.seconds) / slowest}%"></i>` : "";
+    const said = candidate.error ? escape(candidate.error) : time(candidate.seconds ?? 0);
+    return `<tr class="${chosen ? "chosen" : ""}"><td>${chosen ? "✓ " : ""}${escape(candidate.name)}<small>${escape(candidate.layouts.join(" → "))}</small></td><td>${said}${bar}</td><td>${bytes(candidate.workspace)}</td></tr>`;
   });
   const table = lines.length
     ? `<table class="rivals"><tr><th>algorithm, layouts</th><th>time</th><th>workspace</th></tr>${lines.join("")}</table>`
     : "";
   const why = sorted[0]?.seconds && !isChosen(sorted[0]) ? NOT_THE_FASTEST : "";
-  return `${heading(`algorithm: ${plural(rivals.length, "candidate")}, ${escape(origin)}`)}<p><code>${escape(subject)}</code></p><p>Chosen: <b>${escape(name)}</b> in ${escape(layouts.join(" → "))}</p>${table}${why}`;
+  return `${heading(`algorithm: ${plural(candidates.length, "candidate")}, ${escape(origin)}`)}<p><code>${escape(subject)}</code></p><p>Chosen: <b>${escape(name)}</b> in ${escape(layouts.join(" → "))}</p>${table}${why}`;
 }
 
 const NOT_THE_FASTEST =
-  '<p class="hint">Not the fastest alone: layouts are chosen for the whole network, with the reorders between them; differences within the noise do not count; options may rule rivals out.</p>';
+  '<p class="hint">Not the fastest alone: layouts are chosen for the whole network, with the reorders between them; differences within the noise do not count; options may rule candidates out.</p>';
 
 function textDetails(model, number) {
-  return model.steps[number].texts === undefined
-    ? ""
-    : model.steps[number].texts
-        .map((i) => {
-          const { name, text } = model.data.texts[i];
-          return `<details open><summary>${model.data.device.startsWith("cuda") ? "CUDA" : "C"} of <code>${escape(name)}</code></summary><pre>${coloured(text)}</pre></details>`;
-        })
-        .join("");
+  const { generated } = model.steps[number];
+  if (generated === undefined || generated === null) return "";
+  const { name, source } = model.data.kernels[generated];
+  const language = model.data.device.startsWith("cuda") ? "CUDA" : "C";
+  return `<details open><summary>${language} of <code>${escape(name)}</code></summary><pre>${coloured(source)}</pre></details>`;
 }
 
 const WORDS = /(\/\*[\s\S]*?\*\/|\/\/[^\n]*)|("(?:[^"\\\n]|\\.)*")|\b(for|if|else|return|while|const|static|int|float|double|char|void|int64_t|restrict|unsigned|long|bool|extern|struct)\b|\b(\d[\w.]*)\b/g;
@@ -164,10 +162,10 @@ function bufferDetails(model, id) {
     `<h2>buffer ${id}</h2>` +
     rows([
       ["holds", buffer.node ? links(model, [buffer.node]) : escape(model.holds(buffer))],
-      ["where", escape(buffer.home)],
+      ["where", escape(buffer.space)],
       ["size", bytes(buffer.bytes)],
-      ["offset", buffer.home === "arena" && buffer.offset.toLocaleString("en")],
-      ["lives", buffer.home === "arena" && `from step ${buffer.first} to step ${buffer.last}`],
+      ["offset", buffer.space === "arena" && buffer.offset.toLocaleString("en")],
+      ["lives", buffer.space === "arena" && `from step ${buffer.first} to step ${buffer.last}`],
       ["written by", `<span class="links">${few(using("writes"))}</span>`],
       ["read by", `<span class="links">${few(using("reads"))}</span>`],
       ["heir", buffer.heir && `<button class="link" data-buffer="${buffer.heir}">buffer ${buffer.heir}</button> is written where it lies`],
@@ -183,7 +181,7 @@ function overview(model) {
     const maker = step.kernel.split(" ")[0];
     kernels.set(maker, (kernels.get(maker) ?? 0) + 1);
   }
-  const sum = (key) => data.steps.reduce((total, step) => total + (step[key] ?? 0), 0);
+  const sum = (key) => model.steps.reduce((total, step) => total + (step[key] ?? 0), 0);
   const options = Object.entries(data.options).map(([name, value]) => `<tr><td>${escape(name)}</td><td>${escape(JSON.stringify(value))}</td></tr>`);
   return (
     `<h2>${escape(data.title)}</h2>` +
@@ -193,8 +191,8 @@ function overview(model) {
       ["a call", model.profiled ? `${time(model.total)} in the profile` : "no profile was made"],
       ["moves", bytes(sum("bytes"))],
       ["computes", flops(sum("flops"))],
-      ["bound", `${time(sum("bound"))} at ${(data.bandwidth / 1e9).toFixed(1)} GB/s and ${(data.peak / 1e9).toFixed(0)} GFLOP/s`],
-      ["arena", `${bytes(data.arena)}; ${bytes(data.unplanned)} without reuse`],
+      ["bound", `${time(sum("bound"))} at ${(model.bandwidth / 1e9).toFixed(1)} GB/s and ${(model.peak / 1e9).toFixed(0)} GFLOP/s`],
+      ["arena", `${bytes(data.memory.arena_bytes)}; ${bytes(data.memory.unplanned_bytes)} without reuse`],
       ["compiled", Object.entries(data.seconds).map(([stage, s]) => `${escape(stage)} ${time(s)}`).join(", ")],
       ["version", escape(data.version)],
     ]) +

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from minigraph.errors import GraphError, reason
-from minigraph.inspect.description.record import Description, from_text, to_text
+from minigraph.inspect.record import Description, from_text, to_text
 from minigraph.platform.regular_file import read
 
 FOLDER = Path(__file__).parent

@@ -215,7 +215,7 @@ class Page {
     for (const node of words.length ? this.model.nodes.values() : []) {
       if (node.kind === "constant") continue;
       const step = this.model.stepOf.get(node.id);
-      const kernel = step === undefined ? "" : `${this.model.steps[step].kernel} ${(this.model.steps[step].texts ?? []).map((i) => this.model.data.texts[i].name).join(" ")}`;
+      const kernel = step === undefined ? "" : `${this.model.steps[step].kernel} ${this.model.data.kernels[this.model.steps[step].generated]?.name ?? ""}`;
       const all = `${node.kind === "box" ? boxName(node) : node.name} ${node.layer} ${node.line} ${node.role} ${node.results[0]} ${kernel}`.toLowerCase();
       if (words.every((word) => all.includes(word))) found.push(node);
     }

@@ -15,8 +15,10 @@ async function load() {
 class Model {
   constructor(data) {
     this.data = data;
-    this.stages = data.stages;
-    this.steps = data.steps;
+    const records = [{ name: "as written", after: data.passes[0]?.before ?? data.stages[0].added.length, seconds: 0, fired: {} }, ...data.passes];
+    this.stages = data.stages.map((stage, k) => ({ ...stage, name: records[k].name, nodes: records[k].after, fired: records[k].fired }));
+    [this.bandwidth, this.peak] = data.speeds ?? [Infinity, Infinity];
+    this.steps = data.steps.map((step) => ({ ...step, bound: Math.max(step.bytes / this.bandwidth, step.flops / this.peak) }));
     this.buffers = data.buffers.map((buffer) => ({ node: 0, offset: 0, first: 0, last: 0, heir: 0, ...buffer }));
     this.nodes = new Map(); // all that there ever were
     this.born = new Map(); // the stage that added a node
@@ -42,14 +44,15 @@ class Model {
     this.profiled = data.runs.length > 0;
     this.total = this.seconds.reduce((a, b) => a + b, 0);
     this.stops = new Map(); // by node: why it was not fused with a neighbour
-    for (const stage of data.stages) {
-      for (const stop of stage.stops) {
-        for (const id of [stop.producer, stop.consumer]) {
+    data.stages.forEach((stage, k) => {
+      stage.stops.forEach((ids, i) => {
+        const { producer, consumer, reason } = data.passes[k - 1].stops[i];
+        for (const id of ids) {
           if (!this.stops.has(id)) this.stops.set(id, []);
-          this.stops.get(id).push(stop);
+          this.stops.get(id).push({ producer: ids[0], consumer: ids[1], names: [producer, consumer], reason });
         }
-      }
-    }
+      });
+    });
   }
 
   get last() {

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from minigraph.graph import Constant, Graph, GraphOp, Input, Item, Node, Parameter
 from minigraph.graph.location import Location
-from minigraph.inspect.description.record import (
-    NodeRecord,
-    Removed,
-    Rewired,
-    Stage,
-    StopRecord,
-)
+from minigraph.inspect.record import NodeRecord, Removed, Rewired, Stage
 from minigraph.jit.fused import Together, meaning
 from minigraph.passes.notes import PassRecord
 
@@ -118,11 +112,13 @@ class Flattened:
 class History:
     """The stages of a function's graph, and the ids of the nodes of the last one.
 
-    results   how many outputs the caller gets; the others are new values of `changes`
+    results  how many outputs the caller gets; the others are new values of `changes`
+    passes   what made the stages behind the first
     """
 
     results: int
     changes: Sequence[Parameter]
+    passes: list[PassRecord] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     last: Flattened | None = None
 
@@ -136,8 +132,10 @@ class History:
     def add(self, graph: Graph, record: PassRecord | None = None) -> None:
         """Add the graph as written or, with its record, after a pass."""
         before = self.last
+        if record:
+            self.passes.append(record)
         if before is not None and self._ops[-1] is graph:
-            self.stages.append(_stage(record, len(graph.order)))
+            self.stages.append(Stage(stops=_stops(record, before.entries)))
             return
         self._ops.append(graph)
         now = Flattened(graph, self._texts)
@@ -148,9 +146,7 @@ class History:
         new = {entry.id: entry for entry in now.entries}
         added = [entry for entry in now.entries if entry.id not in old]
         self.stages.append(
-            _stage(
-                record,
-                len(graph.order),
+            Stage(
                 added=tuple(map(self._record, added)),
                 removed=_removed(before, now, added) if before else (),
                 rewired=tuple(
@@ -158,21 +154,25 @@ class History:
                     for entry in now.entries
                     if entry.id in old and _moved(old[entry.id], entry)
                 ),
-                stops=tuple(_stops(record, old.values(), new)),
+                stops=_stops(record, old.values(), new),
             )
         )
         self.last = now
 
-    def ids_of(self, graph: Graph) -> dict[Node, int]:
+    def ids_of(self, graph: Graph, recomputed: PassRecord | None = None) -> dict[Node, int]:
         """Return the ids of the nodes of a graph that was made as the last one was.
+
+        recomputed  what else was done to it
 
         Nodes that passes make have other turns each time.  A graph that is different after all, as
         where an algorithm was measured meanwhile, becomes a stage of its own.
         """
         assert self.last is not None, "there is the graph as written"
         now = Flattened(graph, self._texts)
-        if [e.key[1:] for e in now.entries] != [e.key[1:] for e in self.last.entries]:
-            self.add(graph, PassRecord("as it runs", 0, 0, 0.0))
+        same = [e.key[1:] for e in now.entries] == [e.key[1:] for e in self.last.entries]
+        if recomputed or not same:
+            before, after = len(self._ops[-1].order), len(graph.order)
+            self.add(graph, recomputed or PassRecord("as it runs", before, after, 0.0))
             return {node: entry.id for node, entry in self.last.of.items()}
         id_of = {x: y.id for x, y in zip(now.entries, self.last.entries, strict=True)}
         return {node: id_of[entry] for node, entry in now.of.items()}
@@ -285,12 +285,6 @@ def _moved(old: Entry, new: Entry) -> bool:
     return _box(old) != _box(new) or _ids(old.reads) != _ids(new.reads)
 
 
-def _stage(record: PassRecord | None, nodes: int, **changes: Any) -> Stage:
-    if record is None:
-        return Stage("as written", nodes, **changes)
-    return Stage(record.name, nodes, record.seconds, dict(record.fired), **changes)
-
-
 def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple[Removed, ...]:
     """Return the entries that are gone, each with what computes its value now."""
     new = {entry.id: entry for entry in now.entries}
@@ -323,16 +317,16 @@ def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple
 
 
 def _stops(
-    record: PassRecord | None, before: Iterable[Entry], new: Mapping[int, Entry]
-) -> Iterator[StopRecord]:
-    """Yield the stops of a pass with the ids of their nodes, 0 for those that are gone."""
+    record: PassRecord | None, before: Iterable[Entry], after: Container[int] | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Return the ids of the neighbours that a pass did not fuse, 0 for those that are gone."""
     ids = {(e.node.turn[0], e.node.op.name): e.id for e in before if e.kind != "box"}
-    for stop in record.stops if record else ():
-        producer = ids.get((stop.turns[0], stop.producer), 0)
-        consumer = ids.get((stop.turns[1], stop.consumer), 0)
-        yield StopRecord(
-            producer=producer if producer in new else 0,
-            consumer=consumer if consumer in new else 0,
-            names=(stop.producer, stop.consumer),
-            reason=stop.reason,
-        )
+
+    def id_of(turn: int, name: str) -> int:
+        found = ids.get((turn, name), 0)
+        return found if after is None or found in after else 0
+
+    return tuple(
+        (id_of(stop.turns[0], stop.producer), id_of(stop.turns[1], stop.consumer))
+        for stop in (record.stops if record else ())
+    )

@@ -1,4 +1,4 @@
-"""A small picture of an expression as SVG, for notebooks: the ops nearest to it."""
+"""An expression as SVG, for notebooks: the ops nearest to it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import html
 from collections.abc import Iterator
 from typing import Any
 
-MOST = 24  # boxes
+LARGEST = 24  # boxes
 WIDTH, HEIGHT = 150, 34  # of a box, in pixels
-GAP, RISE = 12, 26  # between boxes of a row, and between rows
-LETTERS = 22  # of a line in a box
+GAP, ROW_GAP = 12, 26  # between boxes of a row, and between rows
+LONGEST = 22  # of a line in a box
 
 
-def picture(result: Any) -> str:
+def to_svg(result: Any) -> str:
     """Return an expression as SVG: a box for each op with its result, below those it reads.
 
     Of a large expression the ops nearest to its result are shown.  Constants are left out.
@@ -20,12 +20,12 @@ def picture(result: Any) -> str:
     shown, hidden = _nearest(result)
     rows = _rows(shown)
     places = {
-        node: (column * (WIDTH + GAP) + GAP, row * (HEIGHT + RISE) + GAP)
+        node: (column * (WIDTH + GAP) + GAP, row * (HEIGHT + ROW_GAP) + GAP)
         for row, nodes in enumerate(rows)
         for column, node in enumerate(nodes)
     }
     width = max(map(len, rows)) * (WIDTH + GAP) + GAP
-    height = len(rows) * (HEIGHT + RISE) + GAP
+    height = len(rows) * (HEIGHT + ROW_GAP) + GAP
     lines = [line for node in shown for line in _edges(node, places)]
     boxes = [_box(node, *places[node]) for node in shown]
     more = f'<text x="{GAP}" y="{height - 6}">and {hidden} more above</text>' if hidden else ""
@@ -36,10 +36,10 @@ def picture(result: Any) -> str:
     )
 
 
-def _read(node: Any) -> list[Any]:
-    """Return the inputs that a picture shows: no constants; the op for one of its results."""
-    read = (x.inputs[0] if _kind(x) == "Item" else x for x in node.inputs)
-    return [x for x in dict.fromkeys(read) if x.inputs or _kind(x) in ("Input", "Variable")]
+def _inputs(node: Any) -> list[Any]:
+    """Return the inputs that are shown: no constants, and the op in place of one of its results."""
+    inputs = (x.inputs[0] if _kind(x) == "Item" else x for x in node.inputs)
+    return [x for x in dict.fromkeys(inputs) if x.inputs or _kind(x) in ("Input", "Variable")]
 
 
 def _kind(node: Any) -> str:
@@ -48,12 +48,12 @@ def _kind(node: Any) -> str:
 
 def _nearest(result: Any) -> tuple[list[Any], int]:
     """Return the nodes nearest to a result, and how many others it depends on."""
-    found: dict[Any, None] = {result: None}
+    reached: dict[Any, None] = {result: None}
     for node in (queue := [result]):
-        fresh = [x for x in _read(node) if x not in found]
-        found.update(dict.fromkeys(fresh))
+        fresh = [x for x in _inputs(node) if x not in reached]
+        reached.update(dict.fromkeys(fresh))
         queue += fresh
-    return list(found)[:MOST], max(len(found) - MOST, 0)
+    return list(reached)[:LARGEST], max(len(reached) - LARGEST, 0)
 
 
 def _rows(nodes: list[Any]) -> list[list[Any]]:
@@ -61,7 +61,7 @@ def _rows(nodes: list[Any]) -> list[list[Any]]:
     inside = set(nodes)
     depth: dict[Any, int] = dict.fromkeys(nodes, 0)
     for node in sorted(nodes, key=lambda node: node.turn, reverse=True):  # users first
-        for x in _read(node):
+        for x in _inputs(node):
             if x in inside:
                 depth[x] = max(depth[x], depth[node] + 1)
     rows: list[list[Any]] = [[] for _ in range(max(depth.values()) + 1)]
@@ -72,9 +72,9 @@ def _rows(nodes: list[Any]) -> list[list[Any]]:
 
 def _edges(node: Any, places: dict[Any, tuple[int, int]]) -> Iterator[str]:
     x, y = places[node]
-    for read in _read(node):
-        if read in places:
-            left, top = places[read]
+    for source in _inputs(node):
+        if source in places:
+            left, top = places[source]
             yield (
                 f'<line x1="{left + WIDTH // 2}" y1="{top + HEIGHT}" x2="{x + WIDTH // 2}" '
                 f'y2="{y}" stroke="#888"/>'
@@ -100,4 +100,4 @@ def _box(node: Any, x: int, y: int) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,385 @@
+"""The record of a compiled function, and its text in files.
+
+Reports, pages, pictures and comparisons are made from it alone.  Ids name nodes through all stages:
+a pass keeps the id of a node that computes the same after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Iterable, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+from msgspec.json import Decoder
+
+from minigraph.arguments import few, shown
+from minigraph.autotune.measurement import Measurement
+from minigraph.inspect.roofline import Speeds
+from minigraph.passes.notes import PassRecord, Stop
+from minigraph.platform.records import Record, decode, encode
+from minigraph.program import Traffic
+
+LARGEST = 1 << 62
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Id = Annotated[int, Meta(ge=1, le=LARGEST)]
+Seconds = Annotated[float, Meta(ge=0)]
+FORMAT = 2
+
+# ---------------------------------------------------------------- what runs
+
+
+class MemoryUse(Record, frozen=True):
+    """Bytes.  `unplanned_bytes` is the arena if no memory were used twice.
+
+    largest  the largest intermediate results, each in words, with its bytes
+    """
+
+    peak_bytes: Count
+    arena_bytes: Count
+    parameter_bytes: Count
+    unplanned_bytes: Count
+    largest: list[tuple[str, int]] = field(default_factory=list)
+
+
+class Algorithm(Record, frozen=True):
+    """What computes a convolution or product, and what else there was.
+
+    result      the spec of its result
+    line        the user's
+    subject     what was measured, in words
+    name        of the algorithm
+    layout      of each input, then of the result
+    seconds     that it took when it was measured; None if it was not
+    workspace   bytes; None if it was not measured
+    origin      "measured" now, "stored", "loaded file", or "heuristic"
+    candidates  all that were measured, in every layout
+    layer       that it belongs to; outside of layers, its line
+    """
+
+    op: str
+    result: str
+    line: str
+    subject: str
+    name: str
+    layout: str
+    seconds: Seconds | None
+    workspace: Count | None
+    origin: str
+    candidates: list[Measurement]
+    layer: str = ""
+
+    def __str__(self) -> str:
+        seconds = "" if self.seconds is None else f", {self.seconds * 1e3:.2f} ms"
+        of = f" of {len(self.candidates)}" if self.candidates else ""
+        return f"{self.op} {self.result}: {self.name} in {self.layout} ({self.origin}{of}{seconds})"
+
+    __repr__ = __str__
+
+
+class GeneratedKernel(Record, frozen=True):
+    """A kernel that was generated for an op, or for a group of ops.
+
+    name     of the function in the text; equal kernels have equal names
+    ops      the names of the ops that it computes
+    inputs   how many arrays it reads
+    outputs  how many it writes
+    bytes    that it reads and writes at least
+    source   its text
+    lines    of the user's code that the ops were made at
+    layers   that the ops were made in; of ops outside of layers, their lines
+    """
+
+    name: str
+    ops: list[str]
+    inputs: Count
+    outputs: Count
+    bytes: Count
+    source: str
+    lines: list[str]
+    layers: list[str] = field(default_factory=list)
+
+    @property
+    def contents(self) -> str:
+        """What it computes, in a line; equal kernels have equal lines."""
+        return f"{few(self.ops, 12)}; {self.inputs} in, {self.outputs} out ({self.name})"
+
+    def __str__(self) -> str:
+        return f"{few(self.layers)}: {self.contents}"
+
+    __repr__ = __str__
+
+
+class StepRecord(Record, frozen=True, omit_defaults=True):
+    """A kernel call, in the order in which they run.
+
+    name       of its op; "copy" where the program needed one
+    kernel     the maker and the algorithm, as in "onednn jit:avx2"
+    results    their shapes and types
+    line       the user's, with the layer
+    layer      the path of the module, such as "layer1.0.conv1"; outside of modules, file:line
+    backward   whether it is a part of a gradient
+    reads      the ids of the buffers that it reads
+    writes     the ids of those that it writes
+    bytes      that it reads and writes at least
+    flops      operations of arithmetic
+    node       the id of what it computes, 0 where stages are not described
+    algorithm  the number of its algorithm
+    generated  the number of its generated kernel
+    numpy      the op, and why NumPy computes it on a device that has kernels
+    loop       the number of the step whose loop it is in
+    """
+
+    name: str
+    kernel: str
+    results: tuple[str, ...]
+    line: str
+    layer: str
+    reads: tuple[Id, ...]
+    writes: tuple[Id, ...]
+    bytes: Count
+    flops: Count
+    backward: bool = False
+    node: Count = 0
+    algorithm: Count | None = None
+    generated: Count | None = None
+    numpy: str = ""
+    loop: Count | None = None
+
+    @property
+    def maker(self) -> str:
+        return self.kernel.partition(" ")[0]
+
+    @property
+    def result(self) -> str:
+        return ", ".join(self.results)
+
+
+class BufferRecord(Record, frozen=True, omit_defaults=True):
+    """A piece of memory.
+
+    space   "arena", "input", "output", "parameter" or "constant"
+    name    of the input or parameter that it holds
+    node    the id of what it holds, 0 for what a step needs only while it runs
+    offset  in the arena
+    first   the number of the step that writes it
+    last    the number of the last step that uses it
+    heir    the id of the buffer that takes its memory over, else 0
+    """
+
+    id: Id
+    space: str
+    bytes: Count
+    name: str = ""
+    node: Count = 0
+    offset: Count = 0
+    first: Count = 0
+    last: Count = 0
+    heir: Count = 0
+
+
+class Run(Record, frozen=True):
+    """When a step, or a part of it, ran in a profiled call: seconds since the first began."""
+
+    step: Count
+    start: float
+    seconds: Seconds
+
+
+class KernelTime(Record, frozen=True):
+    """One kernel of a call.
+
+    name     of its op
+    kernel   what computed it
+    result   its shapes and dtypes
+    line     the user's
+    start    in seconds, if every kernel took its median time and nothing came between them
+    seconds  the median of the calls
+    layer    that the op belongs to; outside of layers, its line
+    bytes    that it reads and writes at least
+    flops    of a convolution or product, else one for each element that an op computes
+    threads  that may share its work
+    memory   bytes of the arena that hold something while it runs
+    """
+
+    name: str
+    kernel: str
+    result: str
+    line: str
+    start: float
+    seconds: float
+    layer: str = ""
+    bytes: int = 0
+    flops: int = 0
+    threads: int = 1
+    memory: int = 0
+
+
+def layer_path(layer: str) -> list[str]:
+    """Return a layer and those around it; what is in no layer has a line of the program."""
+    return [layer] if ":" in layer else layer.split(".")
+
+
+# ---------------------------------------------------------------- how it came to be
+
+
+class NodeRecord(Record, frozen=True, omit_defaults=True):
+    """A node, or a box of nodes: a kernel that computes several, or a loop.
+
+    name     the op's, or that of an input or parameter
+    kind     "op", "input", "parameter", "constant" or "box"
+    text     the op with its attributes, where it has any
+    results  their shapes and types
+    reads    the ids of its inputs, in order
+    line     the user's, as file:line
+    layer    the path of the module, such as "layer1.0.conv1"
+    role     "forward"; "backward", of a gradient; "update", of parameters' new values
+    turn     the same for nodes that replace one another
+    box      the id of the box that it is in, else 0
+    """
+
+    id: Id
+    name: str
+    kind: str
+    results: tuple[str, ...]
+    reads: tuple[Id, ...] = ()
+    text: str = ""
+    line: str = ""
+    layer: str = ""
+    role: str = "forward"
+    turn: int = -1
+    box: Count = 0
+
+
+class Removed(Record, frozen=True, omit_defaults=True):
+    """A node that is gone after a pass, and the ids of what computes its value there, if any."""
+
+    id: Id
+    became: tuple[Id, ...] = ()
+
+
+class Rewired(Record, frozen=True):
+    """A node that is the same after a pass, but reads other nodes, or is in another box."""
+
+    id: Id
+    reads: tuple[Id, ...]
+    box: Count
+
+
+class Stage(Record, frozen=True):
+    """The graph after a pass, as what is different from the stage before.
+
+    stops  for each of the pass's `stops` the ids of the two neighbours, 0 where they are gone
+    """
+
+    added: tuple[NodeRecord, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    rewired: tuple[Rewired, ...] = ()
+    stops: tuple[tuple[Count, Count], ...] = ()
+
+
+# ---------------------------------------------------------------- the function
+
+
+class Description(Record, frozen=True):
+    """A compiled function.
+
+    ineffective  options whose values have no effect on the device, and why
+    ops          how often each op is in the graph that is executed
+    seconds      of compiling, by stage
+    launches     native entries from Python per call
+    syncs        device synchronisations per call
+    passes       what each pass did
+    steps        those of the program; those of a loop's body follow the loop
+    algorithms   of convolutions and products, in the order of their steps
+    kernels      that were generated, in the order of their steps; behind a report, of fused ops
+    traffic      what each collective of several processes has sent in the calls but the first
+    runs         of the last call of `profile`; empty if there was none
+    stages       the graph as written, then after each pass; empty in the record behind a report,
+                 since they take another run of the passes
+    speeds       of the device; None in the record behind a report, since they are measured
+    """
+
+    title: str
+    version: str
+    device: str
+    fingerprint: str
+    options: dict[str, str | float | int | bool | None]
+    ineffective: dict[str, str]
+    ops: dict[str, Count]
+    seconds: dict[str, Seconds]
+    launches: Count
+    syncs: Count
+    memory: MemoryUse
+    passes: tuple[PassRecord, ...]
+    steps: tuple[StepRecord, ...]
+    buffers: tuple[BufferRecord, ...]
+    algorithms: tuple[Algorithm, ...]
+    kernels: tuple[GeneratedKernel, ...]
+    traffic: tuple[Traffic, ...]
+    runs: tuple[Run, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    speeds: Speeds | None = None
+
+    @property
+    def stops(self) -> list[Stop]:
+        return [stop for record in self.passes for stop in record.stops]
+
+
+class File(Record, frozen=True):
+    """What a file of descriptions holds."""
+
+    format: int
+    functions: tuple[Description, ...]
+
+
+FILE = Decoder(File)
+
+
+def to_text(functions: tuple[Description, ...]) -> str:
+    """Return descriptions as JSON."""
+    return encode(File(FORMAT, functions))
+
+
+def from_text(text: str | bytes) -> tuple[Description, ...]:
+    """Return the descriptions in a JSON text; ValueError, which says why, if it holds none."""
+    found = decode(FILE, text)
+    if found.format != FORMAT:
+        raise ValueError(f"is of format {shown(found.format)}; this version reads {FORMAT}")
+    for function in found.functions:
+        _check(function)
+    return found.functions
+
+
+def _check(d: Description) -> None:
+    """Raise ValueError where a part of a description names what there is not."""
+    nodes: set[int] = set()
+    boxes: dict[int, int] = {}
+    for stage in d.stages:
+        _check_all("removed node", [gone.id for gone in stage.removed], nodes)
+        _check_all("rewired node", [node.id for node in stage.rewired], nodes)
+        nodes |= {node.id for node in stage.added}
+        changed: Sequence[NodeRecord | Rewired] = (*stage.added, *stage.rewired)
+        boxes |= {node.id: node.box for node in changed}
+        named = [*(node.reads for node in changed), *(gone.became for gone in stage.removed)]
+        _check_all("node", itertools.chain(*named, filter(None, boxes.values())), nodes)
+    if d.stages:
+        _check_all("pass", range(len(d.stages) - 1), range(len(d.passes)))
+        computed = (*(step.node for step in d.steps), *(buffer.node for buffer in d.buffers))
+        _check_all("node", filter(None, computed), nodes)
+    steps, buffers = range(len(d.steps)), range(1, len(d.buffers) + 1)
+    _check_all("buffer", (x for s in d.steps for x in (*s.reads, *s.writes)), buffers)
+    _check_all("buffer", (b.heir for b in d.buffers if b.heir), buffers)
+    _check_all("step", (run.step for run in d.runs), steps)
+    _check_all("step", (s.loop for s in d.steps if s.loop is not None), steps)
+    for what, chosen, records in (
+        ("algorithm", [s.algorithm for s in d.steps], d.algorithms),
+        ("kernel", [s.generated for s in d.steps], d.kernels),
+    ):
+        _check_all(what, (x for x in chosen if x is not None), range(len(records)))
+
+
+def _check_all(what: str, ids: Iterable[int | str], there: Container[Any]) -> None:
+    missing = next((x for x in ids if x not in there), None)
+    if missing is not None:
+        raise ValueError(f"is damaged: there is no {what} {shown(missing)}")
