@@ -99,7 +99,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
         jit_level(values, backend),
         amp=values["amp"],
         costs=Choices(backend, Session("off", policy_of(values), 0, {})) if level >= 2 else None,
-        gathering=GATHERING,
+        horizontal_fusion=GATHERING,
     )
     stages = optimize(graph, passes)
     final = stages[-1][0] if stages else graph

@@ -32,11 +32,11 @@ from minigraph.graph import (
     placeholders,
     toposort,
 )
-from minigraph.jit.fused import Fused, Together
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.reduction import Max, Min, Prod, Sum
-from minigraph.passes.kernels.gathering import Gathering
+from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.levels import optimize, pipeline
 
 F32, BF16 = np.dtype("float32"), np.dtype(ml_dtypes.bfloat16)
@@ -299,14 +299,14 @@ ROWS = [(1, 31), (5, 33), (3, 4097), (40, 1000), (9, 80_000), (700, 2)]
 IMAGES = [(2, 8, 5, 5), (16, 8, 64, 64), (2, 3, 7, 9)]
 
 
-LIMITS = Gathering(8 << 20, 512 << 20)
+LIMITS = HorizontalFusionLimits(8 << 20, 512 << 20)
 
 
 def units(ys, value=None, amp="off"):
     """Return each generated kernel of a graph at level 3, with what reaches its inputs."""
     inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
     before = Graph(inputs, tuple(ys))
-    graph = optimize(before, pipeline(3, False, 2, amp=amp, gathering=LIMITS))[-1][0]
+    graph = optimize(before, pipeline(3, False, 2, amp=amp, horizontal_fusion=LIMITS))[-1][0]
     values = {x: x.numpy() for x in graph if isinstance(x, Parameter)}
     for i, x in enumerate(graph.inputs):
         given = value is not None and x.shape == value.shape
@@ -317,7 +317,7 @@ def units(ys, value=None, amp="off"):
         xs = [values[x] for x in node.inputs]
         with np.errstate(all="ignore"):
             values[node] = compute(node, *xs)
-        if isinstance(node.op, Fused | Together):
+        if isinstance(node.op, Fused | HorizontalFusion):
             yield Case(node.op, *xs)
 
 

@@ -106,7 +106,7 @@ def buckets(compress, count, device="cpu"):
             value = value * (1 - np.mean([rank + call for rank in range(SIZE)]))
         np.testing.assert_allclose(p.numpy(), value, rtol=1e-5 if exact else 0.05)
     report = step.report()
-    assert report.ops["begin"] == report.ops["await"] == count, report
+    assert report.ops["start_collective"] == report.ops["await_collective"] == count, report
     assert report.launches == 1
     assert sum(t.bytes for t in report.traffic) == 379 * (4 if exact else 2)
     if device == "cuda":  # which takes times while it profiles

@@ -16,7 +16,7 @@ from minigraph.graph import Graph
 from minigraph.jit.c.source import c_source
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
-from minigraph.passes.kernels.gathering import Gathering
+from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.levels import optimize, pipeline
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,7 +32,10 @@ def check(name, found, request):
 
 def at_level(graph, level):
     """Return the graph as a level leaves it."""
-    stages = optimize(graph, pipeline(level, False, 2 if level == 3 else 0, gathering=Gathering()))
+    stages = optimize(
+        graph,
+        pipeline(level, False, 2 if level == 3 else 0, horizontal_fusion=HorizontalFusionLimits()),
+    )
     return stages[-1][0] if stages else graph
 
 

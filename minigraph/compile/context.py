@@ -24,7 +24,7 @@ from minigraph.distributed import World
 from minigraph.errors import warn_once
 from minigraph.graph import Constant, Graph, nested
 from minigraph.messages import status_line
-from minigraph.program import NOTHING_AHEAD, Ahead, Backend
+from minigraph.program import NOTHING_RESERVED, Backend, ReservedMemory
 from minigraph.program.choices import Choices
 from minigraph.version import __version__
 
@@ -52,7 +52,7 @@ class CompileContext:
     loaded: Mapping[str, Entry] = field(default_factory=dict)
     predicts: bool = False
     peer: Tables | None = None
-    memory: Ahead = NOTHING_AHEAD
+    memory: ReservedMemory = NOTHING_RESERVED
 
     @functools.cached_property
     def choices(self) -> Choices:
@@ -82,7 +82,7 @@ class CompileContext:
             "level": abs(self.options["graph_opt_level"]),
             "jit": jit_level(self.options, self.backend),
             "costs": self.choices,
-            "gathering": self.backend.gathering,
+            "horizontal_fusion": self.backend.horizontal_fusion,
             "products": self.backend.products,
         }
 

@@ -101,7 +101,7 @@ class Compilation:
         context = self.context
         limit = context.options["graph_opt.memory_limit"] or math.inf
         nbytes = 0 if self._arenas() else int(min(foreseen(self.traced.graph), limit))
-        with context.backend.ahead(nbytes) as memory:
+        with context.backend.reserve_memory(nbytes) as memory:
             turns = TuningTurns(context.world, context.backend, context.options)
             peer = turns.exchange(None) if turns.waits else None
             self.context = replace(context, memory=memory, peer=peer)

@@ -35,7 +35,7 @@ from minigraph.graph import (
     compute,
     placeholders,
 )
-from minigraph.jit.fused import Fused, Together
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Extremum, Reduction
 
@@ -126,7 +126,7 @@ def _forward(op: Op, inputs: Sequence[Any], dtype: DType) -> Any:
         return op.loop(lambda *xs: evaluate(op.graph, xs, dtype), *inputs)
     if isinstance(op, Fused):
         results: Any = tuple(evaluate(op.graph, inputs, dtype))
-    elif isinstance(op, Together):
+    elif isinstance(op, HorizontalFusion):
         results = tuple(y for part, xs in op.groups(inputs) for y in _apply(part, xs, dtype))
     else:
         return op.forward(*inputs)

@@ -462,13 +462,13 @@ def _part(graph: Graph, outputs: Collection[int]) -> Graph:
 def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield the nodes that a pass replaced, each with its replacement, in order of computation.
 
-    A new node has the turn of the node that it replaces.  Of several new nodes with one turn, the
+    A new node has the order of the node that it replaces.  Of several new nodes with one order, the
     last replaces it, and the others are its operands.  Operands at the same position are a pair
     too: a pass may have replaced one by a node that was there before.
     """
-    old = {node.turn[0]: node for node in before}
-    new = {node.turn[0]: node for node in after}
-    pairs = [(old[turn], node) for turn, node in sorted(new.items()) if turn in old]
+    old = {node.order[0]: node for node in before}
+    new = {node.order[0]: node for node in after}
+    pairs = [(old[order], node) for order, node in sorted(new.items()) if order in old]
     for x, y in [*pairs, *zip(before.outputs, after.outputs, strict=True)]:
         operands: Iterator[tuple[Node, Node]] = iter(())
         if type(x.op) is type(y.op) and not x.op.commutative and len(x.inputs) == len(y.inputs):

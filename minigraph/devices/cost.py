@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from minigraph.devices.problem import operations, product_of
 from minigraph.graph import Loop, Node
-from minigraph.jit.fused import Fused, Together
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.program import Step
 
 
@@ -40,7 +40,7 @@ def _flops(node: Node) -> int:
         return operations(node)
     if isinstance(node.op, Fused):
         return sum(map(_flops, (each for each in node.op.graph if each.inputs)))
-    if isinstance(node.op, Together):
+    if isinstance(node.op, HorizontalFusion):
         return sum(
             sum(map(_elements, (each for each in op.graph if each.inputs)))
             if isinstance(op, Fused)

@@ -16,7 +16,6 @@ from minigraph.devices import pages
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
 from minigraph.program import (
-    Ahead,
     Backend,
     Buffer,
     Done,
@@ -25,6 +24,7 @@ from minigraph.program import (
     Memory,
     MemorySpace,
     Program,
+    ReservedMemory,
     Step,
     Timing,
     View,
@@ -85,8 +85,8 @@ class HostBackend(Backend):
         memory  of the buffers that stay where they are between calls
         """
 
-    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
-        return pages.ahead(nbytes)
+    def reserve_memory(self, nbytes: int) -> AbstractContextManager[ReservedMemory]:
+        return pages.reserve_memory(nbytes)
 
     def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:
         return HostExecutor(program, self.runner, arenas)

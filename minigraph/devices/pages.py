@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from minigraph.graph import Array, Spec, aligned_empty
-from minigraph.program import Ahead
+from minigraph.program import ReservedMemory
 
 BYTE = np.dtype(np.uint8)
 MOST = 4  # times as large as foreseen: what exceeds that is not touched, so it takes nothing
 PART = 16 << 20  # bytes that are touched without a look at whether to go on
 
 
-class HostMemory(Ahead):
+class HostMemory(ReservedMemory):
     """Memory of the host, from which one arena may be cut; what is too small goes.
 
     Another thread touches what is foreseen, and once the arena is known, the rest of that.  Nobody
@@ -61,7 +61,7 @@ class HostMemory(Ahead):
 
 
 @contextmanager
-def ahead(nbytes: int) -> Iterator[HostMemory]:
+def reserve_memory(nbytes: int) -> Iterator[HostMemory]:
     """Give memory of a size that is not known yet: MOST times as many bytes as this at most."""
     memory = HostMemory(nbytes)
     try:

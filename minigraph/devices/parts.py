@@ -10,9 +10,9 @@ import numpy as np
 
 from minigraph.devices.averages import averages
 from minigraph.graph import Copy, Node, Op, Shape, Spec
-from minigraph.jit.domain import Unfit
+from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import literal
-from minigraph.jit.fused import Fused, Together
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.kernel import SpecialisedKernel, kernel_of
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.joining import Concat
@@ -51,7 +51,17 @@ class KernelParts:
 
 def can_be_generated(op: Op) -> bool:
     """Whether kernels of an op are generated, for some shapes."""
-    generated = (Elementwise, Copy, Reduction, Fused, Together, Pad, Concat, Reorder, Reshape)
+    generated = (
+        Elementwise,
+        Copy,
+        Reduction,
+        Fused,
+        HorizontalFusion,
+        Pad,
+        Concat,
+        Reorder,
+        Reshape,
+    )
     return isinstance(op, generated) or op.composed
 
 
@@ -62,7 +72,7 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
     """
     inputs = tuple(x.spec for x in node.inputs)
     match node.op:
-        case Together():
+        case HorizontalFusion():
             return _independent(node.op, node, strides, short)
         case Pad() | Concat():
             return _copies(node, strides)
@@ -97,12 +107,12 @@ def _specialised(
     """Return the kernel of an op, as `kernel_of` does, or None if there is none."""
     try:
         return kernel_of(op, inputs, strides, target, short)
-    except Unfit:
+    except NotFusible:
         return None
 
 
 def _independent(
-    op: Together, node: Node, strides: Sequence[Shape], short: int
+    op: HorizontalFusion, node: Node, strides: Sequence[Shape], short: int
 ) -> KernelParts | None:
     """Independent small ops in one launch."""
     parts: list[KernelPart] = []

@@ -66,10 +66,10 @@ class Graph:
         reads  for some nodes, the nodes whose new versions `fn` gets in place of the inputs'
         """
         new: dict[Node, Node] = {}
-        with Within(source=scope.source, turn=scope.turn):
+        with Within(source=scope.source, order=scope.order):
             for node in toposort(self.outputs, reads) if reads else self:
                 inputs = reads.get(node, node.inputs) if reads else node.inputs
-                scope.source, scope.turn = node.source, node.turn[0]
+                scope.source, scope.order = node.source, node.order[0]
                 new[node] = fn(node, tuple(map(new.__getitem__, inputs)))
         outputs = tuple(new[y] for y in self.outputs)
         same = all(map(operator.is_, outputs, self.outputs))
@@ -96,19 +96,19 @@ class Graph:
                 f"substitute: {error} reads what it replaces; `map` may do so"
             ) from None
 
-    def by_turn(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
-        """Return the nodes, inputs before users: those in `last` at the end, the rest by turn."""
+    def by_order(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
+        """Return the nodes, inputs before users: those in `last` last, the rest by `order`."""
         users = self.users()
         missing = {node: len(set(node.inputs)) for node in self}
         order: list[Node] = []
-        ready = [(x in last, x.turn, x) for x in self if not missing[x]]  # no two turns are equal
+        ready = [(x in last, x.order, x) for x in self if not missing[x]]  # no two are equal
         heapq.heapify(ready)
         while ready:
             order.append(heapq.heappop(ready)[-1])
             for user in dict.fromkeys(users[order[-1]]):
                 missing[user] -= 1
                 if not missing[user]:
-                    heapq.heappush(ready, (user in last, user.turn, user))
+                    heapq.heappush(ready, (user in last, user.order, user))
         return order
 
     def users(self) -> dict[Node, list[Node]]:

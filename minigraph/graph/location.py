@@ -35,7 +35,7 @@ class Location(NamedTuple):
 
 class Scope(threading.local):
     source: Location | None = None  # of new nodes, if they are not the user's: gradients, passes
-    turn: int | None = None  # of new nodes, while a pass replaces another node by them
+    order: int | None = None  # of new nodes, while a pass replaces another node by them
     layers: tuple[str, ...] = ()
     called: bool = False  # inside a call of a module
 

@@ -25,8 +25,8 @@ from minigraph.symbolic import UndecidedSize, assuming_large
 
 
 def in_place_of(node: Node, like: Node | None = None) -> Within:
-    """Let nodes made inside have the turn of `node`, and its source or that of `like`."""
-    return Within(source=(node if like is None else like).source, turn=node.turn[0])
+    """Let nodes made inside have the order of `node`, and its source or that of `like`."""
+    return Within(source=(node if like is None else like).source, order=node.order[0])
 
 
 @dataclass_transform(frozen_default=True)
@@ -207,13 +207,13 @@ class Node(Unsupported):
     `==` between expressions is elementwise, as in NumPy, so inside minigraph `is` and identity
     dictionaries tell nodes apart.
 
-    turn     orders nodes as they were made, so inputs come before their users; what a pass makes
-             takes the turn of the node that it replaces
+    order    sorts nodes as they were made, so inputs come before their users; what a pass makes
+             takes the order of the node that it replaces
     changes  what the calls of modules change whose result this is
     descent  the call of an optimizer that gave this as a new value
     """
 
-    __slots__ = ("__weakref__", "changes", "descent", "inputs", "op", "source", "specs", "turn")
+    __slots__ = ("__weakref__", "changes", "descent", "inputs", "op", "order", "source", "specs")
 
     def __init__(self, op: Op, inputs: tuple[Node, ...], specs: tuple[Spec, ...]) -> None:
         self.op = op
@@ -223,7 +223,7 @@ class Node(Unsupported):
         self.descent: Descent | None = None
         self.source = here()
         count = next(_count)
-        self.turn = (count if scope.turn is None else scope.turn, count)
+        self.order = (count if scope.order is None else scope.order, count)
 
     @property
     def is_bundle(self) -> bool:
@@ -261,7 +261,7 @@ class Node(Unsupported):
             return self
         made = object.__new__(Node)
         made.op, made.inputs, made.specs, made.source = self.op, inputs, self.specs, self.source
-        made.turn, made.changes = (self.turn[0], next(_count)), self.changes
+        made.order, made.changes = (self.order[0], next(_count)), self.changes
         made.descent = self.descent
         return made
 

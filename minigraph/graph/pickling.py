@@ -30,7 +30,7 @@ class _Dependencies:
         known: dict[Node, tuple[Node, ...]] = {}
         for earlier in _in_progress.all:
             known.update(dict.fromkeys(earlier.nodes, ()))
-        found = sorted(toposort([node], known), key=lambda x: x.turn[1])
+        found = sorted(toposort([node], known), key=lambda x: x.order[1])
         self.nodes = dict.fromkeys(x for x in found if x not in known)
         _in_progress.all.add(self)
 
@@ -71,7 +71,7 @@ def _restore(
     descent: Descent | None,
     source: Location,
 ) -> Node:
-    """Return a node with a turn of its own: no two nodes have the same."""
+    """Return a node with an order of its own: no two nodes have the same."""
     made = Node(op, inputs, specs)
     made.changes, made.descent, made.source = changes, descent, source
     return made

@@ -60,7 +60,7 @@ def _rows(nodes: list[Any]) -> list[list[Any]]:
     """Return the nodes in rows: each below all that it reads, the result at the bottom."""
     inside = set(nodes)
     depth: dict[Any, int] = dict.fromkeys(nodes, 0)
-    for node in sorted(nodes, key=lambda node: node.turn, reverse=True):  # users first
+    for node in sorted(nodes, key=lambda node: node.order, reverse=True):  # users first
         for x in _inputs(node):
             if x in inside:
                 depth[x] = max(depth[x], depth[node] + 1)

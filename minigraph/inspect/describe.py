@@ -20,7 +20,7 @@ from minigraph.inspect.record import (
     StepRecord,
 )
 from minigraph.inspect.roofline import speeds
-from minigraph.jit.fused import Fused, Together
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.options import ineffective, num_threads
 from minigraph.program import Buffer, MemorySpace, Program, Step
 from minigraph.program.memory import largest_results
@@ -202,12 +202,12 @@ def _algorithm(step: Step, record: StepRecord) -> Algorithm:
 
 
 def _is_fused(step: Step) -> bool:
-    return isinstance(step.node.op, Fused | Together)
+    return isinstance(step.node.op, Fused | HorizontalFusion)
 
 
 def _generated(step: Step, record: StepRecord) -> GeneratedKernel:
     op = step.node.op
-    parts = [part for part, _ in op.groups(())] if isinstance(op, Together) else [op]
+    parts = [part for part, _ in op.groups(())] if isinstance(op, HorizontalFusion) else [op]
     inner = [
         node for part in parts if isinstance(part, Fused) for node in part.graph if node.inputs
     ]

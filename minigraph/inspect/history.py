@@ -1,7 +1,7 @@
 """The graph of a function through its passes: one id for a node as long as passes leave it alone.
 
 A pass rebuilds whatever reads something new, so the identity of nodes tells little.  Two nodes are
-taken for the same if they have the same turn, op and results.  Items and the graphs inside of ops
+taken for the same if they have the same order, op and results.  Items and the graphs inside of ops
 are taken apart: what is read is always the node that computes it, also within a kernel.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from minigraph.graph import Constant, Graph, GraphOp, Input, Item, Node, Parameter
 from minigraph.graph.location import Location
 from minigraph.inspect.record import NodeRecord, Removed, Rewired, Stage
-from minigraph.jit.fused import Together, meaning
+from minigraph.jit.fused import HorizontalFusion, meaning
 from minigraph.passes.notes import PassRecord
 
 Key = tuple[Any, ...]  # of nodes that may be the same in two graphs
@@ -77,7 +77,7 @@ class Flattened:
                 continue
             reads = [made[x] for x in node.inputs]
             made[node] = self._entry(node, reads, box)
-            if isinstance(node.op, GraphOp | Together):
+            if isinstance(node.op, GraphOp | HorizontalFusion):
                 self._results[node] = self._open(node, reads, made[node])
                 if not node.is_bundle:
                     made[node] = self._results[node][0]
@@ -88,7 +88,7 @@ class Flattened:
         op = node.op
         if isinstance(op, GraphOp):
             return self._add(op.graph, dict(zip(op.graph.inputs, reads, strict=True)), box)
-        assert isinstance(op, Together)
+        assert isinstance(op, HorizontalFusion)
         results: list[Entry] = []
         specs = [x.spec for x in node.inputs]
         for (part, read), (_, given) in zip(op.groups(reads), op.groups(specs), strict=True):
@@ -97,12 +97,12 @@ class Flattened:
         return results
 
     def _entry(self, node: Node, reads: list[Entry], box: Entry | None) -> Entry:
-        if isinstance(node.op, GraphOp | Together):
+        if isinstance(node.op, GraphOp | HorizontalFusion):
             kind, text = "box", node.op.name
         else:
             kind = _kind(node)
             text = self._texts.get(id(node.op)) or self._texts.setdefault(id(node.op), str(node.op))
-        entry = Entry(node, reads, box, kind, (node.turn[0], text, node.specs))
+        entry = Entry(node, reads, box, kind, (node.order[0], text, node.specs))
         self.entries.append(entry)
         self.of[node] = entry
         return entry
@@ -164,7 +164,7 @@ class History:
 
         recomputed  what else was done to it
 
-        Nodes that passes make have other turns each time.  A graph that is different after all, as
+        Nodes that passes make have other orders each time.  A graph that is different after all, as
         where an algorithm was measured meanwhile, becomes a stage of its own.
         """
         assert self.last is not None, "there is the graph as written"
@@ -252,7 +252,7 @@ class History:
             line=self._line(node.source) if entry.kind in ("op", "box") else "",
             layer=self._layers.get(entry.id, node.source.layer),
             role=entry.role,
-            turn=node.turn[0],
+            order=node.order[0],
             box=_box(entry),
         )
 
@@ -288,10 +288,10 @@ def _moved(old: Entry, new: Entry) -> bool:
 def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple[Removed, ...]:
     """Return the entries that are gone, each with what computes its value now."""
     new = {entry.id: entry for entry in now.entries}
-    by_turn: defaultdict[int, list[Entry]] = defaultdict(list)
+    by_order: defaultdict[int, list[Entry]] = defaultdict(list)
     for entry in added:
-        if entry.kind != "constant" or entry.node.turn[0] >= 0:
-            by_turn[entry.node.turn[0]].append(entry)
+        if entry.kind != "constant" or entry.node.order[0] >= 0:
+            by_order[entry.node.order[0]].append(entry)
     became: dict[Entry, set[int]] = defaultdict(set)
     readers: defaultdict[Entry, list[Entry]] = defaultdict(list)
     for y, z in zip(before.outputs, now.outputs, strict=True):
@@ -306,7 +306,7 @@ def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple
                 became[x].add(after.reads[i].id)
         if after is None:
             found = became[entry]
-            fresh = by_turn[entry.node.turn[0]]
+            fresh = by_order[entry.node.order[0]]
             again = [e for e in fresh if e.node.op.name == entry.node.op.name]  # in another layout
             found.update(e.id for e in again or (() if found else fresh))
             if not found:
@@ -320,13 +320,13 @@ def _stops(
     record: PassRecord | None, before: Iterable[Entry], after: Container[int] | None = None
 ) -> tuple[tuple[int, int], ...]:
     """Return the ids of the neighbours that a pass did not fuse, 0 for those that are gone."""
-    ids = {(e.node.turn[0], e.node.op.name): e.id for e in before if e.kind != "box"}
+    ids = {(e.node.order[0], e.node.op.name): e.id for e in before if e.kind != "box"}
 
-    def id_of(turn: int, name: str) -> int:
-        found = ids.get((turn, name), 0)
+    def id_of(order: int, name: str) -> int:
+        found = ids.get((order, name), 0)
         return found if after is None or found in after else 0
 
     return tuple(
-        (id_of(stop.turns[0], stop.producer), id_of(stop.turns[1], stop.consumer))
+        (id_of(stop.orders[0], stop.producer), id_of(stop.orders[1], stop.consumer))
         for stop in (record.stops if record else ())
     )

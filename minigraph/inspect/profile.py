@@ -17,7 +17,7 @@ from minigraph.inspect.report import preformatted
 from minigraph.inspect.roofline import GIGA, Roofline, Speeds, speeds
 from minigraph.inspect.trace import Exchange, trace
 from minigraph.options import num_threads
-from minigraph.passes.overlap import Await, Begin, Flight
+from minigraph.passes.overlap import AwaitCollective, PendingCollective, StartCollective
 from minigraph.platform.text_file import write_text
 from minigraph.program import Step, Timing, Traffic
 from minigraph.program.memory import in_use
@@ -154,7 +154,7 @@ def profiled(
     seconds = [_by_step(run) for run in runs]
     kernels: list[KernelTime] = []
     exchanges: list[Exchange] = []
-    starts: dict[Flight, float] = {}
+    starts: dict[PendingCollective, float] = {}
     start = 0.0
     for step in seconds[0]:
         took = statistics.median(each[step] for each in seconds)
@@ -175,18 +175,20 @@ def profiled(
             )
         )
         op = step.node.op
-        if isinstance(op, Begin):
-            starts[op.flight] = start
+        if isinstance(op, StartCollective):
+            starts[op.pending] = start
         start += took
-        if isinstance(op, Await):
-            exchanges.append(_exchange(op.flight, step.kernel.traffic, starts[op.flight], start))
+        if isinstance(op, AwaitCollective):
+            exchanges.append(_exchange(op.pending, step.kernel.traffic, starts[op.pending], start))
     return Profile(kernels, len(runs), speeds, exchanges)
 
 
-def _exchange(flight: Flight, sent: Traffic | None, begin: float, end: float) -> Exchange:
+def _exchange(
+    pending: PendingCollective, sent: Traffic | None, begin: float, end: float
+) -> Exchange:
     """Return an exchange that was over when its result was there, or before, if it usually is."""
-    usual = sent.flown / sent.times if sent and sent.times else end - begin
-    return Exchange(str(flight), begin, min(end - begin, usual))
+    usual = sent.pending / sent.times if sent and sent.times else end - begin
+    return Exchange(str(pending), begin, min(end - begin, usual))
 
 
 def _by_step(timings: Sequence[Timing]) -> dict[Step, float]:

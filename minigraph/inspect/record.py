@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from minigraph.arguments import few, shown
 from minigraph.autotune.measurement import Measurement
 from minigraph.inspect.roofline import Speeds
-from minigraph.passes.notes import PassRecord, Stop
+from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.platform.records import Record, decode, encode
 from minigraph.program import Traffic
 
@@ -234,7 +234,7 @@ class NodeRecord(Record, frozen=True, omit_defaults=True):
     line     the user's, as file:line
     layer    the path of the module, such as "layer1.0.conv1"
     role     "forward"; "backward", of a gradient; "update", of parameters' new values
-    turn     the same for nodes that replace one another
+    order    the same for nodes that replace one another
     box      the id of the box that it is in, else 0
     """
 
@@ -247,7 +247,7 @@ class NodeRecord(Record, frozen=True, omit_defaults=True):
     line: str = ""
     layer: str = ""
     role: str = "forward"
-    turn: int = -1
+    order: int = -1
     box: Count = 0
 
 
@@ -322,7 +322,7 @@ class Description(Record, frozen=True):
     speeds: Speeds | None = None
 
     @property
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[MissedFusion]:
         return [stop for record in self.passes for stop in record.stops]
 
 

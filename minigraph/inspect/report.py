@@ -18,7 +18,7 @@ from minigraph.inspect.record import (
     MemoryUse,
     StepRecord,
 )
-from minigraph.passes.notes import PassRecord, Stop
+from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.platform.records import Record
 from minigraph.program import Traffic
 
@@ -97,18 +97,18 @@ class Report:
             if step.generated is not None and step.name == "fused"
         ]
         self.numpy: list[str] = [f"{s.numpy}, made {s.line}" for s in d.steps if s.numpy]
-        self.stops: list[Stop] = d.stops
+        self.stops: list[MissedFusion] = d.stops
         self.algorithms: list[Algorithm] = list(d.algorithms)
         self.traffic: list[Traffic] = list(d.traffic)
 
     @property
     def hidden(self) -> float | None:
-        """The share of the time in flight of collectives in which the process computed.
+        """The share of the time in pending of collectives in which the process computed.
 
         None before the second call, and where there are no other processes.
         """
-        flown = sum(t.flown for t in self.traffic)
-        return max(0.0, 1 - sum(t.waited for t in self.traffic) / flown) if flown else None
+        pending = sum(t.pending for t in self.traffic)
+        return max(0.0, 1 - sum(t.waited for t in self.traffic) / pending) if pending else None
 
     @property
     def advice(self) -> list[str]:
@@ -298,8 +298,8 @@ def _not_fused(report: Report) -> list[str]:
 
 def _traffic(report: Report) -> list[str]:
     return [
-        f"{t.what}: {t.times} times, {1e3 * t.flown / max(t.times, 1):.3g} ms on the way, of which "
-        f"{1e3 * t.waited / max(t.times, 1):.3g} ms waited for"
+        f"{t.what}: {t.times} times, {1e3 * t.pending / max(t.times, 1):.3g} ms on the way, "
+        f"of which {1e3 * t.waited / max(t.times, 1):.3g} ms waited for"
         for t in report.traffic
     ]
 

@@ -20,7 +20,7 @@ from minigraph.ops.reduction import Reduction
 Loops = tuple[int | None, ...]  # for each axis of a node the loop that it is; None: length 1
 
 
-class Unfit(Exception):
+class NotFusible(Exception):
     """Why one kernel cannot compute a subgraph, in words."""
 
 
@@ -64,7 +64,7 @@ def computed(graph: Graph) -> Iterator[Node]:
 def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int]]]]:
     """Yield each input with the pairs (its axis, the result's axis) that are one loop.
 
-    Raises Unfit for an op that kernels cannot be made of.
+    Raises NotFusible for an op that kernels cannot be made of.
     """
     if isinstance(node.op, Elementwise):
         for x in node.inputs:
@@ -82,7 +82,7 @@ def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int]]]]:
         if along is not None:
             yield x, [(i, j) for j, i in enumerate(along) if i is not None and x.shape[i] != 1]
             return
-    raise Unfit(f"{node.op.name} is computed by a kernel of its own")
+    raise NotFusible(f"{node.op.name} is computed by a kernel of its own")
 
 
 class _Loops:
@@ -119,7 +119,7 @@ class _Loops:
 
 
 def analyse(graph: Graph) -> Domain:
-    """Return the domain of a subgraph; Unfit if it has none."""
+    """Return the domain of a subgraph; NotFusible if it has none."""
     loops = _Loops(graph)
     stages: dict[Node, int] = {}
     for node in graph:
@@ -138,18 +138,18 @@ def analyse(graph: Graph) -> Domain:
     for axes in found.values():
         named = [axis for axis in axes if axis is not None]
         if len(set(named)) < len(named):
-            raise Unfit("it reads one value at two places at once")
+            raise NotFusible("it reads one value at two places at once")
         every.update(named)
     full = [node for node, axes in found.items() if every.issubset(axes)]
     if not full:
-        raise Unfit("there is no common iteration space")
+        raise NotFusible("there is no common iteration space")
     sizes = zip(found[full[-1]], full[-1].shape, strict=True)
     extents = {axis: n for axis, n in sizes if axis is not None}
     number: dict[int | None, int | None] = {axis: i for i, axis in enumerate(extents)}
     number[None] = None
     reduced = {frozenset(loops.reduced(node)) for node in reductions} or {frozenset()}
     if len(reduced) > 1:
-        raise Unfit("its reductions run over different axes")
+        raise NotFusible("its reductions run over different axes")
     domain = Domain(
         graph,
         tuple(extents.values()),
@@ -161,7 +161,7 @@ def analyse(graph: Graph) -> Domain:
     for y in graph.outputs:
         varies = domain.varies(y)
         if varies != whole and not (reductions and varies == domain.kept):
-            raise Unfit("a result has fewer axes than the iteration space")
+            raise NotFusible("a result has fewer axes than the iteration space")
     return domain
 
 
@@ -172,7 +172,7 @@ def _join_reduced(loops: _Loops, reductions: list[Node]) -> None:
         if set(first) == set(other):
             continue
         if [loops.extent[a] for a in first] != [loops.extent[a] for a in other]:
-            raise Unfit("its reductions run over different axes")
+            raise NotFusible("its reductions run over different axes")
         for a, b in zip(first, other, strict=True):
             loops.join(a, b)
 

@@ -32,7 +32,7 @@ class Fused(GraphOp, eq=False):
         ).outputs
 
 
-class Together(Op):
+class HorizontalFusion(Op):
     """Independent small ops in one launch: the inputs of the first, of the second, and so on.
 
     reads  how many inputs each has

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minigraph.graph import Constant, Graph, Node, Op, Shape, Spec
-from minigraph.jit.domain import Domain, Unfit, analyse
+from minigraph.jit.domain import Domain, NotFusible, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
 from minigraph.jit.fused import meaning
 from minigraph.jit.loops import Ints, LoopNest, arrange
@@ -122,7 +122,7 @@ def specialise(
     target  the strides of the outputs, where they are not contiguous
     short   rows of up to so many elements are computed side by side
 
-    Raises Unfit where there is none.
+    Raises NotFusible where there is none.
     """
     domain = analyse(widen_reductions(graph))
     return _kernel(domain, _nest(domain, strides, target, short))
@@ -135,7 +135,7 @@ def _nest(
     steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
     nest = arrange(domain, [*graph.inputs, *graph.outputs], steps, short)
     if len(nest.units) + len(nest.loops) > MAX_RANK:
-        raise Unfit(f"it has more than {MAX_RANK} axes")
+        raise NotFusible(f"it has more than {MAX_RANK} axes")
     return nest
 
 
@@ -219,7 +219,7 @@ class _Values:
     def _constant(self, node: Node) -> Value:
         assert isinstance(node.op, Constant)
         if not is_number(node):
-            raise Unfit("an array of constants is read from memory")
+            raise NotFusible("an array of constants is read from memory")
         value = node.op.value.reshape(())[()]
         if value in (0, 1, -1) or not np.isfinite(value):
             return Value(node.dtype, literal=literal(value))
@@ -237,7 +237,7 @@ class _Values:
         if takes_index(op):
             long = tuple(n for n in node.shape if n != 1)
             if self.nest.form != "map" or long != self.domain.extents:
-                raise Unfit("random numbers are counted along one flat axis")
+                raise NotFusible("random numbers are counted along one flat axis")
         return Value(node.dtype, op, args, stage=self.domain.stages[node])
 
 
@@ -304,6 +304,6 @@ def _arrays_read(pattern: KernelPattern) -> int:
 
 
 def check_speed(kernel: SpecialisedKernel) -> None:
-    """Raise Unfit, with the reason, if several kernels are faster than this one."""
+    """Raise NotFusible, with the reason, if several kernels are faster than this one."""
     if kernel.pattern.stages > 1 and kernel.pattern.form == "column":
-        raise Unfit("it would have to run along the outer axis more than once")
+        raise NotFusible("it would have to run along the outer axis more than once")

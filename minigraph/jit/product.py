@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from minigraph.graph import Graph, Node, placeholders
-from minigraph.jit.domain import Unfit
+from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import takes_index
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import SpecialisedKernel, specialise
@@ -36,11 +36,11 @@ def specialise_tiles(graph: Graph, pitch: int) -> SpecialisedKernel:
     pitch  how far apart, in bytes, the rows of a tile of the first input are; the others are
            contiguous
 
-    The two loops are those along rows and columns.  Raises Unfit where there is none.
+    The two loops are those along rows and columns.  Raises NotFusible where there is none.
     """
     tile, *others = graph.inputs
     kernel = specialise(graph, [(pitch, tile.dtype.itemsize), *(x.spec.strides for x in others)])
     counts = any(takes_index(node.op) for node in graph)
     if counts or kernel.pattern.form != "map" or len(kernel.nest.loops) != 2:
-        raise Unfit("the kernel does not run along the rows of a matrix")
+        raise NotFusible("the kernel does not run along the rows of a matrix")
     return kernel

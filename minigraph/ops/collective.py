@@ -33,7 +33,7 @@ class Collective(Op):
         """How it makes one element of those of all processes, "sum" or "max"; "" if it does not."""
         return ""
 
-    def flown(self, x: Spec) -> Spec:
+    def pending_spec(self, x: Spec) -> Spec:
         """Return what is in the memory that MPI reads and writes: the result begins there."""
         result = self.infer(x)
         assert isinstance(result, Spec)
@@ -134,7 +134,7 @@ class ReduceScatter(Collective):
         AllReduce(self.world, "sum").infer(x)
         return Spec((x.shape[0] // self.world.size, *x.shape[1:]), x.dtype)
 
-    def flown(self, x: Spec) -> Spec:
+    def pending_spec(self, x: Spec) -> Spec:
         return x
 
     def forward(self, x: Array) -> Array:

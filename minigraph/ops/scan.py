@@ -419,7 +419,7 @@ def _check_carry(before: Sequence[Node], after: Sequence[Node]) -> None:
 def _check_random(outputs: Sequence[Node], start: Node) -> None:
     """Raise GraphError for a random op that was made since `start`."""
     for node in toposort(outputs):
-        if isinstance(node.op, Random) and node.turn > start.turn:
+        if isinstance(node.op, Random) and node.order > start.order:
             raise GraphError(
                 f"the body draws random numbers (made {node.source}), which would be the same at "
                 "every step; draw those of all steps outside, and scan over them"

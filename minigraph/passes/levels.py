@@ -16,24 +16,24 @@ from minigraph.ops.conv import Conv2d
 from minigraph.ops.fma import Fma3, Fma4
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.softmax import LogSoftmax
-from minigraph.passes.kernels.decomposition import take_apart
+from minigraph.passes.kernels.decomposition import decompose
 from minigraph.passes.kernels.fma import contract_fma, fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
-from minigraph.passes.kernels.gathering import gather_updates
+from minigraph.passes.kernels.horizontal_fusion import fuse_horizontally
+from minigraph.passes.kernels.narrow_storage import narrow_storage
 from minigraph.passes.kernels.products import fuse_products
-from minigraph.passes.kernels.saved_activations import save_small
-from minigraph.passes.kernels.small_storage import store_small
+from minigraph.passes.kernels.saved_activations import narrow_saved_activations
 from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import assign_layouts
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
 from minigraph.passes.library.cross_entropy import fuse_cross_entropy
-from minigraph.passes.library.mixed_precision import compute_small
+from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes, PassRecord
 from minigraph.passes.overlap import compress_gradients, overlap_collectives
 from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.facts import has
-from minigraph.passes.rewrite.fast_math import relax
+from minigraph.passes.rewrite.fast_math import apply_fast_math
 from minigraph.passes.rewrite.loops import map_bodies
 from minigraph.passes.rewrite.simplification import simplify
 
@@ -82,28 +82,28 @@ def _parameters(rewrite: Callable[..., Graph]) -> list[str]:
 # Composed ops are taken apart before FMA fusion, and after the choice of layouts, on which their
 # parts depend.  An activation joins the op before it only if no generated kernel has taken it.
 TABLE = (
-    Row(compute_small, off="off"),
+    Row(autocast, off="off"),
     Row(compress_gradients, among=(AllReduce,), off="off"),
     Row(share_common, 1),
     Row(simplify, 1),
     Row(share_common, 1),
-    Row(relax, 1, fast_math=True),
+    Row(apply_fast_math, 1, fast_math=True),
     Row(share_common, 1, fast_math=True),
     Row(fuse_bias, 2, (Conv2d, Matmul)),
     Row(fold_batch_norm, 2, (BatchNormInference,)),
     Row(fuse_batch_norm, 2, (BatchNorm, BatchNormBackward)),
     Row(fuse_cross_entropy, 2, (LogSoftmax,)),
     Row(assign_layouts, 2, tuple(CONVOLUTIONS)),
-    Row(take_apart, jit=(2,)),
+    Row(decompose, jit=(2,)),
     Row(fuse_fma, 2, (Multiply, Square)),
     Row(contract_fma, among=(Fma3, Fma4), jit=(2,), fast_math=True),
     Row(fuse_elementwise, jit=(1,)),
     Row(fuse_kernels, jit=(2,)),
-    Row(store_small, jit=(1, 2), off="off"),
-    Row(gather_updates, jit=(1, 2)),
+    Row(narrow_storage, jit=(1, 2), off="off"),
+    Row(fuse_horizontally, jit=(1, 2)),
     Row(fuse_products, among=(Matmul,), jit=(2,)),
     Row(fuse_activation, 2),
-    Row(save_small, jit=(1, 2), off="float32"),
+    Row(narrow_saved_activations, jit=(1, 2), off="float32"),
     Row(overlap_collectives, 1, (Collective,)),
 )
 
@@ -135,7 +135,7 @@ def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassReco
             check_rewrite(rewrite.__name__, old, graph, applications)
         seconds = time.perf_counter() - start
         for _, record in stages if notes.joined else ():
-            record.stops[:] = [stop for stop in record.stops if stop.turns[0] not in notes.joined]
+            record.stops[:] = [stop for stop in record.stops if stop.orders[0] not in notes.joined]
         name = rewrite.__name__
         record = PassRecord(name, before, len(graph.order), seconds, dict(notes.fired), notes.stops)
         stages.append((graph, record))

@@ -9,19 +9,19 @@ from minigraph.graph import Node
 
 
 @dataclass(frozen=True)
-class Stop:
+class MissedFusion:
     """Two neighbouring ops that were not fused, and why.
 
     producer  the op that is read
     line      the user's line of the producer
-    turns     of the two nodes, which stay the same while passes replace nodes
+    orders    of the two nodes, which stay the same while passes replace nodes
     """
 
     producer: str
     consumer: str
     reason: str
     line: str
-    turns: tuple[int, int]
+    orders: tuple[int, int]
 
     def __str__(self) -> str:
         return f"{self.producer} -> {self.consumer}: {self.reason} ({self.line})"
@@ -33,18 +33,18 @@ class Notes:
 
     fired   how often each rewrite was applied, by name
     stops   neighbours that were not fused, and why
-    joined  turns of nodes whose readers took them in after all, whatever earlier passes noted
+    joined  orders of nodes whose readers took them in after all, whatever earlier passes noted
     """
 
     fired: Counter[str] = field(default_factory=Counter)
-    stops: list[Stop] = field(default_factory=list)
+    stops: list[MissedFusion] = field(default_factory=list)
     joined: set[int] = field(default_factory=set)
 
-    def stop(self, producer: Node, consumer: Node, reason: str) -> None:
+    def miss(self, producer: Node, consumer: Node, reason: str) -> None:
         """Note that two neighbours were not fused, and why."""
-        turns = producer.turn[0], consumer.turn[0]
+        orders = producer.order[0], consumer.order[0]
         line = str(producer.source)
-        self.stops.append(Stop(producer.op.name, consumer.op.name, reason, line, turns))
+        self.stops.append(MissedFusion(producer.op.name, consumer.op.name, reason, line, orders))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PassRecord:
     after: int
     seconds: float
     fired: dict[str, int] = field(default_factory=dict)
-    stops: list[Stop] = field(default_factory=list)
+    stops: list[MissedFusion] = field(default_factory=list)
 
     def __str__(self) -> str:
         fired = ", ".join(f"{name} {count}" for name, count in self.fired.items())

@@ -26,7 +26,7 @@ NAMED = 3  # gradients of a bucket that are named
 
 
 @dataclass(frozen=True, eq=False)
-class Flight:
+class PendingCollective:
     """A collective on its way: which, of what, and how many bytes a process gives."""
 
     op: Collective
@@ -40,24 +40,24 @@ class Flight:
         return f"{self.op.name}{of} ({self.nbytes} bytes)"
 
 
-class Begin(Op):
-    """Begin a collective: its result is there once `Await` has waited for it."""
+class StartCollective(Op):
+    """Start a collective: its result is there once `AwaitCollective` has waited for it."""
 
-    flight: Flight
+    pending: PendingCollective
 
     def infer(self, x: Spec) -> Spec:
-        return self.flight.op.flown(x)
+        return self.pending.op.pending_spec(x)
 
     def forward(self, x: Array) -> Array:
-        flown = self.infer(Spec(x.shape, x.dtype))
-        y = self.flight.op.forward(x).reshape(-1)
-        return np.resize(y, flown.shape)
+        pending_spec = self.infer(Spec(x.shape, x.dtype))
+        y = self.pending.op.forward(x).reshape(-1)
+        return np.resize(y, pending_spec.shape)
 
 
-class Await(Op):
+class AwaitCollective(Op):
     """The result of a collective that was begun: it stands at the beginning of x."""
 
-    flight: Flight
+    pending: PendingCollective
     shape: Shape
 
     def infer(self, x: Spec) -> Spec:
@@ -69,17 +69,19 @@ class Await(Op):
 
 def communicates(node: Node) -> bool:
     """Whether a node is a collective or a half of one, which all processes run once."""
-    return isinstance(node.op, Collective | Begin | Await)
+    return isinstance(node.op, Collective | StartCollective | AwaitCollective)
 
 
-def flight_of(node: Node) -> Flight:
+def pending_collective(node: Node) -> PendingCollective:
     """Return what is on its way for a collective, or for the half of one."""
     op = node.op
-    if isinstance(op, Begin | Await):
-        return op.flight
+    if isinstance(op, StartCollective | AwaitCollective):
+        return op.pending
     assert isinstance(op, Collective)
     name = op.gradient if isinstance(op, AllReduce) else ""
-    return Flight(op, (name or f"what is made {node.source}",), node.inputs[0].spec.nbytes)
+    return PendingCollective(
+        op, (name or f"what is made {node.source}",), node.inputs[0].spec.nbytes
+    )
 
 
 def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
@@ -96,7 +98,7 @@ def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
 
 
 def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
-    """Begin collectives early, wait for them late, and gather reductions in buckets.
+    """StartCollective collectives early, wait for them late, and gather reductions in buckets.
 
     bucket_bytes  so many travel together; a larger one travels alone
     """
@@ -104,21 +106,25 @@ def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
     for bucket in _buckets(graph, bucket_bytes):
         notes.fired["buckets" if len(bucket) > 1 else "alone"] += 1
         # That of the last input to be ready.
-        with in_place_of(max((node.inputs[0] for node in bucket), key=lambda x: x.turn)):
+        with in_place_of(max((node.inputs[0] for node in bucket), key=lambda x: x.order)):
             results.update(_begun(bucket))
     return graph.substitute(results)
 
 
 def _begun(bucket: Sequence[Node]) -> dict[Node, Sequence[Node]]:
     """Return the results of collectives that are begun together."""
-    flights = [flight_of(node) for node in bucket]
-    names = tuple(name for flight in flights for name in flight.names)
-    flight = Flight(flights[0].op, names, sum(f.nbytes for f in flights))
+    pending_collectives = [pending_collective(node) for node in bucket]
+    names = tuple(name for pending in pending_collectives for name in pending.names)
+    pending = PendingCollective(
+        pending_collectives[0].op, names, sum(f.nbytes for f in pending_collectives)
+    )
     if len(bucket) == 1:
         (node,) = bucket
-        return {node: (Await(flight, node.shape)(Begin(flight)(node.inputs[0])),)}
+        return {
+            node: (AwaitCollective(pending, node.shape)(StartCollective(pending)(node.inputs[0])),)
+        }
     flat = concat([reshape(node.inputs[0], (node.size,)) for node in bucket])
-    y = Await(flight, flat.shape)(Begin(flight)(flat))
+    y = AwaitCollective(pending, flat.shape)(StartCollective(pending)(flat))
     results: dict[Node, Sequence[Node]] = {}
     start = 0
     for node in bucket:
@@ -129,7 +135,7 @@ def _begun(bucket: Sequence[Node]) -> dict[Node, Sequence[Node]]:
 
 def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:
     """Yield collectives in the order in which they can begin: those in one list begin together."""
-    place = {node: i for i, node in enumerate(graph.by_turn())}
+    place = {node: i for i, node in enumerate(graph.by_order())}
     found = [node for node in graph if isinstance(node.op, Collective)]
     needed = _needed(graph)
     open_: dict[tuple[object, ...], list[Node]] = {}

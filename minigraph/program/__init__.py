@@ -1,12 +1,12 @@
 """Programs: steps on buffers, made from a graph, and what a device must offer to run them."""
 
 from minigraph.program.device import (
-    NOTHING_AHEAD,
-    Ahead,
+    NOTHING_RESERVED,
     Backend,
     Done,
     Executor,
     Look,
+    ReservedMemory,
     Tunable,
     look_away,
     nothing,

@@ -17,7 +17,7 @@ from minigraph.cache import Entry
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, DType, Graph, Node, Shape, cast
-from minigraph.passes.kernels.gathering import Gathering
+from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.kernels.products import Products
 from minigraph.program.steps import (
     Buffer,
@@ -108,7 +108,7 @@ class Executor(ABC):
         raise NotImplementedError("only the memory of the host can be looked at")
 
 
-class Ahead:
+class ReservedMemory:
     """Memory for an arena, made ready before its size is known; here there is none."""
 
     def arenas(self, nbytes: int) -> Sequence[Any]:
@@ -119,7 +119,7 @@ class Ahead:
         """Let the memory go: other work needs some first."""
 
 
-NOTHING_AHEAD = Ahead()
+NOTHING_RESERVED = ReservedMemory()
 
 
 class Backend(ABC):
@@ -133,7 +133,7 @@ class Backend(ABC):
     why_no_jit       why kernels cannot be generated; empty if they can
     tuning           the kind of cache entries that keep measurements of its algorithms; empty if
                      nothing is measured
-    gathering        which updates of parameters are so small that one kernel does many
+    horizontal_fusion  which updates of parameters are so small that one kernel does many of them
     products         which products generated kernels compute with what follows them; None: none
     block            channels side by side in its blocked layout of images; 1: it has no such layout
     unrolls          whether loops have to be unrolled, because `loop` cannot run them
@@ -145,7 +145,7 @@ class Backend(ABC):
     versions: Mapping[str, str] = {}
     why_no_jit: str = ""
     tuning: str = ""
-    gathering: Gathering = Gathering()
+    horizontal_fusion: HorizontalFusionLimits = HorizontalFusionLimits()
     products: Products | None = None
     block: int = 1
     unrolls: bool = True
@@ -238,9 +238,9 @@ class Backend(ABC):
         for view, result in zip(step.outputs, results, strict=True):
             view.array(memory[view.buffer])[...] = result
 
-    def ahead(self, nbytes: int) -> AbstractContextManager[Ahead]:
+    def reserve_memory(self, nbytes: int) -> AbstractContextManager[ReservedMemory]:
         """Have so much memory made ready meanwhile; what nobody takes inside goes."""
-        return contextlib.nullcontext(NOTHING_AHEAD)
+        return contextlib.nullcontext(NOTHING_RESERVED)
 
     def array(self, value: Any) -> Array | None:
         """Return a value that is in the memory of the device already, as its array; else None."""

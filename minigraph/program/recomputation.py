@@ -27,7 +27,7 @@ from minigraph.graph.location import Within
 from minigraph.passes.notes import PassRecord
 from minigraph.passes.overlap import communicates
 from minigraph.program.memory import fullest_step
-from minigraph.program.schedule import turns
+from minigraph.program.schedule import execution_order
 from minigraph.program.steps import Buffer, MemorySpace, Program, Step, View, round_up
 
 BYTES, OPERATIONS = 1e10, 5e10  # a second, of steps that were not measured
@@ -342,13 +342,13 @@ class _Rewrite:
         self.new: dict[Node, Node] = {}
         self.cloned: dict[_Clone, Node] = {}
         self.viewed: dict[tuple[Node, Node], Node] = {}
-        turn = turns(program.graph, results)
+        order = execution_order(program.graph, results)
         clones: dict[int, list[_Clone]] = defaultdict(list)
         for clone in model.clones:
             clones[clone.at].append(clone)
         for now, step in enumerate(program.steps):
             if step.node in self.maker:  # not a copy that lowering put there
-                self.turn = turn[step.node][0]
+                self.order = order[step.node][0]
                 for clone in clones[now]:  # nodes run in the order in which they are made
                     self._latest(clone.step, now)
                 self.new[step.node] = step.node.replace(self._inputs(step.node, now))
@@ -379,6 +379,6 @@ class _Rewrite:
         if made not in self.cloned:
             node = step.node
             inputs = self._inputs(node, now)
-            with Within(source=node.source, turn=self.turn):
+            with Within(source=node.source, order=self.order):
                 self.cloned[made] = Node(node.op, inputs, node.specs)
         return self.cloned[made]

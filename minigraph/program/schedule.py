@@ -6,21 +6,23 @@ import sys
 from collections.abc import Set as AbstractSet
 
 from minigraph.graph import Graph, Item, Node
-from minigraph.jit.fused import Fused, Together
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.product import FusedProduct
 from minigraph.ops.elementwise import Elementwise
-from minigraph.passes.overlap import Await
+from minigraph.passes.overlap import AwaitCollective
 
-Turn = tuple[int, int]
+Order = tuple[int, int]
 
 
 def schedule(graph: Graph, results: int, stay: AbstractSet[Node]) -> list[Node]:
-    """Return the nodes in the order in which they are to run: that of `turns`."""
-    turn = turns(graph, results, stay)
-    return sorted(turn, key=lambda node: turn[node])  # stable: equal turns keep their order
+    """Return the nodes in the order in which they are to run: that of `execution_order`."""
+    order = execution_order(graph, results, stay)
+    return sorted(order, key=lambda node: order[node])  # stable: equals stay as they are
 
 
-def turns(graph: Graph, results: int, stay: AbstractSet[Node] = frozenset()) -> dict[Node, Turn]:
+def execution_order(
+    graph: Graph, results: int, stay: AbstractSet[Node] = frozenset()
+) -> dict[Node, Order]:
     """Return when each node is to run, inputs before their users.
 
     results  how many outputs the caller gets; the rest are new values of parameters
@@ -33,47 +35,47 @@ def turns(graph: Graph, results: int, stay: AbstractSet[Node] = frozenset()) -> 
     before that the parameter that it updates may still be read.  What waits for a collective runs
     as late as possible.
     """
-    order = graph.by_turn()
+    nodes = graph.by_order()
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
     users = graph.users()
-    for node in reversed(order):
+    for node in reversed(nodes):
         if node in stay or not _moves(node) or not all(user in tail for user in users[node]):
             tail.discard(node)
         elif users[node]:
             tail.add(node)
     tail -= set(graph.outputs[:results])
     start = (-1, -1)
-    needed = _needed(order, users)
-    turn: dict[Node, Turn] = {}
-    for node in order:
-        ready = max((turn[x] for x in node.inputs), default=start)
-        if isinstance(node.op, Await):
-            turn[node] = max(ready, needed.get(node, (sys.maxsize, node.turn[1])))
+    needed = _needed(nodes, users)
+    times: dict[Node, Order] = {}
+    for node in nodes:
+        ready = max((times[x] for x in node.inputs), default=start)
+        if isinstance(node.op, AwaitCollective):
+            times[node] = max(ready, needed.get(node, (sys.maxsize, node.order[1])))
         else:
             moves = not node.inputs or (node in tail and not isinstance(node.op, FusedProduct))
-            turn[node] = ready if moves else max(node.turn, ready)
-    for node in reversed(order):
-        if node in tail and turn[node] == start:  # it needs nothing but parameters: no hurry
+            times[node] = ready if moves else max(node.order, ready)
+    for node in reversed(nodes):
+        if node in tail and times[node] == start:  # it needs nothing but parameters: no hurry
             # A count of steps runs last, when nothing reads the old number, so it stays in place.
-            last = (sys.maxsize, node.turn[1]) if all(s.size == 1 for s in node.specs) else start
-            turn[node] = min((turn[user] for user in users[node]), default=last)
-    return turn
+            last = (sys.maxsize, node.order[1]) if all(s.size == 1 for s in node.specs) else start
+            times[node] = min((times[user] for user in users[node]), default=last)
+    return times
 
 
-def _needed(order: list[Node], users: dict[Node, list[Node]]) -> dict[Node, Turn]:
+def _needed(nodes: list[Node], users: dict[Node, list[Node]]) -> dict[Node, Order]:
     """Return when nodes are first needed by one that does not move; not those that never are."""
-    needed: dict[Node, Turn] = {}
-    for node in reversed(order):
-        turns = [needed[user] for user in users[node] if user in needed]
-        if not (_moves(node) or node.op.is_view or isinstance(node.op, Await)):
-            turns.append(node.turn)
-        if turns:
-            needed[node] = min(turns)
+    needed: dict[Node, Order] = {}
+    for node in reversed(nodes):
+        uses = [needed[user] for user in users[node] if user in needed]
+        if not (_moves(node) or node.op.is_view or isinstance(node.op, AwaitCollective)):
+            uses.append(node.order)
+        if uses:
+            needed[node] = min(uses)
     return needed
 
 
 def _moves(node: Node) -> bool:
-    return isinstance(node.op, Elementwise | Fused | Together | Item) or node.op.keeps_order
+    return isinstance(node.op, Elementwise | Fused | HorizontalFusion | Item) or node.op.keeps_order
 
 
 def origin(node: Node) -> tuple[Node, int]:

@@ -91,14 +91,14 @@ class Traffic(NamedTuple):
     what     op and gradients, in words
     bytes    that a process gives at a time
     times    how often
-    flown    seconds between when it was begun and when it was there
+    pending    seconds between when it was begun and when it was there
     waited   seconds of these in which the process did nothing else
     """
 
     what: str
     bytes: int
     times: int
-    flown: float
+    pending: float
     waited: float
 
 

@@ -74,7 +74,7 @@ def test_a_deep_expression_is_copied_with_what_it_shares(duplicate):
     assert Graph((given,), (once,)).order[0] is given
     for old, new in zip(Graph((x,), (y,)), Graph((given,), (once,)), strict=True):
         assert (old.op.name, old.specs, old.source) == (new.op.name, new.specs, new.source)
-        assert old.turn != new.turn
+        assert old.order != new.order
 
 
 @pytest.mark.parametrize("duplicate", DEEP)
@@ -84,7 +84,7 @@ def test_a_copy_remembers_in_which_order_it_was_made(duplicate):
     later = ops.sin(x)
     x, y = duplicate([x, later + former])
     later, former = y.inputs
-    assert x.turn < former.turn < later.turn < y.turn
+    assert x.order < former.order < later.order < y.order
 
 
 @pytest.mark.parametrize("duplicate", DEEP)

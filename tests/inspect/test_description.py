@@ -130,7 +130,7 @@ def test_an_op_in_another_layout_takes_the_place_of_the_one_before():
     y, mean, _ = ops.batch_norm_with_statistics(x)
     history = History(2, ())
     history.add(mg.graph.Graph((x,), (ops.relu(y), mean)))
-    with Within(turn=y.inputs[0].turn[0]):
+    with Within(order=y.inputs[0].order[0]):
         y, mean, _ = ops.batch_norm_with_statistics(x.reshape(2, 3, 1))
         outputs = ops.relu(y).reshape(2, 3), mean.reshape(3, 1)
     history.add(mg.graph.Graph((x,), outputs), PassRecord("assign_layouts", 4, 6, 0.0))
@@ -232,7 +232,7 @@ def test_two_levels_differ_in_their_passes_kernels_and_times(description):
     by_subject = {d.subject for d in found}
     assert by_subject >= {"options", "passes", "steps", "kernels", "memory", "times"}
     assert ("options", "graph_opt_level", "2", "3") in found
-    (taken,) = [d for d in found if d.what == "take_apart"]
+    (taken,) = [d for d in found if d.what == "decompose"]
     assert taken.before == "none"
     assert differences(description, description)[0].subject == "times"
 

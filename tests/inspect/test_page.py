@@ -218,7 +218,7 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
     heir.click()
     if "removed by assign_layouts" in details.inner_text():  # where another layout is faster
         heir.click()
-    says_all(["removed by take_apart"])
+    says_all(["removed by decompose"])
     relu = details.locator("dd .link", has_text=re.compile("^relu of layer1.0.bn1$"))
     assert relu.count() == 1
     relu.click()
@@ -268,7 +268,7 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
     assert below.locator("tr[data-layer='layer4'] td").nth(8).inner_text()
     page.select_option("#function", "1")
     passes = page.locator("#passes").inner_text()
-    assert not any(name in passes for name in ("take_apart", "fuse_kernels", "gather_updates"))
+    assert not any(name in passes for name in ("decompose", "fuse_kernels", "fuse_horizontally"))
     assert page.complaints == []
     page.close()
 

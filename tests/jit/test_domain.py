@@ -11,7 +11,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
 from minigraph.jit.c.source import c_source
-from minigraph.jit.domain import Unfit, analyse
+from minigraph.jit.domain import NotFusible, analyse
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, specialise
 
@@ -100,7 +100,7 @@ UNFIT = {
 @pytest.mark.parametrize(("build", "why"), UNFIT.values(), ids=UNFIT)
 def test_what_no_kernel_computes_is_refused_with_a_reason(build, why):
     ys = build()
-    with pytest.raises(Unfit, match=why):
+    with pytest.raises(NotFusible, match=why):
         check_speed(kernel(*ys if isinstance(ys, tuple) else (ys,)))
 
 
@@ -223,7 +223,7 @@ class Subgraph:
 def fits(graph):
     try:
         specialise(graph, [x.spec.strides for x in graph.inputs])
-    except Unfit:
+    except NotFusible:
         return False
     return True
 

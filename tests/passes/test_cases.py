@@ -33,21 +33,21 @@ from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
 from minigraph.passes.library.cross_entropy import fuse_cross_entropy
-from minigraph.passes.library.mixed_precision import compute_small
+from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import fast_math, simplification
 from minigraph.passes.rewrite.common_subexpressions import share_common
-from minigraph.passes.rewrite.fast_math import relax
+from minigraph.passes.rewrite.fast_math import apply_fast_math
 from minigraph.passes.rewrite.simplification import simplify
 
 PASSES = {
     rewrite.__name__: rewrite
     for rewrite in (
         *(fold_batch_norm, fuse_activation, fuse_batch_norm, fuse_bias, fuse_cross_entropy),
-        *(fuse_fma, relax, share_common, simplify),
+        *(fuse_fma, apply_fast_math, share_common, simplify),
     )
 }
-PASSES["compute_small"] = functools.partial(compute_small, amp="bfloat16")
+PASSES["autocast"] = functools.partial(autocast, amp="bfloat16")
 NAMES = {**vars(ops), **Op.registry, "np": np, "mg": mg, "constant": constant}
 INPUT = re.compile(r"(\w+): (\w+)\[([\d,]*)\](?: in (\S+) \.\. (\S+))?")
 ORDINARY = 0.5, 3.0

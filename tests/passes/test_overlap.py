@@ -11,7 +11,12 @@ from minigraph.devices.reference import ReferenceBackend
 from minigraph.distributed import World
 from minigraph.graph import Graph
 from minigraph.passes.notes import Notes
-from minigraph.passes.overlap import Await, Begin, compress_gradients, overlap_collectives
+from minigraph.passes.overlap import (
+    AwaitCollective,
+    StartCollective,
+    compress_gradients,
+    overlap_collectives,
+)
 from minigraph.program import MemorySpace
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
@@ -46,9 +51,9 @@ def overlapped(graph, bucket_bytes):
     return overlap_collectives(graph, Notes(), bucket_bytes)
 
 
-def flights(graph):
-    begun = [node for node in schedule(graph, 1, set()) if isinstance(node.op, Begin)]
-    return [node.op.flight.names for node in begun]
+def pending_collectives(graph):
+    begun = [node for node in schedule(graph, 1, set()) if isinstance(node.op, StartCollective)]
+    return [node.op.pending.names for node in begun]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,7 @@ def test_gradients_travel_in_buckets_in_the_order_in_which_they_are_made(
     graph, _ = step(world)
     named = [
         tuple("loss" if name.startswith("what is made") else name for name in names)
-        for names in flights(overlapped(graph, bucket_bytes))
+        for names in pending_collectives(overlapped(graph, bucket_bytes))
     ]
     assert sorted(named) == sorted(wanted)
     gradients = [names for names in named if names != ("loss",)]
@@ -78,17 +83,21 @@ def test_what_other_collectives_need_travels_alone(world):
     first = ops.all_reduce(x, world)
     second, third = ops.all_reduce(first * 2, world), ops.all_reduce(first * 3, world)
     graph = overlapped(Graph((x,), (second, third)), 1 << 20)
-    assert [len(names) for names in flights(graph)] == [1, 2]
+    assert [len(names) for names in pending_collectives(graph)] == [1, 2]
 
 
 def test_a_collective_begins_at_once_and_is_waited_for_at_the_end(world):
     graph, _ = step(world)
     order = schedule(overlapped(graph, MATRIX), 1, set())
-    kinds = [node.op.name for node in order if node.op.name in ("begin", "await", "matmul")]
+    kinds = [
+        node.op.name
+        for node in order
+        if node.op.name in ("start_collective", "await_collective", "matmul")
+    ]
     # The last product is that of the first layer's gradient; the others are on their way by then.
     last = len(kinds) - kinds[::-1].index("matmul") - 1
-    assert kinds[:last].count("begin") >= LAYERS - 1
-    assert "await" not in kinds[:last]
+    assert kinds[:last].count("start_collective") >= LAYERS - 1
+    assert "await_collective" not in kinds[:last]
 
 
 def test_memory_in_flight_is_used_for_nothing_else(world):
@@ -97,11 +106,11 @@ def test_memory_in_flight_is_used_for_nothing_else(world):
     program = plan(lower(graph, 1, updates, ReferenceBackend(), lambda node, strides: None))
     flying = {}
     for now, each in enumerate(program.steps):
-        if isinstance(each.node.op, Begin):
-            flying[each.node.op.flight] = (each.outputs[0].buffer, now)
+        if isinstance(each.node.op, StartCollective):
+            flying[each.node.op.pending] = (each.outputs[0].buffer, now)
     for now, each in enumerate(program.steps):
-        if isinstance(each.node.op, Await):
-            buffer, begun = flying.pop(each.node.op.flight)
+        if isinstance(each.node.op, AwaitCollective):
+            buffer, begun = flying.pop(each.node.op.pending)
             assert each.inputs[0].buffer is buffer and begun < now
             for other, between in itertools.product(program.buffers, range(begun + 1, now)):
                 lives = other.first <= between <= other.last and other is not buffer

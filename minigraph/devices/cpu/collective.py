@@ -1,7 +1,7 @@
 """Collectives on the CPU: MPI's functions, called by address from the native step.
 
 MPI moves data while it is called, and at no other time.  So the step calls it between kernels for
-as long as a collective is pending (`PendingCollectives`).
+as long as a collective is pending (`Exchanges`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ from minigraph.ops.collective import (
     ReduceScatter,
 )
 from minigraph.ops.elementwise import kind
-from minigraph.passes.overlap import Await, Begin, Flight, communicates, flight_of
+from minigraph.passes.overlap import (
+    AwaitCollective,
+    PendingCollective,
+    StartCollective,
+    communicates,
+    pending_collective,
+)
 from minigraph.program import Kernel, Step, Traffic
 
 PATIENCE = 1.0  # seconds of a wait after which Python goes on with it
@@ -95,13 +101,13 @@ void NAME(const T *x, T *y, const int *count, const void *type) {
 RESULTS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
 
 
-class PendingCollective:
+class Exchange:
     """The state of a collective that was begun, in memory that native code shares."""
 
-    def __init__(self, flight: Flight) -> None:
-        self.what = str(flight)
-        self.nbytes = flight.nbytes
-        self.world = flight.op.world
+    def __init__(self, pending: PendingCollective) -> None:
+        self.what = str(pending)
+        self.nbytes = pending.nbytes
+        self.world = pending.op.world
         self.words = np.zeros(WORDS, np.int64)
         self.words[TIMES] = -1
 
@@ -143,7 +149,7 @@ CUT_SHORT = (
     "an earlier call was cut short, and the processes are no longer at the same place; start anew"
 )
 TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-_pending: weakref.WeakKeyDictionary[Flight, PendingCollective] = weakref.WeakKeyDictionary()
+_pending: weakref.WeakKeyDictionary[PendingCollective, Exchange] = weakref.WeakKeyDictionary()
 
 
 class CollectiveKernel(CpuKernel):
@@ -156,17 +162,18 @@ class CollectiveKernel(CpuKernel):
 
     def __init__(self, node: Node, timeout: float) -> None:
         self.node = node
-        self.begins, self.ends = not isinstance(node.op, Await), not isinstance(node.op, Begin)
-        flight = flight_of(node)
-        self.op = flight.op
-        self.pending = _pending.setdefault(flight, PendingCollective(flight))
+        self.begins = not isinstance(node.op, AwaitCollective)
+        self.ends = not isinstance(node.op, StartCollective)
+        pending = pending_collective(node)
+        self.op = pending.op
+        self.pending = _pending.setdefault(pending, Exchange(pending))
         self.algorithm = self.op.name
         self.timeout = timeout
         self.inplace = ((0,),)
         x = node.inputs[0].spec
-        self.staged = self.begins and self.ends and self.op.flown(x) != node.spec
+        self.staged = self.begins and self.ends and self.op.pending_spec(x) != node.spec
         if self.staged:
-            self.scratch = self.op.flown(x).nbytes
+            self.scratch = self.op.pending_spec(x).nbytes
         self.rescue = Rescue(self)
 
     @property
@@ -174,8 +181,10 @@ class CollectiveKernel(CpuKernel):
         if not self.ends:
             return None
         pending = self.pending
-        times, flown, waited = pending.words[[TIMES, PENDING_TIME, WAITING_TIME]].tolist()
-        return Traffic(pending.what, pending.nbytes, max(0, times), flown / 1e9, waited / 1e9)
+        times, pending_time, waited = pending.words[[TIMES, PENDING_TIME, WAITING_TIME]].tolist()
+        return Traffic(
+            pending.what, pending.nbytes, max(0, times), pending_time / 1e9, waited / 1e9
+        )
 
     @property
     def texts(self) -> Sequence[KernelSource]:
@@ -264,16 +273,16 @@ def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
 
     None for other nodes, for no elements, and where there is nobody else.
     """
-    if not communicates(node) or not node.size or flight_of(node).op.world.size == 1:
+    if not communicates(node) or not node.size or pending_collective(node).op.world.size == 1:
         return None
     return CollectiveKernel(node, timeout)
 
 
-class PendingCollectives:
+class Exchanges:
     """The collectives that are pending at a step of a program, and the steps that began them."""
 
     def __init__(self) -> None:
-        self._begun: dict[PendingCollective, Step] = {}
+        self._begun: dict[Exchange, Step] = {}
 
     def after(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
         """Return the call that lets MPI progress after a step, and the step whose time that is."""

@@ -207,5 +207,5 @@ def _first(x: Node) -> str:
         alike = [y for y in waiting.pop().inputs if not y.is_bundle and y.dtype == x.dtype]
         waiting += [y for y in alike if y not in ancestors]
         ancestors.update(dict.fromkeys(alike))
-    first = min(ancestors, key=lambda node: node.turn)
+    first = min(ancestors, key=lambda node: node.order)
     return f"{first.name}, made {first.source}"

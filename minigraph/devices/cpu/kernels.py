@@ -28,7 +28,7 @@ from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, k
 from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.jit.c.source import c_source
 from minigraph.jit.expression import c_type
-from minigraph.jit.fused import Together
+from minigraph.jit.fused import HorizontalFusion
 from minigraph.jit.macros import with_macros
 from minigraph.jit.product import FusedProduct
 from minigraph.jit.small_float import SMALL_FLOATS
@@ -56,7 +56,7 @@ def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
     specs = [*(x.spec for x in node.inputs), *node.specs]
     if not all(s.size for s in specs):
         return None
-    together = isinstance(node.op, Together)
+    together = isinstance(node.op, HorizontalFusion)
     elements = sum(s.size for s in node.specs) if together else max(s.size for s in specs)
     most = threads_for(elements, threads)
     kernel = _kernel(node, strides, specs, most)
@@ -85,7 +85,7 @@ def _kernel(
         copied = [x.spec.strides if i in across else s for i, (x, s) in lie]
         generated = kernel_parts(node, copied, SHORT)
         assert generated is not None
-    if isinstance(node.op, Together):  # each of them on one thread
+    if isinstance(node.op, HorizontalFusion):  # each of them on one thread
         *at, scratch = itertools.accumulate(
             (p.kernel.scratch(1) for p in generated.parts), initial=0
         )

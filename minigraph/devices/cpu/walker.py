@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu import openmp
-from minigraph.devices.cpu.collective import PendingCollectives
+from minigraph.devices.cpu.collective import Exchanges
 from minigraph.devices.cpu.compiler import compiler_name
 from minigraph.devices.cpu.kernel import (
     Linker,
@@ -152,7 +152,7 @@ class NativeProgram:
         segments: list[NativeSegment] = []
         rows: list[NativeCall] = []
         steps: list[Step] = []
-        collectives = PendingCollectives()
+        collectives = Exchanges()
 
         def close() -> None:
             if rows:

@@ -28,30 +28,36 @@ from minigraph.ops.collective import (
 )
 from minigraph.ops.elementwise import astype, kind
 from minigraph.ops.reduction import Max, Sum
-from minigraph.passes.overlap import Await, Begin, Flight, communicates, flight_of
+from minigraph.passes.overlap import (
+    AwaitCollective,
+    PendingCollective,
+    StartCollective,
+    communicates,
+    pending_collective,
+)
 from minigraph.program import Kernel, Step, Traffic
 
 REDUCTIONS = {"sum": Sum, "max": Max}
 
 
-class Landing:
-    """Where a flight is: of its two halves, each has a kernel.
+class Exchange:
+    """A collective under way: of its two halves, each has a kernel.
 
-    landed   an event: what has flown is there
+    landed   an event: the result is there
     pending  whether that is still to be waited for
     noted    an event that takes the time of that, while a profile runs
     """
 
-    def __init__(self, flight: Flight, communicator: Communicator) -> None:
-        self.what = str(flight)
-        self.nbytes = flight.nbytes
+    def __init__(self, pending: PendingCollective, communicator: Communicator) -> None:
+        self.what = str(pending)
+        self.nbytes = pending.nbytes
         self.communicator = communicator
         driver = communicator.driver
         self._begun, self.landed = events = [driver.event() for _ in range(2)]
         weakref.finalize(self, driver.forget, [], events).atexit = False
         self.pending = False
         self.noted: int | None = None
-        self.times, self.flown, self.waited = 0, 0.0, 0.0
+        self.times, self.pending_time, self.waited = 0, 0.0, 0.0
 
     def begin(self, stream: int, exchange: Callable[[], None]) -> None:
         """Enqueue what `exchange` enqueues on NCCL's stream, once `stream` is here."""
@@ -66,19 +72,19 @@ class Landing:
         self.pending = True
 
     def join(self, stream: int) -> None:
-        """Let a stream wait for what has flown, unless one has waited already."""
+        """Let a stream wait for the result, unless one has waited already."""
         if self.pending:
             self.communicator.driver.wait(stream, self.landed)
             self.pending = False
 
 
-_landings: weakref.WeakKeyDictionary[Flight, Landing] = weakref.WeakKeyDictionary()
+_exchanges: weakref.WeakKeyDictionary[PendingCollective, Exchange] = weakref.WeakKeyDictionary()
 
 
-def _landing(flight: Flight, communicator: Communicator) -> Landing:
-    if flight not in _landings:
-        _landings[flight] = Landing(flight, communicator)
-    return _landings[flight]
+def _exchange_of(pending: PendingCollective, communicator: Communicator) -> Exchange:
+    if pending not in _exchanges:
+        _exchanges[pending] = Exchange(pending, communicator)
+    return _exchanges[pending]
 
 
 class NcclKernel(Kernel):
@@ -91,17 +97,18 @@ class NcclKernel(Kernel):
 
     def __init__(self, node: Node, communicator: Communicator, timeout: float) -> None:
         self.node = node
-        self.begins, self.ends = not isinstance(node.op, Await), not isinstance(node.op, Begin)
-        flight = flight_of(node)
-        self.op = flight.op
+        self.begins = not isinstance(node.op, AwaitCollective)
+        self.ends = not isinstance(node.op, StartCollective)
+        pending = pending_collective(node)
+        self.op = pending.op
         self.algorithm = self.op.name
         self.communicator = communicator
         self.timeout = timeout
-        self.landing = _landing(flight, communicator)
+        self.exchange = _exchange_of(pending, communicator)
         self.inplace = ((0,),)
         x = node.inputs[0].spec
-        self.apart = self.begins and self.ends and self.op.flown(x) != node.spec
-        self.scratch = self.op.flown(x).nbytes if self.apart else 0
+        self.apart = self.begins and self.ends and self.op.pending_spec(x) != node.spec
+        self.scratch = self.op.pending_spec(x).nbytes if self.apart else 0
         # NCCL's maximum loses NaN, and it has no integers of 16 bits.
         floats = self.op.combines == "max" and kind(x.dtype) == "f"
         self.folds = bool(self.op.combines) and (floats or x.dtype.name not in TYPES)
@@ -114,9 +121,15 @@ class NcclKernel(Kernel):
     def traffic(self) -> Traffic | None:
         if not self.ends:
             return None
-        landing = self.landing
+        exchange = self.exchange
         return Traffic(
-            *(landing.what, landing.nbytes, landing.times, landing.flown, landing.waited)
+            *(
+                exchange.what,
+                exchange.nbytes,
+                exchange.times,
+                exchange.pending_time,
+                exchange.waited,
+            )
         )
 
     def enqueue(
@@ -127,49 +140,50 @@ class NcclKernel(Kernel):
             if self.begins:
                 nbytes = self.node.inputs[0].spec.nbytes
                 gather = self.communicator.all_gather
-                self.landing.begin(stream, lambda: gather(x, scratch, nbytes))
-                self.landing.join(stream)  # for the launches that follow
+                self.exchange.begin(stream, lambda: gather(x, scratch, nbytes))
+                self.exchange.join(stream)  # for the launches that follow
             elif x != y:
                 driver.copy(y, x, self.node.spec.nbytes, stream)
             return
-        flown = scratch if self.apart else y if self.begins else x
+        shared = scratch if self.apart else y if self.begins else x
         if self.begins:
-            self._begin(x, flown, stream)
+            self._begin(x, shared, stream)
         if self.ends:
-            self.landing.join(stream)
+            self.exchange.join(stream)
             if isinstance(self.op, Reduce) and self.op.world.rank != self.op.root:
                 driver.clear(y, self.node.spec.nbytes, stream)
-            elif flown != y:
-                driver.copy(y, flown, self.node.spec.nbytes, stream)
+            elif shared != y:
+                driver.copy(y, shared, self.node.spec.nbytes, stream)
 
-    def _begin(self, x: int, flown: int, stream: int) -> None:
+    def _begin(self, x: int, shared: int, stream: int) -> None:
         """Bring x to the memory that flies, where no later kernel writes, and exchange it there.
 
         NCCL works in place if a process's part is where it belongs in the whole.
         """
         op, spec = self.op, self.node.inputs[0].spec
         communicator, driver = self.communicator, self.communicator.driver
-        mine = flown + op.world.rank * spec.nbytes if isinstance(op, AllGather) else flown
+        mine = shared + op.world.rank * spec.nbytes if isinstance(op, AllGather) else shared
         if x != mine:
             driver.copy(mine, x, spec.nbytes, stream)
 
         def exchange() -> None:
             if isinstance(op, AllReduce):
-                communicator.all_reduce(flown, flown, spec.size, spec.dtype, op.how)
+                communicator.all_reduce(shared, shared, spec.size, spec.dtype, op.how)
             elif isinstance(op, Reduce):
-                communicator.reduce(flown, flown, spec.size, spec.dtype, op.root)
+                communicator.reduce(shared, shared, spec.size, spec.dtype, op.root)
             elif isinstance(op, Broadcast):
-                communicator.broadcast(flown, flown, spec.nbytes, op.root)
+                communicator.broadcast(shared, shared, spec.nbytes, op.root)
             elif isinstance(op, AllGather):
-                communicator.all_gather(mine, flown, spec.nbytes)
+                communicator.all_gather(mine, shared, spec.nbytes)
             else:
                 assert isinstance(op, ReduceScatter)
-                size, part = op.world.size, flown + op.world.rank * (spec.nbytes // op.world.size)
-                communicator.reduce_scatter(flown, part, spec.size // size, spec.dtype)
-                if part != flown:  # the result begins where x did
-                    driver.copy(flown, part, spec.nbytes // size, communicator.stream)
+                size = op.world.size
+                part = shared + op.world.rank * (spec.nbytes // size)
+                communicator.reduce_scatter(shared, part, spec.size // size, spec.dtype)
+                if part != shared:  # the result begins where x did
+                    driver.copy(shared, part, spec.nbytes // size, communicator.stream)
 
-        self.landing.begin(stream, exchange)
+        self.exchange.begin(stream, exchange)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute in NumPy."""
@@ -180,7 +194,7 @@ def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel 
     """Return the kernel for a collective or a half of it; None for others and for no elements."""
     if not communicates(node) or not node.size:
         return None
-    return NcclKernel(node, connected(flight_of(node).op.world, driver, timeout), timeout)
+    return NcclKernel(node, connected(pending_collective(node).op.world, driver, timeout), timeout)
 
 
 def _folding(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:
@@ -222,23 +236,23 @@ def noted(steps: Sequence[Step], driver: Driver) -> Iterator[Callable[[EventPair
     kernels = {step: step.kernel for step in steps if isinstance(step.kernel, NcclKernel)}
     for kernel in kernels.values():
         if kernel.begins:
-            kernel.landing.noted = driver.event(timing=True)
+            kernel.exchange.noted = driver.event(timing=True)
 
     def add_up(pairs: EventPairs) -> None:
-        begun: dict[Landing, int] = {}
+        begun: dict[Exchange, int] = {}
         for step, kernel in kernels.items():
-            (before, after), landing = pairs[step], kernel.landing
+            (before, after), exchange = pairs[step], kernel.exchange
             if kernel.begins:
-                begun[landing] = before
-            if kernel.ends and landing.noted is not None:
-                landing.times += 1
-                landing.flown += driver.seconds(begun[landing], landing.noted)
-                landing.waited += driver.seconds(before, after)
+                begun[exchange] = before
+            if kernel.ends and exchange.noted is not None:
+                exchange.times += 1
+                exchange.pending_time += driver.seconds(begun[exchange], exchange.noted)
+                exchange.waited += driver.seconds(before, after)
 
     try:
         yield add_up
     finally:
-        for landing in {kernel.landing for kernel in kernels.values()}:
-            if landing.noted is not None:
-                driver.forget([], [landing.noted])
-                landing.noted = None
+        for exchange in {kernel.exchange for kernel in kernels.values()}:
+            if exchange.noted is not None:
+                driver.forget([], [exchange.noted])
+                exchange.noted = None

@@ -31,7 +31,7 @@ from minigraph.distributed import World
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Node, Shape
 from minigraph.jit.source import KernelSource
-from minigraph.passes.kernels.gathering import Gathering
+from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.platform import forks
 from minigraph.platform.launcher import local_rank
 from minigraph.program import (
@@ -49,7 +49,7 @@ from minigraph.version import __version__
 # A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the cache
 # meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice, which is
 # little beside the activations of its batches.
-GATHERING = Gathering(operand=8 << 20, waiting=512 << 20)
+HORIZONTAL_FUSION = HorizontalFusionLimits(operand=8 << 20, waiting=512 << 20)
 
 
 def ordinal(number: int | None) -> int:
@@ -95,7 +95,7 @@ class CudaBackend(Backend):
     timeout    seconds after which waiting for other processes is an error
     """
 
-    gathering = GATHERING
+    horizontal_fusion = HORIZONTAL_FUSION
     tuning = "cudnn"
 
     @classmethod

@@ -288,7 +288,7 @@ class CudaProgram(Executor):
         first, *others = (kernel for kernel in self._collectives if kernel.begins)
         more = f" and {len(others)} more of its step" if others else ""
         watch = first.communicator.watch
-        return watch.during(f"{first.landing.what}{more}", first.timeout)
+        return watch.during(f"{first.exchange.what}{more}", first.timeout)
 
     def _take(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
         """Bring the inputs to their places, and return the program at the addresses of the call."""
@@ -339,7 +339,7 @@ class CudaProgram(Executor):
         """
         enqueued = [segment.steps for segment in self._segments if segment.enqueued]
         parts = [
-            [*itertools.chain.from_iterable(map(calls, steps)), *_landings(steps)]
+            [*itertools.chain.from_iterable(map(calls, steps)), *_exchanges(steps)]
             for steps in enqueued
         ]
         try:
@@ -397,10 +397,10 @@ class CudaProgram(Executor):
         return found
 
 
-def _landings(steps: Sequence[Step]) -> list[Call]:
+def _exchanges(steps: Sequence[Step]) -> list[Call]:
     """Return what waits for the flights of a segment: what is captured has to come together."""
     kernels = (step.kernel for step in steps)
-    return [k.landing.join for k in kernels if isinstance(k, NcclKernel) and k.begins]
+    return [k.exchange.join for k in kernels if isinstance(k, NcclKernel) and k.begins]
 
 
 def _allocate_arena(program: Program, driver: Driver) -> DeviceMemory:

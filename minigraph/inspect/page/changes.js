@@ -21,12 +21,12 @@ function changesOf(model, k) {
   const fresh = added.map((node) => node.id).filter(shown);
   const gone = removed.map(({ id }) => id).filter(shown);
   const isNew = new Set(fresh);
-  const byTurn = new Map();
+  const byOrder = new Map();
   for (const id of [...gone, ...fresh]) {
     join(id, id);
-    const { turn } = model.nodes.get(id);
-    if (byTurn.has(turn)) join(id, byTurn.get(turn));
-    byTurn.set(turn, id);
+    const { order } = model.nodes.get(id);
+    if (byOrder.has(order)) join(id, byOrder.get(order));
+    byOrder.set(order, id);
   }
   for (const id of gone) {
     for (const heir of model.became.get(id)) if (isNew.has(heir)) join(id, heir);

@@ -68,11 +68,11 @@ class Layer {
   }
 
   /** When the first of its ops was made: of the forward pass, if it has any there. */
-  get turn() {
+  get order() {
     if (this._turn !== undefined) return this._turn;
     const forward = this.all.filter((item) => item.node.role === "forward");
-    const turns = (forward.length ? forward : this.all).map((item) => item.node.turn);
-    this._turn = turns.reduce((a, b) => Math.min(a, b), Infinity);
+    const orders = (forward.length ? forward : this.all).map((item) => item.node.order);
+    this._turn = orders.reduce((a, b) => Math.min(a, b), Infinity);
     return this._turn;
   }
 }
@@ -103,10 +103,10 @@ class Rows {
   }
 
   _emit(layer, depth, open) {
-    const parts = [...layer.layers.values()].map((child) => ({ turn: child.turn, child }));
+    const parts = [...layer.layers.values()].map((child) => ({ order: child.order, child }));
     const own = layer.items.filter((item) => item.node.role === "forward");
-    parts.push(...own.map((item) => ({ turn: item.node.turn, item })));
-    parts.sort((a, b) => a.turn - b.turn);
+    parts.push(...own.map((item) => ({ order: item.node.order, item })));
+    parts.sort((a, b) => a.order - b.order);
     const rows = [];
     for (const { child, item } of parts) {
       if (child) rows.push({ child });
@@ -221,7 +221,7 @@ class SmallGraph {
     this.reads = new Map();
     for (const item of items) this.reads.set(item.id, item.reads.filter((id) => mine.has(id)));
     const rank = new Map();
-    const visit = [...items].sort((a, b) => a.node.turn - b.node.turn || a.id - b.id);
+    const visit = [...items].sort((a, b) => a.node.order - b.node.order || a.id - b.id);
     for (let round = 0, changed = true; changed && round <= items.length; round++) {
       changed = false;
       for (const { id } of visit) {

@@ -219,7 +219,7 @@ class Page {
       const all = `${node.kind === "box" ? boxName(node) : node.name} ${node.layer} ${node.line} ${node.role} ${node.results[0]} ${kernel}`.toLowerCase();
       if (words.every((word) => all.includes(word))) found.push(node);
     }
-    found.sort((a, b) => now.has(b.id) - now.has(a.id) || a.turn - b.turn);
+    found.sort((a, b) => now.has(b.id) - now.has(a.id) || a.order - b.order);
     const lines = found.slice(0, FOUND).map((node, i) => {
       const gone = this.model.died.has(node.id) ? `, gone after ${this.model.stages[this.model.died.get(node.id)].name}` : "";
       return `<li><button data-id="${node.id}" class="${i ? "" : "first"}"><i class="dot ${node.role}"></i>${escape(this.model.label(node.id))}<small>${escape(node.results[0] ?? "")}${escape(gone)}</small></button></li>`;

@@ -122,7 +122,7 @@ class Snapshot {
   }
 
   before(a, b) {
-    return this.entries.get(a).node.turn - this.entries.get(b).node.turn || a - b;
+    return this.entries.get(a).node.order - this.entries.get(b).node.order || a - b;
   }
 
   /** Return for each node the ids of those that read it. */

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Sequence
 
 from minigraph.graph import Graph, Item, Node, Op, Spec
-from minigraph.jit.domain import Unfit
+from minigraph.jit.domain import NotFusible
 from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.jit.loops import BLOCKS
 from minigraph.passes.notes import Notes
 
 
-def take_apart(graph: Graph, notes: Notes) -> Graph:
+def decompose(graph: Graph, notes: Notes) -> Graph:
     """Replace composed ops, such as a batch norm, by simpler ones.
 
     An op is left alone if one generated kernel could not compute all of it, as for a normalisation
@@ -41,6 +41,6 @@ def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
         return True
     try:
         check_speed(kernel_of(op, inputs, tuple([x.strides for x in inputs])))
-    except Unfit:
+    except NotFusible:
         return False
     return all(x.size for x in inputs)

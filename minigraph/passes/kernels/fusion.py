@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from minigraph.graph import Graph, Item, Node, in_place_of, placeholders, toposort
-from minigraph.jit.domain import Unfit
+from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
@@ -74,7 +74,7 @@ class _Fusion:
         are there, which is when the memory of these could be freed.
         """
         tail = self._tail()
-        order = self.graph.by_turn(last=tail)
+        order = self.graph.by_order(last=tail)
         when: dict[Node, int] = {}
         heavy = 0
         for node in order:
@@ -111,7 +111,7 @@ class _Fusion:
                 outside = True
                 first = max(first, self.alone[user])
                 if node in self.fusable and not user.op.is_view and user not in self.fusable:
-                    self.notes.stop(node, user, f"{user.op.name} has a kernel of its own")
+                    self.notes.miss(node, user, f"{user.op.name} has a kernel of its own")
         if is_placement(node):
             self._place(node, reading, outside, first)
         elif node not in self.fusable:
@@ -121,7 +121,7 @@ class _Fusion:
             if node.op.is_view:
                 why = f"a kernel cannot read through {maker.op.name}"
             for users in reading.values():
-                self.notes.stop(maker, users[0], why)
+                self.notes.miss(maker, users[0], why)
         else:
             self._compute(node, reading, outside, first)
 
@@ -145,14 +145,14 @@ class _Fusion:
         home = max(reading, key=lambda group: group.begun, default=None)
         if home is not None and home.begun <= first:
             users = reading[home]
-            self.notes.stop(node, users[0], "the result is needed before the kernel can run")
+            self.notes.miss(node, users[0], "the result is needed before the kernel can run")
             home = None
         others = [group for group in reading if group is not home]
         beside = all(group.when == self.when[node] for group in others)
         again = self.sources.copies(node, others, outside, beside)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
-            self.notes.stop(
+            self.notes.miss(
                 node, reading[home][0], "the inputs would have to stay in memory for longer"
             )
             home = None
@@ -194,7 +194,7 @@ class _Fusion:
         for group in dict.fromkeys(found):
             if group.begun <= first or group.when != self.when[node]:
                 continue
-            with contextlib.suppress(Unfit), group.trial():
+            with contextlib.suppress(NotFusible), group.trial():
                 for x in home.members:
                     inside = [user for user in self.users[x] if user in group.loops]
                     group.take(x, inside, x in home.stored)
@@ -224,8 +224,8 @@ class _Fusion:
     def _take(self, group: Group, node: Node, users: Sequence[Node], stored: bool) -> bool:
         try:
             group.take(node, users, stored)
-        except Unfit as why:
-            self.notes.stop(node, users[0], str(why))
+        except NotFusible as why:
+            self.notes.miss(node, users[0], str(why))
             return False
         return True
 
@@ -261,17 +261,17 @@ class _Fusion:
             ]
             try:
                 self._make_kernel(group, members, stored)
-            except Unfit as why:
+            except NotFusible as why:
                 half = len(members) // 2
                 later, sooner = members[:half], members[half:]
                 parts += later, sooner
                 border = set(later)
                 pairs = ((x, user) for x in sooner for user in self.users[x] if user in border)
                 for x, user in itertools.islice(pairs, 1):
-                    self.notes.stop(x, user, str(why))
+                    self.notes.miss(x, user, str(why))
 
     def _make_kernel(self, group: Group, members: list[Node], stored: list[Node]) -> None:
-        """Make one kernel that computes `stored` of some members; raise Unfit if there is none."""
+        """Make one kernel that computes `stored` of some members; or raise NotFusible."""
         inside = set(members)
         around = {x: () for node in members for x in node.inputs if x not in inside}
         # The structure alone decides in which order operands come: equal kernels have one text.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 from minigraph.graph import Node
-from minigraph.jit.domain import Loops, Unfit, connections
+from minigraph.jit.domain import Loops, NotFusible, connections
 from minigraph.jit.expression import is_number, takes_index
 from minigraph.jit.loops import BLOCKS
 from minigraph.ops.elementwise import Elementwise
@@ -93,34 +93,34 @@ class Group:
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Let nodes join in the body of `with`; be as before if one raises Unfit."""
+        """Let nodes join in the body of `with`; be as before if one raises NotFusible."""
         before = {each.name: copy.copy(getattr(self, each.name)) for each in fields(self)}
         try:
             yield
-        except Unfit:
+        except NotFusible:
             for name, value in before.items():
                 setattr(self, name, value)
             raise
 
     def take(self, node: Node, users: Sequence[Node], stored: bool) -> None:
-        """Take in a node that `users`, which are members, read; raise Unfit if it cannot join.
+        """Take in a node that `users`, which are members, read; raise NotFusible if it cannot join.
 
         A reduction may have no such users: it then stands beside those of the kernel.
 
         stored  whether the node is also read outside of the kernel
         """
         if len(self.members) >= MAX_NODES:
-            raise Unfit(f"a kernel has at most {MAX_NODES} ops")
+            raise NotFusible(f"a kernel has at most {MAX_NODES} ops")
         if isinstance(node.op, Reduction) and len(self.inside) >= MAX_REDUCTIONS:
-            raise Unfit(f"a kernel has at most {MAX_REDUCTIONS} reductions")
+            raise NotFusible(f"a kernel has at most {MAX_REDUCTIONS} reductions")
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
-            raise Unfit(f"a kernel reads at most {MAX_READS} arrays at once")
+            raise NotFusible(f"a kernel reads at most {MAX_READS} arrays at once")
         found = {self.loops_of(node, user) for user in users} or {self._loops_beside(node)}
         loops = found.pop()
         axes = {loop for loop in loops if loop is not None}
         if found or len(axes) < sum(n != 1 for n in node.shape):
-            raise Unfit("the kernel would need two elements of the result at once")
+            raise NotFusible("the kernel would need two elements of the result at once")
         looped = any(user in self.looped for user in users)
         if isinstance(node.op, Reduction):
             self._check_reduction(node, axes, users)
@@ -157,27 +157,27 @@ class Group:
         """Return the loops that the axes of a reduction are which no member reads."""
         kept = sorted(self.kept)
         if [self.extents[loop] for loop in kept] != [n for n in node.shape if n != 1]:
-            raise Unfit("the kernel keeps other axes")
+            raise NotFusible("the kernel keeps other axes")
         loops = iter(kept)
         return tuple(None if n == 1 else next(loops) for n in node.shape)
 
     def _check(self, node: Node, loops: Loops, axes: set[int], stored: bool) -> None:
-        """Raise Unfit if a node that is no reduction cannot join."""
+        """Raise NotFusible if a node that is no reduction cannot join."""
         whole = axes == set(range(len(self.extents)))
         if takes_index(node.op):
             in_order = [loop for loop in loops if loop is not None] == sorted(axes)
             if self.reduced is not None or not whole or not in_order:
-                raise Unfit(
+                raise NotFusible(
                     "the kernel does not run in the order in which random numbers are drawn"
                 )
         storable = axes == self.kept if self.reduced is not None else self._will_reduce(node)
         if stored and not (whole or storable):
-            raise Unfit("the result is stored, and has fewer axes than the kernel")
+            raise NotFusible("the result is stored, and has fewer axes than the kernel")
         if is_placement(node) and self._crosses(node, loops, set(self.reduced or ())):
-            raise Unfit(ACROSS)
+            raise NotFusible(ACROSS)
         each_row = self.reduced is None and not whole and len(self.extents) - 1 in axes
         if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
-            raise Unfit("the kernel would compute the op again for every row")
+            raise NotFusible("the kernel would compute the op again for every row")
 
     def _crosses(self, view: Node, loops: Loops, reduced: set[int]) -> bool:
         """Whether rows that are reduced lie in memory as rows on one side of a view only.
@@ -206,24 +206,26 @@ class Group:
         return False
 
     def _check_reduction(self, node: Node, axes: set[int], users: Sequence[Node]) -> None:
-        """Raise Unfit if a reduction cannot join."""
+        """Raise NotFusible if a reduction cannot join."""
         extents = long_axes(node)
         free = [i for i in range(len(self.extents)) if i not in axes]
         if self.counts:
-            raise Unfit("the kernel does not run in the order in which random numbers are drawn")
+            raise NotFusible(
+                "the kernel does not run in the order in which random numbers are drawn"
+            )
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
-                raise Unfit("the kernel reduces over other axes")
+                raise NotFusible("the kernel reduces over other axes")
             free = list(self.reduced)
         if free and [self.extents[i] for i in free] != extents:
-            raise Unfit("the kernel runs over other axes")
+            raise NotFusible("the kernel runs over other axes")
         if self.reduced is None:  # else each view was looked at as it joined
             views = (x for x in self.members if is_placement(x))
             if any(self._crosses(view, self.loops[view], {*free}) for view in views):
-                raise Unfit(ACROSS)
+                raise NotFusible(ACROSS)
         again = bool(free) and any(user in self.looped for user in users)
         if again and reduces_down(node):
-            raise Unfit("the kernel would have to read whole columns twice")
+            raise NotFusible("the kernel would have to read whole columns twice")
 
     def _reduce(self, node: Node, loops: Loops) -> None:
         """Let the kernel run over the axes that a reduction reduces."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minigraph.graph import BFLOAT16, Graph, Node, in_place_of, placeholders
-from minigraph.jit.domain import Unfit
+from minigraph.jit.domain import NotFusible
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.product import FusedProduct, specialise_tiles
 from minigraph.ops.elementwise import Elementwise
@@ -50,11 +50,11 @@ def fuse_products(graph: Graph, notes: Notes, products: Products) -> Graph:
                 continue
             try:
                 fused[node] = _fused(x, node)
-            except Unfit as why:
-                notes.stop(x, node, str(why))
+            except NotFusible as why:
+                notes.miss(x, node, str(why))
                 continue
             notes.fired[f"{x.name} in its reader"] += 1
-            notes.joined.add(x.turn[0])
+            notes.joined.add(x.order[0])
             break
     return graph.substitute(fused)
 
@@ -73,7 +73,7 @@ def _fits(x: Node, reader: Node, products: Products) -> bool:
 
 
 def _fused(product: Node, reader: Node) -> tuple[Node, ...]:
-    """Return the results of `reader` from one kernel with the product; raise Unfit without one."""
+    """Return the results of `reader` from one kernel with the product; or raise NotFusible."""
     others = [x for x in reader.inputs if x is not product]
     # Tiles are of float32; what they are made of, and the product, may be rounded to bfloat16.
     operands = [*(x.astype(F32) for x in product.inputs), *others]

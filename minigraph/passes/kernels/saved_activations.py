@@ -20,7 +20,7 @@ from collections import defaultdict
 import numpy as np
 
 from minigraph.graph import DType, Graph, Item, Loop, Node, as_dtype, in_place_of
-from minigraph.jit.domain import Unfit
+from minigraph.jit.domain import NotFusible
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.ops.elementwise import Astype, astype
@@ -31,7 +31,7 @@ LEAST = 1 << 14  # bytes of an array from which on its memory matters
 F32 = np.dtype(np.float32)
 
 
-def save_small(graph: Graph, notes: Notes, saved_activations: str) -> Graph:
+def narrow_saved_activations(graph: Graph, notes: Notes, saved_activations: str) -> Graph:
     """Return the graph whose activations wait for the backward pass in this type."""
     return _Saving(graph, notes, as_dtype(saved_activations)).result()
 
@@ -55,7 +55,7 @@ class _Saving:
             if node.source.backward or not self.late.isdisjoint(node.inputs):
                 self.late.add(node)
         self.readers: dict[Node, list[Node]] = defaultdict(list)
-        order = graph.by_turn()
+        order = graph.by_order()
         for node in order:
             if not (node.op.is_view or isinstance(node.op, Item)):
                 for x in dict.fromkeys(map(_array, node.inputs)):
@@ -206,6 +206,6 @@ def _can_store(kernel: Node, x: Node, dtype: DType) -> bool:
     specs = tuple([y.spec for y in kernel.inputs])
     try:
         check_speed(kernel_of(op, specs, tuple([spec.strides for spec in specs])))
-    except Unfit:
+    except NotFusible:
         return False
     return True

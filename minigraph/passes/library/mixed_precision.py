@@ -30,7 +30,7 @@ HEAVY = tuple(SCALED)
 TYPES: dict[str, DType] = {"bfloat16": BFLOAT16, "float16": np.dtype(np.float16)}
 
 
-def compute_small(graph: Graph, notes: Notes, amp: str) -> Graph:
+def autocast(graph: Graph, notes: Notes, amp: str) -> Graph:
     """Return the graph with float32 convolutions and products in the type that `amp` names."""
     small = TYPES[amp]
     casts: dict[tuple[Node, bool], tuple[Node, Node | None]] = {}

@@ -23,7 +23,7 @@ def share_common(graph: Graph, notes: Notes) -> Graph:
     earliest: dict[Node, Node] = {}
     for node in graph:
         first = of[node] = classes.setdefault(_key(node, of), node)
-        if first is node or node.turn < earliest[first].turn:
+        if first is node or node.order < earliest[first].order:
             earliest[first] = node
     same = {node: (earliest[first],) for node, first in of.items() if earliest[first] is not node}
     if same:

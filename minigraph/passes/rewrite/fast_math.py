@@ -70,6 +70,6 @@ RULES = (
 )
 
 
-def relax(graph: Graph, notes: Notes) -> Graph:
+def apply_fast_math(graph: Graph, notes: Notes) -> Graph:
     """Apply these rules, with those of `simplify` that they make room for."""
     return rewrite(graph, (*EXACT, *RULES), notes)

@@ -75,7 +75,7 @@ def _key(node: Node) -> Hashable:
 
 def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, Node]:
     """Return the results of one loop for values of the body; empty if the loop is that one."""
-    first = min(group, key=lambda node: node.turn)
+    first = min(group, key=lambda node: node.order)
     op = first.op
     assert isinstance(op, Scan)
     inputs, ends = op.graph.inputs, op.graph.outputs[: op.carried]

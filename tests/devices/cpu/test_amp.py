@@ -16,7 +16,7 @@ from minigraph import nn, ops, optim
 from minigraph.devices.cpu import candidates, compiler, onednn, primitives
 from minigraph.graph import BFLOAT16
 from minigraph.ops.batch_norm import BatchNorm
-from minigraph.passes.library.mixed_precision import compute_small
+from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 
 CACHED = {"autotune": "off"}
@@ -89,7 +89,7 @@ class SmallMeaning(Meaning):
 
     def __init__(self, graphs):
         super().__init__(graphs)
-        self.written = compute_small(self.written, Notes(), "bfloat16")
+        self.written = autocast(self.written, Notes(), "bfloat16")
         self.values = self.written(*self.args)
 
     @functools.cached_property

@@ -135,7 +135,7 @@ def test_a_profile_takes_the_times_of_exchanges(monkeypatch, calls):
     step.profile(X, calls=calls)
     (traffic,) = step.report().traffic
     assert traffic.what == "all_reduce of w (24 bytes)" and traffic.times == calls
-    assert traffic.flown == pytest.approx(4e-3 * calls)
+    assert traffic.pending == pytest.approx(4e-3 * calls)
     assert traffic.waited == pytest.approx(1e-3 * calls)
     assert "in 1 collectives, 75% of their time hidden" in str(step.report())
     right(step)

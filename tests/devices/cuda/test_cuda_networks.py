@@ -94,7 +94,7 @@ def test_all_updates_of_a_network_but_those_of_large_weights_are_gathered(compil
 def test_activations_may_wait_in_bfloat16(compiled):
     _, functions = compiled
     records = functions["resnet20", "saved in bfloat16"].report().passes
-    (fired,) = [record.fired for record in records if record.name == "save_small"]
+    (fired,) = [record.fired for record in records if record.name == "narrow_saved_activations"]
     assert fired["stored by a kernel"] > 30
 
 

@@ -31,7 +31,7 @@ import minigraph as mg
 from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.launch import Launch
 from minigraph.graph import Copy
-from minigraph.jit.fused import Together
+from minigraph.jit.fused import HorizontalFusion
 from minigraph.jit.source import KernelSource
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.reduction import Sum
@@ -175,7 +175,7 @@ def gathered(name):
     (found,) = (
         c
         for full, c in CASES.items()
-        if full.startswith(f"together: {name}, kernel") and isinstance(c.node.op, Together)
+        if full.startswith(f"together: {name}, kernel") and isinstance(c.node.op, HorizontalFusion)
     )
     return len(found.node.op.ops), found.made.launches
 

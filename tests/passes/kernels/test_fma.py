@@ -26,7 +26,7 @@ def test_what_is_made_stands_where_the_sum_was():
     first = a * b + c * d
     y = first + e * f
     made = [n for n in fuse_fma(graph_of(ops.exp(y)), Notes()) if n.op.name in ("fma3", "fma4")]
-    assert [(n.source, n.turn[0]) for n in made] == [(s.source, s.turn[0]) for s in (first, y)]
+    assert [(n.source, n.order[0]) for n in made] == [(s.source, s.order[0]) for s in (first, y)]
 
 
 # ---------------------------------------------------------------- the numbers

@@ -6,7 +6,7 @@ from fused_units import CHANNELS, IMAGES, ROW, SQUARE, A, B, C, fused, reasons, 
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.passes.kernels.decomposition import take_apart
+from minigraph.passes.kernels.decomposition import decompose
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 
 
@@ -157,4 +157,4 @@ def test_level_1_of_the_jit_keeps_reductions_out():
     ],
 )
 def test_composed_ops_are_taken_apart_where_one_kernel_can_compute_them(y, units):
-    assert fused(y, by=lambda graph, notes: fuse_kernels(take_apart(graph, notes), notes)) == units
+    assert fused(y, by=lambda graph, notes: fuse_kernels(decompose(graph, notes), notes)) == units

@@ -297,7 +297,7 @@ def test_a_kernel_takes_the_place_of_what_it_computes():
     y = A * B + C
     graph, _ = run(fuse_kernels, graph_of(lambda *xs: y, A, B, C))
     (kernel,) = (node for node in graph if isinstance(node.op, Fused))
-    assert kernel.source == y.source and kernel.turn[0] == y.turn[0]
+    assert kernel.source == y.source and kernel.order[0] == y.order[0]
     assert [node.source for node in kernel.op.graph if node.inputs] == [
         y.inputs[0].source,
         y.source,

@@ -9,7 +9,7 @@ from minigraph import nn, ops, optim
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.elementwise import Astype
-from minigraph.passes.kernels.saved_activations import save_small
+from minigraph.passes.kernels.saved_activations import narrow_saved_activations
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import Notes
 
@@ -95,7 +95,7 @@ def test_a_cast_stores_what_only_libraries_make_and_read():
 def test_a_library_gets_a_copy_in_float32_right_before_it():
     loss = (conv(ops.tanh(conv(X, W)), V) ** 2).mean()
     _, after = graphs(loss)
-    order = after.by_turn()
+    order = after.by_order()
     backward = [node for node in order if isinstance(node.op, Conv2dBackwardWeights)]
     pairs = [(node, x) for node in backward for x in node.inputs if isinstance(x.op, Astype)]
     ((reader, copied),) = pairs
@@ -158,7 +158,7 @@ def test_what_loops_make_and_read_stays():
 
 def test_the_pass_finds_nothing_to_do_in_its_own_result():
     _, after = graphs((conv(ops.relu(norm(conv(X, W))), V) ** 2).mean())
-    assert save_small(after, Notes(), "bfloat16") is after
+    assert narrow_saved_activations(after, Notes(), "bfloat16") is after
 
 
 # ---------------------------------------------------------------- as functions
@@ -213,4 +213,4 @@ def test_a_limit_of_memory_applies_to_what_is_left():
 def test_levels_that_generate_no_kernels_save_float32():
     for jit, runs in ((0, False), (1, True), (2, True)):
         passes = pipeline(3, False, jit, saved_activations="bfloat16")
-        assert ("save_small" in [run.__name__ for run in passes]) == runs
+        assert ("narrow_saved_activations" in [run.__name__ for run in passes]) == runs

@@ -117,4 +117,4 @@ def test_a_fused_op_has_the_line_of_the_norm_and_the_turn_of_the_relu(norm):
     h = ops.relu(y + inputs[3])
     graph, _ = fused(fuse_batch_norm, inputs, [var, h])
     made = graph.outputs[1].inputs[0]
-    assert (made.source, made.turn[0]) == (y.source, h.turn[0])
+    assert (made.source, made.order[0]) == (y.source, h.order[0])

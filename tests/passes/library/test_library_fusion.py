@@ -25,7 +25,7 @@ def test_a_fused_bias_keeps_the_line_and_the_turn_of_its_sum():
     y = PRODUCT + mg.input("v", (5,))
     (fused,) = rewritten(function(y), fuse_bias)[0].outputs
     assert fused.source == y.source
-    assert fused.turn[0] == y.turn[0]
+    assert fused.order[0] == y.order[0]
 
 
 def test_reports_call_an_activated_op_by_the_name_of_the_op():

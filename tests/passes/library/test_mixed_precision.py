@@ -6,7 +6,7 @@ import pytest
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
-from minigraph.passes.library.mixed_precision import compute_small
+from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 
 HEAVY = {"conv2d", "conv2d_backward_data", "conv2d_backward_weights", "matmul"}
@@ -27,7 +27,7 @@ def training(scale=1.0):
 
 def small(graph, amp):
     notes = Notes()
-    new = compute_small(graph, notes, amp)
+    new = autocast(graph, notes, amp)
     new.check()
     return new, notes.fired
 

@@ -65,7 +65,7 @@ def test_a_rule_finds_a_constant_behind_a_view():
 def test_what_a_rule_makes_takes_the_place_of_what_was_there():
     y = ops.square(-X)
     (new,) = run(simplify, Graph((X,), (y,)))[0].outputs
-    assert (new.source, new.turn[0]) == (y.source, y.turn[0])
+    assert (new.source, new.order[0]) == (y.source, y.order[0])
 
 
 def test_outputs_may_become_inputs_and_parameters_and_one_another():

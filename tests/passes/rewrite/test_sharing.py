@@ -33,4 +33,4 @@ def test_the_node_made_first_stays():
     early = X * Y
     late = ops.exp(Y * X)
     exp, product = shared(late, early)
-    assert product is early and exp.inputs[0] is early and exp.turn[0] == late.turn[0]
+    assert product is early and exp.inputs[0] is early and exp.order[0] == late.order[0]

@@ -1,4 +1,4 @@
-"""What kernels hand each other in mixed precision: `minigraph.passes.kernels.small_storage`."""
+"""What kernels hand each other in mixed precision: `minigraph.passes.kernels.narrow_storage`."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def graphs(*ys, amp="bfloat16"):
     """Return the graph at level 3 before the pass, and after all."""
     stages = optimize(Graph((X,), ys), pipeline(3, False, 2, amp=amp))
     names = [record.name for _, record in stages]
-    return stages[names.index("store_small") - 1][0], stages[-1][0]
+    return stages[names.index("narrow_storage") - 1][0], stages[-1][0]
 
 
 def between(graph):

@@ -32,7 +32,7 @@ POOLS = (AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward)
 F32 = np.dtype(np.float32)
 
 
-def store_small(graph: Graph, notes: Notes, amp: str) -> Graph:
+def narrow_storage(graph: Graph, notes: Notes, amp: str) -> Graph:
     """Return the graph whose kernels hand each other arrays in bfloat16, where `amp` names it.
 
     Only bfloat16 has the range of float32: gradients would vanish in float16.

@@ -6,18 +6,18 @@ from rewriting import run, values
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.jit.fused import Together
+from minigraph.jit.fused import HorizontalFusion
 from minigraph.passes.kernels.fusion import fuse_kernels
-from minigraph.passes.kernels.gathering import Gathering, gather_updates
+from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits, fuse_horizontally
 from minigraph.passes.notes import Notes
 
-LIMITS = Gathering()
+LIMITS = HorizontalFusionLimits()
 
 
 def gather(graph, limits=LIMITS):
     """The graph, and how many updates were gathered."""
     notes = Notes()
-    return gather_updates(graph, notes, limits), notes.fired["together"]
+    return fuse_horizontally(graph, notes, limits), notes.fired["together"]
 
 
 def gathered(*ys, limits=LIMITS):
@@ -25,7 +25,7 @@ def gathered(*ys, limits=LIMITS):
     graph, _ = gather(of(*ys), limits)
     again, fired = gather(graph, limits)
     assert str(again) == str(graph) and not fired
-    return [len(node.op.ops) for node in graph if isinstance(node.op, Together)]
+    return [len(node.op.ops) for node in graph if isinstance(node.op, HorizontalFusion)]
 
 
 def test_small_results_that_nothing_reads_are_one_launch():
@@ -43,7 +43,9 @@ def test_what_is_read_is_not_gathered():
 def test_what_is_large_has_a_launch_of_its_own():
     large = mg.input("large", (LIMITS.operand // 4 + 1,))
     assert gathered(large + 1, large * 2, A + 1) == []
-    assert gathered(large + 1, large * 2, A + 1, limits=Gathering(LIMITS.operand + 4)) == [3]
+    assert gathered(
+        large + 1, large * 2, A + 1, limits=HorizontalFusionLimits(LIMITS.operand + 4)
+    ) == [3]
     assert gathered(large[1:] + 1, large[:-1] + 2) == [2]
 
 
@@ -55,14 +57,14 @@ def test_what_would_wait_with_much_has_a_launch_of_its_own():
     few = LIMITS.waiting // A.spec.nbytes
     products = of(*((A @ W) * i for i in range(few + 9)))
     assert gather(products)[1] == few
-    assert gather(products, Gathering(waiting=LIMITS.waiting * 2))[1] == few + 9
+    assert gather(products, HorizontalFusionLimits(waiting=LIMITS.waiting * 2))[1] == few + 9
 
 
 def test_gathered_kernels_keep_their_several_results():
     e, f = ops.exp(A), ops.exp(ROW)
     before = of(e, e * B + 1, f, f + 1)
     graph, _ = gather(run(fuse_kernels, before)[0])
-    (launch,) = (node for node in graph if isinstance(node.op, Together))
+    (launch,) = (node for node in graph if isinstance(node.op, HorizontalFusion))
     assert [part.name for part in launch.op.ops] == ["fused", "fused"]
     xs = [values(x.dtype, x.shape) for x in before.inputs]
     for new, old in zip(graph(*xs), before(*xs), strict=True):

@@ -1,8 +1,9 @@
-"""Gathering: many small updates become one launch.
+"""HorizontalFusionLimits: many small updates become one launch.
 
 An optimizer updates the 64 weights of a batch norm in less time than it takes to start a kernel on
 several threads, and a network has hundreds of such vectors.  Apex and MXNet do the same with their
-"multi-tensor" kernels.  How small an update has to be depends on the device: see `Gathering`.
+"multi-tensor" kernels.  How small an update has to be depends on the device: see
+`HorizontalFusionLimits`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minigraph.graph import Graph, Item, Node, in_place_of
-from minigraph.jit.fused import Fused, Together
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.ops.elementwise import Elementwise
 from minigraph.passes.notes import Notes
 
 
 @dataclass(frozen=True)
-class Gathering:
+class HorizontalFusionLimits:
     """How large updates may be that run together in one launch; the defaults suit a processor.
 
     operand  largest size of an operand in bytes: a larger one takes longer than a launch, and is
@@ -28,19 +29,21 @@ class Gathering:
     waiting: int = 1 << 20
 
 
-def gather_updates(graph: Graph, notes: Notes, gathering: Gathering) -> Graph:
+def fuse_horizontally(
+    graph: Graph, notes: Notes, horizontal_fusion: HorizontalFusionLimits
+) -> Graph:
     """Let small kernels whose results are outputs or new values of parameters run together."""
-    updates = _small_updates(graph, gathering)
+    updates = _small_updates(graph, horizontal_fusion)
     if len(updates) < 2:
         return graph
     notes.fired["together"] += len(updates)
-    op = Together(tuple(n.op for n in updates), tuple(len(n.inputs) for n in updates))
-    with in_place_of(max(updates, key=lambda node: node.turn)):
+    op = HorizontalFusion(tuple(n.op for n in updates), tuple(len(n.inputs) for n in updates))
+    with in_place_of(max(updates, key=lambda node: node.order)):
         results = iter(op.results(*(x for node in updates for x in node.inputs)))
     return graph.substitute({node: [next(results) for _ in node.specs] for node in updates})
 
 
-def _small_updates(graph: Graph, limits: Gathering) -> list[Node]:
+def _small_updates(graph: Graph, limits: HorizontalFusionLimits) -> list[Node]:
     """Return small kernels whose results nothing reads, in place of no fewer bytes of operands."""
     users = graph.users()
     updates: list[Node] = []
