@@ -34,7 +34,7 @@ from minigraph.autotune.policy import policy_of
 from minigraph.autotune.session import Session
 from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
 from minigraph.bench.ours import LIBRARY, loss_and_updates
-from minigraph.compile.context import jit_level
+from minigraph.compiler.context import jit_level
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.cudnn_kernel import Exactness

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from minigraph import options as settings
 from minigraph.arguments import FilePath, checked
 from minigraph.cache import Entry
-from minigraph.compile.agreement import agree_on_graph
-from minigraph.compile.arguments import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES
-from minigraph.compile.context import CompileContext, collector_paused, timed
-from minigraph.compile.pipeline import Compilation
-from minigraph.compile.trace import trace
+from minigraph.compiler.agreement import agree_on_graph
+from minigraph.compiler.arguments import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES
+from minigraph.compiler.context import CompileContext, collector_paused, timed
+from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.trace import trace
 from minigraph.debug.check_finite import FiniteFunction
 from minigraph.debug.verify import VerifiedFunction
 from minigraph.devices.factory import check_device, open_backend

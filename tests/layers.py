@@ -20,7 +20,7 @@ LAYERS = {
         ["passes"],
         ["program"],
         ["devices"],
-        ["compile"],
+        ["compiler"],
         ["inspect"],
         ["runtime"],
         ["debug"],
@@ -113,7 +113,7 @@ LAYERS = {
         ["rounding"],
         ["check_finite", "verify"],
     ],
-    "minigraph.compile": [
+    "minigraph.compiler": [
         ["arguments", "context"],
         ["trace"],
         ["agreement"],

@@ -47,7 +47,7 @@ TESTS = {
     "passes/kernels/narrow_storage": "narrow_storage",
     "passes/layout": "pbqp layout",
     "passes/levels": "golden levels",
-    "compile": "pipeline compile function arguments_of_calls any_size steps fingerprint",
+    "compiler": "pipeline compile function arguments_of_calls any_size steps fingerprint",
     "passes/library": "cases golden library_fusion library_kernels batch_norm_fusion",
     "passes/library/cross_entropy": "cases golden cross_entropy_fusion library_fusion",
     "passes/library/mixed_precision": "cases mixed_precision",

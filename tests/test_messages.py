@@ -79,7 +79,7 @@ mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "tune"}).compile([x], (x
 
 def test_the_environment_shows_the_log():
     _, info = python("-c", COMPILE, MINIGRAPH_LOG="info")
-    assert "minigraph.compile.pipeline: a function of" in info
+    assert "minigraph.compiler.pipeline: a function of" in info
     assert "minigraph.autotune.session: 1 problems: " in info and "fuse_kernels" not in info
     _, debug = python("-c", COMPILE, MINIGRAPH_LOG="DEBUG")
     assert "fuse_kernels: " in debug
@@ -94,6 +94,6 @@ def test_a_level_that_does_not_exist_is_an_error(monkeypatch):
 def test_programs_take_the_log_by_the_names_of_modules(caplog):
     assert session.log.name == "minigraph.autotune.session"
     x = mg.input("x", (3,))
-    with caplog.at_level(logging.INFO, "minigraph.compile"):
+    with caplog.at_level(logging.INFO, "minigraph.compiler"):
         mg.comp_graph("reference").compile([x], x * 2)
     assert "a function of 1 steps on reference: build" in caplog.text

@@ -31,7 +31,7 @@ UNNAMED = tuple(
     for part in (
         "autotune.measurement",
         "cache",
-        "compile",
+        "compiler",
         "graph",
         "inspect",
         "passes",

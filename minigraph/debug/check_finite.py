@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from minigraph.compile.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation
 from minigraph.debug.rounding import widened
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array, Node

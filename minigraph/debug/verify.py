@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigraph.cache import Entry
-from minigraph.compile.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation
 from minigraph.debug.rounding import (
     FLOAT32,
     FLOAT64,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from minigraph.compile.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation
 from minigraph.devices.cost import cost_of
 from minigraph.graph import Constant, Input, Item, Node, Parameter, Variable
 from minigraph.inspect.history import History

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from minigraph.compile.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation
 from minigraph.devices.cost import cost_of
 from minigraph.inspect.record import KernelTime
 from minigraph.inspect.report import preformatted

@@ -10,10 +10,10 @@ from typing import Any
 
 from minigraph.arguments import FilePath, checked
 from minigraph.cache import Entry
-from minigraph.compile.agreement import agree_on_sizes
-from minigraph.compile.context import CompileContext, timed
-from minigraph.compile.pipeline import Compilation
-from minigraph.compile.trace import TracedGraph
+from minigraph.compiler.agreement import agree_on_sizes
+from minigraph.compiler.context import CompileContext, timed
+from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, ShapeError, warn_once
 from minigraph.graph import here
 from minigraph.inspect.profile import Profile

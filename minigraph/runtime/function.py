@@ -11,7 +11,7 @@ import numpy as np
 
 from minigraph.arguments import FilePath, at_least, checked
 from minigraph.cache import Entry
-from minigraph.compile.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation
 from minigraph.graph import Array, Claim, Node
 from minigraph.inspect.describe import describe
 from minigraph.inspect.dot import by_layer, every_step

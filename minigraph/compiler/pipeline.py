@@ -17,9 +17,9 @@ from typing import Any
 
 from minigraph.autotune.session import Tables
 from minigraph.cache import Entry
-from minigraph.compile.agreement import TuningTurns
-from minigraph.compile.context import CompileContext, collector_paused, timed
-from minigraph.compile.trace import TracedGraph, unpacked
+from minigraph.compiler.agreement import TuningTurns
+from minigraph.compiler.context import CompileContext, collector_paused, timed
+from minigraph.compiler.trace import TracedGraph, unpacked
 from minigraph.devices.cost import cost_of
 from minigraph.errors import warn_once
 from minigraph.graph import Constant, Graph, Node

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.compile.trace import TracedGraph
+from minigraph.compiler.trace import TracedGraph
 from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Constant, FromSizes, Graph, Node, nested

@@ -4,9 +4,9 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.compile.context import CompileContext
-from minigraph.compile.pipeline import Compilation
-from minigraph.compile.trace import trace
+from minigraph.compiler.context import CompileContext
+from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.trace import trace
 from minigraph.devices.factory import open_backend
 
 

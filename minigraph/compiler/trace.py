@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.compile.arguments import check_descents, check_inputs, warn_of_missing_updates
+from minigraph.compiler.arguments import check_descents, check_inputs, warn_of_missing_updates
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Array,
