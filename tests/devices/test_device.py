@@ -71,8 +71,8 @@ def test_an_input_that_does_not_fit_changes_no_parameter():
 def test_a_step_runs_alone_on_arrays_of_the_host(monkeypatch):
     x = mg.input("x", (5,))
     function = mg.comp_graph("toy", {"graph_opt_level": 0}).compile([x], ops.tanh(x) * 2)
-    check = partial(verify.wrong_step, function._program, function._backend, {x: np.ones(5, "f4")})
-    assert check() is None
+    check = partial(verify.check_steps, function._program, function._backend, {x: np.ones(5, "f4")})
+    assert check().wrong is None
     launch = toy_device.ToyExecutor.launch
 
     def wrong(executor, step):
@@ -81,7 +81,7 @@ def test_a_step_runs_alone_on_arrays_of_the_host(monkeypatch):
         return timing
 
     monkeypatch.setattr(toy_device.ToyExecutor, "launch", wrong)
-    step, _ = check()
+    step, _ = check().wrong
     assert step.node.op.name == "tanh"
 
 
