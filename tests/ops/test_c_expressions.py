@@ -20,12 +20,12 @@ from samples import (
 
 from minigraph.devices.cpu import compiler
 from minigraph.graph import Spec
-from minigraph.jit.c.vector_math import vector_math
+from minigraph.jit.c.vector_math import vector_functions, vector_math
 from minigraph.jit.expression import c_type, expression, stored, support
 
 C_DTYPES = ("float32", "float64", "int32", "int64", "uint64", "uint8", "bool")
 C_FLAGS = {"plain": lambda: ["-O2", "-fno-math-errno"], "vector": compiler.flags}
-C_LIBRARIES = {"plain": ["-lm"], "vector": ["-lmvec", "-lm"] if vector_math() else ["-lm"]}
+C_LIBRARIES = {"plain": ["-lm"], "vector": ["-lmvec", "-lm"] if vector_functions() else ["-lm"]}
 C_CASES = [
     pytest.param(name, dtype, id=f"{name}-{dtype}")
     for name, op in ELEMENTWISE.items()
@@ -53,8 +53,9 @@ def c_source(dtype, how):
             f"void {c_name(name)}(int64_t n, {c_type(result)} *y, {', '.join(params)}) {{\n"
             f"  for (int64_t i = 0; i < n; i++) y[i] = {stored(result, value)};\n}}"
         )
-    head = ["#include <math.h>", "#include <stdint.h>", vector_math() if how == "vector" else ""]
-    return "\n".join([*head, *called, *kernels])
+    text = "\n".join([*called, *kernels])
+    vectors = vector_math(text) if how == "vector" else ""
+    return f"#include <math.h>\n#include <stdint.h>\n{vectors}\n{text}"
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ from minigraph.devices.kernel_cache import (
 )
 from minigraph.errors import CompileError, reason, warn_once
 from minigraph.jit.c.prelude import PRELUDE
-from minigraph.jit.c.vector_math import vector_math
+from minigraph.jit.c.vector_math import EACH_KIND, vector_functions, vector_math
 from minigraph.jit.source import KernelSource, digest
 from minigraph.platform import toolchain
 
@@ -177,7 +177,7 @@ def why_no_jit() -> str:
 
 
 def _libraries() -> list[str]:
-    return ["-lmvec", "-lm"] if vector_math() else ["-lm"]
+    return ["-lmvec", "-lm"] if vector_functions() else ["-lm"]
 
 
 def flags() -> list[str]:
@@ -208,7 +208,7 @@ def environment() -> Mapping[str, str]:
         "toolchain": toolchain.settings(),
         "processor": processor(),  # -march=native
         "prelude": digest(PRELUDE),
-        "vector math": digest(vector_math()),
+        "vector math": digest(*vector_functions(), vector_math(EACH_KIND)),
     }
 
 

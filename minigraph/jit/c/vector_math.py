@@ -8,10 +8,10 @@ name, mg_sinf for sinf, all variants of which call libmvec's widest with copies 
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, islice
 
 # What libmvec has, since which version of glibc, and how many arguments each takes.  Declared so,
 # gcc vectorises calls without giving up NaN and infinity, as it would with -ffast-math.  Of `expf`
@@ -34,18 +34,17 @@ _VARIANTS = {
     "1": (("b", 16),),
 }
 _CALLED = "static __attribute__((used, noinline))"
+EACH_KIND = "sinf(x) sin(x) powf(x, y) pow(x, y)"  # calls: each type, each number of operands
 
 
-def vector_math(kernels: str | None = None) -> str:
-    """Return the functions of this machine's C library that `kernels` call, or all.
+def vector_math(kernels: str) -> str:
+    """Return the functions of this machine's C library that `kernels` call.
 
     Clang, which vectorises no call of a function that it does not know, has the scalar ones.
     """
-    found = _functions()
-    if kernels is not None:
-        called = set(re.findall(r"\b[a-z][a-z0-9]*(?=\()", kernels))
-        found = {name: how for name, how in found.items() if name in called}
-    if not found:
+    called = set(re.findall(r"\b[a-z][a-z0-9]*(?=\()", kernels))
+    functions = {name: how for name, how in vector_functions().items() if name in called}
+    if not functions:
         return ""
     lines = ["#if !defined(__clang__)", "#if 0"]
     for condition, variants in _VARIANTS.items():
@@ -55,10 +54,10 @@ def vector_math(kernels: str | None = None) -> str:
                 lines.append(
                     f"typedef {t} {_vector(t, size)} __attribute__((vector_size({size})));"
                 )
-        for name, (t, arguments) in found.items():
+        for name, (t, arguments) in functions.items():
             lines += _definitions(name, t, arguments, variants)
     lines.append("#endif")
-    for name, (t, arguments) in found.items():
+    for name, (t, arguments) in functions.items():
         lines += [
             "#pragma omp declare simd notinbranch",
             f"{t} mg_{name}({', '.join([t] * arguments)}) __attribute__((const, nothrow, leaf));",
@@ -67,7 +66,8 @@ def vector_math(kernels: str | None = None) -> str:
     return "\n".join([*lines, "#endif\n"])
 
 
-def _functions() -> Mapping[str, tuple[str, int]]:
+@functools.cache
+def vector_functions() -> Mapping[str, tuple[str, int]]:
     """Return the type and the number of arguments of the functions that have vector variants."""
     library, version = platform.libc_ver()
     if library != "glibc" or platform.machine() != "x86_64":
@@ -99,8 +99,9 @@ def _definitions(
     count, operands = variants[0][1] // element, "xy"[:arguments]
 
     def definition(own: str, called: str, lanes: Sequence[str], result: str) -> str:
-        """Return the C of a function of operands with these lanes."""
-        filled = (", ".join(x + lane for lane in islice(cycle(lanes), count)) for x in operands)
+        """Return the C of a function of operands with these lanes; copies fill a vector."""
+        lanes = [*lanes] * (count // len(lanes))
+        filled = [", ".join([x + lane for lane in lanes]) for x in operands]
         call = f"{widest}({', '.join(f'({wide}){{{lanes}}}' for lanes in filled)})"
         head = f"{_CALLED} {own} {called}({', '.join(f'{own} {x}' for x in operands)})"
         return f"{head} {{ const {wide} all = {call}; return {result}; }}"
