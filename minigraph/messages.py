@@ -6,13 +6,13 @@ progress is shown either.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from minigraph import options as settings
@@ -32,22 +32,22 @@ def start_log() -> None:
         log.setLevel(level.upper())
 
 
-@contextmanager
+@contextlib.contextmanager
 def progress(**arguments: Any) -> Iterator[Any]:
     """Give a progress bar of tqdm, which is shown after a second; a notebook has a notebook's."""
     global _bars
     _bars += 1
     try:
-        with _bar(delay=DELAY, **arguments) as bar:
+        with contextlib.closing(_bar(delay=DELAY, **arguments)) as bar:
             yield bar
     finally:
         _bars -= 1
 
 
-@contextmanager
+@contextlib.contextmanager
 def status_line(what: str) -> Iterator[None]:
     """Show what goes on, and for how long, if it takes longer than a second."""
-    if not ((sys.stderr and sys.stderr.isatty()) or in_notebook()):
+    if not _is_watched():
         yield
         return
     done = threading.Event()
@@ -70,6 +70,11 @@ def in_notebook() -> bool:
     return "IPKernelApp" in getattr(shell(), "config", ())
 
 
+def _is_watched() -> bool:
+    """Return whether there is a terminal or a notebook to show things on."""
+    return (sys.stderr is not None and sys.stderr.isatty()) or in_notebook()
+
+
 def _show(what: str, done: threading.Event) -> None:
     start, line = time.monotonic(), None
     while not done.wait(DELAY):
@@ -82,9 +87,22 @@ def _show(what: str, done: threading.Event) -> None:
         line.close()
 
 
+class _HiddenBar:
+    """A bar that shows nothing, as tqdm's: tqdm takes 50 ms to import."""
+
+    def update(self, count: float) -> None:
+        pass
+
+    def set_description_str(self, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def _bar(**arguments: Any) -> Any:
-    """Return a bar of tqdm that shows nothing where the log passes errors only."""
-    # None: hidden where there is no terminal
-    hidden = (False if in_notebook() else None) if log.isEnabledFor(logging.WARNING) else True
+    """Return a bar of tqdm, or where nobody looks or the log passes errors only a hidden one."""
+    if not (_is_watched() and log.isEnabledFor(logging.WARNING)):
+        return _HiddenBar()
     tqdm = importlib.import_module("tqdm.auto").tqdm  # slow to import, and seldom needed
-    return tqdm(disable=hidden, file=sys.stderr, leave=False, **arguments)
+    return tqdm(file=sys.stderr, leave=False, **arguments)
