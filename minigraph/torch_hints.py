@@ -8,17 +8,18 @@ from __future__ import annotations
 import difflib
 import functools
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+import msgspec
+
 
 @functools.cache
 def hints(part: str) -> Mapping[str, str]:
     """Return the answers of a part, a table of the file, by name."""
-    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    tables = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes())
     rows = {**tables["ops"], **tables["package"]} if part == "package" else tables[part]
     return {name: answer for names, answer in rows.items() for name in names.split()}
 
