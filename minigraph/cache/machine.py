@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 from pathlib import Path
@@ -27,6 +28,7 @@ def features() -> frozenset[str]:
     return frozenset(fields.get("flags", fields.get("Features", "")).split())
 
 
+@functools.cache
 def _fields() -> dict[str, str]:
     """Return what Linux says of the processor, by name; nothing elsewhere."""
     try:
