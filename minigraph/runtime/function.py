@@ -126,7 +126,7 @@ class Function(CompiledFunction):
 
     def _alone(self, work: Callable[[], list[Array]]) -> list[Array]:
         """Return the result of `work`, done while nobody changes what this function uses."""
-        return self._claim.run(lambda: self._counter.alone(work))
+        return self._claim.run(functools.partial(self._counter.alone, work))
 
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
         """Return a contiguous array for each input."""
@@ -148,8 +148,8 @@ class Function(CompiledFunction):
         inputs = values
         if self._feeds is not None:
             inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
-        count = functools.partial(operator.setitem, self._counter.calls, (), self.calls + 1)
-        return execute(inputs, count)
+        calls = self._counter.calls
+        return execute(inputs, functools.partial(operator.setitem, calls, (), int(calls) + 1))
 
     def _state(self) -> list[Array]:
         """Return the values of the parameters that a call changes."""
