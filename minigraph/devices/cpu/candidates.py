@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from minigraph.autotune.candidate import Candidate
+from minigraph.autotune.candidate import Candidate, HostBench, Run, Runner
 from minigraph.devices.cpu import (
+    compiler,
     direct,
     onednn,
     panel_product,
@@ -18,9 +19,8 @@ from minigraph.devices.cpu import (
 )
 from minigraph.devices.cpu.casts import upcast_node, with_casts
 from minigraph.devices.cpu.converted import ConvertedKernel
-from minigraph.devices.cpu.kernel import constants_of
+from minigraph.devices.cpu.kernel import CpuKernel, KernelRunner, constants_of
 from minigraph.devices.cpu.kernels import native_kernel
-from minigraph.devices.cpu.workbench import CpuBench
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     ROLES,
@@ -75,6 +75,27 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     reordered.candidates,
     reordered.generated_reorder,
 )
+
+
+class CpuBench(HostBench):
+    """The workbench of this machine's processor.
+
+    on_disk  whether kernels may be looked for, and kept, on disk
+    """
+
+    def __init__(self, on_disk: bool) -> None:
+        self.on_disk = on_disk
+
+    def compile(self, kernels: Iterable[Runner]) -> None:
+        native = (kernel for kernel in kernels if isinstance(kernel, CpuKernel))
+        texts = [text for kernel in native for text in kernel.texts]
+        if texts:
+            compiler.KERNELS.functions(texts, self.on_disk)
+
+    def runner(self, kernel: Runner) -> Run:
+        return (
+            KernelRunner(kernel, self.on_disk).run if isinstance(kernel, CpuKernel) else kernel.run
+        )
 
 
 class CpuProblems(ProblemMaker):
