@@ -57,10 +57,6 @@ class Row(NamedTuple):
     fast_math: bool = False
     off: Any = None
 
-    def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the pass besides graph and notes; without a value, `off`."""
-        return {name: parameters.get(name, self.off) for name in _parameters(self.rewrite)}
-
     def bind(self, arguments: Mapping[str, Any]) -> Pass:
         """Return the pass with these arguments, for graphs and the bodies of loops."""
 
@@ -116,7 +112,7 @@ def pipeline(level: int, fast_math: bool = False, jit: int = 0, **parameters: An
     """
     passes = []
     for row in TABLE:
-        arguments = row.arguments(parameters)
+        arguments = {name: parameters.get(name, row.off) for name in _parameters(row.rewrite)}
         allowed = level >= row.level and jit in row.jit and (fast_math or not row.fast_math)
         if allowed and row.off not in arguments.values():
             passes.append(row.bind(arguments))
