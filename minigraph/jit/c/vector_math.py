@@ -91,26 +91,22 @@ def _definitions(
 ) -> Iterator[str]:
     """Yield the variants of a function, under the names that gcc looks for, and the scalar one."""
     _, element = _TYPES[t]
-
-    def variant(of: str, letter: str, size: int) -> str:
-        return f"_ZGV{letter}N{size // element}{'v' * arguments}_{of}"
-
-    wide, widest = _vector(t, variants[0][1]), variant(name, *variants[0])
-    count, operands = variants[0][1] // element, "xy"[:arguments]
-
-    def definition(own: str, called: str, lanes: Sequence[str], result: str) -> str:
-        """Return the C of a function of operands with these lanes; copies fill a vector."""
-        lanes = [*lanes] * (count // len(lanes))
-        filled = [", ".join([x + lane for lane in lanes]) for x in operands]
-        call = f"{widest}({', '.join(f'({wide}){{{lanes}}}' for lanes in filled)})"
-        head = f"{_CALLED} {own} {called}({', '.join(f'{own} {x}' for x in operands)})"
-        return f"{head} {{ const {wide} all = {call}; return {result}; }}"
-
+    operands, lengths = "xy"[:arguments], [size // element for _, size in variants]
+    symbols = [
+        f"_ZGV{letter}N{length}{'v' * arguments}_"
+        for (letter, _), length in zip(variants, lengths, strict=True)
+    ]
+    wide, widest = _vector(t, variants[0][1]), f"{symbols[0]}{name}"
     yield f"{wide} {widest}({', '.join([wide] * arguments)});"
-    for letter, size in variants:
-        own, lanes = _vector(t, size), [f"[{i}]" for i in range(size // element)]
-        result = f"({own}){{{', '.join(f'all{lane}' for lane in lanes)}}}"
-        yield definition(own, variant(f"mg_{name}", letter, size), lanes, result)
     # A definition under its own name would have variants made of its text.
     yield f'{_CALLED} {t} mg_scalar_{name}({", ".join([t] * arguments)}) __asm__("mg_{name}");'
-    yield definition(t, f"mg_scalar_{name}", [""], "all[0]")
+    functions = [(t, f"mg_scalar_{name}", [""], "all[0]")]  # operands' type, name, lanes, result
+    for symbol, length, (_, size) in zip(symbols, lengths, variants, strict=True):
+        own, lanes = _vector(t, size), [f"[{i}]" for i in range(length)]
+        result = f"({own}){{{', '.join([f'all{lane}' for lane in lanes])}}}"
+        functions.append((own, f"{symbol}mg_{name}", lanes, result))
+    for own, called, lanes, result in functions:
+        copies = lanes * (lengths[0] // len(lanes))
+        filled = [f"({wide}){{{', '.join([x + lane for lane in copies])}}}" for x in operands]
+        head = f"{_CALLED} {own} {called}({', '.join([f'{own} {x}' for x in operands])})"
+        yield f"{head} {{ const {wide} all = {widest}({', '.join(filled)}); return {result}; }}"
