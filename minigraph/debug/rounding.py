@@ -53,6 +53,8 @@ TERMS = 8, 2  # eps of a sum: at least, and times the root of the number of term
 FUNCTION_ULPS = 8  # that a function's result may be off
 OPERAND_ULPS = 4  # that its operands may be off, as where it is nearly zero
 LARGEST_ULPS = 32  # of an array's largest element, that all elements may be off
+PERTURBATION_ULPS = 4  # that perturbed numbers are off, at most
+PERIOD = 4099  # of random numbers that repeat: a prime, so that rows get other ones
 LOOP_MARGIN = 30  # times the error of NumPy in the loop's own dtype
 
 limits: Callable[..., Any] = ml_dtypes.finfo  # NumPy's finfo does not know bfloat16
@@ -67,10 +69,21 @@ def distance(x: Array, y: Array) -> Array:
     """Return how far apart two arrays are: infinitely where one alone is NaN or infinite."""
     if x.dtype not in FLOATS:
         return (x != y).astype(np.float64)
+    x, y = (v.astype(np.float32) if v.dtype.itemsize < 4 else v for v in (x, y))
     with np.errstate(all="ignore"):
-        gap = np.abs(widened(x) - widened(y))
+        gap = np.abs(x - y)
     gap = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, gap)
     return np.where(np.isnan(gap), np.inf, gap)
+
+
+def perturbed(x: Array, seed: int) -> Array:
+    """Return an array whose floats are off by random ulps."""
+    if x.dtype not in FLOATS:
+        return x
+    off = PERTURBATION_ULPS * float(limits(x.dtype).eps)
+    factors = np.random.default_rng(seed).uniform(1 - off, 1 + off, PERIOD).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(x * np.resize(factors, x.shape))
 
 
 def evaluate(graph: Graph, args: Sequence[Array], dtype: DType | None = None) -> list[Array]:

@@ -12,6 +12,7 @@ from samples import SAMPLES
 import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.debug import verify
+from minigraph.debug.verify import VerifiedFunction
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.graph import FLOATS, Node
 from minigraph.ops.arithmetic import Add, Multiply, Subtract
@@ -125,6 +126,26 @@ def test_training_goes_as_at_the_level_itself(device, level, model):
         trained.append([losses, *(p.numpy() for p in updates)])
     for plain, verified in zip(*trained, strict=True):
         np.testing.assert_array_equal(plain, verified)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_gradient_that_is_zero_but_for_rounding_takes_no_numpy(device, monkeypatch):
+    """That of a convolution's bias before a batch norm."""
+    monkeypatch.setattr(verify, "bounded", None)
+    monkeypatch.setattr(verify, "evaluate", None)
+    monkeypatch.setattr(verify, "AGAIN", 0)
+    differences = []
+    look = VerifiedFunction._not_amplified
+    monkeypatch.setattr(
+        VerifiedFunction, "_not_amplified", lambda *args: differences.append(args[3]) or look(*args)
+    )
+    x, net = mg.input("x", (4, 3, 32, 32)), resnet()
+    loss = ops.square(net(x)).sum()
+    updates = {**optim.SGD(net.parameters(), lr=0.1, momentum=0.9).minimize(loss), **net.updates()}
+    step = compiled(device, -3, x, loss, updates)
+    for i in range(2):
+        step(real(4, 3, 32, 32, seed=i))
+    assert differences
 
 
 @pytest.mark.parametrize("device", DEVICES)
