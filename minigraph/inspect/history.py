@@ -1,8 +1,8 @@
-"""The graph of a function through its passes: one id for a node as long as passes leave it alone.
+"""The graph of a function after each pass: a node that passes leave alone keeps one id.
 
-A pass rebuilds whatever reads something new, so the identity of nodes tells little.  Two nodes are
-taken for the same if they have the same order, op and results.  Items and the graphs inside of ops
-are taken apart: what is read is always the node that computes it, also within a kernel.
+A pass rebuilds each node with a new operand, so a node's identity in Python tells little.  Two
+nodes are the same if their order, op and results are.  Graphs inside of ops are flattened and items
+are skipped: an entry reads the entries that compute its operands, also within a fused kernel.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from minigraph.jit.fused import HorizontalFusion, meaning
 from minigraph.passes.notes import PassRecord
 
 Key = tuple[Any, ...]  # of nodes that may be the same in two graphs
-OTHER_READERS = 3  # what that many readers became, at most, says what a node became
+OTHER_READERS = 3  # of a removed node, at most, whose replacements count as its own
 
 
 @dataclass(eq=False)
 class Entry:
     """A node of a graph, or of a graph inside of one of its ops.
 
-    reads  what computes its inputs
-    box    the op with a graph that it is inside of
+    reads  entries that compute its inputs
+    box    entry of the op whose graph contains the node
     """
 
     node: Node
@@ -49,10 +49,10 @@ def _kind(node: Node) -> str:
 
 
 class Flattened:
-    """A graph as a list of entries, in the order of their dependences.
+    """A graph as a list of entries, operands first.
 
-    of       the entry of a node, or of the box that it is
-    outputs  what computes them
+    of       the entry of each node
+    outputs  entries that compute the graph's outputs
     """
 
     def __init__(self, graph: Graph, texts: dict[int, str]) -> None:
@@ -62,12 +62,12 @@ class Flattened:
         self._results: dict[Node, list[Entry]] = {}  # of nodes with graphs inside
         self.outputs = self._add(graph, {}, None)
 
-    def _add(self, graph: Graph, given: Mapping[Node, Entry], box: Entry | None) -> list[Entry]:
-        """Add the nodes of a graph; return what computes its outputs.
+    def _add(self, graph: Graph, arguments: Mapping[Node, Entry], box: Entry | None) -> list[Entry]:
+        """Add the nodes of a graph; return the entries that compute its outputs.
 
-        given  what its inputs stand for
+        arguments  entries of the graph's inputs
         """
-        made = dict(given)
+        made = dict(arguments)
         for node in graph:
             if node in made:
                 continue
@@ -84,16 +84,16 @@ class Flattened:
         return [made[y] for y in graph.outputs]
 
     def _open(self, node: Node, reads: list[Entry], box: Entry) -> list[Entry]:
-        """Add what is inside of a node; return what computes its results."""
+        """Add the nodes inside of an op; return the entries that compute its results."""
         op = node.op
         if isinstance(op, GraphOp):
             return self._add(op.graph, dict(zip(op.graph.inputs, reads, strict=True)), box)
         assert isinstance(op, HorizontalFusion)
         results: list[Entry] = []
         specs = [x.spec for x in node.inputs]
-        for (part, read), (_, given) in zip(op.groups(reads), op.groups(specs), strict=True):
-            graph = meaning(part, given)
-            results += self._add(graph, dict(zip(graph.inputs, read, strict=True)), box)
+        for (part, inputs), (_, each) in zip(op.groups(reads), op.groups(specs), strict=True):
+            graph = meaning(part, each)
+            results += self._add(graph, dict(zip(graph.inputs, inputs, strict=True)), box)
         return results
 
     def _entry(self, node: Node, reads: list[Entry], box: Entry | None) -> Entry:
@@ -110,10 +110,10 @@ class Flattened:
 
 @dataclass
 class History:
-    """The stages of a function's graph, and the ids of the nodes of the last one.
+    """The stages of a function's graph, and the ids of the nodes in the last stage.
 
-    results  how many outputs the caller gets; the others are new values of `changes`
-    passes   what made the stages behind the first
+    results  number of outputs that the caller gets; the others are new values of `changes`
+    passes   records of the passes that made the stages after the first
     """
 
     results: int
@@ -160,12 +160,12 @@ class History:
         self.last = now
 
     def ids_of(self, graph: Graph, recomputed: PassRecord | None = None) -> dict[Node, int]:
-        """Return the ids of the nodes of a graph that was made as the last one was.
+        """Return the ids of the nodes of a graph that the same passes made once more.
 
-        recomputed  what else was done to it
+        recomputed  record of a pass that ran after these, if one did
 
-        Nodes that passes make have other orders each time.  A graph that is different after all, as
-        where an algorithm was measured meanwhile, becomes a stage of its own.
+        Each run of a pass gives its new nodes other orders.  A graph that differs from the last
+        one, as where an algorithm was measured meanwhile, becomes a stage of its own.
         """
         assert self.last is not None, "there is the graph as written"
         now = Flattened(graph, self._texts)
@@ -178,27 +178,27 @@ class History:
         return {node: id_of[entry] for node, entry in now.of.items()}
 
     def _number(self, before: Flattened | None, now: Flattened) -> None:
-        """Give each entry the id of the one before that computes the same, or else a new one."""
+        """Give each entry the id of the same entry in the graph before, or a new id."""
         pool: defaultdict[Key, list[Entry]] = defaultdict(list)
         same: dict[Node, Entry] = {}
         for entry in before.entries if before else ():
             pool[entry.key].append(entry)
             same.setdefault(entry.node, entry)
-        kept = {same[e.node] for e in now.entries if e.node in same}
+        matched = {same[e.node] for e in now.entries if e.node in same}
         for entry in now.entries:
-            known = same.pop(entry.node, None)
-            if known is None:
-                free = [e for e in pool[entry.key] if e not in kept]
+            match = same.pop(entry.node, None)
+            if match is None:
+                free = [e for e in pool[entry.key] if e not in matched]
                 reads = _ids(entry.reads)
-                known = next((e for e in free if _ids(e.reads) == reads), free[0] if free else None)
-                if known is not None:
-                    kept.add(known)
-            if known is None:
+                match = next((e for e in free if _ids(e.reads) == reads), free[0] if free else None)
+                if match is not None:
+                    matched.add(match)
+            if match is None:
                 self._count += 1
-            entry.id = known.id if known else self._count
+            entry.id = match.id if match else self._count
 
     def _give_roles(self, now: Flattened) -> None:
-        """Say which entries are part of gradients, and which are for updates alone."""
+        """Set the role of entries that compute gradients, and of those for updates alone."""
         needed = set(now.outputs[: self.results])
         for entry in reversed(now.entries):
             if entry.node.source.backward and entry.kind != "box":
@@ -222,7 +222,7 @@ class History:
             box.role = max(("update", "backward", "forward"), key=roles.count)
 
     def _give_layers(self, now: Flattened) -> None:
-        """Find the layers of nodes outside of modules: those of the parameters that they update."""
+        """Give nodes made outside of modules the layer of the one parameter that they update."""
         names = {e.node.name for e in now.entries if e.kind == "parameter"}
         layers = {e.node.source.layer for e in now.entries}
         updated: defaultdict[Entry, set[str]] = defaultdict(set)
@@ -232,11 +232,11 @@ class History:
             if entry.kind == "parameter":
                 self._layers.setdefault(entry.id, layer_of(entry.node.name, names, layers))
             elif entry.role == "update" and entry.kind == "op":
-                found = updated[entry]
-                if len(found) == 1 and not entry.node.source.layer:
-                    self._layers.setdefault(entry.id, *found)
+                owners = updated[entry]
+                if len(owners) == 1 and not entry.node.source.layer:
+                    self._layers.setdefault(entry.id, *owners)
                 for x in entry.reads:
-                    updated[x] |= found
+                    updated[x] |= owners
 
     def _record(self, entry: Entry) -> NodeRecord:
         node = entry.node
@@ -286,7 +286,7 @@ def _moved(old: Entry, new: Entry) -> bool:
 
 
 def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple[Removed, ...]:
-    """Return the entries that are gone, each with what computes its value now."""
+    """Return the entries that a pass removed, each with the ids of its replacements."""
     new = {entry.id: entry for entry in now.entries}
     by_order: defaultdict[int, list[Entry]] = defaultdict(list)
     for entry in added:
@@ -305,26 +305,26 @@ def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple
             elif len(after.reads) == len(entry.reads) and entry.kind != "box":
                 became[x].add(after.reads[i].id)
         if after is None:
-            found = became[entry]
-            fresh = by_order[entry.node.order[0]]
-            again = [e for e in fresh if e.node.op.name == entry.node.op.name]  # in another layout
-            found.update(e.id for e in again or (() if found else fresh))
-            if not found:
+            replacements = became[entry]
+            new_nodes = by_order[entry.node.order[0]]
+            same_op = [e for e in new_nodes if e.node.op.name == entry.node.op.name]
+            replacements.update(e.id for e in same_op or (() if replacements else new_nodes))
+            if not replacements:
                 for reader in readers[entry][:OTHER_READERS]:
-                    found |= became[reader]
-            gone.append(Removed(entry.id, tuple(sorted(found))))
+                    replacements |= became[reader]
+            gone.append(Removed(entry.id, tuple(sorted(replacements))))
     return tuple(reversed(gone))
 
 
 def _stops(
     record: PassRecord | None, before: Iterable[Entry], after: Container[int] | None = None
 ) -> tuple[tuple[int, int], ...]:
-    """Return the ids of the neighbours that a pass did not fuse, 0 for those that are gone."""
+    """Return the pairs of neighbours that a pass did not fuse, by id: 0 for a removed node."""
     ids = {(e.node.order[0], e.node.op.name): e.id for e in before if e.kind != "box"}
 
     def id_of(order: int, name: str) -> int:
-        found = ids.get((order, name), 0)
-        return found if after is None or found in after else 0
+        id = ids.get((order, name), 0)
+        return id if after is None or id in after else 0
 
     return tuple(
         (id_of(stop.orders[0], stop.producer), id_of(stop.orders[1], stop.consumer))

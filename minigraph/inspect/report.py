@@ -1,4 +1,4 @@
-"""What a compiled function tells about itself in words."""
+"""Summaries of a compiled function as text: its steps, memory, layers and advice."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FEW = 3  # names in a line of the summary
 
 
 class LayerUse(Record, frozen=True):
-    """What a call does for one layer, or for one line of the program outside of layers.
+    """The work of a call for one layer, or for one line of the program outside of layers.
 
-    steps    kernels that run
-    bytes    that they read and write at least
-    flops    of convolutions and products, and one for each element that anything else computes
-    seconds  that they took in the last profile of the function; None without one
+    steps    number of kernels that run
+    bytes    that these kernels read and write, at least
+    flops    of convolutions and products, and one for each element of other results
+    seconds  of these kernels in the last profile of the function; None without a profile
     """
 
     layer: str
@@ -42,7 +42,7 @@ class LayerUse(Record, frozen=True):
 
 
 class Text(str):
-    """Lines that show as they are, in a console and in a notebook."""
+    """A string that consoles and notebooks show without quotes and escapes."""
 
     __slots__ = ()
 
@@ -51,18 +51,17 @@ class Text(str):
 
 
 class Report:
-    """How a function came to be and what it executes; `print` it for five lines.
+    """How a function was compiled and what it executes; `print` shows a summary of five lines.
 
-    `section(name)` gives the details of one subject as text, `to_dict()` everything as JSON's
-    types.
+    `section(name)` returns the details of one subject as text, `to_dict()` everything as JSON's
+    types.  Steps of a loop's body follow the loop, in this and the other lists.
 
-    ops          how often each op is executed
-    steps        for each step in order: the op, the name of its kernel, and its result; those of a
-                 loop's body follow the loop, and so it is with all that is listed here
-    makers       how many steps each maker of kernels computes: "c", "onednn", "numpy", ...
-    memory       bytes that it takes
-    layers       what a call does, by layer
-    passes       what each pass made of the graph
+    ops          number of executions of each op
+    steps        for each step in order: the op, the name of its kernel, and its result
+    makers       number of steps by the maker of their kernels: "c", "onednn", "numpy", ...
+    memory       bytes of the function's memory
+    layers       the work of a call, by layer
+    passes       what each pass changed in the graph
     kernels      generated kernels of fused ops
     numpy        steps that NumPy computes although the device has kernels: op, results, why, line
     stops        pairs of neighbours that were not fused, and why
@@ -71,8 +70,8 @@ class Report:
     launches     native entries from Python per call
     syncs        device synchronisations per call
     seconds      compile time by stage
-    fingerprint  40 hexadecimal digits, which name what the function was made of
-    options      the options it was compiled with
+    fingerprint  40 hexadecimal digits that identify the graph, options, device and versions
+    options      the options of the compilation
     ineffective  options whose values have no effect on the device, and why
     """
 
@@ -103,16 +102,16 @@ class Report:
 
     @property
     def hidden(self) -> float | None:
-        """The share of the time in pending of collectives in which the process computed.
+        """The share of the collectives' time that computation overlaps.
 
-        None before the second call, and where there are no other processes.
+        None before the second call, and in a single process.
         """
         pending = sum(t.pending for t in self.traffic)
         return max(0.0, 1 - sum(t.waited for t in self.traffic) / pending) if pending else None
 
     @property
     def advice(self) -> list[str]:
-        """What would make calls faster, as far as compiling tells; that with most effect first."""
+        """Changes that would make calls faster, the most effective first."""
         level = self.options["graph_opt_level"]
         tunes = self.options["autotune"] == "tune"
         checks = self.options["debug.check_finite"]
@@ -131,9 +130,9 @@ class Report:
         return [text for text, holds in advice if holds]
 
     def section(self, name: str) -> Text:
-        """Return the details of one subject as text; GraphError lists the names if it has none.
+        """Return the details of one subject as text: "none" where there are none.
 
-        Where there are no details, such as steps that NumPy computes, the text is "none".
+        Raises GraphError, which lists the names of all sections, for another name.
         """
         if name not in SECTIONS:
             raise GraphError(f"a report has no section {name!r}; it has {', '.join(SECTIONS)}")
@@ -173,16 +172,12 @@ class Report:
 
     def _heaviest(self) -> str:
         """Return the slowest layers; without a profile, those with most arithmetic."""
-        profiled = [use for use in self.layers if use.seconds is not None]
-        if profiled:
-            total = sum(use.seconds or 0.0 for use in profiled) or 1.0
-            slowest = sorted(profiled, key=lambda use: -(use.seconds or 0.0))[:FEW]
-            times = (
-                f"{use.layer} {1e3 * (use.seconds or 0.0):.3g} ms "
-                f"({(use.seconds or 0.0) / total:.0%})"
-                for use in slowest
-            )
-            return f"slowest of {len(self.layers)}: {', '.join(times)}"
+        times = {use.layer: use.seconds for use in self.layers if use.seconds is not None}
+        if times:
+            total = sum(times.values()) or 1.0
+            slowest = sorted(times.items(), key=lambda item: -item[1])[:FEW]
+            texts = (f"{layer} {1e3 * s:.3g} ms ({s / total:.0%})" for layer, s in slowest)
+            return f"slowest of {len(self.layers)}: {', '.join(texts)}"
         total = sum(use.flops for use in self.layers) or 1
         most = sorted(self.layers, key=lambda use: -use.flops)[:FEW]
         shares = ", ".join(f"{use.layer} ({use.flops / total:.0%})" for use in most)
@@ -193,12 +188,12 @@ class Report:
 
 
 def preformatted(text: str) -> str:
-    """Return text as HTML that shows it as it is."""
+    """Return text as HTML that keeps its line breaks and spaces."""
     return f"<pre>{html.escape(text)}</pre>"
 
 
 def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]:
-    """Return a number in the first of some units, each `step` times the one before, that suits."""
+    """Return a number and its unit, of units that are each `step` times the one before."""
     powers = [step**i for i in range(1, len(units) + 1)]
     fits = (i for i, power in enumerate(powers[1:]) if number < power)
     i = next(fits, len(units) - 1)
@@ -206,7 +201,7 @@ def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]
 
 
 def amount(nbytes: int) -> str:
-    """Return a number of bytes in the unit that suits it, as pages do: "1.5 MiB"."""
+    """Return a number of bytes with a unit: "1.5 MiB"."""
     number, unit = _scaled(nbytes, 1024, ("KiB", "MiB", "GiB"))
     return f"{number:.1f} {unit}"
 
@@ -224,7 +219,7 @@ def _memory(memory: MemoryUse) -> str:
 
 
 def _layers(d: Description) -> list[LayerUse]:
-    """Return what steps do, by layer, in the order of the first steps."""
+    """Return the work of each layer, in the order of their first steps."""
     groups: dict[str, list[StepRecord]] = {}
     for step in d.steps:
         if step.loop is None:
@@ -249,7 +244,7 @@ def _layers(d: Description) -> list[LayerUse]:
 
 
 def _grouped(items: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each text of (layer, text): how often it occurs, and in which layers."""
+    """Return a line for each text of pairs (layer, text), with its count and its layers."""
     layers: dict[str, list[str]] = {}
     for layer, text in items:
         layers.setdefault(text, []).append(layer)
