@@ -120,9 +120,9 @@ def case(group, name, *args):
     CASES[f"{group}: {name}"] = Case(*args)
 
 
-def of(group):
-    """Run a test on each case of a group."""
-    names = [name for name in CASES if name.startswith(f"{group}: ")]
+def of(*groups):
+    """Run a test on each case of some groups."""
+    names = [name for name in CASES if name.partition(":")[0] in groups]
     assert names
     return pytest.mark.parametrize("name", names)
 

@@ -1,25 +1,30 @@
 """What launched processes run on CUDA devices, each on its own.
 
-They are stand-ins, unless an argument says otherwise:
+They are stand-ins, and process 1 fails in the end, in a way that an argument names.  With
+"devices" they are real, and none fails:
 
     mpiexec -n 2 python tests/launched_cuda.py devices
 """
 
+import os
+import signal
 import sys
+import time
 
 import launched_collectives as collectives
 import launched_training as training
+import numpy as np
 import pytest
 from cuda_stand_in import StandIn, by_meaning
 
 import minigraph as mg
 
 WORLD = mg.distributed.world()
-
-
-def opened(patch, ordinal=WORLD.rank):
-    """Let this process open a stand-in with this number."""
-    by_meaning(patch, StandIn(ordinal=ordinal))
+FAULTS = {
+    "ends": sys.exit,
+    "hangs": lambda: time.sleep(30),
+    "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+}
 
 
 def check():
@@ -35,10 +40,24 @@ def check():
     assert WORLD.gather(name) == [f"cuda:{rank}" for rank in range(WORLD.size)]
 
 
+def fail(fault):
+    """Train for three calls, before the last of which process 1 fails."""
+    x, p = mg.input("x", (3,)), mg.Parameter(np.zeros(3, "float32"), "bias")
+    loss = ((p - x) ** 2).sum()
+    updates = mg.optim.SGD([p], 0.5).minimize(loss, reduce=WORLD)
+    options = {"autotune": "off", "distributed.timeout": 2.0}
+    step = mg.comp_graph("cuda", options).compile([x], loss, updates)
+    for call in range(3):
+        if call == 2 and WORLD.rank == 1:
+            FAULTS[fault]()
+        step(np.full(3, WORLD.rank, "float32"))
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["devices"]:
         check()
     else:
         with pytest.MonkeyPatch.context() as patch:
-            opened(patch)
+            by_meaning(patch, StandIn(ordinal=WORLD.rank))
             check()
+            fail(sys.argv[1])

@@ -187,13 +187,6 @@ inline void __syncthreads() {
   const unsigned threads = block_size.x * block_size.y * block_size.z;
   barrier(arrived, threads, generation);
 }
-inline void __syncwarp(unsigned = ~0u) {
-  auto &warp = cuda_on_cpu::warp();
-  cuda_on_cpu::barrier(warp.arrived, warp.size, warp.generation);
-}
-inline void __threadfence() {}
-inline void __threadfence_block() {}
-
 // All lanes of a warp take part: masks of fewer are not looked at.
 template <typename T> T __shfl_sync(unsigned, T value, int source, int width = 32) {
   const unsigned lane = cuda_on_cpu::current->lane;
@@ -211,65 +204,11 @@ template <typename T> T __shfl_xor_sync(unsigned, T value, int by, int width = 3
   const unsigned lane = cuda_on_cpu::current->lane, from = lane ^ by;
   return cuda_on_cpu::exchange(value, from / width <= lane / width ? from : lane);
 }
-inline unsigned __ballot_sync(unsigned, int predicate) {
-  const unsigned size = cuda_on_cpu::warp().size;
-  unsigned found = 0;
-  for (unsigned lane = 0; lane < size; lane++)
-    found |= unsigned(cuda_on_cpu::exchange(predicate != 0, lane)) << lane;
-  return found;
-}
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return !__ballot_sync(mask, !predicate); }
-
-// ---------------------------------------------------------------- atomics: fibers do not overlap
-
-template <typename T, typename F> T cuda_on_cpu_swap(T *at, F make) {
-  const T old = *at;
-  *at = make(old);
-  return old;
-}
-template <typename T> T atomicAdd(T *at, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [x](T old) { return old + x; });
-}
-template <typename T> T atomicMax(T *at, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [x](T old) { return old < x ? x : old; });
-}
-template <typename T> T atomicMin(T *at, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [x](T old) { return x < old ? x : old; });
-}
-template <typename T> T atomicOr(T *at, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [x](T old) { return old | x; });
-}
-template <typename T> T atomicExch(T *at, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [x](T) { return x; });
-}
-template <typename T>
-T atomicCAS(T *at, std::type_identity_t<T> expected, std::type_identity_t<T> x) {
-  return cuda_on_cpu_swap(at, [=](T old) { return old == expected ? x : old; });
-}
 
 // ---------------------------------------------------------------- types and bits
 
-#define CUDA_ON_CPU_VECTORS(T, NAME)                                                             \
-  struct alignas(2 * sizeof(T)) NAME##2 { T x, y; };                                             \
-  struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) NAME##4 { T x, y, z, w; };             \
-  inline NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                                     \
-  inline NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }
-CUDA_ON_CPU_VECTORS(float, float)
-CUDA_ON_CPU_VECTORS(double, double)
-CUDA_ON_CPU_VECTORS(int, int)
-CUDA_ON_CPU_VECTORS(unsigned, uint)
-
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
-inline int __popc(unsigned x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
-inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
-template <typename T> T __ldg(const T *at) { return *at; }
-inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 template <typename T> T max(T x, T y) { return x < y ? y : x; }
 template <typename T> T min(T x, T y) { return y < x ? y : x; }

@@ -89,16 +89,10 @@ def kernels():
         yield
 
 
-GROUPS = ("sixteen bits", "structural", "memory", "reduction", "fused", "special", "together")
+AGREEING = ("sixteen bits", "structural", "memory", "reduction", "fused", "special", "together")
 
 
-def of(*groups):
-    """Run a test on each case of some groups."""
-    names = [name for name in generated.CASES if name.partition(":")[0] in groups]
-    return pytest.mark.parametrize("name", names)
-
-
-@of(*GROUPS)
+@generated.of(*AGREEING)
 def test_a_generated_kernel_agrees_with_numpy(name, kernels):
     found = generated.CASES[name]
     found.check(kernels, lambda got, want: close(got, want, tolerance(want)))
@@ -122,7 +116,7 @@ def nearly(got, want):
     np.testing.assert_allclose(got[finite], want[finite], relative, absolute)
 
 
-@of("elementwise")
+@generated.of("elementwise")
 def test_an_op_agrees_with_numpy_at_special_values(name, kernels):
     found = generated.CASES[name]
     with np.errstate(all="ignore"):
@@ -139,12 +133,12 @@ def test_a_written_kernel_agrees_with_numpy(name, kernels):
         close(y, wanted, tolerance(wanted))
 
 
-@of("random")
+@generated.of("random")
 def test_random_bits_are_those_of_the_cpu(name, kernels):
     generated.CASES[name].check(kernels, np.testing.assert_array_equal)
 
 
-@of("accuracy")
+@generated.of("accuracy")
 def test_the_error_of_a_sum_does_not_grow_with_its_length(name, kernels):
     generated.check_error_of_a_sum(name, kernels)
 
