@@ -15,7 +15,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph.autotune.candidate import HostBench
-from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import BFLOAT16, Spec
 from minigraph.jit.source import KernelSource

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from minigraph.devices.cuda.calls import Call, Places, calls_of, launches_of
 from minigraph.devices.cuda.driver import Driver
-from minigraph.devices.cuda.step import Call, Places, calls_of, launches_of
 from minigraph.program import Buffer, Program, Step
 
 # Bytes that a large GPU copies in a second: its memory moves some 4 TB/s, and a byte that is copied

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.communicator import TYPES, Communicator, connected
-from minigraph.devices.cuda.driver import Driver
-from minigraph.devices.cuda.launch import Launch
-from minigraph.devices.cuda.memory import aligned
+from minigraph.devices.cuda.driver import Driver, aligned
+from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Node, input
 from minigraph.ops.collective import (
@@ -121,16 +120,8 @@ class NcclKernel(Kernel):
     def traffic(self) -> Traffic | None:
         if not self.ends:
             return None
-        exchange = self.exchange
-        return Traffic(
-            *(
-                exchange.what,
-                exchange.nbytes,
-                exchange.times,
-                exchange.pending_time,
-                exchange.waited,
-            )
-        )
+        e = self.exchange
+        return Traffic(e.what, e.nbytes, e.times, e.pending_time, e.waited)
 
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int

@@ -28,9 +28,9 @@ from minigraph.devices.cuda.cudnn_graph import (
     contiguous,
 )
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
+from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned, array_at, on_stream
 from minigraph.devices.cuda.kernel import cuda_kernel
-from minigraph.devices.cuda.launch import Launch
-from minigraph.devices.cuda.memory import ALIGNMENT, READABLE, aligned, array_at, on_stream
+from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.problem import (
     MATRIX,
     ROLES,

@@ -15,15 +15,15 @@ from minigraph.autotune.policy import Policy, first_allowed, policy_of
 from minigraph.cache import Entry
 from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import cudnn_kernel, nvrtc
+from minigraph.devices.cuda.calls import kernel_calls, run_alone
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.collective import collective_kernel
 from minigraph.devices.cuda.communicator import connected
 from minigraph.devices.cuda.compiler import kernels_of
-from minigraph.devices.cuda.cudnn_kernel import CudnnKernel, Exactness
-from minigraph.devices.cuda.driver import Arguments, DeviceMemory, Driver, device_count
+from minigraph.devices.cuda.cudnn_kernel import Exactness
+from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count
 from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
-from minigraph.devices.cuda.step import run_alone
 from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.problem import Arrangement
 from minigraph.devices.reference import NumpyKernel
@@ -181,8 +181,15 @@ class CudaBackend(Backend):
 
     def _runner(self, kernel: Runner) -> Run:
         """Return what runs a kernel alone, on arrays of the device."""
-        assert isinstance(kernel, CudaKernel | CudnnKernel)
-        return DeviceRunner(kernel, self._functions([kernel]), self.driver)
+        assert isinstance(kernel, CudaKernel | LibraryKernel)
+        functions, driver = self._functions([kernel]), self.driver
+
+        def run(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+            xs, ys = ([x.data.ptr for x in arrays] for arrays in (inputs, outputs))
+            for call in kernel_calls(kernel, xs, ys, scratch.data.ptr, functions, driver):
+                call(driver.current_stream())
+
+        return run
 
     # ------------------------------------------------------------ caches
 
@@ -202,28 +209,3 @@ def _sources(kernels: Sequence[Kernel]) -> list[KernelSource]:
     """Return what is generated for kernels."""
     made = [kernel for kernel in kernels if isinstance(kernel, CudaKernel | LibraryKernel)]
     return [launch.source for kernel in made for launch in kernel.launches]
-
-
-class DeviceRunner:
-    """A kernel alone: called with its inputs, outputs and scratch memory, CuPy's arrays."""
-
-    def __init__(
-        self, made: CudaKernel | CudnnKernel, functions: Mapping[str, int], driver: Driver
-    ) -> None:
-        self._made = made
-        self._functions = functions
-        self._driver = driver
-
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        stream = self._driver.current_stream()
-        given, results = ([x.data.ptr for x in arrays] for arrays in (inputs, outputs))
-        if isinstance(self._made, CudnnKernel):
-            self._made.enqueue(given, results, scratch.data.ptr, stream)
-        for launch in self._made.launches:
-            self._driver.launch(
-                self._functions[launch.source.name],
-                launch.grid,
-                launch.block,
-                stream,
-                Arguments(launch.words(given, results, scratch.data.ptr)),
-            )

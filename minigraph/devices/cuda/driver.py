@@ -18,12 +18,18 @@ import numpy as np
 from cuda.bindings import driver as cuda
 from cuda.pathfinder import DynamicLibNotFoundError
 
-from minigraph.devices.cuda.memory import array_at, on_stream
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Shape, Spec
 from minigraph.platform import forks
 
 OLDEST = (8, 0)  # compute capability
+READABLE = 16  # bytes: the widest loads of our kernels, and the alignment that cuDNN is told
+ALIGNMENT = 256  # bytes: of the device's own allocations; cuDNN may expect it of its workspace
+ATTRIBUTES = (
+    cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+    cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+)
 Dim3 = tuple[int, int, int]
 
 
@@ -44,6 +50,32 @@ class DeviceMemory:
         self._pointer = pointer
         self.address = int(pointer.ptr)
         self.nbytes = nbytes
+
+
+def aligned(nbytes: int) -> int:
+    """Return the least multiple of ALIGNMENT that is not below a size, or an address."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+class _Stream:
+    """A stream in the terms of the protocol that libraries share."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
+
+
+def on_stream(address: int) -> Any:
+    """Return CuPy's stream for a stream's address; what CuPy does within it is enqueued there."""
+    return cupy.cuda.Stream.from_external(_Stream(address))
+
+
+def array_at(address: int, spec: Spec, strides: Shape) -> Array:
+    """Return the CuPy array at an address on the current device, which somebody else owns."""
+    memory = cupy.cuda.UnownedMemory(address, spec.nbytes, None, cupy.cuda.get_device_id())
+    return cupy.ndarray(spec.shape, spec.dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
 
 
 def device_count() -> int:
@@ -79,25 +111,12 @@ class Driver:
         self.ordinal = ordinal
         self.device = f"cuda:{ordinal}"
         device = self._call(cuda.cuDeviceGet, ordinal)
-        attribute = cuda.CUdevice_attribute
         self.name: str = self._call(cuda.cuDeviceGetName, 256, device).split(b"\0")[0].decode()
-        self.capability: tuple[int, int] = (
-            self._call(
-                cuda.cuDeviceGetAttribute,
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                device,
-            ),
-            self._call(
-                cuda.cuDeviceGetAttribute,
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                device,
-            ),
+        major, minor, self.processors = (
+            int(self._call(cuda.cuDeviceGetAttribute, attribute, device))
+            for attribute in ATTRIBUTES
         )
-        self.processors: int = self._call(
-            cuda.cuDeviceGetAttribute,
-            attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-            device,
-        )
+        self.capability = major, minor
         if self.capability < OLDEST:
             have, need = (".".join(map(str, c)) for c in (self.capability, OLDEST))
             raise DeviceError(f"{self.name} has compute capability {have}; {need} is the oldest")

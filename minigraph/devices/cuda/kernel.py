@@ -15,7 +15,7 @@ from minigraph.devices.cuda import (
     pooling,
     softmax,
 )
-from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.cuda.template import Kernels, Range
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Node, Shape

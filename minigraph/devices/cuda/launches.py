@@ -1,13 +1,21 @@
-"""Which launches of generated kernels compute a node."""
+"""Launches of CUDA kernels, and those of generated kernels that compute a node.
+
+A kernel is
+
+    struct NAME_args { long long w[W]; };
+    extern "C" __global__ void NAME(const __grid_constant__ NAME_args a)
+
+Its argument is one block of W words of 8 bytes: addresses, extents, strides, constants.  So a text
+serves every use of it, and a launch needs no more than the bytes of its words.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from minigraph.devices.cuda.launch import Launch
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
 from minigraph.jit.cuda.geometry import MOST_BLOCKS, Geometry, LaunchRun, geometry
@@ -22,9 +30,25 @@ PROCESSORS = 132  # of an H100 or H200
 MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
 
 
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, its threads, and its words once the addresses of its operands are known.
+
+    words  called with the addresses of the inputs, of the outputs and of the scratch memory
+    """
+
+    source: KernelSource
+    grid: Dim3
+    block: Dim3
+    words: Callable[[Sequence[int], Sequence[int], int], list[int]]
+
+
 @dataclass(frozen=True)
 class Launches:
-    """What computes a node, in order.
+    """The launches that compute a node, in order.
 
     scratch  bytes of memory that they need while they run
     inplace  for each input which outputs may overwrite it

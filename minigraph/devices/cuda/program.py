@@ -23,14 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.devices.cuda.binding import BoundCalls, bind, moving
-from minigraph.devices.cuda.capture import capture
+from minigraph.devices.cuda.calls import Call, Places, capture, interpret, launches_of
 from minigraph.devices.cuda.collective import EventPairs, NcclKernel, noted
-from minigraph.devices.cuda.driver import DeviceMemory, Driver
+from minigraph.devices.cuda.driver import READABLE, DeviceMemory, Driver, aligned
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.memory import READABLE, aligned
-from minigraph.devices.cuda.parameter import copy_of
-from minigraph.devices.cuda.staging import Staging
-from minigraph.devices.cuda.step import Call, Places, interpret, launches_of
+from minigraph.devices.cuda.staging import Staging, copy_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
 from minigraph.graph import Array, Constant, Parameter
 from minigraph.platform.signals import held

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.launches import Launch
 from minigraph.graph import BOOL, DType, Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working

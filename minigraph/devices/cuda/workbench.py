@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 import cupy
 
 from minigraph.autotune.candidate import Run, Runner
-from minigraph.devices.cuda.capture import capture
-from minigraph.devices.cuda.driver import Driver
-from minigraph.devices.cuda.memory import on_stream
+from minigraph.devices.cuda.calls import capture
+from minigraph.devices.cuda.driver import Driver, on_stream
 from minigraph.graph import Array
 
 CHUNK = 1 << 28  # elements that are compared at once

@@ -15,7 +15,7 @@ from cuda_stand_in import DeviceArray
 from driver_log import NATIVE, X, bind, call
 
 from minigraph.devices.cuda import binding
-from minigraph.devices.cuda.parameter import copy_of
+from minigraph.devices.cuda.staging import copy_of
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ What has no kernel here, cuDNN's part, is done by NumPy between two graphs.
 """
 
 import ctypes
+import math
 
 import cuda_on_cpu
 import numpy as np
@@ -21,9 +22,12 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
 from cuda_stand_in import DeviceArray, StandIn, open_instead
 
+from minigraph.autotune.policy import Policy
 from minigraph.devices.cuda import binding
 from minigraph.devices.cuda import device as device_module
+from minigraph.devices.cuda.kernel import cuda_kernel
 from minigraph.inspect.page.document import from_file
+from minigraph.ops.layout import Reorder
 
 pytestmark = needs_gpp
 
@@ -124,6 +128,17 @@ def test_a_direct_function_reads_and_writes_arrays_of_the_device_that_are_contig
         copies = [entry for entry in device.log if entry[0] == "copy"]
         assert len(copies) == isinstance(second, np.ndarray)  # from its landing place
     assert step.report().launches == 1 and device.graphs == []
+
+
+def test_a_candidate_runs_alone_on_arrays_of_the_device(device):
+    node = Reorder(3)(mg.input("x", (2, 3, 4, 5)))
+    x, y, scratch = (
+        DeviceArray(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
+        for shape in (node.inputs[0].shape, node.shape, (1,))
+    )
+    backend = device_module.CudaBackend(0, True, Policy(), False, False, 5.0)
+    backend._runner(cuda_kernel(node, [node.inputs[0].spec.strides]))([x], [y], scratch)
+    np.testing.assert_array_equal(y.array, node.op.forward(x.array))
 
 
 def test_elementwise_steps_are_one_graph_and_nothing_waits(device):

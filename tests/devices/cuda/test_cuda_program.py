@@ -20,9 +20,9 @@ from cuda_stand_in import DeviceArray, StandIn
 from driver_log import NATIVE, Kernels, X, bind, call
 
 from minigraph.devices.cuda import workbench
-from minigraph.devices.cuda.memory import ALIGNMENT
+from minigraph.devices.cuda.calls import run_alone
+from minigraph.devices.cuda.driver import ALIGNMENT
 from minigraph.devices.cuda.program import CudaProgram
-from minigraph.devices.cuda.step import run_alone
 
 
 def example(**settings):

@@ -26,7 +26,7 @@ from samples import assert_same
 
 import minigraph as mg
 from minigraph.devices.cuda import launches
-from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.launches import Launch
 from minigraph.graph import Copy
 from minigraph.jit.fused import HorizontalFusion
 from minigraph.jit.source import KernelSource

@@ -1,16 +1,21 @@
-"""One step on a CUDA device: what enqueues it, and what does it where the device cannot."""
+"""Calls that enqueue the steps of a program on a CUDA device, alone or captured in CUDA graphs.
+
+A step without a kernel of the device runs in NumPy, on copies of the device's memory.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from minigraph.devices.cuda.driver import Arguments, Driver
 from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel
-from minigraph.devices.cuda.launch import Launch
+from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.reference import run_step
-from minigraph.errors import GraphError
+from minigraph.errors import DeviceError, GraphError
 from minigraph.program import Buffer, Kernel, Memory, Step
 
 Call = Callable[[int], None]  # enqueues a part of a step on a stream
@@ -35,15 +40,27 @@ def calls_of(
     inputs, outputs = (
         [places[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
     )
-    scratch, kernel = places[step.scratch], step.kernel
+    kernel = step.kernel
     if not isinstance(kernel, CudaKernel | LibraryKernel):
         return None
+    if isinstance(kernel, CudaKernel) and kernel.range is not None:
+        outputs.append(flag)
+    return kernel_calls(kernel, inputs, outputs, places[step.scratch], functions, driver)
+
+
+def kernel_calls(
+    kernel: CudaKernel | LibraryKernel,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    scratch: int,
+    functions: Mapping[str, int],
+    driver: Driver,
+) -> list[Call]:
+    """Return what enqueues a kernel with operands at these addresses, in order."""
     calls: list[Call] = []
     if isinstance(kernel, LibraryKernel):
         enqueue = kernel.enqueue
         calls.append(lambda stream: enqueue(inputs, outputs, scratch, stream))
-    elif kernel.range is not None:
-        outputs.append(flag)
 
     def call(launch: Launch) -> Call:
         function = functions[launch.source.name]
@@ -91,3 +108,40 @@ def run_alone(step: Step, memory: Memory, functions: Mapping[str, int], driver: 
 
 def _buffers(step: Step) -> Sequence[Buffer]:
     return [*(v.buffer for v in (*step.inputs, *step.outputs)), step.scratch]
+
+
+def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
+    """Return what launches each part as one graph; raises where one of them cannot be captured."""
+    graphs: list[int] = []
+    with driver.capture_lock:
+        # A destructor that frees memory of the device would spoil what is being captured.
+        gc.collect()
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            for calls in parts:
+                graphs.append(_captured(calls, driver))
+        except BaseException:
+            driver.forget(graphs, [])
+            raise
+        finally:
+            if collecting:
+                gc.enable()
+    return graphs
+
+
+def _captured(calls: Sequence[Call], driver: Driver) -> int:
+    stream = driver.captured
+    driver.begin_capture(stream)
+    try:
+        for call in calls:
+            call(stream)
+    except BaseException:
+        with contextlib.suppress(DeviceError):  # of the capture that is now invalid
+            driver.close_graph(driver.end_capture(stream))
+        raise
+    graph = driver.end_capture(stream)
+    try:
+        return driver.instantiate(graph)
+    finally:
+        driver.close_graph(graph)
