@@ -1,8 +1,8 @@
-"""Where the operands of a program lie, and what enqueues its steps there.
+"""The addresses of a program's operands, and the calls that enqueue its steps there.
 
 A CUDA graph needs fixed addresses, so inputs are copied to them and outputs from them.  For a
 function of a few launches on large arrays those copies take longer than a graph saves.  It is
-*direct*: its inputs and outputs move, which means that they lie where the arrays of a call are.
+*direct*: its inputs and outputs move, that is, they are the arrays of each call.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ def bind(
         return {s: calls_of(s, places, flags.get(s, 0), functions, driver) for s in steps}
 
     moves = {*moving}
-    kept: list[Step] = []
-    anew: list[Step] = []
+    fixed_steps: list[Step] = []
+    moving_steps: list[Step] = []
     for step in program.steps:
-        moved = any(view.buffer in moves for view in (*step.inputs, *step.outputs))
-        (anew if moved else kept).append(step)
-    lasting = calls(kept, fixed)
+        touches = any(view.buffer in moves for view in (*step.inputs, *step.outputs))
+        (moving_steps if touches else fixed_steps).append(step)
+    fixed_calls = calls(fixed_steps, fixed)
 
     @functools.lru_cache(RECENT)
     def at(addresses: tuple[int, ...]) -> BoundCalls:
         places = {**fixed, **dict(zip(moving, addresses, strict=True))}
-        return BoundCalls(places, {**lasting, **calls(anew, places)})
+        return BoundCalls(places, {**fixed_calls, **calls(moving_steps, places)})
 
     return at

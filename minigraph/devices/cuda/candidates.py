@@ -129,7 +129,9 @@ class CudaProblems(ProblemMaker):
 
     def remake(self, arrangement: Arrangement, recipe: Recipe) -> Kernel:
         with self.current():
-            return cudnn_kernel.remade(arrangement, recipe, self.catalogue.handle, self.exactness)
+            return cudnn_kernel.kernel_of_recipe(
+                arrangement, recipe, self.catalogue.handle, self.exactness
+            )
 
 
 def _generated(arrangement: Arrangement) -> CudaKernel:

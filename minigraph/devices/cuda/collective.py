@@ -1,8 +1,8 @@
 """Collectives on CUDA devices: calls of NCCL on a stream of its own.
 
-What begins a collective lets that stream wait for the stream of the step, and what ends it lets the
-step wait for that stream: a fork and a join, in which the step's other kernels run beside it.  A
-capture of the step follows both, so it stays one graph.
+Its start lets that stream wait for the stream of the step, and its end lets the step wait for that
+stream: a fork and a join, between which the step's other kernels run beside it.  A capture of the
+step follows both, so the step stays one graph.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ REDUCTIONS = {"sum": Sum, "max": Max}
 class Exchange:
     """A collective under way: of its two halves, each has a kernel.
 
-    landed   an event: the result is there
+    arrived  an event: the result is there
     pending  whether that is still to be waited for
-    noted    an event that takes the time of that, while a profile runs
+    timing   the event at the end of the exchange that a profile measures
     """
 
     def __init__(self, pending: PendingCollective, communicator: Communicator) -> None:
@@ -52,10 +52,10 @@ class Exchange:
         self.nbytes = pending.nbytes
         self.communicator = communicator
         driver = communicator.driver
-        self._begun, self.landed = events = [driver.event() for _ in range(2)]
+        self._begun, self.arrived = events = [driver.event() for _ in range(2)]
         weakref.finalize(self, driver.forget, [], events).atexit = False
         self.pending = False
-        self.noted: int | None = None
+        self.timing: int | None = None
         self.times, self.pending_time, self.waited = 0, 0.0, 0.0
 
     def begin(self, stream: int, exchange: Callable[[], None]) -> None:
@@ -64,16 +64,16 @@ class Exchange:
         driver.record(self._begun, stream)
         driver.wait(other, self._begun)
         exchange()
-        if self.noted is not None:
+        if self.timing is not None:
             captured = stream == driver.captured
-            (driver.record_in_graph if captured else driver.record)(self.noted, other)
-        driver.record(self.landed, other)
+            (driver.record_in_graph if captured else driver.record)(self.timing, other)
+        driver.record(self.arrived, other)
         self.pending = True
 
     def join(self, stream: int) -> None:
         """Let a stream wait for the result, unless one has waited already."""
         if self.pending:
-            self.communicator.driver.wait(stream, self.landed)
+            self.communicator.driver.wait(stream, self.arrived)
             self.pending = False
 
 
@@ -106,14 +106,16 @@ class NcclKernel(Kernel):
         self.exchange = _exchange_of(pending, communicator)
         self.inplace = ((0,),)
         x = node.inputs[0].spec
-        self.apart = self.begins and self.ends and self.op.pending_spec(x) != node.spec
-        self.scratch = self.op.pending_spec(x).nbytes if self.apart else 0
+        self.separate = self.begins and self.ends and self.op.pending_spec(x) != node.spec
+        self.scratch = self.op.pending_spec(x).nbytes if self.separate else 0
         # NCCL's maximum loses NaN, and it has no integers of 16 bits.
         floats = self.op.combines == "max" and kind(x.dtype) == "f"
-        self.folds = bool(self.op.combines) and (floats or x.dtype.name not in TYPES)
+        self.gathers = bool(self.op.combines) and (floats or x.dtype.name not in TYPES)
         self.launches: Sequence[Launch] = []
-        if self.folds and self.begins:
-            self.launches, self.scratch = _folding(node, self.op, communicator.driver.processors)
+        if self.gathers and self.begins:
+            self.launches, self.scratch = _combining_launches(
+                node, self.op, communicator.driver.processors
+            )
         self.sources = [launch.source for launch in self.launches]
 
     @property
@@ -127,7 +129,7 @@ class NcclKernel(Kernel):
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
     ) -> None:
         (x,), (y,), driver = inputs, outputs, self.communicator.driver
-        if self.folds:
+        if self.gathers:
             if self.begins:
                 nbytes = self.node.inputs[0].spec.nbytes
                 gather = self.communicator.all_gather
@@ -136,7 +138,7 @@ class NcclKernel(Kernel):
             elif x != y:
                 driver.copy(y, x, self.node.spec.nbytes, stream)
             return
-        shared = scratch if self.apart else y if self.begins else x
+        shared = scratch if self.separate else y if self.begins else x
         if self.begins:
             self._begin(x, shared, stream)
         if self.ends:
@@ -147,7 +149,7 @@ class NcclKernel(Kernel):
                 driver.copy(y, shared, self.node.spec.nbytes, stream)
 
     def _begin(self, x: int, shared: int, stream: int) -> None:
-        """Bring x to the memory that flies, where no later kernel writes, and exchange it there.
+        """Copy x to memory that no later kernel writes until the end, and exchange it there.
 
         NCCL works in place if a process's part is where it belongs in the whole.
         """
@@ -188,10 +190,10 @@ def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel 
     return NcclKernel(node, connected(pending_collective(node).op.world, driver, timeout), timeout)
 
 
-def _folding(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:
-    """Return what combines the x of all processes, which lie one after the other in scratch memory.
+def _combining_launches(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:
+    """Return launches that combine the x of all processes, and the bytes of scratch memory.
 
-    And the bytes of that: what it needs itself comes behind them.
+    The x lie there one after the other; what the launches need themselves follows.
     """
     (x,) = node.inputs
     parts = input("x", (op.world.size, x.size), x.dtype)
@@ -204,12 +206,14 @@ def _folding(node: Node, op: Collective, processors: int) -> tuple[list[Launch],
         assert found is not None, "reductions and casts are generated"
         last = each is nodes[-1]
         own = end if last else end + aligned(each.spec.nbytes)
-        made += [_behind(launch, place, None if last else end, own) for launch in found.launches]
+        made += [
+            _in_scratch(launch, place, None if last else end, own) for launch in found.launches
+        ]
         place, end = end, own + aligned(found.scratch)
     return made, end
 
 
-def _behind(launch: Launch, x: int, y: int | None, own: int) -> Launch:
+def _in_scratch(launch: Launch, x: int, y: int | None, own: int) -> Launch:
     """Return a launch whose operands are at these bytes of scratch memory; y None: the output."""
 
     def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
@@ -222,12 +226,14 @@ EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after eac
 
 
 @contextlib.contextmanager
-def noted(steps: Sequence[Step], driver: Driver) -> Iterator[Callable[[EventPairs], None]]:
-    """Let flights take their times in the block; give what adds them up, once all has happened."""
+def measured_exchanges(
+    steps: Sequence[Step], driver: Driver
+) -> Iterator[Callable[[EventPairs], None]]:
+    """Measure exchanges in the block; yield what adds up their times once they have ended."""
     kernels = {step: step.kernel for step in steps if isinstance(step.kernel, NcclKernel)}
     for kernel in kernels.values():
         if kernel.begins:
-            kernel.exchange.noted = driver.event(timing=True)
+            kernel.exchange.timing = driver.event(timing=True)
 
     def add_up(pairs: EventPairs) -> None:
         begun: dict[Exchange, int] = {}
@@ -235,15 +241,15 @@ def noted(steps: Sequence[Step], driver: Driver) -> Iterator[Callable[[EventPair
             (before, after), exchange = pairs[step], kernel.exchange
             if kernel.begins:
                 begun[exchange] = before
-            if kernel.ends and exchange.noted is not None:
+            if kernel.ends and exchange.timing is not None:
                 exchange.times += 1
-                exchange.pending_time += driver.seconds(begun[exchange], exchange.noted)
+                exchange.pending_time += driver.seconds(begun[exchange], exchange.timing)
                 exchange.waited += driver.seconds(before, after)
 
     try:
         yield add_up
     finally:
         for exchange in {kernel.exchange for kernel in kernels.values()}:
-            if exchange.noted is not None:
-                driver.forget([], [exchange.noted])
-                exchange.noted = None
+            if exchange.timing is not None:
+                driver.forget([], [exchange.timing])
+                exchange.timing = None

@@ -1,8 +1,8 @@
-"""Which problems of cuDNN's are which nodes, and running them.
+"""The problems of cuDNN that compute a node, and the kernels that run them.
 
-A node's operands need not lie as cuDNN likes them: weights are [k, c, r, s] in the graph, and the
-first convolution of a network reads images of 3 channels, whose pixels no wide load can fetch.
-What differs is copied to and from scratch memory, with zeros for the channels that are missing.
+A node's operands need not have the layout that cuDNN reads best: weights are [k, c, r, s] in the
+graph, and the first convolution of a network reads images of 3 channels, whose pixels no wide load
+can fetch.  Those operands are copied to and from scratch memory, with zeros for missing channels.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ KINDS: dict[type[Op], str] = {
 class CudnnWay:
     """A problem of cuDNN's, and what has to be done around it to make it a node.
 
-    label    how the names of its candidates begin
-    inputs   the node's operands as they lie, in the axes of the problem
-    output   likewise
-    strided  which of the first two inputs may be views of a kind that it has been made for
-    rest     what a generated kernel does afterwards with the result, in place: a node of the result
-             and of the bias, if that is not the problem's
+    label     how the names of its candidates begin
+    inputs    the node's operands as they lie, in the axes of the problem
+    output    likewise
+    strided   which of the first two inputs may be views of a kind that it has been made for
+    epilogue  what a generated kernel computes afterwards in place: a node of the result, and of the
+              bias, if that is not the problem's
     """
 
     label: str
@@ -81,16 +81,16 @@ class CudnnWay:
     inputs: tuple[Tensor, ...]
     output: Tensor
     strided: tuple[bool, bool] = (False, False)
-    rest: Node | None = None
+    epilogue: Node | None = None
 
-    def unfused(self, rest: Node) -> CudnnWay:
+    def unfused(self, epilogue: Node) -> CudnnWay:
         """Return the same with nothing but the product left to cuDNN."""
         return dataclasses.replace(
             self,
             label=f"unfused {self.label}",
             problem=self.problem.bare,
             inputs=self.inputs[:2],
-            rest=rest,
+            epilogue=epilogue,
         )
 
 
@@ -129,17 +129,17 @@ def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[Cud
         whole = [direct, *_as_convolution(direct)]
     else:
         whole = [_convolution(node, found, relu, exactness.tf32)]
-    rest = _rest(node, found)
-    if rest is None:
+    epilogue = _epilogue(node, found)
+    if epilogue is None:
         return whole
-    unfused = [way.unfused(rest) for way in whole]
+    unfused = [way.unfused(epilogue) for way in whole]
     fusible = found.activation is None or (relu and exactness.fast_math)
     # cuDNN adds nothing to gradients, which a product may be for it.
     fused = [way for way in whole if way.problem.kind in ("fprop", "matmul")] if fusible else []
     return fused + unfused
 
 
-def _rest(node: Node, found: Product) -> Node | None:
+def _epilogue(node: Node, found: Product) -> Node | None:
     """Return what follows the product of a node: of its result and its bias, as they lie."""
     y = input("y", node.shape, node.dtype)
     operands, result = [y], y
@@ -169,16 +169,16 @@ def _convolution(node: Node, found: Product, relu: bool, tf32: bool) -> CudnnWay
     ]
     last = max(found.lanes) > 1
     lie = channels_last if last else contiguous
-    given, taken = [], []
+    own, wanted = [], []
     for shape, role, lanes in zip(shapes, roles, found.lanes, strict=True):
-        given.append((channels_last if lanes > 1 else contiguous)(shape, dtype))
+        own.append((channels_last if lanes > 1 else contiguous)(shape, dtype))
         wider = last and conv.groups == 1 and role != "y"
-        taken.append(lie(_wider(shape, dtype) if wider else shape, dtype))
+        wanted.append(lie(_wider(shape, dtype) if wider else shape, dtype))
     bias = tuple(channels_last((1, *x.shape, 1, 1), dtype) for x in node.inputs[2:])
     problem = CudnnProblem(
         kind,
-        (*taken[:2], *bias),
-        taken[2],
+        (*wanted[:2], *bias),
+        wanted[2],
         conv.stride,
         conv.padding,
         conv.dilation,
@@ -186,7 +186,7 @@ def _convolution(node: Node, found: Product, relu: bool, tf32: bool) -> CudnnWay
         relu=relu,
         tf32=tf32,
     )
-    return CudnnWay("", problem, (*given[:2], *bias), given[2])
+    return CudnnWay("", problem, (*own[:2], *bias), own[2])
 
 
 def _wider(shape: Shape, dtype: str) -> Shape:
@@ -261,18 +261,18 @@ def candidates(
             yield Candidate(
                 way.label + plan.name,
                 arrangement.layouts,
-                functools.partial(_made, arrangement.node, way, plan, catalogue.handle),
+                functools.partial(_build_kernel, arrangement.node, way, plan, catalogue.handle),
                 plan.deterministic,
                 plan.precision,
                 recipe=Recipe(way.label, plan.engine, plan.knobs),
             )
 
 
-def _made(node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
+def _build_kernel(node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
     return CudnnKernel(node, way, plan.build(), handle)
 
 
-def remade(
+def kernel_of_recipe(
     arrangement: Arrangement, recipe: Recipe, handle: Any, exactness: Exactness
 ) -> CudnnKernel:
     """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
@@ -300,17 +300,17 @@ class CudnnKernel(Kernel):
         self.way = way
         self.plan = plan
         self.handle = handle
-        self.launches = [] if way.rest is None else _in_place(way.rest)
+        self.launches = [] if way.epilogue is None else _in_place(way.epilogue)
         self.sources = [launch.source for launch in self.launches]
         self.strided = (*way.strided, *(False for _ in node.inputs[2:]))
         problem = way.problem
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
         self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets
         self.scratch = aligned(plan.workspace)
-        for i, (given, taken) in enumerate(pairs):
-            if not given.lies_as(taken):
+        for i, (own, wanted) in enumerate(pairs):
+            if not own.lies_as(wanted):
                 self._copied[i] = self.scratch
-                self.scratch += aligned(taken.nbytes)
+                self.scratch += aligned(wanted.nbytes)
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
@@ -328,17 +328,16 @@ class CudnnKernel(Kernel):
         with _handle_in_use, on_stream(stream):
             cudnn.set_stream(self.handle, stream)
             for i in self._copied.keys() - {last}:
-                given, taken = way.inputs[i], way.problem.inputs[i]
-                _copy(_bits(own[i], given), _bits(places[i], taken))
+                _copy(_bits(own[i], way.inputs[i]), _bits(places[i], way.problem.inputs[i]))
             addresses = dict(zip((*graph.inputs, *graph.outputs), places, strict=True))
             self.plan.execute(addresses, scratch, self.handle)
             if last in self._copied:
                 _copy(_bits(places[last], way.problem.output), _bits(own[last], way.output))
 
 
-def _in_place(rest: Node) -> list[Launch]:
+def _in_place(epilogue: Node) -> list[Launch]:
     """Return the launches of a node of a kernel's result, which they change, and of its bias."""
-    made = cuda_kernel(rest, [x.spec.strides for x in rest.inputs])
+    made = cuda_kernel(epilogue, [x.spec.strides for x in epilogue.inputs])
     assert made is not None and made.may_overwrite(0) and not made.scratch
 
     def of_the_kernel(launch: Launch) -> Launch:

@@ -14,8 +14,8 @@ from minigraph.errors import GraphError
 # Mode B asks a slower model, which seldom names others.
 MODES = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
 ALL_MODES = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
-MOST = 6  # plans of a problem that are worth measuring: cuDNN names them best first
-FEW = 3  # so few plans are too few: all modes are asked
+MOST_PLANS = 6  # plans of a problem that are worth measuring: cuDNN names them best first
+FEW_PLANS = 3  # so few plans are too few: all modes are asked
 NOTE = cudnn.numerical_note
 GENERATED = cudnn.behavior_note.RUNTIME_COMPILATION
 LOSSY = (NOTE.DOWN_CONVERT_INPUTS, NOTE.REDUCED_PRECISION_REDUCTION)
@@ -86,7 +86,7 @@ class Catalogue:
         self._notes: dict[tuple[Any, ...], set[str]] = {}
 
     def plans(self, problem: CudnnProblem) -> list[CudnnPlan]:
-        """Return at most MOST ways to compute a problem; nothing is compiled.
+        """Return at most MOST_PLANS ways to compute a problem; nothing is compiled.
 
         cuDNN's own first choice is first.  Engines that are compiled already go before those that
         cuDNN would generate, which takes seconds each.  Left out is what computes in less than the
@@ -94,10 +94,10 @@ class Catalogue:
         """
         if problem not in self._plans:
             found = self._listed(problem, MODES)
-            if len(found) < FEW:
+            if len(found) < FEW_PLANS:
                 found = self._listed(problem, ALL_MODES)
             ranks = sorted(range(len(found)), key=lambda i: (i > 0, found[i].generated, i))
-            self._plans[problem] = [found[i] for i in sorted(ranks[:MOST])]
+            self._plans[problem] = [found[i] for i in sorted(ranks[:MOST_PLANS])]
         return self._plans[problem]
 
     def _listed(self, problem: CudnnProblem, modes: Sequence[Any]) -> list[CudnnPlan]:

@@ -7,7 +7,7 @@ import numpy as np
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     Kernels,
-    Written,
+    WrittenKernel,
     each_element,
     each_row,
     element,
@@ -73,20 +73,20 @@ ONE_BY_ONE = """
 """
 
 
-def cumulative_sum(op: CumulativeSum, node: Node) -> Written | None:
+def cumulative_sum(op: CumulativeSum, node: Node) -> WrittenKernel | None:
     # In float64 a sum of some elements may overflow where that of all before does not.
     parted = node.dtype != np.float64
     none = "-0.0" if kind(node.dtype) == "f" else "0"
-    return _written(op.axis, node, "+", none, parted, "n - 1 - j" if op.reverse else "j")
+    return _kernel(op.axis, node, "+", none, parted, "n - 1 - j" if op.reverse else "j")
 
 
-def cumulative_product(op: CumulativeProduct, node: Node) -> Written | None:
-    return _written(op.axis, node, "*", "1", False, "j")
+def cumulative_product(op: CumulativeProduct, node: Node) -> WrittenKernel | None:
+    return _kernel(op.axis, node, "*", "1", False, "j")
 
 
-def _written(
+def _kernel(
     axis: int, node: Node, operator: str, none: str, parted: bool, at: str
-) -> Written | None:
+) -> WrittenKernel | None:
     if kind(node.dtype) == "b":
         return None
     outer, n, inner = around(node.shape, axis)
@@ -96,7 +96,7 @@ def _written(
         launch = each_row(node, TEXT, outer, warps_for(n), (n,), **fill)
     else:
         launch = each_element(node, ONE_BY_ONE, outer * inner, (n, inner), **fill)
-    return Written(launch, inplace=((0,),))
+    return WrittenKernel(launch, inplace=((0,),))
 
 
 KERNELS: Kernels = {CumulativeSum: cumulative_sum, CumulativeProduct: cumulative_product}

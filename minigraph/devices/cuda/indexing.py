@@ -13,7 +13,7 @@ from minigraph.devices.cuda.template import (
     WHOLE_BLOCK,
     Kernels,
     Range,
-    Written,
+    WrittenKernel,
     each_element,
     each_row,
     element,
@@ -95,55 +95,55 @@ SEARCH = """
 """
 
 
-def take(op: Take, node: Node) -> Written:
+def take(op: Take, node: Node) -> WrittenKernel:
     wraps = not op.tokens
     return _gather(node, op.axis, node.inputs[1].size, wraps, "e / columns %% count")
 
 
-def take_along(op: TakeAlong, node: Node) -> Written:
+def take_along(op: TakeAlong, node: Node) -> WrittenKernel:
     return _gather(node, op.axis, node.shape[op.axis], True, "e")
 
 
-def _gather(node: Node, axis: int, count: int, wraps: bool, place: str) -> Written:
+def _gather(node: Node, axis: int, count: int, wraps: bool, place: str) -> WrittenKernel:
     """Return a gather at `count` indices; an element's lies at `place`."""
     x, indices = node.inputs
     _, n, columns = around(x.shape, axis)
     fill = {"T": f"uint{8 * x.dtype.itemsize}_t", "L": c_type(indices.dtype), "wraps": wraps}
     text = GATHER.replace("%(place)s", place)
     launch = each_element(node, text, node.size, (n, count, columns), **fill)
-    return Written(launch, range=Range(1, -n if wraps else 0, n))
+    return WrittenKernel(launch, range=Range(1, -n if wraps else 0, n))
 
 
-def take_backward(op: TakeBackward, node: Node) -> Written:
+def take_backward(op: TakeBackward, node: Node) -> WrittenKernel:
     dy, indices = node.inputs
     outer, n, columns = around(op.shape, op.axis)
     fill: dict[str, Any] = {**element(dy.dtype), "L": c_type(indices.dtype), "wraps": not op.tokens}
     sizes = (columns, n, indices.size)
     launch = each_row(node, BACKWARD, outer * n, WHOLE_BLOCK, sizes, **fill)
-    return Written(launch, range=Range(1, 0 if op.tokens else -n, n))
+    return WrittenKernel(launch, range=Range(1, 0 if op.tokens else -n, n))
 
 
-def add_along(op: AddAlong, node: Node) -> Written:
+def add_along(op: AddAlong, node: Node) -> WrittenKernel:
     fill = {
         **element(node.dtype),
         "begin": "%(S)s sum = 0;",
         "found": "sum += %(load)s(((const %(T)s *)mg_global(a.w[0]))[begin + i * columns])",
         "end": "((%(T)s *)mg_global(a.w[2]))[e] = %(store)s((%(W)s)sum)",
     }
-    return _searched(node, op.axis, fill)
+    return _search(node, op.axis, fill)
 
 
-def put_along(op: PutAlong, node: Node) -> Written:
+def put_along(op: PutAlong, node: Node) -> WrittenKernel:
     fill = {
         "T": f"uint{8 * node.dtype.itemsize}_t",
         "begin": "%(T)s value = ((const %(T)s *)mg_global(a.w[0]))[e];",
         "found": "value = ((const %(T)s *)mg_global(a.w[2]))[begin + i * columns]",
         "end": "((%(T)s *)mg_global(a.w[3]))[e] = value",
     }
-    return _searched(node, op.axis, fill)
+    return _search(node, op.axis, fill)
 
 
-def _searched(node: Node, axis: int, fill: dict[str, str]) -> Written:
+def _search(node: Node, axis: int, fill: dict[str, str]) -> WrittenKernel:
     """Return a kernel in which each element looks for itself among the indices."""
     indices = node.inputs[1]
     _, n, columns = around(node.shape, axis)
@@ -152,7 +152,7 @@ def _searched(node: Node, axis: int, fill: dict[str, str]) -> Written:
         text = text.replace(f"%({part})s", fill.pop(part))
     fill["L"] = c_type(indices.dtype)
     launch = each_element(node, text, node.size, (n, indices.shape[axis], columns), **fill)
-    return Written(launch, range=Range(1, -n, n))
+    return WrittenKernel(launch, range=Range(1, -n, n))
 
 
 KERNELS: Kernels = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from minigraph.devices.cuda.template import Kernels, Written, each_element, element
+from minigraph.devices.cuda.template import Kernels, WrittenKernel, each_element, element
 from minigraph.graph import Node
 from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.reduction import FEW
@@ -34,13 +34,13 @@ TEXT = """
 """
 
 
-def local_response_norm(op: LocalResponseNorm, node: Node) -> Written:
+def local_response_norm(op: LocalResponseNorm, node: Node) -> WrittenKernel:
     channels, pixels = node.shape[1], math.prod(node.shape[2:])
     sizes = (channels, pixels, op.size, *map(bits, (op.alpha / op.size, op.beta, op.k)))
     fill = element(node.dtype)
     if op.size <= FEW:
         fill["S"] = fill["W"]
-    return Written(each_element(node, TEXT, node.size, sizes, **fill))
+    return WrittenKernel(each_element(node, TEXT, node.size, sizes, **fill))
 
 
 def bits(value: float) -> int:

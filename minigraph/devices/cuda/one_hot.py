@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minigraph.devices.cuda.template import Kernels, Range, Written, each_element, element
+from minigraph.devices.cuda.template import Kernels, Range, WrittenKernel, each_element, element
 from minigraph.graph import Node
 from minigraph.jit.expression import c_type
 from minigraph.ops.indexing import OneHot
@@ -18,11 +18,11 @@ TEXT = """
 """
 
 
-def one_hot(op: OneHot, node: Node) -> Written:
+def one_hot(op: OneHot, node: Node) -> WrittenKernel:
     (labels,) = node.inputs
     fill = {**element(node.dtype), "L": c_type(labels.dtype)}
     launch = each_element(node, TEXT, node.size, (op.size,), **fill)
-    return Written(launch, range=Range(0, 0, op.size))
+    return WrittenKernel(launch, range=Range(0, 0, op.size))
 
 
 KERNELS: Kernels = {OneHot: one_hot}

@@ -7,7 +7,7 @@ import math
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     Kernels,
-    Written,
+    WrittenKernel,
     each_element,
     each_row,
     element,
@@ -118,31 +118,31 @@ def _less(p: str, q: str) -> str:
     return LESS % {"p": p, "q": q}
 
 
-def argsort(op: Argsort, node: Node) -> Written:
+def argsort(op: Argsort, node: Node) -> WrittenKernel:
     (x,) = node.inputs
     _, n, inner = around(x.shape, op.axis)
     # An element q comes before p where it is less, or larger if the largest are first.
     pair = ("p", "q") if op.descending else ("q", "p")
     text = ARGSORT.replace("BEFORE", _less(*pair)).replace("AFTER", _less(*pair[::-1]))
     sizes = (n, inner, op.count)
-    return Written(each_element(node, text, x.size, sizes, **element(x.dtype)))
+    return WrittenKernel(each_element(node, text, x.size, sizes, **element(x.dtype)))
 
 
-def searchsorted(op: Searchsorted, node: Node) -> Written:
+def searchsorted(op: Searchsorted, node: Node) -> WrittenKernel:
     x, v = node.inputs
     behind = f"!{_less('p', 'q')}" if op.right else _less("q", "p")
     sizes = (x.shape[-1], math.prod(v.shape[-1:]))
     text = SEARCHSORTED.replace("BEHIND", behind)
-    return Written(each_element(node, text, node.size, sizes, **element(x.dtype)))
+    return WrittenKernel(each_element(node, text, node.size, sizes, **element(x.dtype)))
 
 
-def argmax(op: Argmax, node: Node) -> Written:
+def argmax(op: Argmax, node: Node) -> WrittenKernel:
     x = node.inputs[0]
     outer, n, inner = around(x.shape, *op.axes)
     fill = {**element(x.dtype)}
     if inner == 1 and n > SHORT:
-        return Written(each_row(node, ARGMAX_ALONG, outer, warps_for(n), (n,), **fill))
-    return Written(each_element(node, ARGMAX_ACROSS, outer * inner, (n, inner), **fill))
+        return WrittenKernel(each_row(node, ARGMAX_ALONG, outer, warps_for(n), (n,), **fill))
+    return WrittenKernel(each_element(node, ARGMAX_ACROSS, outer * inner, (n, inner), **fill))
 
 
 SHORT = 8  # elements of a row that threads do not share: most would have none

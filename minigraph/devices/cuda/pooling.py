@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from minigraph.devices.cuda.template import Kernels, Written, each_element, element
+from minigraph.devices.cuda.template import Kernels, WrittenKernel, each_element, element
 from minigraph.graph import DType, Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.ops.elementwise import kind
@@ -153,7 +153,7 @@ def _made(
     extra: tuple[int, ...] = (),
     backward: bool = False,
     **fill: object,
-) -> Written:
+) -> WrittenKernel:
     """Return the kernel for images of shape `x` whose windows give `y`."""
     (top, _), (left, _) = pooling.padding
     window = zip(("r", "s", "down", "across"), (*pooling.window, *pooling.stride), strict=True)
@@ -163,16 +163,16 @@ def _made(
     reach = zip(pooling.window, pooling.stride, strict=True)
     if math.prod(-(-k // t) if backward else k for k, t in reach) <= FEW:
         fill["S"] = fill["W"]
-    return Written(each_element(node, text, count, sizes, **fill))
+    return WrittenKernel(each_element(node, text, count, sizes, **fill))
 
 
-def max_pool2d(op: MaxPool2d, node: Node) -> Written:
+def max_pool2d(op: MaxPool2d, node: Node) -> WrittenKernel:
     (x,), (y, place) = node.inputs, node.specs
     held, lowest = element(place.dtype)["T"], limits(y.dtype)["lowest"]
     return _made(MAX, node, op.pooling, x.shape, y.shape, y.dtype, P=held, lowest=lowest)
 
 
-def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> Written:
+def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> WrittenKernel:
     dy, place = node.inputs
     held = element(place.dtype)["T"]
     return _made(
@@ -180,7 +180,7 @@ def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> Written:
     )
 
 
-def avg_pool2d(op: AvgPool2d, node: Node) -> Written | None:
+def avg_pool2d(op: AvgPool2d, node: Node) -> WrittenKernel | None:
     (x,) = node.inputs
     large = math.prod(op.pooling.window) > FEW
     if kind(x.dtype) != "f" or (large and not any(map(any, op.pooling.padding))):
@@ -189,7 +189,7 @@ def avg_pool2d(op: AvgPool2d, node: Node) -> Written | None:
     return _made(AVERAGE, node, op.pooling, x.shape, node.shape, x.dtype, extra)
 
 
-def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> Written | None:
+def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> WrittenKernel | None:
     (dy,) = node.inputs
     if kind(dy.dtype) != "f":
         return None
@@ -208,7 +208,7 @@ def _counted(op: AvgPool2d, x: Shape) -> tuple[int, ...]:
     return -top, x[2] + min(p, bottom), -left, x[3] + min(q, right)
 
 
-def laid_out(op: LaidOut, node: Node) -> Written | None:
+def laid_out(op: LaidOut, node: Node) -> WrittenKernel | None:
     """Return the kernel of pooling if all images lie alike, else None."""
     if len({*op.lanes_in, *op.lanes_out}) > 1 or type(op.plain) not in POOLINGS:
         return None

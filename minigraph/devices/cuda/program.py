@@ -24,7 +24,7 @@ import numpy as np
 
 from minigraph.devices.cuda.binding import BoundCalls, bind, moving
 from minigraph.devices.cuda.calls import Call, Places, capture, interpret, launches_of
-from minigraph.devices.cuda.collective import EventPairs, NcclKernel, noted
+from minigraph.devices.cuda.collective import EventPairs, NcclKernel, measured_exchanges
 from minigraph.devices.cuda.driver import READABLE, DeviceMemory, Driver, aligned
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.staging import Staging, copy_of
@@ -84,11 +84,11 @@ class CudaProgram(Executor):
             for step in program.steps
             if isinstance(step.kernel, CudaKernel) and step.kernel.range is not None
         }
-        # Integers that are inputs are looked at before anything runs; others set flags.
-        self._given = [
-            s for s in self._ranges if self._checked(s).buffer.space is MemorySpace.INPUT
+        # Integers that are inputs are checked before anything runs; other steps set flags.
+        self._input_checks = [
+            s for s in self._ranges if self._integers(s).buffer.space is MemorySpace.INPUT
         ]
-        self._flagged = [step for step in self._ranges if step not in self._given]
+        self._flagged = [step for step in self._ranges if step not in self._input_checks]
         self._moving = moving(program)
         self._written = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
         with driver.current():
@@ -111,7 +111,7 @@ class CudaProgram(Executor):
         graphs = any(segment.enqueued for segment in self._segments)
         self.bulk = bulk and not self._moving and graphs
         self._warm = False
-        self._fetches = 0  # of integers to be looked at, in the last call
+        self._downloads = 0  # of integers to check, in the last call
         self._graphs: list[int] = []  # of the segments that are enqueued, once captured
         weakref.finalize(self, driver.forget, self._graphs, events).atexit = False
 
@@ -128,7 +128,7 @@ class CudaProgram(Executor):
     def syncs(self) -> int:
         """How often a call waits for the device; integers that lie there count as in the last."""
         by_numpy = sum(not segment.enqueued for segment in self._segments)
-        return int(bool(self._flagged)) + by_numpy + self._fetches
+        return int(bool(self._flagged)) + by_numpy + self._downloads
 
     # ------------------------------------------------------------ binding
 
@@ -171,7 +171,7 @@ class CudaProgram(Executor):
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
         with self._run(inputs, done) as run:
             if self.bulk and self._warm and not self._graphs:
-                self._graphs += self._captured(lambda step: run.bound.calls[step] or ())
+                self._graphs += self._capture(lambda step: run.bound.calls[step] or ())
                 self.bulk = bool(self._graphs)
             graphs = iter(self._graphs)
             for steps, enqueued in self._segments:
@@ -180,7 +180,7 @@ class CudaProgram(Executor):
                 else:
                     for step in steps:
                         self._enqueue(step, run.bound)
-                self._see_flags(steps, run.bound.places)
+                self._check_flags(steps, run.bound.places)
             self._warm = True
         return run.outputs
 
@@ -198,24 +198,24 @@ class CudaProgram(Executor):
         with driver.current(), contextlib.ExitStack() as stack:
             events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
             stack.callback(driver.forget, [], events)
-            add_up = stack.enter_context(noted(self.program.steps, driver))
+            add_up = stack.enter_context(measured_exchanges(self.program.steps, driver))
             begin, *rest = events
             pairs = dict(
                 zip(self.program.steps, zip(rest[::2], rest[1::2], strict=True), strict=True)
             )
             with self._run(inputs, done) as run:
-                timed = self._timed(run.bound, pairs) if self._warm else []
-                stack.callback(driver.forget, timed, [])
-                graphs = iter(timed)
+                timed_graphs = self._capture_timed(run.bound, pairs) if self._warm else []
+                stack.callback(driver.forget, timed_graphs, [])
+                graphs = iter(timed_graphs)
                 driver.synchronize(compute)
                 start = time.perf_counter()
                 driver.record(begin, compute)
                 for steps, enqueued in self._segments:
-                    if timed and enqueued:
+                    if timed_graphs and enqueued:
                         driver.launch_graph(next(graphs), compute)
                     else:
                         self._time(steps, run.bound, pairs)
-                    self._see_flags(steps, run.bound.places)
+                    self._check_flags(steps, run.bound.places)
                 self._warm = True
             driver.synchronize(compute)
             add_up(pairs)
@@ -225,14 +225,14 @@ class CudaProgram(Executor):
             ]
         return run.outputs, timings
 
-    def _timed(self, bound: BoundCalls, pairs: EventPairs) -> list[int]:
+    def _capture_timed(self, bound: BoundCalls, pairs: EventPairs) -> list[int]:
         """Return a graph of each segment with the events of its steps; none where that fails."""
 
         def calls(step: Step) -> list[Call]:
             before, after = (partial(self.driver.record_in_graph, event) for event in pairs[step])
             return [before, *(bound.calls[step] or ()), after]
 
-        return self._captured(calls)
+        return self._capture(calls)
 
     def _time(self, steps: Sequence[Step], bound: BoundCalls, pairs: EventPairs) -> None:
         """Enqueue steps one by one, each between its events."""
@@ -262,7 +262,7 @@ class CudaProgram(Executor):
             driver.record(self._begun, caller)
             driver.wait(compute, self._begun)
             try:
-                self._check_given(inputs, caller)
+                self._check_inputs(inputs, caller)
                 for parameter in self._parameters:
                     copy_of(parameter, driver)
                 # Before any of them is written: the call may end in the middle.
@@ -270,7 +270,7 @@ class CudaProgram(Executor):
                     parameter.state.written(driver.device)
                 for step in self._flagged:
                     driver.clear(self._flag[step], 4, compute)
-                run = RunningCall(outputs, self._take(inputs, outputs))
+                run = RunningCall(outputs, self._stage(inputs, outputs))
                 yield run
                 self._finish(run)
                 done()
@@ -287,11 +287,11 @@ class CudaProgram(Executor):
         watch = first.communicator.watch
         return watch.during(f"{first.exchange.what}{more}", first.timeout)
 
-    def _take(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
+    def _stage(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
         """Bring the inputs to their places, and return the program at the addresses of the call."""
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
         read = {b: x for b, x in arrays.items() if self._moving and self._readable(x)}
-        self._staging.take({b: x for b, x in arrays.items() if b not in read})
+        self._staging.enqueue({b: x for b, x in arrays.items() if b not in read})
         places = {v.buffer: y.data.ptr for v, y in zip(self.program.outputs, outputs, strict=True)}
         places |= self._staging.places
         places |= {b: x.data.ptr for b, x in read.items()}
@@ -329,14 +329,14 @@ class CudaProgram(Executor):
         else:
             self.driver.gather(to, source, view.spec, view.strides, compute)
 
-    def _captured(self, calls: Callable[[Step], Sequence[Call]]) -> list[int]:
+    def _capture(self, calls: Callable[[Step], Sequence[Call]]) -> list[int]:
         """Return a graph of each segment, made of the calls of its steps; none where that fails.
 
         With collectives that is an error: either all processes capture theirs, or none does.
         """
         enqueued = [segment.steps for segment in self._segments if segment.enqueued]
         parts = [
-            [*itertools.chain.from_iterable(map(calls, steps)), *_exchanges(steps)]
+            [*itertools.chain.from_iterable(map(calls, steps)), *_joins(steps)]
             for steps in enqueued
         ]
         try:
@@ -349,30 +349,30 @@ class CudaProgram(Executor):
 
     # ------------------------------------------------------------ integers out of range
 
-    def _checked(self, step: Step) -> View:
+    def _integers(self, step: Step) -> View:
         """Return the integers of a step that have to be in range."""
         return step.inputs[self._ranges[step].operand]
 
-    def _check_given(self, inputs: Sequence[Array], caller: int) -> None:
+    def _check_inputs(self, inputs: Sequence[Array], caller: int) -> None:
         """Raise GraphError, before anything runs, if an input holds an integer out of range."""
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
-        self._fetches = 0
-        for step in self._given:
-            buffer = self._checked(step).buffer
+        self._downloads = 0
+        for step in self._input_checks:
+            buffer = self._integers(step).buffer
             if not isinstance(arrays[buffer], np.ndarray):
-                arrays[buffer] = self._fetched(buffer, arrays[buffer].data.ptr, caller)
-                self._fetches += 1
+                arrays[buffer] = self._download(buffer, arrays[buffer].data.ptr, caller)
+                self._downloads += 1
             self._check(step, arrays[buffer])
 
     def _check(self, step: Step, memory: Array) -> None:
         """Raise GraphError if one of the integers in `memory` is out of range."""
         range = self._ranges[step]
-        values = self._checked(step).array(memory)
+        values = self._integers(step).array(memory)
         wrong = values[(values < range.low) | (values >= range.high)]
         if wrong.size:
             raise _refusal(step, f"{wrong[0]} is not in {range.low} ... {range.high - 1}")
 
-    def _see_flags(self, steps: Sequence[Step], places: Places) -> None:
+    def _check_flags(self, steps: Sequence[Step], places: Places) -> None:
         """Raise GraphError if a flag is set, once the last step that has one is among `steps`."""
         if not self._flagged or self._flagged[-1] not in steps[-1:]:
             return
@@ -382,11 +382,11 @@ class CudaProgram(Executor):
             self.driver.download(flags[i : i + 1], self._flag[step], compute)
         self.driver.synchronize(compute)
         for step in itertools.compress(self._flagged, flags):
-            buffer = self._checked(step).buffer
-            self._check(step, self._fetched(buffer, places[buffer], compute))
+            buffer = self._integers(step).buffer
+            self._check(step, self._download(buffer, places[buffer], compute))
             raise _refusal(step, "an integer is out of range")  # overwritten since
 
-    def _fetched(self, buffer: Buffer, address: int, stream: int) -> Array:
+    def _download(self, buffer: Buffer, address: int, stream: int) -> Array:
         """Return the bytes of a buffer that lies at `address`."""
         found = np.empty(buffer.nbytes, np.uint8)
         self.driver.download(found, address, stream)
@@ -394,8 +394,8 @@ class CudaProgram(Executor):
         return found
 
 
-def _exchanges(steps: Sequence[Step]) -> list[Call]:
-    """Return what waits for the flights of a segment: what is captured has to come together."""
+def _joins(steps: Sequence[Step]) -> list[Call]:
+    """Return calls that wait for a segment's exchanges: a capture has to join all its streams."""
     kernels = (step.kernel for step in steps)
     return [k.exchange.join for k in kernels if isinstance(k, NcclKernel) and k.begins]
 

@@ -10,7 +10,7 @@ from minigraph.devices.cuda.template import (
     EACH_ROW,
     Kernels,
     Range,
-    Written,
+    WrittenKernel,
     each_element,
     each_row,
     element,
@@ -151,7 +151,7 @@ CROSS_ENTROPY_BACKWARD = (
 )
 
 
-def softmax(op: Softmax | LogSoftmax, node: Node) -> Written | None:
+def softmax(op: Softmax | LogSoftmax, node: Node) -> WrittenKernel | None:
     if kind(node.dtype) != "f":
         return None
     outer, n, inner = around(node.shape, op.axis)
@@ -159,25 +159,27 @@ def softmax(op: Softmax | LogSoftmax, node: Node) -> Written | None:
     log = isinstance(op, LogSoftmax)
     fill = {**element(node.dtype), "log": int(log), "masked": int(masked)}
     if inner == 1:
-        return Written(each_row(node, SOFTMAX, outer, warps_for(n), (n,), **fill))
+        return WrittenKernel(each_row(node, SOFTMAX, outer, warps_for(n), (n,), **fill))
     launch = each_element(node, SOFTMAX_APART, outer * inner, (n, inner), **fill)
-    return Written(launch)
+    return WrittenKernel(launch)
 
 
-def cross_entropy(op: CrossEntropy, node: Node) -> Written:
+def cross_entropy(op: CrossEntropy, node: Node) -> WrittenKernel:
     return _checked(CROSS_ENTROPY, node, 1, ())
 
 
-def cross_entropy_backward(op: CrossEntropyBackward, node: Node) -> Written:
+def cross_entropy_backward(op: CrossEntropyBackward, node: Node) -> WrittenKernel:
     return _checked(CROSS_ENTROPY_BACKWARD, node, 2, ((), (0,), ()))
 
 
-def _checked(text: str, node: Node, labels: int, inplace: tuple[tuple[int, ...], ...]) -> Written:
+def _checked(
+    text: str, node: Node, labels: int, inplace: tuple[tuple[int, ...], ...]
+) -> WrittenKernel:
     logits, label = node.inputs[labels - 1 : labels + 1]
     n = logits.shape[-1]
     fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
     launch = each_row(node, text, label.size, warps_for(n), (n,), **fill)
-    return Written(launch, inplace, Range(labels, 0, n))
+    return WrittenKernel(launch, inplace, Range(labels, 0, n))
 
 
 KERNELS: Kernels = {

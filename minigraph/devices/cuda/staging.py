@@ -37,7 +37,7 @@ class Staging:
         self._offsets = dict(zip(buffers, offsets, strict=False))
         self.places = {b: self._base + offset for b, offset in self._offsets.items()}
 
-    def take(self, inputs: Mapping[Buffer, Array]) -> None:
+    def enqueue(self, inputs: Mapping[Buffer, Array]) -> None:
         """Enqueue on `compute` what brings inputs to their places."""
         driver, compute, copies = self._driver, self._driver.compute, self._driver.copies
         new = [buffer for buffer in inputs if buffer not in self.places]

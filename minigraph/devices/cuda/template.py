@@ -38,7 +38,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenKernel:
     """What computes a node.
 
     inplace  for each input which outputs may overwrite it; empty if none may
@@ -50,7 +50,7 @@ class Written:
     range: Range | None = None
 
 
-Kernels = dict[type[Op], Callable[..., Written | None]]
+Kernels = dict[type[Op], Callable[..., WrittenKernel | None]]
 
 # A thread does one element after the other.
 EACH_ELEMENT = """

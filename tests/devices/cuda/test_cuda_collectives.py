@@ -147,7 +147,7 @@ def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(run_folder
     for how, dtype in (("max", BFLOAT16), ("sum", "uint16")):
         node = AllReduce(World(), how)(mg.input("x", (3, 5), dtype))
         three = SimpleNamespace(world=SimpleNamespace(size=3), combines=how)
-        cases.append((node, *collective._folding(node, three, 132)))
+        cases.append((node, *collective._combining_launches(node, three, 132)))
     sources = [launch.source for _, launches, _ in cases for launch in launches]
     kernels = cuda_on_cpu.build(sources, run_folder / "cuda")
     for node, launches, scratch in cases:

@@ -118,9 +118,9 @@ def test_a_bias_is_added_by_cudnn_or_afterwards():
     node = Conv2d()(x, w, b)
     fused, unfused = cudnn_kernel.ways(node, strides(node), Exactness())
     assert (fused.label, unfused.label) == ("", "unfused ")
-    assert (fused.problem.bias, fused.rest) == (True, None)
+    assert (fused.problem.bias, fused.epilogue) == (True, None)
     assert not unfused.problem.fused
-    assert [x.shape for x in unfused.rest.inputs] == [(2, 16, 3, 3), (16, 1, 1)]
+    assert [x.shape for x in unfused.epilogue.inputs] == [(2, 16, 3, 3), (16, 1, 1)]
 
 
 def test_a_relu_is_cudnns_only_where_nan_may_be_lost():
@@ -128,9 +128,9 @@ def test_a_relu_is_cudnns_only_where_nan_may_be_lost():
     node = Activated(Conv2d(), Relu())(x, w, b)
     (exact,) = cudnn_kernel.ways(node, strides(node), Exactness())
     assert not exact.problem.fused
-    assert str(exact.rest.op) == "fused[add, relu]"
+    assert str(exact.epilogue.op) == "fused[add, relu]"
     fused, unfused = cudnn_kernel.ways(node, strides(node), Exactness(fast_math=True))
-    assert (fused.problem.bias, fused.problem.relu, fused.rest) == (True, True, None)
+    assert (fused.problem.bias, fused.problem.relu, fused.epilogue) == (True, True, None)
     assert (unfused.problem, unfused.label) == (exact.problem, "unfused ")
 
 
@@ -139,7 +139,7 @@ def test_another_activation_is_always_done_afterwards(exactness):
     node = Activated(Matmul(), Tanh())(input("x", (3, 5)), input("y", (5, 7)))
     found = cudnn_kernel.ways(node, strides(node), exactness)
     assert [way.label for way in found] == ["unfused ", "unfused convolution "]
-    assert {str(way.rest.op) for way in found} == {"fused[tanh]"}
+    assert {str(way.epilogue.op) for way in found} == {"fused[tanh]"}
     assert not any(way.problem.fused for way in found)
 
 

@@ -54,10 +54,10 @@ def host(device, monkeypatch):
             scratch.ctypes.data,
             0,
         )
-        rest = kernel.way.rest
-        if rest is not None:
-            rows = zip((*outputs, *inputs[2:]), rest.inputs, strict=True)
-            NumpyKernel(rest).run([x.reshape(spec.shape) for x, spec in rows], outputs, scratch)
+        epilogue = kernel.way.epilogue
+        if epilogue is not None:
+            rows = zip((*outputs, *inputs[2:]), epilogue.inputs, strict=True)
+            NumpyKernel(epilogue).run([x.reshape(spec.shape) for x, spec in rows], outputs, scratch)
 
     def bits(address, tensor):
         return host_array(address, tensor, cudnn_kernel.BITS[ITEMSIZE[tensor.dtype]])
@@ -163,7 +163,7 @@ def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtyp
     rng = np.random.default_rng(0)
     for kernel in made:
         assert len(kernel.launches) == 1
-        y, bias = (rng.normal(size=x.shape).astype(x.dtype) for x in kernel.way.rest.inputs)
+        y, bias = (rng.normal(size=x.shape).astype(x.dtype) for x in kernel.way.epilogue.inputs)
         y.flat[:2] = np.nan, -np.inf
         expected = y.astype("float32") + bias.astype("float32")
         expected = np.where(expected < 0, 0, expected).astype(y.dtype)
