@@ -160,44 +160,44 @@ def test_an_urgent_stream_has_the_greatest_priority(bindings):
     assert made.calls[-1][0] == "cuStreamCreateWithPriority" and made.calls[-1][2] == -5
 
 
-def test_out_of_memory_says_what_was_asked_for_and_what_is_free(bindings, monkeypatch):
+@pytest.fixture
+def pool(monkeypatch):
+    """Return a function that lets CuPy's pool allocate with `alloc(nbytes, stream)`."""
+    streams = []
+
+    @contextlib.contextmanager
+    def on_stream(address):
+        streams.append(address)
+        yield
+        streams.pop()
+
+    def put(alloc):
+        cuda = SimpleNamespace(
+            alloc=lambda nbytes: alloc(nbytes, streams[-1]),
+            Device=lambda ordinal: contextlib.nullcontext(),
+            memory=driver_module.cupy.cuda.memory,
+        )
+        monkeypatch.setattr(driver_module, "cupy", SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(driver_module, "on_stream", on_stream)
+
+    return put
+
+
+def test_out_of_memory_says_what_was_asked_for_and_what_is_free(bindings, pool):
+    def alloc(nbytes, stream):
+        raise driver_module.cupy.cuda.memory.OutOfMemoryError(nbytes, 0)
+
     bindings()
-    error = driver_module.cupy.cuda.memory.OutOfMemoryError
-
-    def alloc(nbytes):
-        raise error(nbytes, 0)
-
-    memory = SimpleNamespace(OutOfMemoryError=error)
-    pool = SimpleNamespace(
-        alloc=alloc, Device=lambda ordinal: contextlib.nullcontext(), memory=memory
-    )
-    monkeypatch.setattr(driver_module, "cupy", SimpleNamespace(cuda=pool))
-    monkeypatch.setattr(driver_module, "on_stream", lambda address: contextlib.nullcontext())
+    pool(alloc)
     with pytest.raises(mg.DeviceError, match=r"asked for 4\.0 MiB, 3\.0 MiB of 1,024\.0 MiB are"):
         Driver().allocate(4 << 20)
 
 
-def test_memory_is_for_work_on_the_compute_stream(bindings, monkeypatch):
+def test_memory_is_for_work_on_the_compute_stream(bindings, pool):
     """CuPy's pool gives it again to the stream it was taken on, which alone knows its last use."""
-    bindings(cuStreamCreate=lambda *args: (next(streams),))
     streams = iter(range(7, 17))
-    inside = []
-
-    @contextlib.contextmanager
-    def on_stream(address):
-        inside.append(address)
-        yield
-        inside.pop()
-
-    def alloc(nbytes):
-        return SimpleNamespace(ptr=100 * inside[-1])
-
-    errors = driver_module.cupy.cuda.memory
-    pool = SimpleNamespace(
-        alloc=alloc, Device=lambda ordinal: contextlib.nullcontext(), memory=errors
-    )
-    monkeypatch.setattr(driver_module, "cupy", SimpleNamespace(cuda=pool))
-    monkeypatch.setattr(driver_module, "on_stream", on_stream)
+    bindings(cuStreamCreate=lambda *args: (next(streams),))
+    pool(lambda nbytes, stream: SimpleNamespace(ptr=100 * stream))
     opened = Driver()
     assert len({opened.compute, opened.copies, opened.measuring}) == 3
     assert opened.allocate(4).address == 100 * opened.compute

@@ -46,19 +46,55 @@ def labels_example(labels, **settings):
 # ---------------------------------------------------------------- calls
 
 
-def test_each_call_computes_with_what_the_one_before_has_left():
-    run, w = example()
-    for i in range(5):
-        (y,), _ = call(run, X * i)
-        np.testing.assert_allclose(y, np.tanh(X * i) + 2.0**i, rtol=1e-6)
-    assert (w.numpy() == 32).all()
+def views(x):
+    return [ops.tanh(x).T, x[:, ::2]]
+
+
+# A function of x, how it is bound, what later calls launch, and how often they wait.
+FUNCTIONS = {
+    "kernels in one graph": (lambda x: [ops.exp(ops.tanh(x))], {}, ["launch_graph"], 0),
+    "kernels one by one": (lambda x: [ops.exp(ops.tanh(x))], {"bulk": False}, ["launch"] * 2, 0),
+    "results that are views": (views, {}, ["launch_graph"], 0),
+    "NumPy between two graphs": (
+        lambda x: [ops.tanh(ops.exp(ops.sin(x)))],
+        {"by_numpy": ("exp",)},
+        ["launch_graph"] * 2,
+        1,
+    ),
+    "a step with nothing to do": (
+        lambda x: [ops.sum(ops.tanh(x[:0]), 0)],
+        {"idle": ("tanh",)},
+        ["launch_graph"],
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("place", [np.array, DeviceArray], ids=["host", "device"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_calls_compute_their_function_and_launch_few_graphs(name, place):
+    function, settings, launched, syncs = FUNCTIONS[name]
+    x = mg.input("x", (2, 3))
+    results = function(x)
+    run = bind([x], results, **settings)
+    for i in range(4):
+        found, log = call(run, place(X * i))
+        for y, wanted in zip(found, Graph((x,), tuple(results))(X * i), strict=True):
+            np.testing.assert_allclose(y, wanted, rtol=1e-6)
+    assert natives(log) == launched
+    assert (run.launches, run.syncs) == (len(launched), syncs)
+    called = {entry[0] for entry in log}
+    assert "synchronize" not in called or syncs
+    assert ("upload" in called) == (place is np.array or syncs > 0)
 
 
 def test_the_first_call_launches_kernels_and_later_ones_one_graph():
-    run, _ = example()
-    logs = [natives(call(run, X)[1]) for _ in range(4)]
-    assert logs == [["launch"] * 3, *[["launch_graph"]] * 3]
-    assert (run.launches, run.syncs) == (1, 0)
+    run, w = example()
+    for i in range(4):
+        (y,), log = call(run, X * i)
+        np.testing.assert_allclose(y, np.tanh(X * i) + 2.0**i, rtol=1e-6)
+        assert natives(log) == (["launch_graph"] if i else ["launch"] * 3)
+    assert (w.numpy() == 16).all()
 
 
 def test_a_call_waits_for_nothing_but_the_batch_before_to_leave_pinned_memory():
@@ -84,27 +120,11 @@ def test_a_call_waits_for_nothing_but_the_batch_before_to_leave_pinned_memory():
     ]
 
 
-def test_an_input_on_the_device_does_not_travel_by_way_of_the_host():
-    run, _ = example()
-    (y,), log = call(run, DeviceArray(X))
-    np.testing.assert_allclose(y, np.tanh(X) + 1, rtol=1e-6)
-    assert "upload" not in [entry[0] for entry in log]
-
-
 def test_inputs_on_the_host_and_on_the_device_mix():
     a, b, c = (mg.input(name, (3,)) for name in "abc")
     run = bind([a, b, c], [a - b * c])
     (y,), _ = call(run, X[0], DeviceArray(X[1]), X[0] + 1)
     np.testing.assert_allclose(y, X[0] - X[1] * (X[0] + 1), rtol=1e-6)
-
-
-def test_without_bulk_kernels_are_launched_one_by_one_and_nothing_is_synchronised():
-    run, _ = example(bulk=False)
-    for _ in range(3):
-        _, log = call(run, X)
-        assert natives(log) == ["launch"] * 3
-        assert not any(entry[0] == "synchronize" for entry in log)
-    assert (run.launches, run.driver.graphs) == (3, [])
 
 
 def test_a_parameter_lives_on_the_device_and_is_assigned_and_read_from_anywhere():
@@ -140,15 +160,6 @@ def test_results_show_the_values_that_parameters_had_when_the_call_began():
         assert (new == 3.0 ** (i + 1)).all() and (old == 3.0**i).all()
         assert (w.numpy() == 3.0 ** (i + 1)).all() and (v.numpy() == 3.0**i).all()
     assert natives(log) == ["launch_graph"]
-
-
-def test_a_result_that_is_a_view_is_returned_as_an_array_of_its_own():
-    x = mg.input("x", (2, 3))
-    run = bind([x], [ops.tanh(x).T, x[:, ::2]])
-    for scale in (1, 2, 3):
-        (y, z), _ = call(run, X * scale)
-        np.testing.assert_allclose(y, np.tanh(X * scale).T, rtol=1e-6)
-        np.testing.assert_array_equal(z, X[:, ::2] * scale)
 
 
 def profiled(run, *inputs):
@@ -230,17 +241,6 @@ def test_what_a_function_held_is_given_back_with_it():
 # ---------------------------------------------------------------- what NumPy does, and refuses
 
 
-def test_a_step_without_a_kernel_is_done_by_numpy_between_two_graphs():
-    x = mg.input("x", (2, 3))
-    y = ops.tanh(ops.exp(ops.sin(x)))
-    run = bind([x], [y], by_numpy=("exp",))
-    for _ in range(3):
-        (found,), log = call(run, X)
-        np.testing.assert_allclose(found, np.tanh(np.exp(np.sin(X))), rtol=1e-6)
-    assert natives(log) == ["launch_graph"] * 2
-    assert (run.launches, run.syncs) == (2, 1)
-
-
 @pytest.mark.parametrize("place", [lambda x: x, DeviceArray], ids=["host", "device"])
 def test_labels_that_are_inputs_are_refused_before_anything_runs(place):
     run, w = labels_example(lambda x: x)
@@ -252,15 +252,6 @@ def test_labels_that_are_inputs_are_refused_before_anything_runs(place):
     assert natives(run.driver.log) == []
     assert (w.numpy() == 3).all()
     assert run.syncs == (place is DeviceArray)
-
-
-def test_a_step_that_has_nothing_to_do_launches_nothing():
-    x = mg.input("x", (0, 3))
-    run = bind([x], [ops.sum(ops.tanh(x), 0)], idle=("tanh",))
-    for _ in range(3):
-        (y,), _ = call(run, np.zeros((0, 3), np.float32))
-        assert y.tolist() == [0, 0, 0]
-    assert (run.launches, run.syncs) == (1, 0)
 
 
 def test_labels_that_are_computed_are_refused_before_a_parameter_changes():
