@@ -80,10 +80,15 @@ def trained(name, level, steps=3):
     return np.array(losses), [p.numpy() for p in net.parameters()], step
 
 
+@pytest.fixture(scope="module")
+def trained_on_the_cpu():
+    return trained("cpu", 0)
+
+
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
-def test_a_network_trains_as_on_the_cpu(device, level):
+def test_a_network_trains_as_on_the_cpu(device, trained_on_the_cpu, level):
     losses, parameters, step = trained("cuda", level)
-    expected, wanted, _ = trained("cpu", level)
+    expected, wanted, _ = trained_on_the_cpu
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     for found, value in zip(parameters, wanted, strict=True):
         assert np.abs(found - value).mean() < 1e-3
