@@ -43,8 +43,7 @@ from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.devices.parts import kernel_parts
 from minigraph.graph import Graph, Node, Shape
-from minigraph.jit.cuda.prelude import PRELUDE
-from minigraph.jit.cuda.text import text
+from minigraph.jit.cuda.text import PRELUDE, text
 from minigraph.jit.cuda.walk import Walk, walk
 from minigraph.jit.loops import LoopNest
 from minigraph.jit.source import KernelSource

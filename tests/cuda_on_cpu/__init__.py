@@ -12,7 +12,7 @@ from once import once
 
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.jit import small_float
-from minigraph.jit.cuda.prelude import PRELUDE
+from minigraph.jit.cuda.text import PRELUDE
 from minigraph.jit.source import digest
 
 HERE = Path(__file__).parent

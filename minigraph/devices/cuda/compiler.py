@@ -17,7 +17,7 @@ from minigraph.devices.kernel_cache import (
     working_folder,
 )
 from minigraph.errors import CompileError
-from minigraph.jit.cuda.prelude import PRELUDE
+from minigraph.jit.cuda.text import PRELUDE
 from minigraph.jit.source import digest
 
 WORTH_A_RUN = 20_000  # characters of kernels, which take longer than the start of a compilation

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from minigraph.jit.cuda import map, reduction
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.expression import support
 from minigraph.jit.small_float import working
+
+# What stands before all kernels of a program.  NVRTC has no headers of the C library, but its
+# mathematical functions and `memcpy`.  Functions need no `__device__`: the compiler is told that
+# all are for the device, so that the ops' C functions serve as they are.
+PRELUDE = Path(__file__).with_name("prelude.cu").read_text()
 
 _ENTRY = """
 struct NAME_args { long long w[%(words)d]; };

@@ -2,6 +2,7 @@
 
 import contextlib
 
+import new_process
 import pytest
 
 import minigraph as mg
@@ -11,7 +12,6 @@ from minigraph.cache.counters import KernelStats
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
-from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.compiler import NvrtcKernels
 from minigraph.jit.source import KernelSource
@@ -52,14 +52,10 @@ def sources(*functions):
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
     """A function that makes this process forget what it has compiled and counted."""
-    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
 
     def forget():
         KERNELS.clear()
-        monkeypatch.setattr(kernel_cache, "_unstored", {})
-        monkeypatch.setattr("minigraph.errors._warned", set())
-        open_store.cache_clear()
-        mg.jit.reset_stats()
+        new_process.begin(monkeypatch, tmp_path / "cache")
 
     forget()
     yield forget
