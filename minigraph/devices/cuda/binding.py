@@ -22,7 +22,7 @@ COPYING = 2e12
 # Seconds by which a kernel that is launched from Python comes later than one of a graph: about what
 # the launch takes.
 LAUNCHING = 3e-6
-# Addresses of so many calls are known again.  The pool gives a loop the same ones over and over,
+# Calls that are cached, by their addresses.  The pool gives a loop the same addresses each time,
 # and the calls of a step take some 15 us to make.
 RECENT = 8
 
@@ -43,7 +43,7 @@ def moving(program: Program) -> list[Buffer]:
 class BoundCalls(NamedTuple):
     """The addresses of a program's buffers, and the calls of its steps there.
 
-    calls  None for a step that NumPy does
+    calls  None for a step that NumPy runs
     """
 
     places: Places

@@ -1,9 +1,9 @@
-"""Seeing that calls end whose collectives wait for other processes on the device.
+"""A watch over calls whose collectives wait for other processes on the device.
 
 Such a wait takes place in kernels, and the host learns of it only where it waits for a result,
-which may be in code of the user.  So a thread looks from time to time whether the oldest call has
-ended.  One that takes too long, or needs a process that has ended, cannot be given up: the device
-goes on waiting.  That ends all processes, with a line that says what each waits for.
+which may be in code of the user.  So a thread polls whether the oldest call has ended.  A call
+that takes too long, or needs a process that has ended, cannot be cancelled: the device goes on
+waiting.  The thread then ends all processes, with a line that says what each waits for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minigraph.distributed import World
 from minigraph.distributed.ending import end_all
 from minigraph.errors import GraphError
 
-LOOK = 1.0  # seconds between two looks at the oldest call
+POLL = 1.0  # seconds between two polls of the oldest call
 
 
 class WatchedCall:
@@ -60,7 +60,7 @@ class CallWatch:
         call = WatchedCall(what, timeout)
         self._calls.append(call)
         if self._thread is None and self._world.size > 1:
-            self._thread = threading.Thread(target=self._look, daemon=True)
+            self._thread = threading.Thread(target=self._poll, daemon=True)
             self._thread.start()
             atexit.register(self._finish)  # before all processes end together
         try:
@@ -79,12 +79,12 @@ class CallWatch:
     def _ended(self, call: WatchedCall) -> bool:
         return call.end is not None and self._driver.happened(call.end)
 
-    def _look(self) -> None:
-        """Look at the oldest call for ever, and wait for one that was the oldest at two looks."""
+    def _poll(self) -> None:
+        """Poll the oldest call for ever, and wait for one that was the oldest at two polls."""
         last: list[WatchedCall] = []
         with self._driver.current():
             while True:
-                time.sleep(LOOK)
+                time.sleep(POLL)
                 oldest = [*self._calls][:1]
                 if oldest == last:
                     for call in oldest:
@@ -92,14 +92,14 @@ class CallWatch:
                 last = oldest
 
     def _wait(self, call: WatchedCall) -> None:
-        def gone() -> bool:
+        def ended() -> bool:
             if self._ended(call) or call not in self._calls:
                 return True
             self._check()
             return False
 
         try:
-            self._world.wait(gone, call.what, call.timeout)
+            self._world.wait(ended, call.what, call.timeout)
         except GraphError as error:
             end_all(1, str(error))
 

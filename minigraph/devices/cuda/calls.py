@@ -23,7 +23,7 @@ Places = Mapping[Buffer, int]  # addresses in device memory
 
 
 def launches_of(kernel: Kernel) -> int | None:
-    """Return how many calls enqueue a step with this kernel; None if it is none of the device."""
+    """Return how many calls enqueue a step with this kernel; None if NumPy runs it."""
     if not isinstance(kernel, CudaKernel | LibraryKernel):
         return None
     return len(kernel.launches) + isinstance(kernel, LibraryKernel)

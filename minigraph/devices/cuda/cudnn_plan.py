@@ -1,4 +1,4 @@
-"""The ways in which cuDNN computes a problem: what it offers, their names, and running them."""
+"""cuDNN's execution plans for a problem: their list, names and execution."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CudnnPlan:
 
     @property
     def workspace(self) -> int:
-        """Bytes that it needs while it runs, once it is built."""
+        """Bytes of memory that the plan needs in a run; known once it is built."""
         return int(self.graph.built.get_workspace_size_plan_at_index(self.index))
 
     def execute(self, addresses: Mapping[int, int], workspace: int, handle: Any) -> None:
@@ -74,7 +74,7 @@ class CudnnPlan:
 
 
 class Catalogue:
-    """What cuDNN offers for problems.
+    """cuDNN's plans for problems.
 
     Each problem is listed once, and the notes of an engine are asked for once for all problems that
     differ in sizes only: listing takes longer than most kernels.
@@ -89,8 +89,8 @@ class Catalogue:
         """Return at most MOST_PLANS ways to compute a problem; nothing is compiled.
 
         cuDNN's own first choice is first.  Engines that are compiled already go before those that
-        cuDNN would generate, which takes seconds each.  Left out is what computes in less than the
-        problem asks for: see `lossy`.
+        cuDNN would generate, which takes seconds each.  Plans of less precision than the problem
+        asks for are left out: see `lossy`.
         """
         if problem not in self._plans:
             found = self._listed(problem, MODES)
@@ -161,7 +161,7 @@ def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> Cud
 
 
 def lossy(problem: CudnnProblem) -> list[Any]:
-    """Return the notes of engines that compute a problem in less than it asks for.
+    """Return the notes of engines that compute in less precision than a problem asks for.
 
     cuDNN's tensor cores have no float32: they round its factors to tf32.
     """

@@ -1,4 +1,4 @@
-"""What computes a step on a CUDA device: launches of kernels, or a call of a library."""
+"""Kernels of steps on a CUDA device: launches, or calls of a library."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ WRITTEN: Kernels = {
 
 
 class CudaKernel(Kernel):
-    """One or a few launches.
+    """A kernel of one or a few launches.
 
-    range  of the integers among its inputs, where not all will do; the kernel gets the address of
-           the flag that it sets for others after those of its outputs
+    range  of the integers among its inputs, where not all are valid; the kernel gets, after the
+           addresses of its outputs, that of the flag which it sets for invalid ones
     """
 
     maker = "cuda"
@@ -66,9 +66,9 @@ class CudaKernel(Kernel):
 
 @runtime_checkable
 class LibraryKernel(Protocol):
-    """A kernel that calls a library, which enqueues what it does and allocates nothing.
+    """A kernel that calls a library, which enqueues its work and allocates nothing.
 
-    launches  of kernels of ours, which follow
+    launches  of generated kernels, which follow
     """
 
     launches: Sequence[Launch]
@@ -82,7 +82,7 @@ class LibraryKernel(Protocol):
 def cuda_kernel(
     node: Node, strides: Sequence[Shape], processors: int = launches.PROCESSORS
 ) -> CudaKernel | None:
-    """Return the kernel that is written, else the one that is generated, for a node.
+    """Return the handwritten kernel of a node, else the generated one.
 
     strides     of its inputs, in bytes
     processors  multiprocessors of the device

@@ -92,7 +92,7 @@ def launches(node: Node, strides: Sequence[Shape], processors: int = PROCESSORS)
     if made is None:
         return None
     parts = [_WalkedPart(part, *_walk(part.kernel), processors) for part in made.parts]
-    # One whose sums are split over many blocks has launches of its own.
+    # A kernel whose sums are split over many blocks has launches of its own.
     split = [part for part in parts if len(part.geometry.runs) > 1]
     whole = _together([part for part in parts if len(part.geometry.runs) == 1])
     filled = [_fill(node, made.fill)] if made.fill else []

@@ -1,4 +1,4 @@
-"""NVRTC: a CUDA program in, machine code out.  It needs neither a driver nor a GPU."""
+"""NVRTC compiles CUDA programs to machine code.  It needs neither a driver nor a GPU."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def nvrtc_version() -> str:
 def compile_program(text: str, arch: str) -> bytes:
     """Return the machine code (cubin) of a program for an architecture, such as "sm_90".
 
-    Raises CompileError with the compiler's first error; all it said goes to the log.
+    Raises CompileError with the compiler's first error; its whole output goes to the log.
     """
     (made,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"minigraph.cu", 0, [], []))
     try:
         options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={arch}")]
         (result,) = nvrtc.nvrtcCompileProgram(made, len(options), options)
-        said = _text(made, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        message = said.rstrip(b"\0").decode(errors="replace").strip()
+        output = _text(made, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        message = output.rstrip(b"\0").decode(errors="replace").strip()
         if message:
             log.info("NVRTC, for %s:\n%s", arch, message)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:

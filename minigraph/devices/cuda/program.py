@@ -6,8 +6,8 @@ Where large arrays make that cost more than a graph saves (`binding`), they are 
 where they are, and every call launches its kernels one by one.
 
 All this happens on the stream `compute`.  It waits for what the caller's own stream has had to do,
-which then waits for the results, so nobody has to wait on the host, but for integers that have to
-be in range where they are computed or come on the device.
+which then waits for the results.  The host waits only where it checks integers that the device
+computes or the caller has there.
 """
 
 from __future__ import annotations

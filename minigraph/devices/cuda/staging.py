@@ -16,8 +16,8 @@ from minigraph.program import Buffer
 class Staging:
     """Fixed places for inputs.
 
-    What lies on the host goes from pinned memory to a landing place on the stream `copies`, and
-    from there to its place on `compute`: it travels while the call before is still computing.
+    Arrays of the host go from pinned memory to a landing place on the stream `copies`, and from
+    there to their fixed places on `compute`: they travel while the call before is computing.
 
     places  the addresses; inputs that turn up later get theirs then
     """
@@ -38,7 +38,7 @@ class Staging:
         self.places = {b: self._base + offset for b, offset in self._offsets.items()}
 
     def enqueue(self, inputs: Mapping[Buffer, Array]) -> None:
-        """Enqueue on `compute` what brings inputs to their places."""
+        """Enqueue on `compute` the copies of inputs to their places."""
         driver, compute, copies = self._driver, self._driver.compute, self._driver.copies
         new = [buffer for buffer in inputs if buffer not in self.places]
         if new:
@@ -69,7 +69,7 @@ class Staging:
 
 
 class DeviceCopy:
-    """The copy of a value; all functions of the device read it, or change it, where it is."""
+    """The copy of a parameter's value that all functions of the device share."""
 
     def __init__(self, spec: Spec, driver: Driver) -> None:
         self._driver = driver

@@ -26,7 +26,7 @@ LONG_ROW = 1024  # elements from which on a whole block shares a row
 
 @dataclass(frozen=True)
 class Range:
-    """What the integers of an input have to be: low ... high - 1.
+    """The valid integers of an input: low ... high - 1.
 
     A kernel that checks them gets, after its outputs, the address of an int that it sets to 1 where
     one of them is not; it reads and writes nothing out of bounds then.
@@ -39,10 +39,10 @@ class Range:
 
 @dataclass(frozen=True)
 class WrittenKernel:
-    """What computes a node.
+    """A handwritten kernel of a node.
 
     inplace  for each input which outputs may overwrite it; empty if none may
-    range    of the integers among its inputs, where not all will do
+    range    of the integers among its inputs, where not all are valid
     """
 
     launch: Launch
@@ -122,9 +122,9 @@ def _launch(
 
 
 def element(dtype: DType) -> dict[str, str]:
-    """Return what texts call an element: T, W that it is computed in, and how to load and store.
+    """Return what texts call the type of an element, and how they load and store one.
 
-    S is what many are added up in.
+    T is the type in memory, W the type for computing, S the type of long sums.
     """
     wide = working(dtype)
     small = dtype in SMALL_FLOATS
