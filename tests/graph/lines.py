@@ -4,10 +4,7 @@ import inspect
 
 import numpy as np
 
-from minigraph.graph import (
-    Graph,
-    toposort,
-)
+from minigraph.graph import Graph, toposort
 
 
 def line():

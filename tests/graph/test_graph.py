@@ -6,13 +6,7 @@ from lines import line, value
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ops
-from minigraph.graph import (
-    Graph,
-    Node,
-    Op,
-    Spec,
-    constant,
-)
+from minigraph.graph import Graph, Node, Op, Spec, constant
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.batch_norm import BatchNorm
 

@@ -167,9 +167,7 @@ def test_streamed_outputs_are_waited_for_once_and_not_in_each_unit(rows):
     assert "\n  if (a[4]) mg_fence();\n}" in kernel.source
 
 
-def test_beside_a_streamed_output_another_overwrites_an_input(
-    monkeypatch,
-):
+def test_beside_a_streamed_output_another_overwrites_an_input(monkeypatch):
     monkeypatch.setattr(kernels, "cache_bytes", lambda: 0)
     value, x = array(700, 3), array(700, 3, seed=1)
     parameter, given = mg.Parameter(value), mg.input("x", x.shape)

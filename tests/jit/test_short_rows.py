@@ -10,6 +10,8 @@ from minigraph.devices.cpu.kernels import SHORT
 from minigraph.graph import Graph
 from minigraph.jit.kernel import specialise
 
+pytestmark = needs_compiler
+
 BUILT = {
     "sum": lambda x: ops.sum(x, -1),
     "max": lambda x: ops.max(x, -1),
@@ -55,7 +57,6 @@ def test_strided_columns_of_a_unit_stay_in_the_first_cache():
     assert made(40, 1024, axis=0) == (512, 2)
 
 
-@needs_compiler
 @pytest.mark.parametrize("level", [2, 3])
 @pytest.mark.parametrize("build", BUILT.values(), ids=BUILT)
 def test_short_rows_agree_with_numpy(build, level):
@@ -67,7 +68,6 @@ def test_short_rows_agree_with_numpy(build, level):
                 np.testing.assert_allclose(y, want, rtol=3e-5, atol=3e-6)
 
 
-@needs_compiler
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_share_short_rows(threads):
     x = array(9000, 7)
@@ -76,7 +76,6 @@ def test_threads_share_short_rows(threads):
         np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
 
 
-@needs_compiler
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_short_rows_pass_nan_and_infinity(value):
     x = array(200, 5)
@@ -87,7 +86,6 @@ def test_short_rows_pass_nan_and_infinity(value):
         )
 
 
-@needs_compiler
 def test_short_rows_across_memory_are_read_in_place():
     x = mg.input("x", (2, 40, 12, 10))
     y = ops.layer_norm(ops.permute_dims(x, (0, 2, 3, 1)), (40,))
@@ -109,7 +107,6 @@ SHORT_MAPS = {
 }
 
 
-@needs_compiler
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", SHORT_MAPS.values(), ids=SHORT_MAPS)
 def test_maps_of_short_rows_are_right(case, threads):

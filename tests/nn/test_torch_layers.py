@@ -86,11 +86,7 @@ LAYERS = [
         floats(2, 4, 7),
     ),
     *[
-        (
-            "Conv2d",
-            {"in_channels": 4, "out_channels": 6, "kernel_size": (3, 2), **kwargs},
-            IMAGES,
-        )
+        ("Conv2d", {"in_channels": 4, "out_channels": 6, "kernel_size": (3, 2), **kwargs}, IMAGES)
         for kwargs in [
             {"padding": "same"},
             {"padding": "valid", "stride": 2},

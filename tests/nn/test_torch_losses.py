@@ -25,11 +25,7 @@ LOSSES = [
     ("CrossEntropyLoss", {"ignore_index": -100}, (X, HOLES)),
     ("CrossEntropyLoss", {"ignore_index": 2}, (MAPS, PIXELS)),
     ("CrossEntropyLoss", {"label_smoothing": 0.2}, (X, LABELS)),
-    (
-        "CrossEntropyLoss",
-        {"label_smoothing": 0.2, "reduction": "none"},
-        (MAPS, PIXELS),
-    ),
+    ("CrossEntropyLoss", {"label_smoothing": 0.2, "reduction": "none"}, (MAPS, PIXELS)),
     (
         "CrossEntropyLoss",
         {"weight": CLASSES, "ignore_index": -100, "label_smoothing": 0.1},

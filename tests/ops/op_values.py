@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import (
-    SAMPLES,
-)
+from samples import SAMPLES
 
 import minigraph as mg
 from minigraph.graph import Graph, Spec

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 from op_values import forward, specs
-from samples import (
-    real,
-)
+from samples import real
 
 from minigraph.ops import conv
 

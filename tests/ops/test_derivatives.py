@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 from op_values import F32, F64, forward, inputs_like
-from samples import (
-    ELEMENTWISE,
-    LOOPS,
-    SAMPLES,
-    accepts,
-    real,
-)
+from samples import ELEMENTWISE, LOOPS, SAMPLES, accepts, real
 
 import minigraph as mg
 from minigraph import ops

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import (
-    real,
-)
+from samples import real
 
 import minigraph as mg
 from minigraph import GraphError, ops

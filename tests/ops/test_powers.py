@@ -4,10 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from op_values import F32, F64, forward
-from samples import (
-    assert_same,
-    specials,
-)
+from samples import assert_same, specials
 
 import minigraph as mg
 from minigraph.graph import FLOATS

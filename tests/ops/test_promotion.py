@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import (
-    ELEMENTWISE,
-    operand_dtypes,
-)
+from samples import ELEMENTWISE, operand_dtypes
 
 import minigraph as mg
 from minigraph import DTypeError, ops

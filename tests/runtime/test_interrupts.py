@@ -121,9 +121,7 @@ def in_a_loop(x):
 
 
 @pytest.mark.parametrize(
-    "steps",
-    [(), (in_python,), (in_a_loop,)],
-    ids=["native", "with a step in NumPy", "with a loop"],
+    "steps", [(), (in_python,), (in_a_loop,)], ids=["native", "with a step in NumPy", "with a loop"]
 )
 @pytest.mark.parametrize("bulk", [True, False])
 @pytest.mark.parametrize("level", [0, 3])

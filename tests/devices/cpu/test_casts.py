@@ -30,10 +30,7 @@ PROGRAMS = {
         [(2, 3, 9, 9), (4, 3, 3, 3)],
     ),
     "max_pool2d": (lambda x: ops.max_pool2d(x, 2), [(2, 3, 8, 8)]),
-    "its gradient": (
-        lambda x: mg.grad((ops.max_pool2d(x, 3, 1) * 2).sum(), [x]),
-        [(2, 3, 8, 8)],
-    ),
+    "its gradient": (lambda x: mg.grad((ops.max_pool2d(x, 3, 1) * 2).sum(), [x]), [(2, 3, 8, 8)]),
     "avg_pool2d": (lambda x: ops.avg_pool2d(x, 2), [(2, 3, 8, 8)]),
     "argmax": (lambda x: ops.argmax(x, 1), [(5, 9)]),
     "local_response_norm": (lambda x: ops.local_response_norm(x, 3), [(2, 6, 4, 4)]),

@@ -15,6 +15,8 @@ from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler
 from minigraph.jit.source import KernelSource
 
+pytestmark = needs_compiler
+
 # ---------------------------------------------------------------- several runs of the compiler
 
 
@@ -39,7 +41,6 @@ def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
     assert len(made) == units
 
 
-@needs_compiler
 def test_as_many_compilers_run_at_once_as_there_are_cpus(cache, use_compiler, monkeypatch):
     """Each waits until there are three."""
     monkeypatch.setattr(options, "cpus", lambda: 3)
@@ -68,7 +69,6 @@ BAD = {
 }
 
 
-@needs_compiler
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_kernel_does_not_take_the_others_with_it(cache, new_process, bad):
     with pytest.warns(mg.MinigraphWarning, match="could not compile kernels") as warned:
@@ -81,7 +81,6 @@ def test_a_bad_kernel_does_not_take_the_others_with_it(cache, new_process, bad):
     assert mg.jit.stats() == counts(disk_hits=2, loads=2)
 
 
-@needs_compiler
 def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_compiler):
     use_compiler('for f in "$@"; do case $f in *.c) grep -q CRASH $f && kill -SEGV $$;; esac; done')
     bad = KernelSource(kernel(3).text + "/* CRASH */")
@@ -89,7 +88,6 @@ def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_comp
         assert results(kernel(1), bad) == [1, None]
 
 
-@needs_compiler
 @needs_onednn
 def test_clang_is_warned_of_whose_threads_are_not_those_of_onednn(cache, use_compiler):
     use_compiler('[ "$1" = --version ] && echo clang version 14.0.6 && exit')
@@ -97,7 +95,6 @@ def test_clang_is_warned_of_whose_threads_are_not_those_of_onednn(cache, use_com
         assert results(kernel(1)) == [1]
 
 
-@needs_compiler
 def test_gcc_comes_before_what_is_called_cc(tmp_path, monkeypatch, new_process):
     for name in ("cc", "gcc", "mine"):
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -113,7 +110,6 @@ def test_gcc_comes_before_what_is_called_cc(tmp_path, monkeypatch, new_process):
     }
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     "wanted", ["ccache gcc", "ccache 'gcc' -pipe", "the ccache {}", "{} -DX='a b'"]
 )
@@ -134,7 +130,6 @@ def test_the_compiler_that_is_wanted_may_have_arguments(
     assert "ccache" not in wanted or "-O2" in called.read_text()
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
@@ -164,7 +159,6 @@ def test_a_wanted_compiler_that_does_not_run_is_an_error(
     assert mg.comp_graph("reference").compile([x], x + 1)([1, 2, 3]).tolist() == [2, 3, 4]
 
 
-@needs_compiler
 def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "SECONDS", 0.2)
     late = tmp_path / "late"
@@ -174,7 +168,6 @@ def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch, tmp
     assert not late.exists()
 
 
-@needs_compiler
 @pytest.mark.parametrize("path", [None, "", "/nowhere/at/all"])
 def test_a_compiler_finds_its_assembler_and_linker_whatever_the_path_is(
     cache, monkeypatch, new_process, path
@@ -188,14 +181,12 @@ def test_a_compiler_finds_its_assembler_and_linker_whatever_the_path_is(
     assert results(kernel(7)) == [7]
 
 
-@needs_compiler
 def test_a_compiler_may_be_named_by_a_relative_path(cache, monkeypatch, use_compiler):
     monkeypatch.chdir(use_compiler(""))
     monkeypatch.setenv("CC", "./cc")
     assert results(kernel(7)) == [7]
 
 
-@needs_compiler
 def test_a_compiler_works_in_plain_english_in_its_own_folder_and_without_foreign_code(
     cache, monkeypatch, use_compiler, tmp_path
 ):
@@ -215,7 +206,6 @@ def test_a_compiler_works_in_plain_english_in_its_own_folder_and_without_foreign
     assert not (tmp_path / "dependencies").exists()
 
 
-@needs_compiler
 def test_a_kernel_made_with_other_headers_is_not_used(cache, monkeypatch, new_process, tmp_path):
     source = KernelSource("#include <mg_seven.h>\nint NAME(void *a, void *b) { return SEVEN; }\n")
     for seven in (7, 8):
@@ -227,7 +217,6 @@ def test_a_kernel_made_with_other_headers_is_not_used(cache, monkeypatch, new_pr
         assert results(source) == [seven]
 
 
-@needs_compiler
 def test_a_compiler_that_makes_nothing_is_told(cache, use_compiler):
     use_compiler('[ "$1" = --version ] || exit 0')
     with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
@@ -254,7 +243,6 @@ def test_the_folder_is_that_of_the_environment_or_of_the_user(monkeypatch, tmp_p
     assert options.cache_folder() == tmp_path / "here"
 
 
-@needs_compiler
 def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
     monkeypatch.delenv("MINIGRAPH_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -265,7 +253,6 @@ def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
     assert results(kernel(1), kernel(1)) == [1, 1]
 
 
-@needs_compiler
 def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monkeypatch, caplog):
     work = tmp_path / "new" / "work"
     monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(work))
@@ -280,7 +267,6 @@ def test_sources_and_objects_go_unless_the_user_keeps_them(cache, tmp_path, monk
     assert not caplog.messages
 
 
-@needs_compiler
 def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
     cache, tmp_path, monkeypatch, new_process
 ):
@@ -293,7 +279,6 @@ def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
     assert list((tmp_path / "work").glob("*.c"))
 
 
-@needs_compiler
 def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypatch, caplog):
     kernel_cache._kept_folder.cache_clear()
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
@@ -307,7 +292,6 @@ def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypat
     assert len(list(folder.glob("*.c"))) == 2
 
 
-@needs_compiler
 def test_a_folder_to_work_in_that_cannot_be_made_leaves_kernels_to_numpy(
     cache, nowhere, monkeypatch
 ):
@@ -329,7 +313,6 @@ def test_the_jit_backend_is_one_of_the_table(monkeypatch):
         options.jit_backend()
 
 
-@needs_compiler
 def test_a_malformed_variable_is_an_error_each_time(cache, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "maybe")
     for _ in range(2):

@@ -23,10 +23,11 @@ from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, processes
 from minigraph.jit.source import KernelSource
 
+pytestmark = needs_compiler
+
 # ---------------------------------------------------------------- found again
 
 
-@needs_compiler
 def test_a_second_process_compiles_nothing(tmp_path):
     computed, stats = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
     n = stats.compilations
@@ -36,7 +37,6 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert again == (computed, counts(disk_hits=n, loads=n))
 
 
-@needs_compiler
 def test_processes_that_begin_together_leave_a_cache_that_serves_the_next(tmp_path):
     folder = str(tmp_path / "cache")
     first = [
@@ -48,7 +48,6 @@ def test_processes_that_begin_together_leave_a_cache_that_serves_the_next(tmp_pa
     assert not list(Path(folder).rglob("*.tmp"))
 
 
-@needs_compiler
 def test_equal_kernels_of_different_graphs_are_compiled_once(tmp_path, monkeypatch, new_process):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     new_process()
@@ -65,7 +64,6 @@ def test_equal_kernels_of_different_graphs_are_compiled_once(tmp_path, monkeypat
     assert stats.memory_hits >= 2
 
 
-@needs_compiler
 def test_a_kernel_is_found_in_memory_then_on_disk(cache, new_process):
     assert results(kernel(1), kernel(2), kernel(1)) == [1, 2, 1]
     assert mg.jit.stats() == counts(compilations=2, loads=2)
@@ -76,7 +74,6 @@ def test_a_kernel_is_found_in_memory_then_on_disk(cache, new_process):
     assert mg.jit.stats() == counts(disk_hits=2, loads=2)
 
 
-@needs_compiler
 def test_only_what_is_missing_is_compiled(cache, new_process):
     results(kernel(1))
     new_process()
@@ -84,7 +81,6 @@ def test_only_what_is_missing_is_compiled(cache, new_process):
     assert mg.jit.stats() == counts(compilations=1, disk_hits=1, loads=2)
 
 
-@needs_compiler
 def test_functions_that_a_kernel_calls_are_part_of_it(cache):
     body = "int NAME(const int64_t *a, char **slots) { return mg_test(); }\n"
     one, two = (
@@ -97,7 +93,6 @@ def test_functions_that_a_kernel_calls_are_part_of_it(cache):
 # ---------------------------------------------------------------- what a binary depends on
 
 
-@needs_compiler
 @pytest.mark.parametrize("what", ["version", "path", "flags", "processor", "prelude", "math"])
 def test_a_kernel_of_another_toolchain_is_not_used(
     cache, use_compiler, new_process, monkeypatch, what
@@ -124,7 +119,6 @@ def test_a_kernel_of_another_toolchain_is_not_used(
     assert mg.jit.stats() == counts(disk_hits=1, loads=1)
 
 
-@needs_compiler
 def test_an_entry_says_in_clear_text_what_it_is_for(cache):
     results(kernel(1))
     (entry,) = Store(cache).entries("jit")
@@ -139,7 +133,6 @@ def test_an_entry_says_in_clear_text_what_it_is_for(cache):
 # ---------------------------------------------------------------- threads
 
 
-@needs_compiler
 def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
     folder = use_compiler("echo $$ >> runs; sleep 0.2".replace("runs", "${0%/*}/runs"))
     compiler.compiler_version()
@@ -153,7 +146,6 @@ def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
     assert len((folder / "runs").read_text().split()) <= 8
 
 
-@needs_compiler
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_compiles_what_its_parent_is_compiling(cache, use_compiler):
     folder = use_compiler("cd ${0%/*}; mkdir first && until test -e go; do sleep 0.01; done; cd -")
@@ -171,7 +163,6 @@ def test_a_forked_child_compiles_what_its_parent_is_compiling(cache, use_compile
         assert waiting.result() == [7]
 
 
-@needs_compiler
 def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     folder = use_compiler(
         "grep -q '/\\* SLOW' *.c 2>/dev/null && while [ ! -e ${0%/*}/go ]; do sleep 0.02; done"
@@ -189,7 +180,6 @@ def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
     assert mg.jit.stats().compilations == 2
 
 
-@needs_compiler
 def test_a_kernel_whose_compilation_was_interrupted_is_compiled_by_who_waits(cache, monkeypatch):
     usual, begun, go_on = processes.run, threading.Event(), threading.Event()
 
@@ -221,7 +211,6 @@ def test_counting_loses_nothing_among_threads():
 # ---------------------------------------------------------------- damage
 
 
-@needs_compiler
 @pytest.mark.parametrize("table", ["entries", "blobs"])
 def test_a_kernel_that_is_damaged_on_disk_is_compiled_again(cache, new_process, table):
     results(kernel(1))
@@ -234,7 +223,6 @@ def test_a_kernel_that_is_damaged_on_disk_is_compiled_again(cache, new_process, 
     assert Store(cache).entries("jit") == whole
 
 
-@needs_compiler
 def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_compiled_again(cache, new_process):
     results(kernel(1))
     (other,) = compiler.KERNELS.stored([kernel(1)])
@@ -248,7 +236,6 @@ def test_a_unit_that_lacks_its_kernel_or_is_no_library_is_compiled_again(cache, 
         assert mg.jit.stats() == counts(disk_hits=1, loads=1)
 
 
-@needs_compiler
 def test_a_kernel_of_the_same_name_and_another_text_is_compiled_again(cache, new_process):
     results(kernel(1))
     (entry,) = compiler.KERNELS.stored([kernel(1)])
@@ -258,7 +245,6 @@ def test_a_kernel_of_the_same_name_and_another_text_is_compiled_again(cache, new
     assert mg.jit.stats() == counts(compilations=1, loads=1)
 
 
-@needs_compiler
 def test_kernels_from_elsewhere_do_not_take_the_place_of_those_that_are_there(cache):
     results(kernel(1))
     (entry,) = compiler.KERNELS.stored([kernel(1)])

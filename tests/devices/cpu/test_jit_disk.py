@@ -17,10 +17,11 @@ from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, library
 from minigraph.platform import trust
 
+pytestmark = needs_compiler
+
 # ---------------------------------------------------------------- disks that cannot be written
 
 
-@needs_compiler
 @pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES], ids=os.strerror)
 @pytest.mark.parametrize("call", ["mkdir", "open"])
 def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code, call):
@@ -39,7 +40,6 @@ def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-@needs_compiler
 def test_a_folder_that_cannot_exist_costs_the_persistence_only(monkeypatch, new_process, nowhere):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(nowhere))
     new_process()
@@ -65,7 +65,6 @@ warnings.filterwarnings("ignore", ".*cannot keep results .*")
 """
 
 
-@needs_compiler
 def test_a_disk_that_is_full_costs_the_persistence_only(tmp_path):
     folder = tmp_path / "cache"
     _, stats = finish(start("-c", LIMITED + PROGRAM, MINIGRAPH_CACHE_DIR=str(folder)))
@@ -73,7 +72,6 @@ def test_a_disk_that_is_full_costs_the_persistence_only(tmp_path):
     assert (Store(folder).entries("jit"), Store(folder).verify()) == ([], [])
 
 
-@needs_compiler
 def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
     def refuse(path):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
@@ -89,7 +87,6 @@ def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
 # ---------------------------------------------------------------- who else may write there
 
 
-@needs_compiler
 def test_kernels_run_where_the_folder_is_refused(cache):
     cache.mkdir()
     cache.chmod(0o777)
@@ -100,7 +97,6 @@ def test_kernels_run_where_the_folder_is_refused(cache):
     assert list(cache.iterdir()) == []
 
 
-@needs_compiler
 def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, monkeypatch):
     work = tmp_path / "open" / "work"
     work.mkdir(parents=True)
@@ -121,7 +117,6 @@ def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, mon
     assert work.stat().st_mtime_ns == before
 
 
-@needs_compiler
 def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
     cache.mkdir()
     cache.chmod(0o777)
@@ -137,7 +132,6 @@ def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
     assert compiler.KERNELS.stored([kernel(1)]) == kernels
 
 
-@needs_compiler
 def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
     cache, tmp_path, monkeypatch
 ):
@@ -160,7 +154,6 @@ def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
     assert os.listdir(tmp_path / "minigraph-bench-old") == ["unit.so"]
 
 
-@needs_compiler
 def test_a_folder_in_use_is_locked_and_a_forked_child_does_not_remove_it(tmp_path):
     with trust.temporary_folder(tmp_path, "some-") as made:
         assert made.stat().st_mode & 0o777 == 0o700

@@ -118,9 +118,7 @@ def test_strips_of_tiles_are_divided_among_threads(division, outs, size, way, na
 @every_algorithm
 @every_way
 @pytest.mark.parametrize(
-    "case",
-    [MANY_TILES, Case(1, 11, 11, (3, 4))],
-    ids=["many-tiles", "large-weights"],
+    "case", [MANY_TILES, Case(1, 11, 11, (3, 4))], ids=["many-tiles", "large-weights"]
 )
 def test_sizes_as_networks_have_them_are_computed(case, way, name):
     node = in_blocks(way, case)

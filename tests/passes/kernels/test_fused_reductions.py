@@ -80,10 +80,7 @@ def test_running_statistics_are_computed_beside_the_batch_norm():
 def test_columns_are_not_run_over_twice():
     assert fused(softmax(A, 0)) == ["[max]", "subtract exp sum -> 2", "[divide]"]
     why = "the kernel would have to read whole columns twice"
-    assert set(reasons(softmax(A, 0))) == {
-        ("sum", "divide", why),
-        ("max", "subtract", why),
-    }
+    assert set(reasons(softmax(A, 0))) == {("sum", "divide", why), ("max", "subtract", why)}
     top = A.max(0) * 2  # is needed for every row, and once more after the last
     assert fused((A - top).sum(0) + top) == ["[max]", "multiply subtract sum add"]
 
