@@ -13,7 +13,8 @@ def array(*shape, dtype="float32", seed=0):
     if dtype == "bool":
         return rng.random(shape) < 0.5
     if np.dtype(dtype).kind in "iu":
-        return rng.integers(-4, 5, shape).astype(dtype)
+        low = 0 if np.dtype(dtype).kind == "u" else -4
+        return rng.integers(low, 5, shape).astype(dtype)
     return rng.normal(size=shape).astype(dtype)
 
 

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from level_3 import array
 from needs import needs_compiler
 from samples import ELEMENTWISE, accepts
 
@@ -20,21 +21,21 @@ from minigraph.ops.reduction import Sum
 pytestmark = needs_compiler
 
 
-def array(*shape, dtype="float32", seed=0):
-    rng = np.random.default_rng(seed)
-    if dtype == "bool":
-        return rng.random(shape) < 0.5
-    if np.dtype(dtype).kind in "iu":
-        return rng.integers(0, 5, shape).astype(dtype)
-    return rng.normal(size=shape).astype(dtype)
-
-
 def on_cpu(build, *xs, **options):
-    """Compile build(inputs) for the CPU, check that C computes it, and call it."""
+    """Compile build(inputs) for the CPU, check that C computes it, and call it.
+
+    Of several results each is a kernel of its own.
+    """
     inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
-    function = mg.comp_graph("cpu", options).compile(inputs, build(*inputs))
+    outputs = build(*inputs)
+    options = {"graph_opt_level": 0, **options} if isinstance(outputs, list) else options
+    function = mg.comp_graph("cpu", options).compile(inputs, outputs)
     assert {kernel for _, kernel, _ in function.report().steps} <= {"c"}
     return function(*xs)
+
+
+def pairs(xs):
+    return list(zip(xs[::2], xs[1::2], strict=True))
 
 
 # ---------------------------------------------------------------- elementwise
@@ -62,10 +63,14 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
-def test_operands_broadcast(shapes, threads):
-    x, y = array(*shapes[0]), array(*shapes[1], seed=1)
-    np.testing.assert_array_equal(on_cpu(lambda a, b: a - b, x, y, num_threads=threads), x - y)
+def test_operands_broadcast(threads):
+    xs = [array(*shape, seed=i) for pair in SHAPES.values() for i, shape in enumerate(pair)]
+
+    def build(*nodes):
+        return [a - b for a, b in pairs(nodes)]
+
+    for y, (a, b) in zip(on_cpu(build, *xs, num_threads=threads), pairs(xs), strict=True):
+        np.testing.assert_array_equal(y, a - b)
 
 
 VIEWS = {
@@ -78,12 +83,12 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
-def test_views_are_read_in_place(view, dtype):
+def test_views_are_read_in_place(dtype):
     x = array(4, 6, 8, dtype=dtype)
-    expected = view(x) != 0
-    np.testing.assert_array_equal(on_cpu(lambda a: view(a) != 0, x), expected)
+    ys = on_cpu(lambda a: [view(a) != 0 for view in VIEWS.values()], x)
+    for y, view in zip(ys, VIEWS.values(), strict=True):
+        np.testing.assert_array_equal(y, view(x) != 0)
 
 
 READS_BOOLS = {
@@ -176,26 +181,6 @@ def test_beside_a_streamed_output_another_overwrites_an_input(monkeypatch):
     np.testing.assert_array_equal(parameter.numpy(), value + x)
 
 
-def test_extents_and_strides_are_arguments_of_a_kernel():
-    x, y = array(30, 5), array(5, seed=1)
-    on_cpu(lambda a, b: ops.atan2(a, b), x, y)
-    mg.jit.reset_stats()
-    for shape in ((2, 5), (7, 9), (3, 4, 6)):
-        x, y = array(*shape), array(shape[-1], seed=1)
-        np.testing.assert_allclose(on_cpu(ops.atan2, x, y), np.arctan2(x, y), rtol=1e-6)
-    assert mg.jit.stats().compilations == 0
-
-
-def test_all_kernels_of_a_function_that_are_alike_are_compiled_once():
-    x = mg.input("x", (4,), "int16")
-    y = x
-    for i in range(5):
-        y = ops.bitwise_xor(y, np.int16(i))
-    mg.jit.reset_stats()
-    mg.comp_graph("cpu").compile([x], y)
-    assert mg.jit.stats().compilations <= 1
-
-
 def test_neighbouring_axes_merge_where_all_operands_walk_them_as_one():
     def extents(shape, *strides):
         return tuple(n for n, _ in collapse(zip(shape, zip(*strides, strict=True), strict=True)))
@@ -213,13 +198,13 @@ def test_neighbouring_axes_merge_where_all_operands_walk_them_as_one():
 AXES = [axes for n in (1, 2, 3, 4) for axes in itertools.combinations(range(4), n)]
 
 
-@pytest.mark.parametrize("axes", AXES, ids=str)
-@pytest.mark.parametrize("view", ["as it is", "transposed"])
-def test_sums_over_any_axes(axes, view):
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
+def test_sums_over_any_axes(order):
     x = array(3, 5, 4, 70)
-    turn = (lambda a: a) if view == "as it is" else (lambda a: a.transpose(3, 1, 0, 2))
-    y = on_cpu(lambda a: turn(a).sum(axes, keepdims=True), x)
-    np.testing.assert_allclose(y, turn(x).sum(axes, keepdims=True), rtol=1e-5, atol=1e-5)
+    ys = on_cpu(lambda a: [a.transpose(order).sum(axes, keepdims=True) for axes in AXES], x)
+    for axes, y in zip(AXES, ys, strict=True):
+        want = x.transpose(order).sum(axes, keepdims=True)
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -229,9 +214,9 @@ def test_sums_over_any_axes(axes, view):
 )
 def test_long_reductions_are_shared_among_threads(shape, axes, threads):
     x = array(*shape, dtype="float64")
-    for build, numpys in ((ops.sum, np.sum), (ops.max, np.max), (ops.min, np.min)):
-        y = on_cpu(lambda a, build=build: build(a, axes), x, num_threads=threads)
-        np.testing.assert_allclose(y, numpys(x, axes), rtol=1e-12)
+    ys = on_cpu(lambda a: [f(a, axes) for f in (ops.sum, ops.max, ops.min)], x, num_threads=threads)
+    for y, meant in zip(ys, (np.sum, np.max, np.min), strict=True):
+        np.testing.assert_allclose(y, meant(x, axes), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -264,22 +249,12 @@ def test_a_reduction_gives_the_same_bits_every_time():
     assert len(sums) == 1
 
 
-@pytest.mark.parametrize("size", [1 << 10, 1 << 17, 1 << 22])
-def test_the_error_of_a_sum_does_not_grow_with_its_length(size):
-    x = np.random.default_rng(0).random(size, dtype=np.float32)
-    exact = x.sum(dtype=np.float64)
-    assert abs(on_cpu(lambda a: a.sum(), x) - exact) < 3e-7 * exact
-    rows = x.reshape(-1, 8)
-    exact = rows.sum(0, dtype=np.float64)
-    assert np.abs(on_cpu(lambda a: a.sum(0), rows) - exact).max() < 1e-6 * exact.max()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int32", "uint8", "bool"])
 def test_reductions_of_every_type(dtype):
     """Those of a type are compiled at once, each a kernel of its own."""
     x = array(6, 67, dtype=dtype)
     cases = [*itertools.product(("sum", "prod", "max", "min", "argmax"), (0, 1))]
-    ys = on_cpu(lambda a: [getattr(ops, n)(a, axis) for n, axis in cases], x, graph_opt_level=0)
+    ys = on_cpu(lambda a: [getattr(ops, n)(a, axis) for n, axis in cases], x)
     for (name, axis), y in zip(cases, ys, strict=True):
         expected = getattr(np, name)(x, axis)
         assert y.dtype == expected.dtype, name
@@ -287,15 +262,15 @@ def test_reductions_of_every_type(dtype):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["sum", "max", "min", "argmax"])
 @pytest.mark.parametrize("place", [0, 33, 99])
-def test_reductions_pass_nan_and_infinity(name, value, place):
+def test_reductions_pass_nan_and_infinity(value, place):
     x = array(100, 3)
     x[place, 1] = value
-    for a in (x, x.T.copy()):
-        axis = int(np.argmax(a.shape) != 0)
-        y = on_cpu(lambda v, axis=axis: getattr(ops, name)(v, axis), a)
-        np.testing.assert_allclose(y, getattr(np, name)(a, axis), rtol=1e-5)
+    names = ("sum", "max", "min", "argmax")
+    for a, axis in ((x, 0), (x.T.copy(), 1)):
+        ys = on_cpu(lambda v, axis=axis: [getattr(ops, name)(v, axis) for name in names], a)
+        for name, y in zip(names, ys, strict=True):
+            np.testing.assert_allclose(y, getattr(np, name)(a, axis), rtol=1e-5)
 
 
 # ---------------------------------------------------------------- ops made of copies

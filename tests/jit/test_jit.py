@@ -68,14 +68,6 @@ def test_the_report_says_why_neighbours_are_apart():
     assert compiled([ops.exp(x) * 2], [x]).report().stops == []
 
 
-def test_equal_kernels_have_equal_text():
-    x, y = mg.input("x", (40, 50)), mg.input("y", (7,))
-    reports = [compiled([ops.exp(v) * n + 1], [v]).report() for v, n in ((x, 2), (x, 3), (y, 4))]
-    sources = [report.kernels[0].source for report in reports]
-    assert sources[0] == sources[1] == sources[2]
-    assert compiled([ops.exp(x) - 2], [x]).report().kernels[0].source != sources[0]
-
-
 # ---------------------------------------------------------------- what is compiled
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from level_3 import array
 from needs import needs_compiler
 
 import minigraph as mg
@@ -21,10 +22,6 @@ BUILT = {
     "across memory": lambda x: ops.softmax(x.T, -1),
     "beside numbers of rows": lambda x: ops.logsumexp(x + x[:, :1], -1) * x[:, 0],
 }
-
-
-def array(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
 
 
 def results(device, build, x, **options):

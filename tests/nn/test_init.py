@@ -123,6 +123,11 @@ def test_initialisers_are_applied_to_the_layers_of_a_network_and_depend_on_the_s
         (lambda: init.trunc_normal_(made(), a=math.nan), GraphError, "a < b"),
         (lambda: init.zeros_(np.ones(3)), GraphError, "it takes a parameter of floats"),
         (lambda: init.ones_(mg.Parameter([1])), GraphError, "it takes a parameter of floats"),
+        (
+            lambda: init.kaiming_normal_(made(), mode="out"),
+            GraphError,
+            'takes "fan_in" or "fan_out"',
+        ),
         (lambda: init.calculate_gain("gelu"), GraphError, "nonlinearity is 'gelu'; it takes"),
         (
             lambda: init.kaiming_uniform_(made(), nonlinearity=None),

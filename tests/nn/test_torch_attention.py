@@ -47,7 +47,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("mask", [NOWHERE, ADDED], ids=["bool", "added"])
 def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients(mask, level, dtype):
     def as_tensor(x):
@@ -76,7 +76,7 @@ def test_attention_to_no_keys_gives_zeros():
     np.testing.assert_array_equal(mg.comp_graph().compile([key], y)(KEY[:, :, :0]), 0 * QUERY)
 
 
-@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("level", [0, 3])
 def test_a_masked_softmax_is_zero_where_nothing_is_left(level):
     x, mask = mg.input("x", (3, 4), "float64"), np.arange(4) < [[4], [2], [0]]
     masked, plain = ops.softmax(x, where=mask), ops.softmax(ops.where(mask, x, -np.inf))
@@ -171,7 +171,7 @@ def test_an_encoder_is_torchs(has_norm, masks):
     np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-12)
 
 
-@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("padding", [EMPTY, np.where(EMPTY, -np.inf, 0.0)], ids=["bool", "added"])
 def test_an_encoder_layer_with_an_empty_sentence_is_torchs(padding, level):
     sizes = {"d_model": 8, "nhead": 2, "dim_feedforward": 12, "dropout": 0.0, "batch_first": True}

@@ -144,8 +144,6 @@ LAYERS = [
     ("Unflatten", {"dim": 1, "unflattened_size": (2, 2)}, IMAGES),
     ("Unflatten", {"dim": -1, "unflattened_size": (3, -1, 1)}, IMAGES),
     ("PixelShuffle", {"upscale_factor": 2}, floats(2, 8, 3, 2)),
-    ("UpsamplingNearest2d", {"scale_factor": 2}, IMAGES),
-    ("UpsamplingNearest2d", {"scale_factor": (3, 2)}, IMAGES),
     ("InstanceNorm2d", {"num_features": 4}, IMAGES),
     ("InstanceNorm2d", {"num_features": 4, "affine": True, "eps": 0.1}, IMAGES),
     *[
@@ -169,7 +167,7 @@ LAYERS = [
 @pytest.mark.parametrize(("name", "kwargs", "x"), LAYERS)
 def test_layers_are_torchs(name, kwargs, x, training):
     assert_torchs(name, kwargs, [x], training)
-    if name not in ("UpsamplingNearest2d", "InstanceNorm2d"):  # torch shows what they do not take
+    if name != "InstanceNorm2d":  # torch shows what it does not take
         assert repr(getattr(nn, name)(**kwargs)) == repr(getattr(torch.nn, name)(**kwargs))
 
 
@@ -197,10 +195,3 @@ def test_a_token_of_a_small_type_is_compared_with_a_padding_that_it_cannot_be():
     x = mg.input("x", (2,), "uint8")
     y = nn.Embedding(300, 2, padding_idx=-1)(x)
     assert mg.comp_graph("reference").compile([x], y)(np.array([0, 255], "uint8")).all()
-
-
-def test_a_dropout_of_channels_drops_whole_channels():
-    x = mg.input("x", (50, 4, 3, 2))
-    y = mg.comp_graph("reference").compile([x], nn.Dropout2d(0.25)(x))(np.ones(x.shape, "float32"))
-    assert set(np.unique(y)) == {0, np.float32(1 / 0.75)}
-    assert (y == y[:, :, :1, :1]).all()

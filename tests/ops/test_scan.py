@@ -1,6 +1,7 @@
 """Loops: `minigraph.ops.scan`, and `minigraph.devices.cpu.loop`, which runs them."""
 
 import functools
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ def leaves(tree):
 def outputs(name, reverse, loop, order=2):
     """The inputs, and the results of a loop, their gradients, and the gradients of those."""
     body, pair = BODIES[name]
-    inputs = [mg.input(name, shape) for name, shape in SHAPES.items()]
+    inputs = [mg.input(f"{name}_{each}", shape) for each, shape in SHAPES.items()]
     x, h, k, w, b = inputs
     step = lambda carry, part: body(carry, part, w, b)  # noqa: E731
     results = loop(step, (h, k) if pair else h, x, reverse=reverse)
@@ -133,16 +134,19 @@ def meaning(name, reverse):
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("name", BODIES)
-def test_a_loop_and_its_gradients_are_those_of_the_unrolled_graph(name, reverse, level):
-    inputs, found = outputs(name, reverse, ops.scan)
+def test_loops_and_their_gradients_are_those_of_the_unrolled_graphs(reverse, level):
+    """All are compiled as one function."""
+    inputs, found = zip(*(outputs(name, reverse, ops.scan) for name in BODIES), strict=True)
     cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
-    function = cg.compile(inputs, found)
-    assert function.report().ops["scan"] >= 3
+    function = cg.compile(list(chain(*inputs)), list(chain(*found)))
+    assert function.report().ops["scan"] >= 3 * len(BODIES)
     assert not function.report().numpy
-    for got, expected in zip(function(*VALUES), meaning(name, reverse), strict=True):
-        scale = np.abs(expected).max()
-        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5 * max(scale, 1))
+    results = iter(function(*VALUES * len(BODIES)))
+    for name in BODIES:
+        for expected in meaning(name, reverse):
+            scale = np.abs(expected).max()
+            atol = 2e-5 * max(scale, 1)
+            np.testing.assert_allclose(next(results), expected, 2e-4, atol, err_msg=name)
 
 
 @pytest.mark.parametrize("level", [-1, -2, -3])

@@ -1,5 +1,6 @@
 """Recomputation keeps a step within a limit of memory, and keeps its bits."""
 
+import functools
 import random
 import re
 
@@ -47,6 +48,7 @@ class Tangle(nn.Module):
         return self.last(x.reshape(BATCH, -1))
 
 
+@functools.cache
 def trained(limit=None, level=3, steps=3, seed=2):
     """The report, the losses and the parameters of some steps of training."""
     nn.manual_seed(seed)
@@ -70,7 +72,7 @@ def repeated(report):
 
 @pytest.mark.parametrize("level", [0, 2, 3])
 def test_a_step_within_a_limit_gives_the_same_bits(level):
-    whole, losses, state = trained(level=level)
+    whole, losses, state = trained(None, level)
     limit = int(0.75 * whole.memory.arena_bytes)
     report, again, same = trained(limit, level)
     assert report.memory.arena_bytes <= limit
@@ -95,20 +97,20 @@ def test_random_networks_keep_their_bits_within_any_limit(seed):
 
 
 def test_what_costs_least_is_repeated_first():
-    whole, *_ = trained()
+    whole, *_ = trained(None, 3)
     report, *_ = trained(int(0.9 * whole.memory.arena_bytes))
     assert "fused" in repeated(report)
     assert set(repeated(report)) <= {"fused", "reorder"}
 
 
 def test_a_limit_that_is_kept_already_changes_nothing():
-    whole, *_ = trained(steps=1)
+    whole, *_ = trained(None, 3)
     report, *_ = trained(whole.memory.arena_bytes, steps=1)
     assert (report.steps, report.memory) == (whole.steps, whole.memory)
 
 
 def test_a_limit_out_of_reach_is_an_error_that_says_what_is_in_reach():
-    whole, *_ = trained(steps=0)
+    whole, *_ = trained(None, 3)
     with pytest.raises(mg.GraphError, match="memory_limit allows 1000 bytes") as caught:
         trained(1000, steps=0)
     least = int(str(caught.value).split("brings them down to ")[1].split(":")[0])
@@ -121,7 +123,7 @@ def test_a_limit_out_of_reach_is_an_error_that_says_what_is_in_reach():
 
 
 def test_a_wrong_label_leaves_the_parameters_as_they_were():
-    whole, *_ = trained(steps=0)
+    whole, *_ = trained(None, 3)
     limit = int(0.7 * whole.memory.arena_bytes)
     nn.manual_seed(2)
     net = Tangle(2)
@@ -137,7 +139,7 @@ def test_a_wrong_label_leaves_the_parameters_as_they_were():
 
 
 def test_verification_compares_what_is_recomputed():
-    whole, *_ = trained(steps=0)
+    whole, *_ = trained(None, 3)
     limit = int(0.8 * whole.memory.arena_bytes)
     report, *_ = trained(limit, level=-3, steps=2)
     assert repeated(report)

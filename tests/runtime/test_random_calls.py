@@ -80,38 +80,9 @@ def test_other_work_in_a_function_does_not_change_what_is_drawn(cg):
     np.testing.assert_array_equal(alone, beside)
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_dropout_keeps_and_scales_as_many_as_it_should(cg, p):
-    n = 1 << 16
-    y = masks(dropout(cg.device, size=n, p=p), size=n)[0]
-    kept = y != 0
-    assert abs(kept.mean() - (1 - p)) < 5 * np.sqrt(p * (1 - p) / n)
-    np.testing.assert_allclose(y[kept], 1 / (1 - p), rtol=1e-6)
-    neighbours = np.mean(kept[1:] & kept[:-1])
-    assert abs(neighbours - (1 - p) ** 2) < 5 / np.sqrt(n)
-
-
-@pytest.mark.parametrize(("p", "expected"), [(0, 1), (1, 0)])
-def test_dropout_of_nothing_and_of_everything(cg, p, expected):
-    np.testing.assert_array_equal(masks(dropout(cg.device, p=p))[0], np.full(4096, expected))
-
-
 def test_the_gradient_of_dropout_has_its_mask(cg):
     x = mg.input("x", (1000,))
     y = ops.dropout(x, 0.3)
     (dx,) = mg.grad(y.sum(), [x])
     kept, gradient = cg.compile([x], [y, dx])(np.ones(1000))
     np.testing.assert_array_equal(kept, gradient)
-
-
-def test_random_numbers_have_the_distribution_they_were_asked_for(cg):
-    n = 1 << 16
-    uniform, normal = cg.compile(
-        [], [ops.random_uniform((n,), -2, 3), ops.random_normal((n,), 1, 2)]
-    )()
-    assert uniform.min() >= -2
-    assert uniform.max() < 3
-    assert abs(uniform.mean() - 0.5) < 5 * 5 / np.sqrt(12 * n)
-    assert abs(normal.mean() - 1) < 5 * 2 / np.sqrt(n)
-    assert abs(normal.std() - 2) < 5 * 2 / np.sqrt(2 * n)
-    assert abs(np.mean(np.abs(normal - 1) < 2) - 0.6827) < 0.01

@@ -23,24 +23,31 @@ SIZES = {  # the array, and the axis
     "more columns than side by side": ((30, 2000), 0),
     "columns of images": ((3, 21, 17, 20), 1),
 }
-PAIR = (np.cumsum, np.cumprod)
+PAIR = {ops.cumsum: np.cumsum, ops.cumprod: np.cumprod}
 
 
-def found(fs, x, axis, threads=2):
-    fed = mg.input("x", x.shape, x.dtype)
-    cg = mg.comp_graph("cpu", {"num_threads": threads})
-    function = cg.compile([fed], [f(fed, axis) for f in fs])
+def found(arrays, threads=2):
+    """Yield the sums and the products of arrays, (x, axis), with NumPy's function for each."""
+    inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, (x, _) in enumerate(arrays)]
+    ys = [f(x, axis) for x, (_, axis) in zip(inputs, arrays, strict=True) for f in PAIR]
+    function = mg.comp_graph("cpu", {"num_threads": threads}).compile(inputs, ys)
     assert not function.report().numpy
-    return function(x)
+    results = iter(function(*(x for x, _ in arrays)))
+    for x, axis in arrays:
+        for meant in PAIR.values():
+            yield next(results), meant, x, axis
+
+
+def of_every_size(make):
+    return [(make(shape), axis) for shape, axis in SIZES.values()]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint64", "int32", "uint8"])
-@pytest.mark.parametrize(("shape", "axis"), SIZES.values(), ids=SIZES)
-def test_sums_and_products_are_those_of_numpy(shape, axis, dtype):
+def test_sums_and_products_are_those_of_numpy(dtype):
     rng = np.random.default_rng(0)
     floats = np.dtype(dtype).kind == "f"
-    x = (rng.uniform(-1.1, 1.1, shape) if floats else rng.integers(0, 100, shape)).astype(dtype)
-    for got, meant in zip(found((ops.cumsum, ops.cumprod), x, axis), PAIR, strict=True):
+    draw = (lambda s: rng.uniform(-1.1, 1.1, s)) if floats else (lambda s: rng.integers(0, 100, s))
+    for got, meant, x, axis in found(of_every_size(lambda s: draw(s).astype(dtype))):
         if not floats:
             np.testing.assert_array_equal(got, meant(x, axis), strict=True)
             continue
@@ -50,23 +57,26 @@ def test_sums_and_products_are_those_of_numpy(shape, axis, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("shape", "axis"), SIZES.values(), ids=SIZES)
-def test_gradients_of_sums_are_sums_of_all_behind(shape, axis, dtype):
-    x = np.random.default_rng(0).integers(-9, 9, shape).astype(dtype)
-    fed, dy = (mg.input(name, shape, dtype) for name in ("x", "dy"))
-    (dx,) = mg.grad((ops.cumsum(fed, axis) * dy).sum(), [fed])
-    function = mg.comp_graph("cpu").compile([fed, dy], dx)
-    want = np.flip(np.cumsum(np.flip(x, axis), axis), axis)
-    np.testing.assert_array_equal(function(x, x), want, strict=True)
+def test_gradients_of_sums_are_sums_of_all_behind(dtype):
+    rng = np.random.default_rng(0)
+    arrays = of_every_size(lambda s: rng.integers(-9, 9, s).astype(dtype))
+    inputs = [mg.input(f"x{i}", x.shape, dtype) for i, (x, _) in enumerate(arrays)]
+    results = []
+    for dy, (_, axis) in zip(inputs, arrays, strict=True):
+        x = ops.zeros(dy.shape, dtype)
+        results += mg.grad((ops.cumsum(x, axis) * dy).sum(), [x])
+    function = mg.comp_graph("cpu").compile(inputs, results)
+    for got, (x, axis) in zip(function(*(x for x, _ in arrays)), arrays, strict=True):
+        want = np.flip(np.cumsum(np.flip(x, axis), axis), axis)
+        np.testing.assert_array_equal(got, want, strict=True)
 
 
-def check_like_numpy(x, axis, dtype, threads=2):
+def check_like_numpy(arrays, dtype, threads=2):
     """Sums and products of the numbers x, which are exact, in this dtype."""
-    for got, meant in zip(
-        found((ops.cumsum, ops.cumprod), x.astype(dtype), axis, threads), PAIR, strict=True
-    ):
+    given = [(x.astype(dtype), axis) for x, axis in arrays]
+    for got, meant, x, axis in found(given, threads):
         with np.errstate(invalid="ignore", over="ignore"):
-            want = meant(x, axis).astype(dtype)
+            want = meant(x.astype(np.float64), axis).astype(dtype)
         np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
         numbers = ~np.isnan(want)
         np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
@@ -74,39 +84,40 @@ def check_like_numpy(x, axis, dtype, threads=2):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0, 0.0])
-@pytest.mark.parametrize(("shape", "axis"), SIZES.values(), ids=SIZES)
-def test_special_values_go_as_far_as_in_numpy(shape, axis, value, dtype):
+def test_special_values_go_as_far_as_in_numpy(value, dtype):
     rng = np.random.default_rng(0)
-    x = rng.choice([-1.0, 1.0], shape)
-    x[rng.random(shape) < 0.002] = value
-    x.reshape(-1)[-1] = np.inf
-    check_like_numpy(x, axis, dtype, threads=3)
+
+    def special(shape):
+        x = rng.choice([-1.0, 1.0], shape)
+        x[rng.random(shape) < 0.002] = value
+        x.reshape(-1)[-1] = np.inf
+        return x
+
+    check_like_numpy(of_every_size(special), dtype, threads=3)
 
 
 @pytest.mark.parametrize("dtype", ["float16", BFLOAT16])
 def test_floats_of_16_bits_are_rounded_once(dtype):
     x = np.full((3, 2000), 1.0)
     x[1, 7], x[2, 9] = np.nan, -np.inf
-    check_like_numpy(x, 1, dtype)
+    check_like_numpy([(x, 1)], dtype)
 
 
-@pytest.mark.parametrize(("shape", "axis"), SIZES.values(), ids=SIZES)
-def test_sums_of_negative_zeros_are_negative_zeros(shape, axis):
-    check_like_numpy(np.full(shape, -0.0), axis, "float32")
+def test_sums_of_negative_zeros_are_negative_zeros():
+    check_like_numpy(of_every_size(lambda shape: np.full(shape, -0.0)), "float32")
 
 
 def test_large_numbers_overflow_where_they_do_in_order():
     rest = np.tile([1e300, -1e300], 5000)
     x = np.concatenate([[-1.5e308], rest, [1e308, 1e308, 1e308]])
-    check_like_numpy(x, 0, "float64")
+    check_like_numpy([(x, 0)], "float64")
     for dtype in ("float32", "float64"):
-        check_like_numpy(np.concatenate([np.zeros(10), np.full(5000, 2.0**100)]), 0, dtype)
+        check_like_numpy([(np.concatenate([np.zeros(10), np.full(5000, 2.0**100)]), 0)], dtype)
 
 
 def test_the_bits_are_the_same_for_any_number_of_threads():
     x = np.random.default_rng(0).standard_normal((2, 100_000)).astype("float32")
-    both = (found((ops.cumsum, ops.cumprod), x, 1, threads) for threads in (1, 3))
-    for one, three in zip(*both, strict=True):
+    for (one, *_), (three, *_) in zip(found([(x, 1)], 1), found([(x, 1)], 3), strict=True):
         np.testing.assert_array_equal(one, three)
 
 

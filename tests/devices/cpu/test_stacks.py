@@ -65,15 +65,14 @@ def test_functions_run_in_threads_of_a_small_stack():
     assert printed == "[0, 2, 3, 3]\n"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("axes", [(0,), (-1,), (0, 1)])
-def test_however_many_reductions_or_outputs_there_are_a_kernel_takes_little_of_a_stack(axes, dtype):
-    x = mg.input("x", (30, 600) if len(axes) == 1 else (9, 20, 16), dtype)
+def test_however_many_reductions_or_outputs_there_are_a_kernel_takes_little_of_a_stack(axes):
+    x = mg.input("x", (30, 600) if len(axes) == 1 else (9, 20, 16), "float64")
     chain = [x]
     for _ in range(20):
         chain.append(ops.abs(chain[-1] * 1.01))
     outputs = chain[1:] + [ops.sum(y, axes) for y in chain] + [ops.max(y, axes) for y in chain]
-    value = np.random.default_rng(0).normal(size=x.shape).astype(dtype)
+    value = np.random.default_rng(0).normal(size=x.shape)
     # A kernel of a larger frame does not compile here, and would be NumPy's, with a warning.
     made = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], outputs)
     want = mg.comp_graph("reference").compile([x], outputs)(value)
