@@ -93,8 +93,10 @@ SHAPES = [
 # ---------------------------------------------------------------- several runs over the pixels
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [*((shape, "float32") for shape in SHAPES), *((shape, "float64") for shape in SHAPES[2:5])],
+)
 def test_a_batch_norm_and_what_goes_back_are_one_kernel_each(shape, dtype):
     x, dy = array(*shape, dtype=dtype), array(*shape, dtype=dtype, seed=1)
     v = vectors(shape)
@@ -217,9 +219,9 @@ def test_units_are_split_no_more_than_threads_have_alike_to_do(units, threads, s
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_reductions_of_every_type(dtype, lanes):
     x = array(3, 4, 7, 5, lanes, dtype=dtype)
-    for op in (Sum, Max, Min):
-        check(op(OUTER), x, tolerance=1e-3 if dtype == "float16" else 1e-12)
-    check(op((0,)), x[:, :, :1, :1].copy()[:, 0, 0, 0], tolerance=0)
+    near = 1e-3 if dtype == "float16" else 1e-12
+    check(lambda x: tuple(op(OUTER)(x) for op in (Sum, Max, Min)), x, tolerance=near)
+    check(Min((0,)), x[:, :, :1, :1].copy()[:, 0, 0, 0], tolerance=0)
 
 
 @pytest.mark.parametrize("threads", [2, 5])
@@ -256,9 +258,9 @@ BROADCAST = {
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("shape", BROADCAST.values(), ids=BROADCAST)
-@pytest.mark.parametrize("dtype", ["float32", "int16"])
-def test_operands_broadcast(shape, dtype, threads):
+@pytest.mark.parametrize("name", BROADCAST)
+def test_operands_broadcast(name, threads):
+    shape, dtype = BROADCAST[name], "int16" if name == "channels" else "float32"
     x, y = array(N, C, H, W, 16, dtype=dtype), array(*shape, dtype=dtype, seed=1)
     z = array(1, C, 1, 1, 16, dtype=dtype, seed=2)
     check(lambda x, y, z: (x * y + z, (y * y - x) * (z + 1)), x, y, z, threads=threads)

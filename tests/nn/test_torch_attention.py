@@ -147,7 +147,7 @@ def test_attention_with_heads_is_torchs(batch_first, masks):
 )
 def test_an_encoder_layer_is_torchs(kwargs, training):
     sizes = {"d_model": 8, "nhead": 2, "dim_feedforward": 12, "dropout": 0.0}
-    assert_torchs("TransformerEncoderLayer", {**sizes, **kwargs}, [SEQUENCE], training, rtol=1e-7)
+    assert_torchs(f"TransformerEncoderLayer(**{sizes | kwargs})", [SEQUENCE], training, 1e-7)
 
 
 @pytest.mark.parametrize("masks", [{}, {"mask": ~np.tri(5, dtype=bool), "is_causal": True}])

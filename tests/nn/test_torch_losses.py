@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from torch_modules import assert_torchs, floats, integers, share
+from torch_modules import assert_torchs, floats, integers, rows, share
 
 import minigraph as mg
 from minigraph import ops
@@ -18,66 +18,44 @@ HOLES = np.array([1, -100, 4, -100])
 CLASSES = floats(5, seed=2, low=0.5, high=2)
 LOG = np.log(share(4, 5))
 
-
-LOSSES = [
-    ("CrossEntropyLoss", {}, (X, LABELS)),
-    ("CrossEntropyLoss", {"weight": CLASSES}, (X, LABELS)),
-    ("CrossEntropyLoss", {"ignore_index": -100}, (X, HOLES)),
-    ("CrossEntropyLoss", {"ignore_index": 2}, (MAPS, PIXELS)),
-    ("CrossEntropyLoss", {"label_smoothing": 0.2}, (X, LABELS)),
-    ("CrossEntropyLoss", {"label_smoothing": 0.2, "reduction": "none"}, (MAPS, PIXELS)),
-    (
-        "CrossEntropyLoss",
-        {"weight": CLASSES, "ignore_index": -100, "label_smoothing": 0.1},
-        (X, HOLES),
-    ),
-    (
-        "CrossEntropyLoss",
-        {"weight": CLASSES, "ignore_index": -100, "label_smoothing": 0.1, "reduction": "none"},
-        (X, HOLES),
-    ),
-    ("CrossEntropyLoss", {"weight": CLASSES, "reduction": "sum"}, (X, LABELS)),
-    ("CrossEntropyLoss", {"reduction": "none"}, (MAPS, PIXELS)),
-    ("CrossEntropyLoss", {"reduction": "sum"}, (X, LABELS)),
-    ("CrossEntropyLoss", {}, (X, share(4, 5))),
-    ("CrossEntropyLoss", {"weight": CLASSES, "label_smoothing": 0.1}, (MAPS, share(2, 5, 3))),
-    ("CrossEntropyLoss", {"reduction": "none"}, (MAPS, share(2, 5, 3))),
-    ("CrossEntropyLoss", {"reduction": "sum"}, (MAPS, share(2, 5, 3))),
-    ("NLLLoss", {}, (X, LABELS)),
-    ("NLLLoss", {"weight": CLASSES, "ignore_index": 1}, (X, LABELS)),
-    ("NLLLoss", {"weight": CLASSES, "reduction": "none"}, (MAPS, PIXELS)),
-    ("NLLLoss", {"ignore_index": -100, "reduction": "sum"}, (X, HOLES)),
-    *[
-        (name, {"reduction": reduction, **kwargs}, (X, Y))
-        for name, kwargs in [
-            ("MSELoss", {}),
-            ("L1Loss", {}),
-            ("SmoothL1Loss", {}),
-            ("SmoothL1Loss", {"beta": 0.3}),
-            ("SmoothL1Loss", {"beta": 0}),
-            ("HuberLoss", {}),
-            ("HuberLoss", {"delta": 0.7}),
-        ]
-        for reduction in ("mean", "sum", "none")
-    ],
-    ("KLDivLoss", {}, (LOG, share(4, 5))),
-    ("KLDivLoss", {"reduction": "batchmean"}, (LOG, share(4, 5))),
-    ("KLDivLoss", {"reduction": "sum", "log_target": True}, (LOG, np.log(share(4, 5)))),
-    ("KLDivLoss", {"reduction": "none"}, (LOG, share(4, 5))),
-    ("BCELoss", {}, (share(4, 5), share(4, 5))),
-    ("BCELoss", {"reduction": "none", "weight": CLASSES}, (share(4, 5), (Y > 0) * 1.0)),
-    ("BCELoss", {"reduction": "sum"}, (share(4, 5), share(4, 5))),
-    ("BCEWithLogitsLoss", {}, (X, share(4, 5))),
-    ("BCEWithLogitsLoss", {}, (X * 100, share(4, 5))),
-    ("BCEWithLogitsLoss", {"reduction": "none", "weight": CLASSES}, (X, share(4, 5))),
-    ("BCEWithLogitsLoss", {"reduction": "sum", "pos_weight": CLASSES}, (X, share(4, 5))),
-]
+# Each line has what losses are called with, and the losses.
+LOSSES = """
+X, LABELS: CrossEntropyLoss(); CrossEntropyLoss(weight=CLASSES)
+X, LABELS: CrossEntropyLoss(label_smoothing=0.2); CrossEntropyLoss(weight=CLASSES, reduction="sum")
+X, LABELS: CrossEntropyLoss(reduction="sum"); NLLLoss(); NLLLoss(weight=CLASSES, ignore_index=1)
+X, HOLES: CrossEntropyLoss(ignore_index=-100)
+X, HOLES: CrossEntropyLoss(weight=CLASSES, ignore_index=-100, label_smoothing=0.1)
+X, HOLES: CrossEntropyLoss(weight=CLASSES, ignore_index=-100, label_smoothing=0.1, reduction="none")
+X, HOLES: NLLLoss(ignore_index=-100, reduction="sum")
+MAPS, PIXELS: CrossEntropyLoss(ignore_index=2)
+MAPS, PIXELS: CrossEntropyLoss(label_smoothing=0.2, reduction="none")
+MAPS, PIXELS: CrossEntropyLoss(reduction="none"); NLLLoss(weight=CLASSES, reduction="none")
+X, share(4, 5): CrossEntropyLoss(); BCEWithLogitsLoss()
+X, share(4, 5): BCEWithLogitsLoss(reduction="none", weight=CLASSES)
+X, share(4, 5): BCEWithLogitsLoss(reduction="sum", pos_weight=CLASSES)
+MAPS, share(2, 5, 3): CrossEntropyLoss(weight=CLASSES, label_smoothing=0.1)
+MAPS, share(2, 5, 3): CrossEntropyLoss(reduction="none"); CrossEntropyLoss(reduction="sum")
+X, Y: MSELoss(reduction="mean"); MSELoss(reduction="sum"); MSELoss(reduction="none")
+X, Y: L1Loss(reduction="mean"); L1Loss(reduction="sum"); L1Loss(reduction="none")
+X, Y: SmoothL1Loss(reduction="mean"); SmoothL1Loss(reduction="sum"); SmoothL1Loss(reduction="none")
+X, Y: SmoothL1Loss(reduction="mean", beta=0.3); SmoothL1Loss(reduction="sum", beta=0.3)
+X, Y: SmoothL1Loss(reduction="none", beta=0.3); SmoothL1Loss(reduction="mean", beta=0)
+X, Y: SmoothL1Loss(reduction="sum", beta=0); SmoothL1Loss(reduction="none", beta=0)
+X, Y: HuberLoss(reduction="mean"); HuberLoss(reduction="sum"); HuberLoss(reduction="none")
+X, Y: HuberLoss(reduction="mean", delta=0.7); HuberLoss(reduction="sum", delta=0.7)
+X, Y: HuberLoss(reduction="none", delta=0.7)
+LOG, share(4, 5): KLDivLoss(); KLDivLoss(reduction="batchmean"); KLDivLoss(reduction="none")
+LOG, LOG: KLDivLoss(reduction="sum", log_target=True)
+share(4, 5), share(4, 5): BCELoss(); BCELoss(reduction="sum")
+share(4, 5), (Y > 0) * 1.0: BCELoss(reduction="none", weight=CLASSES)
+100 * X, share(4, 5): BCEWithLogitsLoss()
+"""
 
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")  # KLDivLoss in torch
-@pytest.mark.parametrize(("name", "kwargs", "xs"), LOSSES)
-def test_losses_are_torchs(name, kwargs, xs):
-    assert_torchs(name, kwargs, xs)
+@pytest.mark.parametrize(("xs", "call"), rows(LOSSES))
+def test_losses_are_torchs(xs, call):
+    assert_torchs(call, eval(f"[{xs}]"), CLASSES=CLASSES)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

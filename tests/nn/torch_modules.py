@@ -10,6 +10,7 @@ from minigraph import nn, ops
 from minigraph.graph import Graph
 
 torch = pytest.importorskip("torch")
+SHOWN_OTHERWISE = "InstanceNorm2d", "TransformerEncoderLayer"  # torch shows what ours do not take
 
 
 def floats(*shape, seed=0, low=-2, high=2):
@@ -49,13 +50,22 @@ def theirs(module, xs):
     return y.detach().numpy(), *(g.numpy() for g in grads)
 
 
-def assert_torchs(name, kwargs, xs, training=True, rtol=1e-9):
-    tensors = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in kwargs.items()}
-    theirs_module = getattr(torch.nn, name)(**tensors).double().train(training)
-    dtype = (
-        {"dtype": "float64"} if "dtype" in inspect.signature(getattr(nn, name)).parameters else {}
-    )
-    module = getattr(nn, name)(**kwargs, **dtype).train(training)
+def rows(table):
+    """Return each call of a table's lines, "what it is called with: call; call"."""
+    pairs = (line.split(": ", 1) for line in table.strip().splitlines())
+    return [(xs, call) for xs, calls in pairs for call in calls.split("; ")]
+
+
+def assert_torchs(call, xs, training=True, rtol=1e-9, **arrays):
+    """The module that a call makes, which may name arrays, computes and shows what torch's does."""
+    tensors = {name: torch.tensor(value) for name, value in arrays.items()}
+    theirs_module = eval(call, {**vars(torch.nn), **tensors}).double().train(training)
+    name = call.partition("(")[0]
+    if "dtype" in inspect.signature(getattr(nn, name)).parameters:
+        call = f"{call[:-1]}{'' if call.endswith('()') else ', '}dtype='float64')"
+    module = eval(call, {**vars(nn), **arrays}).train(training)
+    if name not in SHOWN_OTHERWISE and "Loss" not in name:
+        assert repr(module) == repr(theirs_module)
     with torch.no_grad():
         for i, p in enumerate(theirs_module.parameters()):
             p.copy_(torch.from_numpy(floats(*p.shape, seed=20 + i, low=0.5, high=1.5)))
