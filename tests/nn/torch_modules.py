@@ -61,11 +61,14 @@ def assert_torchs(call, xs, training=True, rtol=1e-9, **arrays):
     tensors = {name: torch.tensor(value) for name, value in arrays.items()}
     theirs_module = eval(call, {**vars(torch.nn), **tensors}).double().train(training)
     name = call.partition("(")[0]
-    if "dtype" in inspect.signature(getattr(nn, name)).parameters:
+    names, wanted = ([*inspect.signature(getattr(lib, name)).parameters] for lib in (nn, torch.nn))
+    if "dtype" in names:
         call = f"{call[:-1]}{'' if call.endswith('()') else ', '}dtype='float64')"
     module = eval(call, {**vars(nn), **arrays}).train(training)
     if name not in SHOWN_OTHERWISE and "Loss" not in name:
         assert repr(module) == repr(theirs_module)
+        first = names[: names.index("dtype") if "dtype" in names else None][:3]
+        assert first == wanted[: len(first)]
     with torch.no_grad():
         for i, p in enumerate(theirs_module.parameters()):
             p.copy_(torch.from_numpy(floats(*p.shape, seed=20 + i, low=0.5, high=1.5)))
