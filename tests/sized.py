@@ -1,15 +1,11 @@
 """Networks of images whose sizes the calls give."""
 
-import numpy as np
+from small_functions import real
 
 import minigraph as mg
 from minigraph import nn, ops
 
 SIZES = (3, 1, 5)
-
-
-def real(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 # Of images, [n, 4, 6, 6].

@@ -20,7 +20,7 @@ OPS = [op for op in ELEMENTWISE.values() if not is_random(op)]
 SHAPES = ((6, 37), (6, 37), (37,), (6, 1), ())
 NODES = 30
 LEVELS = (
-    *({"graph_opt_level": level} for level in range(4)),
+    *({"graph_opt_level": level} for level in (0, 2, 3)),  # the rewrites of level 1 are in 2 and 3
     {"graph_opt_level": 2, "graph_opt.jit": 1},
 )
 

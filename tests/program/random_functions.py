@@ -99,20 +99,8 @@ def normalise(rng, nodes):
 
 
 STEPS = [
-    unary,
-    binary,
-    binary,
-    choose,
-    reduce,
-    reshape,
-    transpose,
-    window,
-    flip,
-    broadcast,
-    product,
-    join,
-    pad,
-    normalise,
+    *(unary, binary, binary, choose, reduce, reshape, transpose, window, flip, broadcast),
+    *(product, join, pad, normalise),
 ]
 
 

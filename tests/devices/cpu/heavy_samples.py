@@ -174,18 +174,8 @@ def layout_samples():
                 yield f"conv2d_backward_weights-{name}", op, [dy, x]
 
 
-SAMPLES = {
-    name: (op, xs)
-    for samples in (
-        conv_samples,
-        pool_samples,
-        norm_samples,
-        softmax_samples,
-        matmul_samples,
-        layout_samples,
-    )
-    for name, op, xs in samples()
-}
+ALL = conv_samples, pool_samples, norm_samples, softmax_samples, matmul_samples, layout_samples
+SAMPLES = {name: (op, xs) for samples in ALL for name, op, xs in samples()}
 
 
 def with_odd_values(x, seed):

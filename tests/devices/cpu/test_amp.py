@@ -9,6 +9,7 @@ from meaning import Meaning
 from needs import needs_bfloat16
 from noise import noisy
 from random_graphs import RandomGraph
+from small_functions import real
 from small_network import network
 
 import minigraph as mg
@@ -21,10 +22,6 @@ from minigraph.passes.notes import Notes
 
 CACHED = {"autotune": "off"}
 EPS = 2.0**-8  # half of the distance between neighbours, relative
-
-
-def data(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def conv(x, w, bias=None, **window):
@@ -71,7 +68,7 @@ def compiled(build, xs, **options):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_float32_to_the_rounding_of_bfloat16(name, level):
     build, shapes = PROGRAMS[name]
-    xs = [data(*shape, seed=i) for i, shape in enumerate(shapes)]
+    xs = [real(*shape, seed=i) for i, shape in enumerate(shapes)]
     small = compiled(build, xs, graph_opt_level=level, amp="bfloat16")
     assert small.report().numpy == []
     wide = compiled(build, xs, graph_opt_level=0)
@@ -118,7 +115,7 @@ def test_sums_are_taken_in_float32():
 
 @needs_bfloat16
 def test_nan_and_infinity_pass():
-    x, w = data(2, 16, 8, 8), data(16, 16, 3, 3, seed=1)
+    x, w = real(2, 16, 8, 8), real(16, 16, 3, 3, seed=1)
     x[0, 3, 4, 4], x[1, 0, 1, 1] = np.nan, np.inf
     small, wide = (compiled(conv, [x, w], amp=amp)(x, w)[0] for amp in ("bfloat16", "off"))
     np.testing.assert_array_equal(np.isnan(small), np.isnan(wide))
@@ -225,7 +222,7 @@ def test_float16_is_refused_with_what_there_is():
 
 def test_bfloat16_arrays_are_computed_in_float32_there(monkeypatch):
     monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32,)))
-    x = data(8, 8).astype(BFLOAT16)
+    x = real(8, 8).astype(BFLOAT16)
     step = compiled(lambda x: x @ x, [x])
     assert step.report().numpy == [] or compiler.compiler() is None
     want = (x.astype(np.float32) @ x.astype(np.float32)).astype(BFLOAT16)

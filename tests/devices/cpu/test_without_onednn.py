@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from needs import needs_compiler
+from small_functions import real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -22,10 +23,6 @@ levels = pytest.mark.parametrize("level", [0, 2, 3])
 @pytest.fixture(autouse=True)
 def no_library(monkeypatch):
     monkeypatch.setattr(onednn, "library", lambda: None)
-
-
-def real(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
 
 
 def function(device, xs, ys, **options):

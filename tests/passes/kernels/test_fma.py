@@ -4,18 +4,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from fused_units import of
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.graph import FLOATS, Graph, Input, toposort
+from minigraph.graph import FLOATS, Graph
 from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.notes import Notes
 
 a, b, c, d, e, f = (mg.input(name, (2, 3)) for name in "abcdef")
-
-
-def graph_of(*ys):
-    return Graph(tuple(x for x in toposort(ys) if isinstance(x.op, Input)), ys)
 
 
 def count(graph):
@@ -25,7 +22,7 @@ def count(graph):
 def test_what_is_made_stands_where_the_sum_was():
     first = a * b + c * d
     y = first + e * f
-    made = [n for n in fuse_fma(graph_of(ops.exp(y)), Notes()) if n.op.name in ("fma3", "fma4")]
+    made = [n for n in fuse_fma(of(ops.exp(y)), Notes()) if n.op.name in ("fma3", "fma4")]
     assert [(n.source, n.order[0]) for n in made] == [(s.source, s.order[0]) for s in (first, y)]
 
 
@@ -98,7 +95,7 @@ def test_a_sum_of_ten_thousand_products_is_one_chain():
     for _ in range(9_999):
         y = y + ops.sin(a) * b
     notes = Notes()
-    graph = fuse_fma(graph_of(y), notes)
+    graph = fuse_fma(of(y), notes)
     assert notes.fired == {"fma4": 1, "fma3": 9_998}
     assert count(graph) == {"sin": 9_999, **notes.fired}
 
@@ -108,4 +105,4 @@ def test_ten_thousand_sums_are_fused_one_by_one():
     for _ in range(10_000):
         y = y * b + c
     notes = Notes()
-    assert count(fuse_fma(graph_of(y), notes)) == notes.fired == {"fma3": 10_000}
+    assert count(fuse_fma(of(y), notes)) == notes.fired == {"fma3": 10_000}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small_functions import real
 
 import minigraph as mg
 from minigraph import ops
@@ -12,13 +13,9 @@ from minigraph.passes.levels import optimize, pipeline
 SHAPE = (2, 4, 8, 8)
 
 
-def data(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 X = mg.input("x", SHAPE)
-W = mg.Parameter(data(4, 4, 3, 3, seed=1) / 3, "w")
-V = mg.Parameter(data(4, 4, 3, 3, seed=2) / 3, "v")
+W = mg.Parameter(real(4, 4, 3, 3, seed=1) / 3, "w")
+V = mg.Parameter(real(4, 4, 3, 3, seed=2) / 3, "v")
 
 
 def conv(x, w):
@@ -46,7 +43,7 @@ def between(graph):
 
 def check(before, after):
     """The graphs compute the same but for the rounding to bfloat16."""
-    x = data(*SHAPE)
+    x = real(*SHAPE)
     for want, got in zip(before(x), after(x), strict=True):
         assert want.dtype == got.dtype
         assert np.abs(want - got).max() <= 0.03 * np.abs(want).max()

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from fused_units import of
 from rewriting import run, values
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.product import FusedProduct
 from minigraph.passes.kernels.fusion import fuse_kernels
 from minigraph.passes.kernels.products import Products, fuse_products
@@ -18,10 +18,6 @@ W, V = mg.input("w", (40, 50)), mg.input("v", (40, 50))
 ROW, COLUMN = mg.input("row", (50,)), mg.input("column", (40, 1))
 G = X.T @ Y
 SMALL = Products(sides=0, least=0)
-
-
-def of(*ys):
-    return Graph(tuple(x for x in toposort(ys) if isinstance(x.op, Input)), ys)
 
 
 def fuse(graph, products=SMALL):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from needs import needs_compiler
+from small_functions import real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -17,13 +18,9 @@ SHAPE = (2, 8, 32, 32)
 IMAGE = "[2,8,32,32]"
 
 
-def data(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 X = mg.input("x", SHAPE)
-W = mg.Parameter(data(8, 8, 3, 3, seed=1) / 5, "w")
-V = mg.Parameter(data(8, 8, 3, 3, seed=2) / 5, "v")
+W = mg.Parameter(real(8, 8, 3, 3, seed=1) / 5, "w")
+V = mg.Parameter(real(8, 8, 3, 3, seed=2) / 5, "v")
 
 
 def conv(x, w):
@@ -56,7 +53,7 @@ def saved(graph):
 def check(before, after, tolerance=0.02):
     """The loss has the same bits, and gradients are the same but for the rounding to bfloat16."""
     (given,) = before.inputs
-    x = data(*given.shape)
+    x = real(*given.shape)
     (loss, *grads), (same, *rounded) = before(x), after(x)
     assert loss == same
     for want, got in zip(grads, rounded, strict=True):
@@ -75,7 +72,7 @@ def test_activations_wait_in_bfloat16_and_the_forward_pass_keeps_its_bits():
     # What comes last is read by the backward pass at once.
     assert images == [5 * [f"float32{IMAGE}"], 4 * [f"bfloat16{IMAGE}"] + [f"float32{IMAGE}"]]
     check(before, after)
-    (_, *grads), (_, *rounded) = (graph(data(*SHAPE)) for graph in (before, after))
+    (_, *grads), (_, *rounded) = (graph(real(*SHAPE)) for graph in (before, after))
     assert all((x != y).any() for x, y in zip(grads, rounded, strict=True))
 
 
@@ -112,7 +109,7 @@ def test_an_array_that_two_libraries_read_is_cast_once():
 
 
 def test_what_is_read_by_way_of_views_waits_rounded_too():
-    x, w, v = mg.input("x", (64, 80)), mg.Parameter(data(80, 96)), mg.Parameter(data(48, 2))
+    x, w, v = mg.input("x", (64, 80)), mg.Parameter(real(80, 96)), mg.Parameter(real(48, 2))
     y = ops.tanh(x @ w).reshape(128, 48)
     before, after = graphs(((y @ v) ** 2).mean(), wrt=(w, v), given=x)
     assert "float32[64,96]" in saved(before)
@@ -138,7 +135,7 @@ def test_small_arrays_stay_in_float32():
 
 
 def test_arrays_that_do_not_wait_stay_in_float32():
-    x, w = mg.input("x", (64, 80)), mg.Parameter(data(80, 96))
+    x, w = mg.input("x", (64, 80)), mg.Parameter(real(80, 96))
     labels = np.zeros(64, "int64")
     unchanged(ops.cross_entropy(x @ w, labels), wrt=[w], given=x)
 
@@ -178,7 +175,7 @@ def step(level, dtype, depth=6, **options):
 
 
 def batch(i):
-    return data(8, 3, 16, 16, seed=i), np.arange(8)
+    return real(8, 3, 16, 16, seed=i), np.arange(8)
 
 
 def losses(function, count=8):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from residual_block import ResidualBlock
+from small_functions import real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -64,7 +65,7 @@ def laid_out(graph, times=blocked_wins, convolutions=None, args=None, **reorder)
     new = assign_layouts(graph, notes, Times(times, **reorder))
     new.check()
     assert convolutions in (None, count(new, LaidOut))
-    args = args or [data(*x.shape, seed=i) for i, x in enumerate(graph.inputs)]
+    args = args or [real(*x.shape, seed=i) for i, x in enumerate(graph.inputs)]
     for before, after in zip(graph(*args), new(*args), strict=True):
         np.testing.assert_allclose(after, before, rtol=2e-4, atol=2e-5)
     return new, notes.fired
@@ -74,12 +75,8 @@ def count(graph, kind):
     return sum(isinstance(node.op, kind) for node in graph)
 
 
-def data(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 def weights(out, channels, size=3, seed=1):
-    return mg.Parameter(data(out, channels, size, size, seed=seed) / size / channels**0.5, "w")
+    return mg.Parameter(real(out, channels, size, size, seed=seed) / size / channels**0.5, "w")
 
 
 X = mg.input("x", (2, 16, 6, 6))
@@ -185,7 +182,7 @@ def test_a_training_step_computes_the_same_in_blocks(fused):
     graph = training(net(), x)
     if fused:
         graph = fuse_batch_norm(graph, Notes())
-    new, fired = laid_out(graph, args=[data(4, 3, 18, 18), np.arange(4) % 5])
+    new, fired = laid_out(graph, args=[real(4, 3, 18, 18), np.arange(4) % 5])
     assert count(new, LaidOut) >= 10
     assert {node.shape[4] for node in new if not node.is_bundle and node.ndim == 5} == {8}
     # x, the gradient of the mean, and nothing within the network
@@ -198,7 +195,7 @@ def test_a_training_step_computes_the_same_with_the_channels_last():
         nn.Conv2d(3, 12, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(12, 6, 3), nn.Flatten(),
         nn.Linear(54, 5),
     )  # fmt: skip
-    args = [data(2, 3, 12, 12), np.arange(2)]
+    args = [real(2, 3, 12, 12), np.arange(2)]
     _, fired = laid_out(training(model, x), lambda node: {PLAIN: 2.0, NHWC: 1.0}, args=args)
     assert any("nhwc" in name for name in fired)
 
@@ -231,15 +228,15 @@ def test_an_image_that_an_op_of_another_kind_reads_is_reordered_once():
 def test_random_masks_are_the_same_in_every_layout():
     y = ops.dropout(ops.conv2d(X, weights(32, 16)), 0.5)
     graph = number_streams(graph_of([y, ops.conv2d(y, weights(16, 32))], X, SEED, STEP))
-    laid_out(graph, convolutions=2, args=[data(2, 16, 6, 6), np.uint64(7), np.uint64(0)])
+    laid_out(graph, convolutions=2, args=[real(2, 16, 6, 6), np.uint64(7), np.uint64(0)])
 
 
 def test_small_floats_are_laid_out_where_they_were_measured():
     x = mg.input("x", (2, 16, 6, 6), "float16")
-    w, v = (mg.Parameter(np.sign(data(*s, 3, 3)).astype("float16")) for s in ((32, 16), (16, 32)))
+    w, v = (mg.Parameter(np.sign(real(*s, 3, 3)).astype("float16")) for s in ((32, 16), (16, 32)))
     y = ops.conv2d(ops.relu(ops.conv2d(x, w)), v)
     # Sums of whole numbers are the same in any order.
-    args = [np.round(data(2, 16, 6, 6)).astype("float16")]
+    args = [np.round(real(2, 16, 6, 6)).astype("float16")]
     laid_out(graph_of([y], x), convolutions=2, args=args)
 
 
