@@ -245,7 +245,6 @@ FORK = """
 import os, sys
 import numpy as np
 import minigraph as mg
-{before}
 child = os.fork()
 x = mg.input("x", (64, 256))
 w = mg.Parameter(np.ones((256, 256), np.float32))
@@ -257,11 +256,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def fork(before=""):
-    script = FORK.format(before=before)
-    python("-c", script)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_process_may_be_forked_after_the_import():
-    fork()
+    python("-c", FORK)
