@@ -22,15 +22,16 @@ CACHED = (
 
 
 def start(*arguments, **environment):
-    """Start Python, to which warnings are errors and the modules of tests/ are known.
+    """Start Python, to which warnings are errors and the modules of tests/ and tools/ are known.
 
     arguments    of the command line; a program after "-c"
     environment  variables that differ from those of this process
     """
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.getenv("PYTHONPATH"))))
+    root = Path(__file__).parent.parent
+    path = [str(root / "tests"), str(root / "tools"), os.getenv("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-W", "error", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 FOUND = pkgutil.walk_packages(minigraph.__path__, "minigraph.")
 MODULES = [m.name for m in FOUND if not m.name.endswith("__main__")]  # that one runs
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
+DOCUMENTS += ROOT.glob("tools/*.md")
 HOOKS = [*ROOT.glob("docs/hooks/*.py")]
 NOTEBOOKS = [*ROOT.glob("docs/notebooks/*.ipynb")]
 TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))

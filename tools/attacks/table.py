@@ -1,4 +1,4 @@
-"""The attacks by name: what `tests/long.py` calls its parts."""
+"""The attacks by name: what `tools/attack.py` calls its parts."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

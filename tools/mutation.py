@@ -1,9 +1,9 @@
 """Mutation testing: change the package in one place at a time, and see which changes tests notice.
 
-    python tests/mutation.py minigraph/passes minigraph/jit          # one mutant for 16 lines
-    python tests/mutation.py --lines 1 minigraph/autotune/tuner.py    # all mutants of a file
-    python tests/mutation.py --list minigraph/cache                   # show them, run nothing
-    python tests/mutation.py --again minigraph/passes minigraph/jit   # survivors, with new tests
+    python tools/mutation.py minigraph/passes minigraph/jit          # one mutant for 16 lines
+    python tools/mutation.py --lines 1 minigraph/autotune/tuner.py    # all mutants of a file
+    python tools/mutation.py --list minigraph/cache                   # show them, run nothing
+    python tools/mutation.py --again minigraph/passes minigraph/jit   # survivors, with new tests
 
 The mutants depend on the sources and the seed alone.  Each is applied to a copy of the repository,
 where the tests of the changed file (`TESTS`) run until one fails.  What compilers make of a text is

@@ -2,7 +2,7 @@
 
 Run it to see where a level is slower than the one below it, or NumPy computes something:
 
-    python tests/level_sweep.py [batch_norm ...] [--minutes 1] [--seed 7] [--threads 1]
+    python tools/level_sweep.py [batch_norm ...] [--minutes 1] [--seed 7] [--threads 1]
 
 It draws programs and shapes by the seed until the time is over.  The levels take turns, so that
 what else the machine does slows them alike, and their medians are compared.  Where a level seems

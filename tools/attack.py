@@ -1,10 +1,10 @@
 """Attack minigraph for as long as you like, and report what broke.
 
-    python tests/long.py --minutes 60                 # every part, from a seed that it prints
-    python tests/long.py --minutes 60 --seed 7 races  # one part, from this seed
-    python tests/long.py --seed 1234 --only races     # one attempt, as a failure names it
+    python tools/attack.py --minutes 60                 # every part, from a seed that it prints
+    python tools/attack.py --minutes 60 --seed 7 races  # one part, from this seed
+    python tools/attack.py --seed 1234 --only races     # one attempt, as a failure names it
 
-Each part is an attack of `tests/attacks`, which is tried with one seed after the other.  The parts
+Each part is an attack of `tools/attacks`, which is tried with one seed after the other.  The parts
 share the time evenly, in turns.  Attempts run in processes of their own, so that one which crashes
 or hangs ends no other.  At the end a table has the counts, `--json FILE` has them too, and the exit
 status is 1 if anything failed.
@@ -29,7 +29,7 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("", "tests", "tools")]
 
 from attacks.table import ATTACKS  # noqa: E402
 
@@ -98,7 +98,7 @@ class Part:
         command = [sys.executable, __file__, "--attempt", self.name, str(self.seed), str(end)]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path[:2]),  # for what the attempts start, too
+            "PYTHONPATH": os.pathsep.join(sys.path[:3]),  # for what the attempts start, too
             **self.attack.environment(),
             "MINIGRAPH_CACHE_DIR": str(folder / "cache"),
             "TMPDIR": str(temporary),
@@ -152,7 +152,7 @@ class Part:
         if error:
             self.failures.append((seed, error))
             lines = "\n".join(f"    {line}" for line in error.splitlines()[-LINES:])
-            print(f"FAILED: python tests/long.py --seed {seed} --only {self.name}\n{lines}")
+            print(f"FAILED: python tools/attack.py --seed {seed} --only {self.name}\n{lines}")
             sys.stdout.flush()
 
     def __str__(self) -> str:
