@@ -8,13 +8,13 @@ parts    the parts of the package, in the order of tests/layers.py
 options  the options, from minigraph/options.py
 tour     the files that are headings of the document, with their numbers of lines
 attacks  what `tools/attack.py --json docs/long-run.json` counted, with its machine, seed and commit
-samples  what `tests/torch_samples.py --json docs/torch-samples.json` counted
+samples  what `tools/torch_samples.py --json docs/torch-samples.json` counted
 torch_hints
          names of PyTorch and what serves here, from minigraph/torch_hints.toml
 errors   typical mistakes and their messages, from tests/mistakes.py and tests/golden/errors.txt
 refused  the most frequent reasons of that run why a sample was refused
 sweep    what `tools/level_sweep.py --json docs/level-sweep.json` counted
-plans    what `tests/cudnn_plans.py --json docs/cudnn-plans.json` found
+plans    what `tools/cudnn_plans.py --json docs/cudnn-plans.json` found
 growth   what `benchmarks/compare.py growth --json docs/growth.json` measured
 networks, expressions
          a step on each of MACHINES, beside the fastest other library

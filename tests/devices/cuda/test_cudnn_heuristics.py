@@ -23,7 +23,7 @@ def found(tmp_path, *arguments):
     """Return the rows of a process of its own: the driver that it loads is for no other test."""
     file = tmp_path / "plans.json"
     ended = subprocess.run(
-        [sys.executable, ROOT / "tests" / "cudnn_plans.py", "--json", file, *arguments],
+        [sys.executable, ROOT / "tools" / "cudnn_plans.py", "--json", file, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), *sys.path]))},
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """What the real cuDNN offers on an H200 for the networks' convolutions and products, without one.
 
-    python tests/cudnn_plans.py [resnet50 ...] [--precisions bfloat16 ...] [--json FILE]
+    python tools/cudnn_plans.py [resnet50 ...] [--precisions bfloat16 ...] [--json FILE]
 
 cuDNN's heuristics need a description of the device and a driver that is there: cc compiles one that
 does nothing.  Functions are compiled as for a device: a training step and the network in inference,

@@ -1,9 +1,9 @@
 """Every op, layer and optimizer that PyTorch has too, on the sample inputs of PyTorch's own tests.
 
-    python tests/torch_samples.py [OP ...] [--levels 0 3] [--dtypes float32] [--json FILE]
+    python tools/torch_samples.py [OP ...] [--levels 0 3] [--dtypes float32] [--json FILE]
 
 The samples are those of `op_db`, `module_db` and `optim_db` in `torch.testing._internal` (which
-needs expecttest).  tests/torch_names.py says how PyTorch's functions are called here.  Values,
+needs expecttest).  tools/torch_names.py says how PyTorch's functions are called here.  Values,
 gradients and second derivatives are compared with what PyTorch computes in float64 from the same
 inputs, or in the inputs' type.  What is counted:
 
