@@ -6,10 +6,12 @@ import functools
 import importlib.util
 import io
 import json
+import os
 import pkgutil
 import re
 import runpy
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -107,12 +109,13 @@ def test_every_op_layer_and_optimizer_has_an_example(value):
     assert ">>> " in value.__doc__
 
 
-def run_program_of(name):
-    """Run the Python of a document and return what it prints."""
+def run_program_of(name, options="autotune=off"):
+    """Run the Python of a document and return what it prints; the site's programs tune, too."""
     blocks = re.findall(r"```python(?: output=\w+)?\n(.*?)```", (ROOT / name).read_text(), re.S)
     program = "\n".join(blocks)
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    environment = mock.patch.dict(os.environ, MINIGRAPH_OPTIONS=options)
+    with environment, contextlib.redirect_stdout(printed):
         exec(compile(program, name, "exec"), {})
     return printed.getvalue()
 
@@ -166,7 +169,7 @@ def test_the_recipes_train_what_they_say(monkeypatch):
 def test_the_solutions_of_the_exercises_do_what_is_asked(monkeypatch):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "")  # the program sets it
     monkeypatch.setattr(candidates, "CANDIDATES", candidates.CANDIDATES)  # and adds to these
-    printed = run_program_of("docs/own.md")
+    printed = run_program_of("docs/own.md", options="")
     for line in (
         "log_cosh, fma3; 1 in, 1 out",
         "[-0.96402758  0.46211716  0.99505475] [-0.96402758  0.46211716  0.99505475]",

@@ -153,12 +153,14 @@ def test_losses_differ_by_their_largest_distance_over_the_loss():
     assert relative_difference([1.0, 2.2, 4.0], [1.0, 2.0, 4.2]) == pytest.approx(0.1)
 
 
+# `test_a_run_has_the_name_of_the_file_and_the_losses_of_pytorch` is the short one.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "sides"),
     [
         (("mlp", "--batch-size", "4"), ("level 3", "torch")),
-        pytest.param(("alexnet-1",), None, marks=pytest.mark.long),
-        pytest.param(("resnet18-1",), None, marks=pytest.mark.long),
+        (("alexnet-1",), None),
+        (("resnet18-1",), None),
     ],
 )
 def test_libraries_have_the_same_losses_and_scores(case, sides, tmp_path, monkeypatch):

@@ -402,6 +402,6 @@ assert store.rejected == 0
 """
 
 
-@pytest.mark.parametrize("times", [20, long(200)])
+@pytest.mark.parametrize("times", [10, long(200)])
 def test_a_writer_that_is_killed_loses_nothing_that_it_had_kept(store, times):
     wait(begin(KILLED, store, times))

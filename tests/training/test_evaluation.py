@@ -39,7 +39,7 @@ def test_loss_and_accuracy_are_means_over_all_examples_however_they_are_batched(
     assert all(type(value) is float for value in found.values())
 
 
-class HorizontalFusion(World):
+class WorldOfTwo(World):
     """A world of two processes, of which the other one has gathered some values already."""
 
     def __init__(self, rank, other):
@@ -54,9 +54,9 @@ class HorizontalFusion(World):
 @pytest.mark.parametrize("batch_size", [2, 4, 6, 20])
 def test_processes_that_share_the_examples_get_the_means_over_all(batch_size):
     net = network()
-    first = HorizontalFusion(0, None)
+    first = WorldOfTwo(0, None)
     evaluate(net, DataLoader((X, LABELS), batch_size, shard=first), cg=GRAPH, world=first)
-    second = HorizontalFusion(1, first.given)
+    second = WorldOfTwo(1, first.given)
     loader = DataLoader((X, LABELS), batch_size, shard=second)
     assert evaluate(net, loader, cg=GRAPH, world=second) == pytest.approx(expected(net), rel=1e-6)
 

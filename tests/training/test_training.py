@@ -37,6 +37,15 @@ def uninterrupted(tmp_path_factory):
     return trained(folder, "--checkpoint", "whole"), mg.load(folder / "whole")
 
 
+@pytest.fixture(scope="module", params=["SIGINT", "SIGTERM"])
+def halted(request, tmp_path_factory):
+    """The folder and the lines of a training that a signal stopped in its second epoch."""
+    folder = tmp_path_factory.mktemp("halted")
+    ended = interrupted(folder, "--checkpoint", "part", at=(request.param, IMAGES + 350))
+    assert ended.returncode == 130 and "Traceback" not in ended.stderr
+    return folder, ended.stdout.splitlines()
+
+
 BEST = r"best test accuracy \d+\.\d\d%, after epoch [123](: \w+\.best\.safetensors)?"
 
 
@@ -99,15 +108,11 @@ def test_another_seed_trains_another_network(tmp_path, uninterrupted):
 # ---------------------------------------------------------------- interrupted and resumed
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_interrupted_in_an_epoch_it_resumes_to_the_same_numbers(tmp_path, name, uninterrupted):
-    halted = interrupted(tmp_path, "--checkpoint", "part", at=(name, IMAGES + 350))
-    assert halted.returncode == 130
-    stopped = "stopped in epoch 2 after batch 4; --resume part goes on from there"
-    assert halted.stdout.splitlines()[-1] == stopped
-    assert "Traceback" not in halted.stderr
-    lines = trained(tmp_path, "--resume", "part", "--checkpoint", "whole")
-    assert_same_end((lines, mg.load(tmp_path / "whole")), uninterrupted)
+def test_interrupted_in_an_epoch_it_resumes_to_the_same_numbers(halted, uninterrupted):
+    folder, printed = halted
+    assert printed[-1] == "stopped in epoch 2 after batch 4; --resume part goes on from there"
+    lines = trained(folder, "--resume", "part", "--checkpoint", "whole")
+    assert_same_end((lines, mg.load(folder / "whole")), uninterrupted)
 
 
 def test_killed_after_an_epoch_it_resumes_to_the_same_numbers(tmp_path, uninterrupted):
@@ -229,16 +234,16 @@ def test_only_a_higher_accuracy_replaces_the_best_weights(tmp_path):
     assert kept == [(1, 1), (2, 2), (2, 2), (2, 2), (5, 5)]
 
 
-def test_the_best_of_an_interrupted_training_is_named_and_goes_on(tmp_path):
-    halted = interrupted(tmp_path, "--checkpoint", "part", at=("SIGINT", IMAGES + 350))
-    line = halted.stdout.splitlines()[-2]
+@pytest.mark.parametrize("halted", ["SIGINT"], indirect=True)
+def test_the_best_of_an_interrupted_training_is_named_and_goes_on(halted):
+    folder, (*_, line, _) = halted
     assert re.fullmatch(BEST, line) and line.endswith("after epoch 1: part.best.safetensors")
-    saved = json.loads(mg.load(tmp_path / "part")["training"].tobytes())["best"]
+    saved = json.loads(mg.load(folder / "part")["training"].tobytes())["best"]
     assert saved["epoch"] == 1 and f"{saved['accuracy']:.2%}" in line
-    lines = trained(tmp_path, "--resume", "part")
+    lines = trained(folder, "--resume", "part")
     assert lines[-3].endswith(": part.best.safetensors")
-    elsewhere = trained(tmp_path, "--resume", "part", "--best", "elsewhere", "--epochs", 2)
-    assert (tmp_path / "elsewhere").exists() == elsewhere[-3].endswith(": elsewhere")
+    elsewhere = trained(folder, "--resume", "part", "--best", "elsewhere", "--epochs", 2)
+    assert (folder / "elsewhere").exists() == elsewhere[-3].endswith(": elsewhere")
 
 
 # ---------------------------------------------------------------- kinds of data
