@@ -139,7 +139,7 @@ from cache.cache_entries import both, entry
 from minigraph.cache import file
 
 pids = []
-for number in range(16):
+for number in range(8):
     pids.append(os.fork())
     if not pids[-1]:
         for i in range(10):
@@ -154,8 +154,8 @@ def test_of_many_writers_none_loses_the_entries_of_another(tmp_path):
     python("-c", WRITERS, tmp_path / "some.cache")
     contents = file.read(tmp_path / "some.cache")
     assert contents.rejected == []
-    wanted = [entry(f"{n} {i}") for n in range(16) for i in range(10)]
-    wanted += [entry("all", str([*range(16)])), entry("equal")]
+    wanted = [entry(f"{n} {i}") for n in range(8) for i in range(10)]
+    wanted += [entry("all", str([*range(8)])), entry("equal")]
     assert by_key(contents.entries) == by_key(wanted)
     assert os.listdir(tmp_path) == ["some.cache"]
 

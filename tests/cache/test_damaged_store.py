@@ -128,7 +128,7 @@ def test_a_schema_that_is_no_text_is_damage(store):
 
 @pytest.mark.filterwarnings("ignore:.*was damaged.*it is made anew")
 @pytest.mark.parametrize("ending", ["", "-wal"])
-@pytest.mark.parametrize("count", [200, long(1000)])
+@pytest.mark.parametrize("count", [100, long(1000)])
 def test_no_mutation_of_a_file_makes_a_wrong_entry(store, ending, count):
     """As many of the database or of its log; afterwards entries can be kept again."""
     kept = [entry(f"{i}", json.dumps([i] * 200), (MACHINE, OTHER)[i % 2]) for i in range(60)]

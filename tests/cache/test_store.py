@@ -348,15 +348,18 @@ def test_a_folder_that_can_only_be_read_is_read(ending):
 # ---------------------------------------------------------------- many processes
 
 
-WRITERS = 4
-WRITER = """
+WRITERS, COUNT = 4, 20
+WRITER = (
+    f"COUNT = {COUNT}"
+    + """
 number = int(sys.argv[2])
-for i in range(50):
+for i in range(COUNT):
     mine, shared = entry(f"{number} {i}"), entry(f"shared {i % 7}", f"[{number * 100 + i}]")
     assert store.keep([mine, shared], both)
     assert number in {n // 100 for n in json.loads(found(store, shared).body)}
-assert all(found(store, entry(f"{number} {i}")) for i in range(50))
+assert all(found(store, entry(f"{number} {i}")) for i in range(COUNT))
 """
+)
 
 
 def test_processes_that_write_at_once_lose_nothing(store):
@@ -364,9 +367,9 @@ def test_processes_that_write_at_once_lose_nothing(store):
         wait(writer)
     assert store.verify() == []
     kept = {e.subject: json.loads(e.body) for e in store.entries()}
-    assert len(kept) == WRITERS * 50 + 7
+    assert len(kept) == WRITERS * COUNT + 7
     for k in range(7):
-        wanted = [n * 100 + i for n in range(WRITERS) for i in range(50) if i % 7 == k]
+        wanted = [n * 100 + i for n in range(WRITERS) for i in range(COUNT) if i % 7 == k]
         assert kept[f"shared {k}"] == wanted
 
 

@@ -85,7 +85,7 @@ def test_two_graphs_share_the_state(kind, arguments):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("level", [0, 2, 3])
+@pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
@@ -152,7 +152,7 @@ COUNTED = [
 ]
 
 
-@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize(("kind", "arguments"), COUNTED)
 def test_each_parameter_counts_its_own_steps(torch, kind, arguments, level):
     """A body with two heads: trained in turn, alone, resumed from a state, together."""

@@ -173,7 +173,7 @@ def small_training(train_images=20, test_images=7, batch_size=4):
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 20])
 def test_the_accuracy_counts_every_test_image_once(batch_size):
     made, (_, test_set) = small_training(batch_size=batch_size)
-    made.compile(mg.comp_graph())
+    made.compile(mg.comp_graph("reference"))
     weight, bias = made.net.state_dict().values()
     images, labels = zip(*map(test_set.__getitem__, range(len(test_set))), strict=True)
     scores = np.reshape(images, (7, 16)) @ weight.T + bias
@@ -182,7 +182,7 @@ def test_the_accuracy_counts_every_test_image_once(batch_size):
 
 def test_the_learning_rate_falls_to_a_tenth_each_time_its_epochs_have_passed():
     made, _ = small_training()
-    made.compile(mg.comp_graph())
+    made.compile(mg.comp_graph("reference"))
     rates = []
     for epoch in range(3):
         made.progress = training.Progress(epoch)
@@ -194,7 +194,7 @@ def test_the_learning_rate_falls_to_a_tenth_each_time_its_epochs_have_passed():
 def test_a_loss_that_is_no_number_stops_the_training():
     made, _ = small_training()
     made.net[1].bias.assign(np.full(3, np.nan, "float32"))
-    made.compile(mg.comp_graph())
+    made.compile(mg.comp_graph("reference"))
     with pytest.raises(
         mg.GraphError, match=r"the loss is nan in epoch 1, batch 1; try .* below 0.1"
     ):
