@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from new_process import PATH
 
 
 def start(count, *arguments, **environment):
@@ -19,13 +20,12 @@ def start(count, *arguments, **environment):
     if find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed")
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.getenv("PYTHONPATH"))))
     return subprocess.Popen(
         [
             *(shutil.which("mpiexec", path=beside), "-n", str(count)),
             *(sys.executable, "-W", "error", *map(str, arguments)),
         ],
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**os.environ, "PYTHONPATH": PATH, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -19,6 +19,10 @@ CACHED = (
     open_store,
     library.possible,
 )
+ROOT = Path(__file__).parent.parent
+PATH = os.pathsep.join(
+    filter(None, [str(ROOT / "tests"), str(ROOT / "tools"), os.getenv("PYTHONPATH")])
+)
 
 
 def start(*arguments, **environment):
@@ -27,11 +31,9 @@ def start(*arguments, **environment):
     arguments    of the command line; a program after "-c"
     environment  variables that differ from those of this process
     """
-    root = Path(__file__).parent.parent
-    path = [str(root / "tests"), str(root / "tools"), os.getenv("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-W", "error", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), **environment},
+        env={**os.environ, "PYTHONPATH": PATH, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

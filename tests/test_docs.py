@@ -347,28 +347,6 @@ def test_tables_of_a_document_come_from_the_results(document, capsys):
     assert make_tables(document, "--check") == 0
 
 
-def test_tables_of_a_document_come_from_the_code(document):
-    heading = "## 1. `minigraph/version.py`"
-    names = "options", "parts", "torch_hints", "tour", "attacks", "samples", "refused", "sweep"
-    names += ("growth",)
-    marks = "\n".join(f"<!-- table: {name} -->\n<!-- end -->" for name in names)
-    document.write_text(f"{marks}\n{heading}\n")
-    assert make_tables(document) == 0
-    text = document.read_text()
-    for row in (
-        "| `bulk` | True | ",
-        "| 1 | `errors.py` | ",
-        "| `x.dim` | x.ndim ",
-        "/version.py) | 3 |\n|  | together | 3",
-        "| `races` | ",
-        "| float32 | ",
-        "there is no argument ",
-        "| seed ",
-        "| unrolled | ",
-    ):
-        assert row in text
-
-
 @pytest.mark.parametrize(
     "mark",
     [

@@ -190,7 +190,7 @@ def test_the_gpt_learns_a_text_and_writes_on(learned):
     assert mg.load(folder / "best")["tokens.weight"].shape == (96, 128)
 
 
-def test_the_gpt_stopped_by_ctrl_c_resumes_to_the_same_numbers(learned, tmp_path):
+def test_the_gpt_stopped_by_ctrl_c_resumes_to_the_same_numbers(learned, tmp_path, ended):
     folder, whole = learned
     file = tmp_path / "checkpoint"
     process = begin(*letters(folder, "--checkpoint", file))
@@ -200,8 +200,8 @@ def test_the_gpt_stopped_by_ctrl_c_resumes_to_the_same_numbers(learned, tmp_path
     stopped, _ = wait(process, status=130)
     assert "goes on from there" in stopped.splitlines()[-1]
     assert output(*letters(folder, "--resume", file))[2:] == whole[3:]
-    _, errors = wait(begin(*letters(folder, "--resume", file, "--seed", 1)), status=2)
-    assert "no checkpoint of this training" in errors
+    status, _, errors = ended(*letters(folder, "--resume", file, "--seed", 1))
+    assert status == 2 and "no checkpoint of this training" in errors
 
 
 def test_the_perceptron_learns_the_digits(tmp_path):

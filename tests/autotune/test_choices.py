@@ -56,11 +56,6 @@ def chosen(found):
     return found.choose(X, [X.spec.strides])
 
 
-def test_layouts_are_those_of_the_device():
-    found = choices()
-    assert found.block == 16
-
-
 def test_equal_problems_share_a_choice_and_so_a_kernel():
     found = choices(candidate("a"))
     first, second = chosen(found), chosen(found)
