@@ -19,7 +19,7 @@ counts = Counter()  # of bytes that were uploaded and downloaded, and of kernels
 
 def register():
     """Add the device to the table of devices."""
-    factory.DEVICES["toy"] = factory.Row("toy_device", "ToyBackend")
+    factory.DEVICES["toy"] = factory.DeviceRow("toy_device", "ToyBackend")
 
 
 class ToyBackend(Backend):

@@ -16,7 +16,14 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from minigraph.autotune.checking import Sums
-from minigraph.autotune.measurement import Key, Measurement, ProblemTable, Recipe, merge, table
+from minigraph.autotune.measurement import (
+    KernelRecipe,
+    Key,
+    Measurement,
+    ProblemTable,
+    merge,
+    table,
+)
 from minigraph.cache import Entry
 from minigraph.graph import Array, Spec, aligned_empty
 
@@ -128,7 +135,7 @@ class Candidate:
     make: Callable[[], Any]
     deterministic: bool = True
     precision: str = "float32"
-    recipe: Recipe | None = None
+    recipe: KernelRecipe | None = None
 
     @functools.cached_property
     def kernel(self) -> Any:

@@ -56,7 +56,7 @@ def largest_difference(got: Array, wanted: Array, chunk: int) -> float:
 
 
 @dataclass(frozen=True)
-class Axis:
+class SumAxis:
     """An axis of a result that may be summed over.
 
     length  of the axis, or of each of its equal parts, which are summed alike: groups of channels
@@ -78,7 +78,7 @@ class Sums:
     meaning  (shape of the result, inputs) to the result, in NumPy, for axes of any length
     """
 
-    axes: Sequence[Axis]
+    axes: Sequence[SumAxis]
     meaning: Callable[..., Array] = field(compare=False)
 
     def both(
@@ -104,7 +104,7 @@ class Sums:
         return y, self.meaning(y.shape, *map(widened, xs))
 
 
-def _numbers(axis: Axis) -> Array:
+def _numbers(axis: SumAxis) -> Array:
     """Return numbers from 1 to 2 of either sign, others for each axis: axes may be exchanged."""
     random = np.random.default_rng((axis.length, axis.result))
     signs = random.choice(np.array([-1, 1], np.float32), axis.length)

@@ -29,7 +29,7 @@ Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 
 
-class Recipe(Record, frozen=True):
+class KernelRecipe(Record, frozen=True):
     """What makes a candidate's kernel in another process: an engine of a library, with its knobs.
 
     way  how the problem is put to the library, a word of the device's
@@ -60,7 +60,7 @@ class Measurement(Record, frozen=True):
     spread: Annotated[float, Meta(ge=0)] = 0.0
     rounds: Count = 0
     error: str = ""
-    recipe: Recipe | None = None
+    recipe: KernelRecipe | None = None
 
     @property
     def key(self) -> Key:

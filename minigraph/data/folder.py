@@ -9,7 +9,7 @@ import numpy as np
 
 from minigraph.arguments import Count, FilePath, checked
 from minigraph.data.dataset import Dataset, Example
-from minigraph.data.image import MEAN, STD, Channels, Reader
+from minigraph.data.image import MEAN, STD, Channels, ImageReader
 from minigraph.errors import GraphError, reason
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -43,7 +43,7 @@ class ImageFolder(Dataset):
         mean: Channels = MEAN,
         std: Channels = STD,
     ) -> None:
-        self._reader = Reader("ImageFolder", size, mean, std)
+        self._reader = ImageReader("ImageFolder", size, mean, std)
         self.size, self.mean, self.std = size, mean, std
         self.augment = augment
         self.shape = (3, self.size, self.size)

@@ -56,10 +56,10 @@ def read_image(
 
     It is float32 (3, size, size).  GraphError for a file that cannot be read.
     """
-    return Reader("read_image", size, mean, std).read(Path(path), None)
+    return ImageReader("read_image", size, mean, std).read(Path(path), None)
 
 
-class Reader:
+class ImageReader:
     """Reads pictures of one size for `user`, which errors name; `ImageFolder` says how."""
 
     def __init__(self, user: str, size: int, mean: Sequence[float], std: Sequence[float]) -> None:

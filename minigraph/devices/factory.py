@@ -17,7 +17,7 @@ from minigraph.program import Backend
 from minigraph.torch_hints import hints
 
 
-class Row(NamedTuple):
+class DeviceRow(NamedTuple):
     """Where the backend of a kind of device is, and whether there are several with numbers."""
 
     module: str
@@ -26,9 +26,9 @@ class Row(NamedTuple):
 
 
 DEVICES = {
-    "cpu": Row("minigraph.devices.cpu.device", "CpuBackend"),
-    "cuda": Row("minigraph.devices.cuda.device", "CudaBackend", numbered=True),
-    "reference": Row("minigraph.devices.reference", "ReferenceBackend"),
+    "cpu": DeviceRow("minigraph.devices.cpu.device", "CpuBackend"),
+    "cuda": DeviceRow("minigraph.devices.cuda.device", "CudaBackend", numbered=True),
+    "reference": DeviceRow("minigraph.devices.reference", "ReferenceBackend"),
 }
 
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Workbench, names_of
-from minigraph.autotune.checking import Axis, Sums
-from minigraph.autotune.measurement import Measurement, Recipe
+from minigraph.autotune.checking import SumAxis, Sums
+from minigraph.autotune.measurement import KernelRecipe, Measurement
 from minigraph.graph import Array, Constant, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -278,7 +278,7 @@ def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> Sums | None:
         having = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
         added = [i for i, r in enumerate(roles) if r == "b" and i not in having]
         parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
-        axes.append(Axis(y[axis] // parts, axis, having, added))
+        axes.append(SumAxis(y[axis] // parts, axis, having, added))
     return Sums(axes, partial(_of_shape, op))
 
 
@@ -340,7 +340,7 @@ class ProblemMaker(ABC):
         """Return what else the measurements of a node depend on, in words."""
         return ""
 
-    def remake(self, arrangement: Arrangement, recipe: Recipe) -> Kernel:
+    def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:
         """Return the kernel of a recipe; raises GraphError where the library has it no longer."""
         raise NotImplementedError
 

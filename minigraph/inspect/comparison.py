@@ -13,7 +13,7 @@ OPS = 6  # of a kernel that are named
 MIB = 1 << 20
 
 
-class Difference(NamedTuple):
+class ChangedValue(NamedTuple):
     """Something that is different: its subject, what it is, and how it is in each function."""
 
     subject: str
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
     after: str
 
 
-def differences(a: Description, b: Description) -> list[Difference]:
+def differences(a: Description, b: Description) -> list[ChangedValue]:
     """Return what is different between two functions, by subject."""
     subjects = {
         "options": (_options(a), _options(b)),
@@ -33,7 +33,7 @@ def differences(a: Description, b: Description) -> list[Difference]:
         "memory": (_memory(a), _memory(b)),
     }
     different = [
-        Difference(subject, what, before.get(what, "none"), after.get(what, "none"))
+        ChangedValue(subject, what, before.get(what, "none"), after.get(what, "none"))
         for subject, (before, after) in subjects.items()
         for what in dict.fromkeys((*before, *after))
         if before.get(what) != after.get(what)
@@ -93,7 +93,7 @@ def _memory(d: Description) -> dict[str, str]:
     return {name: f"{size / MIB:.2f} MiB" for name, size in sizes.items()}
 
 
-def _times(a: Description, b: Description) -> Iterator[Difference]:
+def _times(a: Description, b: Description) -> Iterator[ChangedValue]:
     """Yield the times of the profiles and of the layers that changed most, if both have one."""
     if not (a.runs and b.runs):
         return
@@ -111,6 +111,6 @@ def _by_layer(d: Description) -> defaultdict[str, float]:
     return seconds
 
 
-def _time(what: str, before: float, after: float) -> Difference:
+def _time(what: str, before: float, after: float) -> ChangedValue:
     faster = f" ({before / after:.2f} times as fast)" if before and after else ""
-    return Difference("times", what, f"{1e3 * before:.3f} ms", f"{1e3 * after:.3f} ms{faster}")
+    return ChangedValue("times", what, f"{1e3 * before:.3f} ms", f"{1e3 * after:.3f} ms{faster}")

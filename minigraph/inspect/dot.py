@@ -53,7 +53,7 @@ def every_step(d: Description) -> str:
     return "\n".join([*HEAD, *lines, "}", ""])
 
 
-class Group(NamedTuple):
+class LayerBox(NamedTuple):
     """The steps of a box: of a layer, or a line of the program, forwards or backwards."""
 
     layer: str
@@ -68,8 +68,8 @@ def by_layer(d: Description) -> str:
     """
     groups = _groups(d)
     names = {group: f"g{i}" for i, group in enumerate(dict.fromkeys(groups.values()))}
-    steps: dict[Group, list[StepRecord]] = {group: [] for group in names}
-    parameters: dict[Group, set[int]] = {group: set() for group in names}
+    steps: dict[LayerBox, list[StepRecord]] = {group: [] for group in names}
+    parameters: dict[LayerBox, set[int]] = {group: set() for group in names}
     edges: Counter[tuple[str, str]] = Counter()
     inputs: dict[BufferRecord, str] = {}
     for i, sources in _sources(d):
@@ -91,13 +91,13 @@ def by_layer(d: Description) -> str:
     return "\n".join([*HEAD, *lines, "}", ""])
 
 
-def _groups(d: Description) -> Mapping[int, Group]:
+def _groups(d: Description) -> Mapping[int, LayerBox]:
     """Return the box of each step, with layers as deep as possible."""
     steps = {i: step for i, step in enumerate(d.steps) if step.loop is None}
     deepest = max((len(layer_path(step.layer)) for step in steps.values()), default=1)
     for depth in range(deepest, 0, -1):
         groups = {
-            i: Group(".".join(layer_path(step.layer)[:depth]), step.backward)
+            i: LayerBox(".".join(layer_path(step.layer)[:depth]), step.backward)
             for i, step in steps.items()
         }
         if depth == 1 or len(set(groups.values())) <= BOXES:
@@ -105,7 +105,7 @@ def _groups(d: Description) -> Mapping[int, Group]:
     return groups
 
 
-def _layer(name: str, group: Group, steps: Sequence[StepRecord], parameters: int) -> str:
+def _layer(name: str, group: LayerBox, steps: Sequence[StepRecord], parameters: int) -> str:
     ops = Counter(step.name for step in steps)
     counts = [op if n == 1 else f"{n} {op}" for op, n in ops.most_common()]
     flops = sum(step.flops for step in steps)

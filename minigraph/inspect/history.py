@@ -24,7 +24,7 @@ OTHER_READERS = 3  # of a removed node, at most, whose replacements count as its
 
 
 @dataclass(eq=False)
-class Entry:
+class GraphEntry:
     """A node of a graph, or of a graph inside of one of its ops.
 
     reads  entries that compute its inputs
@@ -32,8 +32,8 @@ class Entry:
     """
 
     node: Node
-    reads: list[Entry]
-    box: Entry | None
+    reads: list[GraphEntry]
+    box: GraphEntry | None
     kind: str
     key: Key
     id: int = 0
@@ -56,13 +56,15 @@ class Flattened:
     """
 
     def __init__(self, graph: Graph, texts: dict[int, str]) -> None:
-        self.entries: list[Entry] = []
-        self.of: dict[Node, Entry] = {}
+        self.entries: list[GraphEntry] = []
+        self.of: dict[Node, GraphEntry] = {}
         self._texts = texts
-        self._results: dict[Node, list[Entry]] = {}  # of nodes with graphs inside
+        self._results: dict[Node, list[GraphEntry]] = {}  # of nodes with graphs inside
         self.outputs = self._add(graph, {}, None)
 
-    def _add(self, graph: Graph, arguments: Mapping[Node, Entry], box: Entry | None) -> list[Entry]:
+    def _add(
+        self, graph: Graph, arguments: Mapping[Node, GraphEntry], box: GraphEntry | None
+    ) -> list[GraphEntry]:
         """Add the nodes of a graph; return the entries that compute its outputs.
 
         arguments  entries of the graph's inputs
@@ -83,26 +85,26 @@ class Flattened:
                     made[node] = self._results[node][0]
         return [made[y] for y in graph.outputs]
 
-    def _open(self, node: Node, reads: list[Entry], box: Entry) -> list[Entry]:
+    def _open(self, node: Node, reads: list[GraphEntry], box: GraphEntry) -> list[GraphEntry]:
         """Add the nodes inside of an op; return the entries that compute its results."""
         op = node.op
         if isinstance(op, GraphOp):
             return self._add(op.graph, dict(zip(op.graph.inputs, reads, strict=True)), box)
         assert isinstance(op, HorizontalFusion)
-        results: list[Entry] = []
+        results: list[GraphEntry] = []
         specs = [x.spec for x in node.inputs]
         for (part, inputs), (_, each) in zip(op.groups(reads), op.groups(specs), strict=True):
             graph = meaning(part, each)
             results += self._add(graph, dict(zip(graph.inputs, inputs, strict=True)), box)
         return results
 
-    def _entry(self, node: Node, reads: list[Entry], box: Entry | None) -> Entry:
+    def _entry(self, node: Node, reads: list[GraphEntry], box: GraphEntry | None) -> GraphEntry:
         if isinstance(node.op, GraphOp | HorizontalFusion):
             kind, text = "box", node.op.name
         else:
             kind = _kind(node)
             text = self._texts.get(id(node.op)) or self._texts.setdefault(id(node.op), str(node.op))
-        entry = Entry(node, reads, box, kind, (node.order[0], text, node.specs))
+        entry = GraphEntry(node, reads, box, kind, (node.order[0], text, node.specs))
         self.entries.append(entry)
         self.of[node] = entry
         return entry
@@ -179,8 +181,8 @@ class History:
 
     def _number(self, before: Flattened | None, now: Flattened) -> None:
         """Give each entry the id of the same entry in the graph before, or a new id."""
-        pool: defaultdict[Key, list[Entry]] = defaultdict(list)
-        same: dict[Node, Entry] = {}
+        pool: defaultdict[Key, list[GraphEntry]] = defaultdict(list)
+        same: dict[Node, GraphEntry] = {}
         for entry in before.entries if before else ():
             pool[entry.key].append(entry)
             same.setdefault(entry.node, entry)
@@ -214,7 +216,7 @@ class History:
                     entry.role = "update"
                 if later:
                     gradients.add(entry)
-        inside: defaultdict[Entry, list[str]] = defaultdict(list)
+        inside: defaultdict[GraphEntry, list[str]] = defaultdict(list)
         for entry in now.entries:
             if entry.box:
                 inside[entry.box].append(entry.role)
@@ -225,7 +227,7 @@ class History:
         """Give nodes made outside of modules the layer of the one parameter that they update."""
         names = {e.node.name for e in now.entries if e.kind == "parameter"}
         layers = {e.node.source.layer for e in now.entries}
-        updated: defaultdict[Entry, set[str]] = defaultdict(set)
+        updated: defaultdict[GraphEntry, set[str]] = defaultdict(set)
         for parameter, entry in zip(self.changes, now.outputs[self.results :], strict=True):
             updated[entry].add(layer_of(parameter.name, names, layers))
         for entry in reversed(now.entries):
@@ -238,7 +240,7 @@ class History:
                 for x in entry.reads:
                     updated[x] |= owners
 
-    def _record(self, entry: Entry) -> NodeRecord:
+    def _record(self, entry: GraphEntry) -> NodeRecord:
         node = entry.node
         name = node.name if entry.kind in ("op", "box", "parameter", "input") else str(node.op)
         text = entry.key[1]
@@ -273,27 +275,27 @@ def layer_of(name: str, names: set[str], layers: set[str]) -> str:
     return next((owner for owner in owners if owner in names), name).rpartition(".")[0]
 
 
-def _ids(entries: Sequence[Entry]) -> tuple[int, ...]:
+def _ids(entries: Sequence[GraphEntry]) -> tuple[int, ...]:
     return tuple([entry.id for entry in entries])
 
 
-def _box(entry: Entry) -> int:
+def _box(entry: GraphEntry) -> int:
     return entry.box.id if entry.box else 0
 
 
-def _moved(old: Entry, new: Entry) -> bool:
+def _moved(old: GraphEntry, new: GraphEntry) -> bool:
     return _box(old) != _box(new) or _ids(old.reads) != _ids(new.reads)
 
 
-def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple[Removed, ...]:
+def _removed(before: Flattened, now: Flattened, added: Sequence[GraphEntry]) -> tuple[Removed, ...]:
     """Return the entries that a pass removed, each with the ids of its replacements."""
     new = {entry.id: entry for entry in now.entries}
-    by_order: defaultdict[int, list[Entry]] = defaultdict(list)
+    by_order: defaultdict[int, list[GraphEntry]] = defaultdict(list)
     for entry in added:
         if entry.kind != "constant" or entry.node.order[0] >= 0:
             by_order[entry.node.order[0]].append(entry)
-    became: dict[Entry, set[int]] = defaultdict(set)
-    readers: defaultdict[Entry, list[Entry]] = defaultdict(list)
+    became: dict[GraphEntry, set[int]] = defaultdict(set)
+    readers: defaultdict[GraphEntry, list[GraphEntry]] = defaultdict(list)
     for y, z in zip(before.outputs, now.outputs, strict=True):
         became[y].add(z.id)
     gone = []
@@ -317,7 +319,7 @@ def _removed(before: Flattened, now: Flattened, added: Sequence[Entry]) -> tuple
 
 
 def _stops(
-    record: PassRecord | None, before: Iterable[Entry], after: Container[int] | None = None
+    record: PassRecord | None, before: Iterable[GraphEntry], after: Container[int] | None = None
 ) -> tuple[tuple[int, int], ...]:
     """Return the pairs of neighbours that a pass did not fuse, by id: 0 for a removed node."""
     ids = {(e.node.order[0], e.node.op.name): e.id for e in before if e.kind != "box"}

@@ -98,9 +98,9 @@ class Profile:
             bound=sum(least) / seconds if least and seconds else None,
         )
 
-    def compare(self, other: Profile) -> Comparison:
+    def compare(self, other: Profile) -> ProfileComparison:
         """Return what became faster and slower from this profile to another, by layer and op."""
-        return Comparison(
+        return ProfileComparison(
             before=self.seconds,
             after=other.seconds,
             by_layer=_changes(self.by_layer, other.by_layer),
@@ -234,7 +234,7 @@ class Change:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class ProfileComparison:
     """Two profiles side by side, what changed most first; `print` it."""
 
     before: float

@@ -22,7 +22,7 @@ from minigraph.jit.domain import Domain, NotFusible, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
 from minigraph.jit.fused import meaning
 from minigraph.jit.loops import Ints, LoopNest, arrange
-from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KeptValue, KernelPattern, Store, Value
+from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KeptValue, KernelPattern, OutputStore, Value
 from minigraph.jit.small_float import widen_reductions
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
@@ -146,7 +146,7 @@ def _kernel(domain: Domain, nest: LoopNest) -> SpecialisedKernel:
     operands = [*graph.inputs, *graph.outputs]
     made = _Values(domain, nest)
     stores = tuple(
-        Store(made.place[y], domain.reduces and domain.varies(y) == domain.kept)
+        OutputStore(made.place[y], domain.reduces and domain.varies(y) == domain.kept)
         for y in graph.outputs
     )
     dtypes = tuple(x.dtype for x in operands)

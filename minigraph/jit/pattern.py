@@ -53,7 +53,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Store:
+class OutputStore:
     """An output: which value, and whether it has an element for each unit only."""
 
     value: int
@@ -90,7 +90,7 @@ class KernelPattern:
     values: tuple[Value, ...]
     dtypes: tuple[DType, ...]
     accesses: tuple[str, ...]
-    stores: tuple[Store, ...]
+    stores: tuple[OutputStore, ...]
     lanes: int
     across: tuple[bool, ...]
     columns: int

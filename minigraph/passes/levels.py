@@ -40,7 +40,7 @@ from minigraph.passes.rewrite.simplification import simplify
 Pass = Callable[[Graph, Notes], Graph]
 
 
-class Row(NamedTuple):
+class PassRow(NamedTuple):
     """A pass, and when it runs: at which level and above, at which values of graph_opt.jit.
 
     The pass takes a graph, notes, and perhaps parameters, which `pipeline` gives it by name.
@@ -78,29 +78,29 @@ def _parameters(rewrite: Callable[..., Graph]) -> list[str]:
 # Composed ops are taken apart before FMA fusion, and after the choice of layouts, on which their
 # parts depend.  An activation joins the op before it only if no generated kernel has taken it.
 TABLE = (
-    Row(autocast, off="off"),
-    Row(compress_gradients, among=(AllReduce,), off="off"),
-    Row(share_common, 1),
-    Row(simplify, 1),
-    Row(share_common, 1),
-    Row(apply_fast_math, 1, fast_math=True),
-    Row(share_common, 1, fast_math=True),
-    Row(fuse_bias, 2, (Conv2d, Matmul)),
-    Row(fold_batch_norm, 2, (BatchNormInference,)),
-    Row(fuse_batch_norm, 2, (BatchNorm, BatchNormBackward)),
-    Row(fuse_cross_entropy, 2, (LogSoftmax,)),
-    Row(assign_layouts, 2, tuple(CONVOLUTIONS)),
-    Row(decompose, jit=(2,)),
-    Row(fuse_fma, 2, (Multiply, Square)),
-    Row(contract_fma, among=(Fma3, Fma4), jit=(2,), fast_math=True),
-    Row(fuse_elementwise, jit=(1,)),
-    Row(fuse_kernels, jit=(2,)),
-    Row(narrow_storage, jit=(1, 2), off="off"),
-    Row(fuse_horizontally, jit=(1, 2)),
-    Row(fuse_products, among=(Matmul,), jit=(2,)),
-    Row(fuse_activation, 2),
-    Row(narrow_saved_activations, jit=(1, 2), off="float32"),
-    Row(overlap_collectives, 1, (Collective,)),
+    PassRow(autocast, off="off"),
+    PassRow(compress_gradients, among=(AllReduce,), off="off"),
+    PassRow(share_common, 1),
+    PassRow(simplify, 1),
+    PassRow(share_common, 1),
+    PassRow(apply_fast_math, 1, fast_math=True),
+    PassRow(share_common, 1, fast_math=True),
+    PassRow(fuse_bias, 2, (Conv2d, Matmul)),
+    PassRow(fold_batch_norm, 2, (BatchNormInference,)),
+    PassRow(fuse_batch_norm, 2, (BatchNorm, BatchNormBackward)),
+    PassRow(fuse_cross_entropy, 2, (LogSoftmax,)),
+    PassRow(assign_layouts, 2, tuple(CONVOLUTIONS)),
+    PassRow(decompose, jit=(2,)),
+    PassRow(fuse_fma, 2, (Multiply, Square)),
+    PassRow(contract_fma, among=(Fma3, Fma4), jit=(2,), fast_math=True),
+    PassRow(fuse_elementwise, jit=(1,)),
+    PassRow(fuse_kernels, jit=(2,)),
+    PassRow(narrow_storage, jit=(1, 2), off="off"),
+    PassRow(fuse_horizontally, jit=(1, 2)),
+    PassRow(fuse_products, among=(Matmul,), jit=(2,)),
+    PassRow(fuse_activation, 2),
+    PassRow(narrow_saved_activations, jit=(1, 2), off="float32"),
+    PassRow(overlap_collectives, 1, (Collective,)),
 )
 
 

@@ -60,7 +60,7 @@ def within(
     target = model.peak * limit / program.arena_bytes
     for _ in range(ATTEMPTS):
         reached = model.reduce(target)
-        rewrite = _Rewrite(program, model, results)
+        rewrite = _CloneRewrite(program, model, results)
         rewritten = rewrite.graph
         made = lowered(rewritten, {*rewrite.cloned.values()})
         if made.arena_bytes > limit:
@@ -84,7 +84,7 @@ def within(
 
 
 @dataclass(eq=False)
-class _Value:
+class _Lifetime:
     """A result in the arena: made at step `first`, read at the steps `uses`, in order.
 
     inherits  whether it takes over the memory of an input of the step that makes it
@@ -129,7 +129,7 @@ class _Plan:
     """
 
     clones: list[Step] = field(default_factory=list)
-    reads: list[_Value] = field(default_factory=list)
+    reads: list[_Lifetime] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -159,7 +159,7 @@ class _Model:
             uses[view.buffer].append(end)
         heirs = {b.successor for b in program.buffers if b.successor}
         self.versions = {
-            b: [_Value(b, b.first, sorted(set(uses[b])), b in heirs)]
+            b: [_Lifetime(b, b.first, sorted(set(uses[b])), b in heirs)]
             for b in program.buffers
             if b.space is MemorySpace.ARENA and b in self.maker
         }
@@ -185,7 +185,7 @@ class _Model:
             self._apply(value, at, plan)
         return True
 
-    def _offers(self, full: int) -> Iterator[tuple[float, _Value, int, _Plan]]:
+    def _offers(self, full: int) -> Iterator[tuple[float, _Lifetime, int, _Plan]]:
         """Yield what could be dropped at the step `full`: seconds per byte, and how."""
         for versions in self.versions.values():
             for value in versions:
@@ -252,7 +252,7 @@ class _Model:
             self.usage[v.last + 1 : at + 1].max(initial=0) + v.size < limit for v in plan.reads
         )
 
-    def _apply(self, value: _Value, at: int, plan: _Plan) -> None:
+    def _apply(self, value: _Lifetime, at: int, plan: _Plan) -> None:
         for old in plan.reads:
             if at not in old.uses:
                 self._count(old, -1)
@@ -274,12 +274,12 @@ class _Model:
         self._count(old, -1)
         later = [use for use in old.uses if use >= at]
         old.uses = [use for use in old.uses if use < at]
-        new = _Value(buffer, at, later, made=clone)
+        new = _Lifetime(buffer, at, later, made=clone)
         versions.insert(versions.index(old) + 1, new)
         self._count(old, 1)
         self._count(new, 1)
 
-    def _count(self, value: _Value, sign: int) -> None:
+    def _count(self, value: _Lifetime, sign: int) -> None:
         if value.made and not value.uses:
             return  # read by another clone at once: see `passing`
         first = value.first + value.inherits
@@ -333,7 +333,7 @@ def _overwritten(program: Program) -> dict[Buffer, int]:
     return {b: written[b.node] for b in program.buffers if b.node in written}
 
 
-class _Rewrite:
+class _CloneRewrite:
     """Makes the graph in which the clones of a model run; `graph` is the result."""
 
     def __init__(self, program: Program, model: _Model, results: int) -> None:

@@ -53,7 +53,7 @@ def run_pass(monkeypatch):
     """Make level 2 consist of one pass, called "swap"."""
 
     def install(change):
-        monkeypatch.setattr(levels, "TABLE", (levels.Row(rewriting(change, "swap"), 2),))
+        monkeypatch.setattr(levels, "TABLE", (levels.PassRow(rewriting(change, "swap"), 2),))
 
     return install
 
@@ -311,7 +311,7 @@ def test_the_first_pass_that_is_wrong_is_named(monkeypatch):
     keep = rewriting(lambda op, inputs: None, "keep")
     spoil = rewriting(subtract_for_add, "spoil")
     rows = ((keep, 1), (keep, 2), (spoil, 2), (keep, 2))
-    monkeypatch.setattr(levels, "TABLE", [levels.Row(*row) for row in rows])
+    monkeypatch.setattr(levels, "TABLE", [levels.PassRow(*row) for row in rows])
     x = mg.input("x", (3,))
     assert "pass spoil" in message(compiled("reference", -2, x, x + 1), real(3))
     compiled("reference", -1, x, x + 1)(real(3))

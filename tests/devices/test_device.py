@@ -92,6 +92,6 @@ def test_nothing_of_another_memory_can_be_inspected():
 
 
 def test_a_device_whose_packages_are_missing_is_an_error_that_says_so(monkeypatch):
-    monkeypatch.setitem(factory.DEVICES, "vulkan", factory.Row("no_such_module", "Backend"))
+    monkeypatch.setitem(factory.DEVICES, "vulkan", factory.DeviceRow("no_such_module", "Backend"))
     with pytest.raises(mg.DeviceError, match="'vulkan' cannot be opened: VULKAN needs packages"):
         mg.comp_graph("vulkan")

@@ -101,7 +101,7 @@ void NAME(const T *x, T *y, const int *count, const void *type) {
 RESULTS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
 
 
-class Exchange:
+class MpiExchange:
     """The state of a collective that was begun, in memory that native code shares."""
 
     def __init__(self, pending: PendingCollective) -> None:
@@ -149,7 +149,7 @@ CUT_SHORT = (
     "an earlier call was cut short, and the processes are no longer at the same place; start anew"
 )
 TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-_pending: weakref.WeakKeyDictionary[PendingCollective, Exchange] = weakref.WeakKeyDictionary()
+_pending: weakref.WeakKeyDictionary[PendingCollective, MpiExchange] = weakref.WeakKeyDictionary()
 
 
 class CollectiveKernel(CpuKernel):
@@ -166,7 +166,7 @@ class CollectiveKernel(CpuKernel):
         self.ends = not isinstance(node.op, StartCollective)
         pending = pending_collective(node)
         self.op = pending.op
-        self.pending = _pending.setdefault(pending, Exchange(pending))
+        self.pending = _pending.setdefault(pending, MpiExchange(pending))
         self.algorithm = self.op.name
         self.timeout = timeout
         self.inplace = ((0,),)
@@ -282,7 +282,7 @@ class Exchanges:
     """The collectives that are pending at a step of a program, and the steps that began them."""
 
     def __init__(self) -> None:
-        self._begun: dict[Exchange, Step] = {}
+        self._begun: dict[MpiExchange, Step] = {}
 
     def after(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
         """Return the call that lets MPI progress after a step, and the step whose time that is."""

@@ -216,7 +216,7 @@ def _weight_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int
 # ---------------------------------------------------------------- kernels
 
 
-class Form(NamedTuple):
+class DirectForm(NamedTuple):
     """A convolution or gradient that these kernels compute.
 
     conv      that it is, or whose gradient
@@ -246,7 +246,7 @@ class Form(NamedTuple):
         return [Axis(*axis) for axis in zip(*each, strict=True)]
 
 
-def form_of(node: Node) -> Form | None:
+def form_of(node: Node) -> DirectForm | None:
     """Return what `node` is, or None where these kernels do not compute it."""
     op = node.op
     if not isinstance(op, LaidOut) or winograd.algorithms(node):
@@ -271,7 +271,7 @@ def form_of(node: Node) -> Form | None:
         and other == lanes
         and (read == lanes or few)
     )
-    return Form(conv, (high, wide), images, others, lanes, read) if fits else None
+    return DirectForm(conv, (high, wide), images, others, lanes, read) if fits else None
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -293,7 +293,7 @@ def direct_kernel(node: Node, threads: int) -> NativeKernel:
     return kernel
 
 
-def _to_images(node: Node, op: Op, form: Form, threads: int) -> NativeKernel:
+def _to_images(node: Node, op: Op, form: DirectForm, threads: int) -> NativeKernel:
     n, ins, *before = form.read[:4]
     outs, *behind = form.others[1:4]
     lanes, lanes_in, taps = form.lanes, form.lanes_in, math.prod(form.window)
@@ -335,7 +335,7 @@ def _strip(n: int, height: int, row: int, groups: int, threads: int) -> tuple[in
     return (min(STRIP // (row * height), images) if row else images), height
 
 
-def _to_weights(node: Node, form: Form, threads: int) -> NativeKernel:
+def _to_weights(node: Node, form: DirectForm, threads: int) -> NativeKernel:
     (ins, outs), lanes, lanes_in = form.blocks, form.lanes, form.lanes_in
     n, (height, width), (high, wide) = form.read[0], form.read[2:4], form.others[2:4]
     vectors = math.gcd(outs, OUTER)

@@ -82,7 +82,7 @@ HEAD, SPREAD, TO_IMAGES, TO_WEIGHTS = (
 )
 
 
-class Form(NamedTuple):
+class WinogradForm(NamedTuple):
     """What a text depends on.
 
     window   taps on each side
@@ -115,7 +115,7 @@ class Form(NamedTuple):
         return matrices(self.tile, self.window, POINTS[self.tile, self.window])
 
 
-def _text(form: Form, rows: int, parts: Sequence[str]) -> KernelSource:
+def _text(form: WinogradForm, rows: int, parts: Sequence[str]) -> KernelSource:
     """Return parts of a text with what they have in common."""
     fixed = {"WINDOW": form.window, "TILE": form.tile, "SIDE": form.side, "POINTS": "(SIDE * SIDE)"}
     fixed |= {"TAPS": "(WINDOW * WINDOW)", "vec": "NAME_vec", "RANGE": RANGES[form.window]}
@@ -164,7 +164,7 @@ def _image_products(name: str, rows: int, vectors: int) -> str:
 
 
 @functools.cache
-def _image_text(form: Form) -> KernelSource:
+def _image_text(form: WinogradForm) -> KernelSource:
     """Return the text that computes images."""
     rows, tail = ROWS[form.lanes]
     at, g, bt = form.transforms
@@ -181,7 +181,7 @@ def _image_text(form: Form) -> KernelSource:
 
 
 @functools.cache
-def _weight_text(form: Form) -> KernelSource:
+def _weight_text(form: WinogradForm) -> KernelSource:
     """Return the text that computes the weights' gradients."""
     rows = form.lanes // 2  # a divisor; with two vectors of sums each, operands have registers too
     at, g, bt = form.transforms
@@ -327,7 +327,7 @@ class _Work:
     ) -> None:
         lanes = x[4]
         self.threads = threads
-        self.form = Form(window, tile, lanes, 1 if y[1] % 2 else 2)
+        self.form = WinogradForm(window, tile, lanes, 1 if y[1] % 2 else 2)
         self.points = self.form.side**2
         self.vector_bytes = lanes * F32.itemsize
         self.tiles = x[0] * math.ceil(y[2] / tile) * math.ceil(y[3] / tile)

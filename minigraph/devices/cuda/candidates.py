@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Workbench
-from minigraph.autotune.measurement import Recipe
+from minigraph.autotune.measurement import KernelRecipe
 from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.devices.cuda.cudnn_plan import Catalogue
@@ -127,7 +127,7 @@ class CudaProblems(ProblemMaker):
             kernel: Kernel = candidate.make()
             return kernel
 
-    def remake(self, arrangement: Arrangement, recipe: Recipe) -> Kernel:
+    def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:
         with self.current():
             return cudnn_kernel.kernel_of_recipe(
                 arrangement, recipe, self.catalogue.handle, self.exactness

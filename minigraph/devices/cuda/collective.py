@@ -39,7 +39,7 @@ from minigraph.program import Kernel, Step, Traffic
 REDUCTIONS = {"sum": Sum, "max": Max}
 
 
-class Exchange:
+class NcclExchange:
     """A collective under way: of its two halves, each has a kernel.
 
     arrived  an event: the result is there
@@ -77,12 +77,12 @@ class Exchange:
             self.pending = False
 
 
-_exchanges: weakref.WeakKeyDictionary[PendingCollective, Exchange] = weakref.WeakKeyDictionary()
+_exchanges: weakref.WeakKeyDictionary[PendingCollective, NcclExchange] = weakref.WeakKeyDictionary()
 
 
-def _exchange_of(pending: PendingCollective, communicator: Communicator) -> Exchange:
+def _exchange_of(pending: PendingCollective, communicator: Communicator) -> NcclExchange:
     if pending not in _exchanges:
-        _exchanges[pending] = Exchange(pending, communicator)
+        _exchanges[pending] = NcclExchange(pending, communicator)
     return _exchanges[pending]
 
 
@@ -236,7 +236,7 @@ def measured_exchanges(
             kernel.exchange.timing = driver.event(timing=True)
 
     def add_up(pairs: EventPairs) -> None:
-        begun: dict[Exchange, int] = {}
+        begun: dict[NcclExchange, int] = {}
         for step, kernel in kernels.items():
             (before, after), exchange = pairs[step], kernel.exchange
             if kernel.begins:

@@ -18,7 +18,7 @@ import cudnn
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.autotune.measurement import Recipe
+from minigraph.autotune.measurement import KernelRecipe
 from minigraph.devices.cuda.cudnn_graph import (
     FLOATS,
     ITEMSIZE,
@@ -264,7 +264,7 @@ def candidates(
                 functools.partial(_build_kernel, arrangement.node, way, plan, catalogue.handle),
                 plan.deterministic,
                 plan.precision,
-                recipe=Recipe(way.label, plan.engine, plan.knobs),
+                recipe=KernelRecipe(way.label, plan.engine, plan.knobs),
             )
 
 
@@ -273,7 +273,7 @@ def _build_kernel(node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> Cu
 
 
 def kernel_of_recipe(
-    arrangement: Arrangement, recipe: Recipe, handle: Any, exactness: Exactness
+    arrangement: Arrangement, recipe: KernelRecipe, handle: Any, exactness: Exactness
 ) -> CudnnKernel:
     """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
     for way in ways(arrangement.node, arrangement.strides, exactness):

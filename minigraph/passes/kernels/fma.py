@@ -12,7 +12,7 @@ from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import is_float, read_once
 
 
-class Product(NamedTuple):
+class ProductTerm(NamedTuple):
     """Two factors and the sign of their product."""
 
     sign: Sign
@@ -53,7 +53,7 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
     return graph.substitute(fused)
 
 
-def _product(x: Node, private: Collection[Node]) -> Product | None:
+def _product(x: Node, private: Collection[Node]) -> ProductTerm | None:
     """Return the product that x is, perhaps negated; None if it is none or is read elsewhere.
 
     The negative of a product has the bits of the product with a negated factor.
@@ -68,7 +68,7 @@ def _product(x: Node, private: Collection[Node]) -> Product | None:
         if isinstance(factor.op, Negative) and factor in private:
             sign, (factor,) = _times(sign, "-"), factor.inputs
         factors.append(factor)
-    return Product(sign, (factors[0], factors[1]))
+    return ProductTerm(sign, (factors[0], factors[1]))
 
 
 def _times(x: Sign, y: Sign) -> Sign:

@@ -26,8 +26,8 @@ from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.ops.reduction import Reduction
-from minigraph.passes.kernels.group import Group, is_kernel_op, is_placement
-from minigraph.passes.kernels.sources import Sources
+from minigraph.passes.kernels.group import FusionGroup, is_kernel_op, is_placement
+from minigraph.passes.kernels.sources import RecomputeCosts
 from minigraph.passes.notes import Notes
 
 SIBLINGS = 4  # kernels that reduce the same value that another reduction may join, at most
@@ -53,14 +53,16 @@ class _Fusion:
         self.users = graph.users()
         self.outputs = set(graph.outputs)
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
-        self.sources = Sources(self.fusable, self.outputs)
+        self.sources = RecomputeCosts(self.fusable, self.outputs)
         self.order, self.when = self._times()
         self.last = {x: max((self.when[y] for y in ys), default=0) for x, ys in self.users.items()}
         self.begun = 0
         self.alone: dict[Node, int] = {}  # nodes that stay as they are, with `begun` at that time
-        self.groups: dict[Group, None] = {}
-        self.kernels: dict[Node, list[Group]] = defaultdict(list)  # those that compute a node
-        self.reducing: dict[Node, list[Group]] = defaultdict(list)  # those that reduce a value
+        self.groups: dict[FusionGroup, None] = {}
+        self.kernels: dict[Node, list[FusionGroup]] = defaultdict(list)  # those that compute a node
+        self.reducing: dict[Node, list[FusionGroup]] = defaultdict(
+            list
+        )  # those that reduce a value
         self.fused: dict[Node, tuple[Node]] = {}  # for a node, the result of the kernel made for it
         for node in reversed(self.order):
             if node.inputs:
@@ -101,7 +103,7 @@ class _Fusion:
     # ------------------------------------------------------------ which kernel takes which node
 
     def _visit(self, node: Node) -> None:
-        reading: dict[Group, list[Node]] = {}
+        reading: dict[FusionGroup, list[Node]] = {}
         outside = node in self.outputs
         first = 0  # the number of the reader outside of kernels that runs first
         for user in dict.fromkeys(self.users[node]):
@@ -126,7 +128,7 @@ class _Fusion:
             self._compute(node, reading, outside, first)
 
     def _place(
-        self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
+        self, node: Node, reading: dict[FusionGroup, list[Node]], outside: bool, first: int
     ) -> None:
         """Let each kernel that reads a view compute the view itself."""
         for group, users in reading.items():
@@ -139,7 +141,7 @@ class _Fusion:
             self._leave(node, first)
 
     def _compute(
-        self, node: Node, reading: dict[Group, list[Node]], outside: bool, first: int
+        self, node: Node, reading: dict[FusionGroup, list[Node]], outside: bool, first: int
     ) -> None:
         """Put a node into the kernel that reads it first, or begin a kernel with it."""
         home = max(reading, key=lambda group: group.begun, default=None)
@@ -160,7 +162,7 @@ class _Fusion:
         if found is not None:
             home = found
         elif home is None or not self._take(home, node, reading[home], stored):
-            home = Group(self._next(), self.when[node])
+            home = FusionGroup(self._next(), self.when[node])
             home.begin(node)
             self.groups[home] = None
         self.kernels[node].append(home)
@@ -176,16 +178,16 @@ class _Fusion:
     def _beside(
         self,
         node: Node,
-        home: Group | None,
-        reading: dict[Group, list[Node]],
+        home: FusionGroup | None,
+        reading: dict[FusionGroup, list[Node]],
         first: int,
         stored: bool,
-    ) -> Group | None:
+    ) -> FusionGroup | None:
         """Return the kernel that has taken a reduction in because it reduces the same values.
 
         It also takes in what `home` has begun to compute of the reduction's result.
         """
-        home = home or Group(0, 0)
+        home = home or FusionGroup(0, 0)
         if not isinstance(node.op, Reduction) or home.reduced is not None:
             return None
         others = (group.begun for group in reading if group is not home)
@@ -205,13 +207,13 @@ class _Fusion:
                 return group
         return None
 
-    def _first(self, x: Node, home: Group) -> int:
+    def _first(self, x: Node, home: FusionGroup) -> int:
         """Return the number of the reader outside of `home` that runs first; 0 if there is none."""
         users = self.users[x]
         groups = [g.begun for user in users for g in self.kernels[user] if g is not home]
         return max([0, *groups, *(self.alone.get(user, 0) for user in users)])
 
-    def _lives_longer(self, group: Group, node: Node, stored: bool) -> bool:
+    def _lives_longer(self, group: FusionGroup, node: Node, stored: bool) -> bool:
         """Whether computing a node in this kernel, later, would raise the use of memory."""
         if group.when <= self.when[node]:
             return False  # nothing that matters runs in between
@@ -221,7 +223,7 @@ class _Fusion:
                 gained -= x.spec.nbytes
         return gained < -PAGE
 
-    def _take(self, group: Group, node: Node, users: Sequence[Node], stored: bool) -> bool:
+    def _take(self, group: FusionGroup, node: Node, users: Sequence[Node], stored: bool) -> bool:
         try:
             group.take(node, users, stored)
         except NotFusible as why:
@@ -245,7 +247,7 @@ class _Fusion:
             self._fuse(group)
         return self.graph.substitute(self.fused)
 
-    def _fuse(self, group: Group) -> None:
+    def _fuse(self, group: FusionGroup) -> None:
         """Make the kernels for a group: one, or as few as can compute it."""
         inside = set(group.members)
         parts = [group.members]
@@ -270,7 +272,7 @@ class _Fusion:
                 for x, user in itertools.islice(pairs, 1):
                     self.notes.miss(x, user, str(why))
 
-    def _make_kernel(self, group: Group, members: list[Node], stored: list[Node]) -> None:
+    def _make_kernel(self, group: FusionGroup, members: list[Node], stored: list[Node]) -> None:
         """Make one kernel that computes `stored` of some members; or raise NotFusible."""
         inside = set(members)
         around = {x: () for node in members for x in node.inputs if x not in inside}

@@ -49,7 +49,7 @@ def is_cheap(node: Node) -> bool:
 
 
 @dataclass(eq=False)
-class Group:
+class FusionGroup:
     """A kernel that is being put together, from its last node to its first.
 
     begun    its number among kernels and nodes outside of kernels; a larger number runs earlier

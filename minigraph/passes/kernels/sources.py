@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from minigraph.graph import Node
 from minigraph.jit.expression import is_number
-from minigraph.passes.kernels.group import Group, is_cheap, is_placement
+from minigraph.passes.kernels.group import FusionGroup, is_cheap, is_placement
 
 NEAR = 10  # cheap ops that a kernel computes again rather than read their result, at most
 
 
 @dataclass(frozen=True)
-class Sources:
+class RecomputeCosts:
     """Finds the sources of values in a graph.
 
     fusable  the nodes that kernels can compute
@@ -22,7 +22,9 @@ class Sources:
     fusable: set[Node]
     outputs: set[Node]
 
-    def copies(self, node: Node, readers: list[Group], outside: bool, beside: bool) -> list[Group]:
+    def copies(
+        self, node: Node, readers: list[FusionGroup], outside: bool, beside: bool
+    ) -> list[FusionGroup]:
         """Return the kernels for which computing a node again costs less than reading it.
 
         readers  the kernels that read it, but for the one that computes it anyway

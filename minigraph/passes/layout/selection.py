@@ -58,7 +58,7 @@ def assign_layouts(graph: Graph, notes: Notes, costs: Costs) -> Graph:
     lanes, pairs = _Selection(regions, convolutions, costs).best()
     if {1}.issuperset(lanes) and all(pair == (1, 1) for pair in pairs.values()):
         return graph
-    rewrite = _Rewrite(regions, lanes, pairs, notes)
+    rewrite = _LayoutRewrite(regions, lanes, pairs, notes)
     new = graph.map(rewrite.node)
     outputs = zip(graph.outputs, new.outputs, strict=True)
     return Graph(graph.inputs, tuple(rewrite.image(old, y, 1) for old, y in outputs))
@@ -161,7 +161,7 @@ class _Selection:
         return times[best], best
 
 
-class _Rewrite:
+class _LayoutRewrite:
     """Makes the new nodes.  An image in a region with l lanes becomes [n, c / l, h, w, l]."""
 
     def __init__(

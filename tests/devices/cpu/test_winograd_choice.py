@@ -255,7 +255,7 @@ def test_texts_of_all_tiles_are_compiled_in_one_unit(monkeypatch):
     """No two of them define the same name, whatever a compiler makes of them."""
     monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-O0"))
     made = [
-        text(winograd.Form(window, tile, onednn.block(), vectors))
+        text(winograd.WinogradForm(window, tile, onednn.block(), vectors))
         for text in (winograd._image_text, winograd._weight_text)
         for window in winograd.WINDOWS
         for tile in winograd.TILES

@@ -20,7 +20,7 @@ from minigraph.passes.library.convolution import fold_batch_norm, fuse_activatio
 def compiled(monkeypatch):
     """Compile a graph for the CPU: from level 2 on with library fusion, and nothing else."""
     passes = (fuse_bias, fold_batch_norm, fuse_activation)
-    monkeypatch.setattr(levels, "TABLE", [levels.Row(rewrite, 2) for rewrite in passes])
+    monkeypatch.setattr(levels, "TABLE", [levels.PassRow(rewrite, 2) for rewrite in passes])
 
     def compile_(graph, **options):
         cg = mg.comp_graph("cpu", {"graph_opt_level": 2, **options})
