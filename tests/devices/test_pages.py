@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minigraph.devices import pages
-from minigraph.devices.pages import MOST, PART, ahead
+from minigraph.devices.pages import MOST, PART, reserve_memory
 
 SIZE = 4 * PART
 
@@ -42,20 +42,20 @@ def touching():
 
 def test_memory_of_an_unknown_size_gets_the_pages_that_are_foreseen(new_memory):
     before = resident()
-    with ahead(SIZE):
+    with reserve_memory(SIZE):
         assert SIZE - PART <= touched_since(before, SIZE - PART) < SIZE + PART
 
 
 def test_an_arena_gets_the_rest_of_its_pages_once_its_size_is_known(new_memory):
     before = resident()
-    with ahead(SIZE) as memory:
+    with reserve_memory(SIZE) as memory:
         (array,) = memory.arenas(2 * SIZE + 5)
         assert array.nbytes == 2 * SIZE + 5
         assert 2 * SIZE - PART <= touched_since(before, 2 * SIZE - PART) < 2 * SIZE + PART
 
 
 def test_an_arena_keeps_what_is_written_once_the_work_has_ended(new_memory):
-    with ahead(SIZE) as memory:
+    with reserve_memory(SIZE) as memory:
         (array,) = memory.arenas(SIZE)
     array[:] = 1
     assert array.all() and not touching()
@@ -63,12 +63,12 @@ def test_an_arena_keeps_what_is_written_once_the_work_has_ended(new_memory):
 
 @pytest.mark.parametrize("size", [0, PART - 1])
 def test_little_memory_needs_no_thread(size):
-    with ahead(size):
+    with reserve_memory(size):
         assert not touching()
 
 
 def test_nothing_goes_on_after_an_error():
-    with pytest.raises(KeyError), ahead(SIZE):
+    with pytest.raises(KeyError), reserve_memory(SIZE):
         raise KeyError
     assert not touching()
 
@@ -78,14 +78,14 @@ def test_where_no_thread_starts_memory_is_left_alone(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    with ahead(SIZE) as memory:
+    with reserve_memory(SIZE) as memory:
         (array,) = memory.arenas(SIZE)
     array[:] = 1
     assert array.all()
 
 
 def test_memory_that_was_foreseen_is_nobodys_if_it_is_too_small_or_the_work_has_ended():
-    with ahead(PART) as memory:
+    with reserve_memory(PART) as memory:
         assert not memory.arenas(MOST * PART + 1)
     assert not memory.arenas(1)
 
@@ -95,12 +95,12 @@ def test_where_memory_is_missing_none_is_foreseen(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(pages, "aligned_empty", none)
-    with ahead(SIZE) as memory:
+    with reserve_memory(SIZE) as memory:
         assert not memory.arenas(1)
 
 
 def test_memory_that_is_dropped_is_gone_although_the_work_goes_on():
-    with ahead(SIZE) as memory:
+    with reserve_memory(SIZE) as memory:
         gone = weakref.ref(memory.arrays[0].base)
         memory.drop()
         until = time.monotonic() + 30

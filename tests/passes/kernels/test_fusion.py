@@ -283,9 +283,11 @@ def test_a_group_that_no_kernel_computes_is_divided():
 
 def test_the_work_is_linear_in_the_graph(monkeypatch):
     tried = []
-    take = fuse_kernels.__globals__["Group"].take
+    take = fuse_kernels.__globals__["FusionGroup"].take
     monkeypatch.setattr(
-        fuse_kernels.__globals__["Group"], "take", lambda *args: tried.append(args) or take(*args)
+        fuse_kernels.__globals__["FusionGroup"],
+        "take",
+        lambda *args: tried.append(args) or take(*args),
     )
     for count in (1000, 10_000):
         tried.clear()
