@@ -86,7 +86,7 @@ def test_an_interrupt_at_any_place_in_python_leaves_a_call_done_or_not_done(devi
             pass
         assert check() in (done, done + 1)
         done, point = check(), point + 1
-    assert 20 < point < 2000
+    assert 40 < point < 2000
     function(ONES)
     assert check() == done + 1
 
