@@ -27,9 +27,8 @@ MAX_VALUE = 64 << 20  # bytes of a text or blob, so that a damaged length costs 
 LONGEST = 8.0  # seconds of one operation: no sound database takes so long
 INSTRUCTIONS = 100_000  # of SQLite, after which the time is looked at
 MAGIC = b"SQLite format 3\0"
-VERSIONS = slice(
-    18, 20
-)  # of a header: the versions that write and read the file; 2 if it has a WAL
+# Of a header: the versions of the format for writing and for reading, 2 where there is a WAL.
+VERSIONS = slice(18, 20)
 
 TABLES = {
     "blobs": """CREATE TABLE blobs (
