@@ -155,12 +155,13 @@ def _compiled(compilation: Compilation, counter: CallCounter | None) -> Function
     """Run a compilation and return its function, of the class that the options ask for."""
     options = compilation.context.options
     with collector_paused():
-        compilation.run()
+        optimized = compilation.run()
         if options["debug.check_finite"]:
             return FiniteFunction(compilation, counter)
         if options["graph_opt_level"] >= 0:
             return Function(compilation, counter)
-        return VerifiedFunction(compilation, counter, Function(compilation.as_written()))
+        written = Function(compilation.as_written())
+        return VerifiedFunction(compilation, counter, optimized, written)
 
 
 def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:

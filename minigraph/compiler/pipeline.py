@@ -96,8 +96,11 @@ class Compilation:
 
     # ------------------------------------------------------------ the stages
 
-    def run(self) -> Compilation:
-        """Go through all stages; of several processes, the first of each kind measures for all."""
+    def run(self) -> OptimizedGraph:
+        """Go through all stages; of several processes, the first of each kind measures for all.
+
+        Returns what the passes have made, which nothing else keeps.
+        """
         context = self.context
         limit = context.options["graph_opt.memory_limit"] or math.inf
         nbytes = 0 if self._arenas() else int(min(foreseen(self.traced.graph), limit))
@@ -105,12 +108,12 @@ class Compilation:
             turns = TuningTurns(context.world, context.backend, context.options)
             peer = turns.exchange(None) if turns.waits else None
             self.context = replace(context, memory=memory, peer=peer)
-            self._run()
+            optimized = self._run()
             if not turns.waits:
                 turns.exchange(self.measurements)
-        return self
+        return optimized
 
-    def _run(self, arenas: Sequence[Any] = ()) -> None:
+    def _run(self, arenas: Sequence[Any] = ()) -> OptimizedGraph:
         with timed(self.seconds, "optimize"):
             optimized = self.optimize()
         with timed(self.seconds, "lower"):
@@ -124,6 +127,7 @@ class Compilation:
         seconds = ", ".join(f"{name} {s:.3f} s" for name, s in self.seconds.items())
         steps, device = len(program.steps), self.context.backend.device
         log.info("a function of %d steps on %s: %s", steps, device, seconds)
+        return optimized
 
     def optimize(self) -> OptimizedGraph:
         """Run the passes; nothing keeps what they make, so whoever explains it runs them again."""
@@ -173,7 +177,9 @@ class Compilation:
     def as_written(self) -> Compilation:
         """Return the compilation of the graph as written, op by op, which returns a list."""
         traced = replace(self.traced, pack=unpacked)
-        return Compilation(traced, self.context.as_written(), {}).run()
+        compilation = Compilation(traced, self.context.as_written(), {})
+        compilation.run()
+        return compilation
 
     # ------------------------------------------------------------ what others use of it
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigraph.cache import Entry
-from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation, OptimizedGraph
 from minigraph.debug.rounding import (
     FLOAT32,
     FLOAT64,
@@ -75,14 +75,21 @@ class VerifiedFunction(Function):
     """
 
     def __init__(
-        self, compilation: Compilation, counter: CallCounter | None, written: Function
+        self,
+        compilation: Compilation,
+        counter: CallCounter | None,
+        optimized: OptimizedGraph,
+        written: Function,
     ) -> None:
-        """Take what a Function takes, and the function at level 0, which returns a list."""
+        """Take what a Function takes, and what it is compared with.
+
+        optimized  what the passes of the compilation have made
+        written    the function at level 0, which returns a list
+        """
         super().__init__(compilation, counter)
         self._written = written
         self._updates = compilation.traced.updates
         self._world = compilation.context.world
-        optimized = compilation.optimize()
         # The graph as written, then the graph after each pass, with the pass's name.
         self._stages = [("", optimized.written)]
         self._stages += [(record.name, graph) for graph, record in optimized.stages]
