@@ -46,7 +46,7 @@ class OnDevice:
     def __init__(self, backend, sources):
         self.driver, _ = backend.opened(0)
         self.functions = backend.kernels_of(self.driver).functions(sources)
-        self.arguments = backend.Arguments
+        self.arguments = importlib.import_module("minigraph.devices.cuda.driver").Arguments
 
     def copy(self, root):
         """Return memory with the bytes of an array, and how much further it is than the array."""
@@ -202,7 +202,7 @@ PLAIN = {"graph_opt_level": 1, "autotune": "off"}
 
 
 @pytest.fixture(scope="module")
-def compiled(device):
+def compiled():
     """Let all kernels of the cases but cuDNN's be compiled at once, which is much faster."""
     cheap = [n for n in CASES if "conv2d" not in n and "matmul" not in n]
     for made in (
@@ -287,7 +287,8 @@ def test_what_is_dropped_is_what_the_cpu_drops_and_has_no_gradient():
 def test_random_graphs_compute_their_meaning_at_every_level(level):
     for first in range(0, 90, 30):
         meaning = Meaning([RandomGraph(seed) for seed in range(first, first + 30)])
-        found = meaning.call("cuda", {"graph_opt_level": level, "autotune": "off"})
+        options = {"graph_opt_level": level, "autotune": "off"}
+        found = meaning.call(meaning.compiled("cuda", options))
         meaning.check(list(map(on_host, found)), f"on the GPU at level {level}")
 
 
