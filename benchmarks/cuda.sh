@@ -1,25 +1,21 @@
 #!/usr/bin/env bash
-# What needs a GPU, part by part; if the first fails, the others are left out.
+# What needs a GPU: tests, measurements, sanitizers.
 #
-#   benchmarks/cuda.sh [-o FOLDER] [-t SECONDS] [PART...] [-- OPTION...]
+#   benchmarks/cuda.sh [-o FOLDER] [-t SECONDS] [PART...]
 #
-# FOLDER   where results go, all of them; without it benchmarks/results/h200.  However it ends,
-#          FOLDER.tar.gz holds the folder.
-# SECONDS  that a program may take, in the place of what it has here
-# OPTION   of `minigraph bench`, in the place of what it gets here: -- --models mlp
-# PART     without one, all in this order:
+# FOLDER   where results go; without it benchmarks/results/cuda.  FOLDER.tar.gz holds all of them,
+#          and is written again after each part: whatever ends the script leaves what is done.
+# SECONDS  in which all parts have to end; without it 540.  A program that has not ended by then, or
+#          after its own limit, is interrupted, and what it has measured is kept.
+# PART     without one, the first three in this order; if the device cannot add, no part runs:
 #
-#   contact     whether anything works: versions, tests of kernels, products and memory, again under
-#               compute-sanitizer, and two tests of training (4 minutes)
-#   tests       all tests on the device, those of collectives in two processes where there are two
-#               devices (9 minutes)
-#   measure     the speed of expressions; what an exchange by NCCL costs; ResNet-50 in bfloat16,
-#               tuned: report, profile, caches, and four kernels under ncu (10 minutes)
-#   networks    ResNet-50 in bfloat16 and tf32, and AlexNet, beside torch.compile (10 minutes)
-#
-# compute-sanitizer and ncu are used where they are.  PyTorch's max-autotune takes one to three
-# minutes for each network, so every side starts only once.  What takes too long is interrupted, and
-# what it has measured is kept.
+#   tests        all tests on a device, in eight processes; 1 minute on an H200
+#   networks     ResNet-50 in bfloat16 and AlexNet in float32, level 3 beside torch.compile, whose
+#                max-autotune takes one to three minutes for each; expressions beside PyTorch
+#   profiles     reports, profiles and caches of tuned steps; what an exchange by NCCL costs; four
+#                kernels under ncu, where it is; 2 minutes
+#   sanitizers   tests of generated and written kernels under compute-sanitizer's four tools at once,
+#                which watch our kernels only; 2 minutes
 #
 # Wheels in a folder .whl beside the project are installed first, for machines without a network:
 # those of packages that Python does not have.  They go where Python has its own, because a wheel's
@@ -27,8 +23,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-out=benchmarks/results/h200
-seconds=
+out=benchmarks/results/cuda
+seconds=540
 while getopts o:t: option; do
   case $option in
     o) out=$OPTARG ;;
@@ -37,31 +33,18 @@ while getopts o:t: option; do
   esac
 done
 shift $((OPTIND - 1))
-parts=()
-while [[ ${1:--} != -* ]]; do
-  parts+=("$1")
-  shift
-done
-[ "${1:-}" = -- ] && shift
-[ ${#parts[@]} -gt 0 ] || parts=(contact tests measure networks)
-for part in "${parts[@]}"; do
+[ $# -gt 0 ] || set -- tests networks profiles
+for part in "$@"; do
   case $part in
-    contact | tests | measure | networks) ;;
+    tests | networks | profiles | sanitizers) ;;
     *)
-      echo "there is no part $part; use contact, tests, measure or networks" >&2
+      echo "there is no part $part; use tests, networks, profiles or sanitizers" >&2
       exit 2
       ;;
   esac
 done
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-
-# Keep what was measured and compiled, and put everything into one file.
-archive() {
-  timeout 30 python3 -m minigraph cache export "$out/all.cache" >/dev/null 2>&1
-  tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
-}
-trap archive EXIT
 
 # Print the wheels of packages that Python does not have.
 missing() {
@@ -85,100 +68,99 @@ fi
 export MINIGRAPH_CACHE_DIR
 
 failed=0
-ends=()
+archive() {
+  tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
+}
+trap archive EXIT
 
-# Run a command for a number of seconds at most: run NAME SECONDS COMMAND...
+# Run a command for a number of seconds, or until all parts have to end: run NAME SECONDS COMMAND...
 run() {
-  local name=$1 limit=${seconds:-$2} begun=$SECONDS
+  local name=$1 limit=$2 begun=$SECONDS status=0 ended=done
   shift 2
-  # The interrupt is for this process alone, not for those that it has started: it is what pytest
-  # and the bench end in good order for.  No pipe: what is left behind would keep it open.
-  timeout --foreground --signal=INT --kill-after=20 "$limit" "$@" >"$out/$name.txt" 2>&1
-  local status=$? said=done
-  tail -n 60 "$out/$name.txt"
-  case $status in
-    0) ;;
-    124 | 137) said="stopped after $limit s" ;;
-    *) said="failed with status $status" ;;
-  esac
+  [ "$limit" -le $((seconds - SECONDS)) ] || limit=$((seconds - SECONDS))
+  if [ "$limit" -le 0 ]; then
+    ended="left out: no time is left"
+    status=124
+  else
+    # The interrupt is for this process alone, not for those that it has started: it is what pytest
+    # and the bench end in good order for.  No pipe: what is left behind would keep it open.
+    timeout --foreground --signal=INT --kill-after=20 "$limit" "$@" >"$out/$name.txt" 2>&1
+    status=$?
+    case $status in
+      0) ;;
+      124 | 137) ended="stopped after $limit s" ;;
+      *) ended="failed with status $status" ;;
+    esac
+    tail -n 40 "$out/$name.txt"
+  fi
   [ "$status" = 0 ] || failed=1
-  ends+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - begun)) "$said")")
+  printf '%-28s %4d s  %s\n' "$name" $((SECONDS - begun)) "$ended" | tee -a "$out/ends.txt"
+  return "$status"
 }
 
 # The same with a program of the toolkit, where it is: with PROGRAM NAME SECONDS ARGUMENT...
 with() {
-  local program=$1 name=$2
-  if command -v "$program" >/dev/null; then
-    run "$name" "$3" "$program" "${@:4}"
+  if command -v "$1" >/dev/null; then
+    run "$2" "$3" "$1" "${@:4}"
   else
-    ends+=("$(printf '%-28s         %s' "$name" "left out: there is no $program")")
+    printf '%-28s         left out: there is no %s\n' "$2" "$1" | tee -a "$out/ends.txt"
   fi
 }
 
-# A process for each file: a kernel that goes astray spoils the device for the rest of its process.
+on_device=(python3 -m pytest -m cuda --tb=short --maxfail=50 --durations=10)
+
 tests() {
-  run "test_cuda_device$1" "$2" \
-    python3 -m pytest -m cuda -q --tb=short --maxfail=50 "tests/devices/cuda/test_cuda_device$1.py"
+  run tests 180 "${on_device[@]}" -n 8 tests/devices/cuda
 }
 
-# Measure networks or expressions: bench NAME PRECISION SECONDS MODELS [OPTION...]
+# Measure cases at level 3 and beside PyTorch: bench NAME SECONDS PRECISION MODELS PEERS
 bench() {
-  local name=$1 precision=$2 limit=$3 models=$4
-  shift 4
-  run "$name" "$limit" python3 -m minigraph bench --device cuda --precision "$precision" \
-    --models "$models" --levels 0,3 --peers torch,torch.compile --repeats 7 --once --budget 30 \
-    --out "$out/$name" "$@"
-}
-
-contact() {
-  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
-    tee "$out/device.csv"
-  run info 30 python3 -m minigraph info --json
-  local first=(python3 -m pytest -m cuda -q --tb=short -n 0 tests/devices/cuda/test_cuda_device.py)
-  first+=(-k "begins_anywhere or is_dropped or large_arrays")
-  run contact 70 "${first[@]}"
-  for tool in memcheck racecheck; do
-    with compute-sanitizer "$tool" 50 --tool "$tool" --error-exitcode 1 \
-      "${first[@]}"
-  done
-  run training 40 python3 -m pytest -m cuda -q --tb=short -k "small_types or without_a_graph" \
-    tests/devices/cuda/test_cuda_device_training.py
-}
-
-measure() {
-  bench expressions float32 100 abc,abplusc,chain,softmax "$@"
-  run nccl 60 python3 benchmarks/compare.py nccl
-  devices=$(nvidia-smi -L 2>/dev/null | wc -l)
-  for count in 2 4 8; do
-    [ "$count" -gt "$devices" ] || run "nccl_$count" 60 mpiexec -n "$count" python3 benchmarks/compare.py nccl
-  done
-  local profile=(python3 benchmarks/compare.py profile resnet50 --precision bfloat16)
-  run resnet50 240 "${profile[@]}" --out "$out"
-  with ncu four_kernels 180 --kernel-name regex:^mg_ --launch-skip 100 --launch-count 4 --set full \
-    --export "$out/four_kernels" "${profile[@]}" --batch-size 32 --out "$out/under_ncu"
+  run "$1" "$2" python3 -m minigraph bench --device cuda --precision "$3" --models "$4" --levels 3 \
+    --peers "$5" --repeats 7 --once --budget 30 --out "$out/$1"
 }
 
 networks() {
-  bench resnet50_bfloat16 bfloat16 210 resnet50 "$@"
-  bench resnet50_tf32 tf32 210 resnet50 "$@"
-  bench alexnet_float32 float32 140 alexnet "$@"
+  bench resnet50_bfloat16 300 bfloat16 resnet50 torch,torch.compile
+  bench alexnet_float32 300 float32 alexnet torch,torch.compile
+  bench expressions 100 float32 expressions torch
 }
 
-for part in "${parts[@]}"; do
-  case $part in
-    tests)
-      tests "" 180
-      tests _tuning 120
-      tests _training 100
-      tests _collectives 120
-      ;;
-    *) "$part" "$@" ;;
-  esac
-  if [ "$part" = contact ] && [ "$failed" = 1 ]; then
-    ends+=("the device does not work yet, so other parts are left out")
-    break
-  fi
+profiles() {
+  local profile=(python3 benchmarks/compare.py profile --precision bfloat16 --budget 30)
+  run profile 120 "${profile[@]}" resnet50 alexnet gpt --out "$out/profile"
+  run nccl 60 python3 benchmarks/compare.py nccl
+  for count in 2 4 8; do
+    [ "$count" -gt "$devices" ] ||
+      run "nccl_$count" 60 mpiexec -n "$count" python3 benchmarks/compare.py nccl
+  done
+  with ncu four_kernels 120 --clock-control none --kill yes -f --kernel-name regex:^mg_ \
+    --launch-skip 100 --launch-count 4 --set full --export "$out/four_kernels" \
+    "${profile[@]}" resnet50 --batch-size 32 --budget 1 --out "$out/under_ncu"
+}
+
+sanitizers() {
+  local tool
+  for tool in memcheck racecheck synccheck initcheck; do
+    with compute-sanitizer "$tool" 120 --tool "$tool" --kernel-name kns=mg_ --error-exitcode 1 \
+      "${on_device[@]}" -n 0 tests/devices/cuda/test_cuda_device.py \
+      -k "generated_kernel or written_kernel" &
+  done
+  wait
+}
+
+: >"$out/ends.txt"
+nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
+  tee "$out/device.csv"
+devices=$(nvidia-smi -L 2>/dev/null | wc -l)
+run info 60 python3 -m minigraph info --json
+run contact 60 python3 -c '
+import numpy, minigraph
+x = minigraph.input("x", (3,))
+print(minigraph.comp_graph("cuda").compile([x], x + x)(numpy.ones(3, numpy.float32)))' || exit 1
+for part in "$@"; do
+  "$part"
+  archive
 done
 printf '\n'
-printf '%s\n' "${ends[@]}" | tee "$out/ends.txt"
+cat "$out/ends.txt"
 exit $failed

@@ -114,8 +114,8 @@ def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
     """Return what launches each part as one graph; raises where one of them cannot be captured."""
     graphs: list[int] = []
     with driver.capture_lock:
-        # A destructor that frees memory of the device would spoil what is being captured.  Collecting
-        # first would take longer than most kernels: tuning captures each run that it times.
+        # A destructor that frees memory of the device would spoil what is being captured.  Garbage
+        # is not collected first: tuning captures each run that it times, and most are shorter.
         collecting = gc.isenabled()
         gc.disable()
         try:
