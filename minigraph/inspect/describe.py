@@ -21,7 +21,7 @@ from minigraph.inspect.record import (
 )
 from minigraph.inspect.roofline import speeds
 from minigraph.jit.fused import Fused, HorizontalFusion
-from minigraph.options import ineffective, num_threads
+from minigraph.options import ineffective
 from minigraph.program import Buffer, MemorySpace, Program, Step
 from minigraph.program.memory import largest_results
 from minigraph.version import __version__
@@ -56,7 +56,6 @@ def describe(
     bodies = [step.kernel.body.graph for step in numbers if step.kernel.body]
     nodes = (node for graph in (program.graph, *bodies) for node in graph)
     fingerprint = compilation.environment["fingerprint"]
-    threads = num_threads(context.options["num_threads"])
     return Description(
         title=f"{fingerprint[-7:]}, level {context.options['graph_opt_level']}",
         version=__version__,
@@ -81,7 +80,7 @@ def describe(
             if step in numbers  # else another algorithm has taken its place since
         ),
         stages=tuple(past.stages if past else ()),
-        speeds=speeds(context.backend, threads) if history else None,
+        speeds=speeds(context, program) if history else None,
     )
 
 

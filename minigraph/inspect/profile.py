@@ -16,7 +16,6 @@ from minigraph.inspect.record import KernelTime
 from minigraph.inspect.report import preformatted
 from minigraph.inspect.roofline import GIGA, Roofline, Speeds, speeds
 from minigraph.inspect.trace import Exchange, trace
-from minigraph.options import num_threads
 from minigraph.passes.overlap import AwaitCollective, PendingCollective, StartCollective
 from minigraph.platform.text_file import write_text
 from minigraph.program import Step, Timing, Traffic
@@ -140,7 +139,7 @@ class Profile:
 def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
     """Return the profile of calls of what was compiled."""
     context, program = compilation.context, compilation.program
-    reached = speeds(context.backend, num_threads(context.options["num_threads"]))
+    reached = speeds(context, program)
     return profiled(runs, reached, dict(zip(program.steps, in_use(program), strict=True)))
 
 

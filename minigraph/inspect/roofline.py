@@ -7,19 +7,19 @@ https://doi.org/10.1145/1498765.1498785.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigraph.devices.problem import operations
+from minigraph.compiler.context import CompileContext
+from minigraph.devices.problem import operations, product_of
 from minigraph.graph import Graph, Node, Parameter
-from minigraph.program import Backend
+from minigraph.options import num_threads
+from minigraph.program import Backend, Program
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
 
 GIGA = 1e9
-COPIED = 1 << 24  # elements, more than caches hold
-MATRIX = 1024
 RUNS = 5
 
 
@@ -57,15 +57,23 @@ class Speeds(NamedTuple):
     peak: float
 
 
-_speeds: dict[tuple[str, int], Speeds] = {}  # by device and number of threads
+_speeds: dict[tuple[Any, ...], Speeds] = {}  # by all that they depend on
 
 
-def speeds(backend: Backend, threads: int) -> Speeds:
-    """Measure how fast a device is, with its own kernels, once a process: it takes about 0.3 s."""
-    key = backend.device, threads
+def speeds(context: CompileContext, program: Program) -> Speeds:
+    """Measure how fast a device is, with its own kernels, once a process: it takes about 0.3 s.
+
+    The matrix product is of the narrowest dtype in which the program multiplies: no other product
+    of its has a higher peak.
+    """
+    backend, options = context.backend, context.options
+    dtypes = {s.node.dtype for s in program.all_steps() if product_of(s.node) is not None}
+    dtype = min(dtypes, key=lambda dtype: dtype.itemsize, default=np.dtype(np.float32))
+    key = backend.device, num_threads(options["num_threads"]), dtype, options["precision"]
     if key not in _speeds:
-        source = Parameter(np.ones(COPIED, np.float32))
-        matrix = Parameter(np.ones((MATRIX, MATRIX), np.float32))
+        elements, rows = backend.saturating
+        source = Parameter(np.ones(elements, np.float32))
+        matrix = Parameter(np.ones((rows, rows), dtype))
         copied, product = -source, matrix @ matrix
         bandwidth = 2 * source.spec.nbytes / _seconds(backend, copied)
         _speeds[key] = Speeds(bandwidth, operations(product) / _seconds(backend, product))

@@ -135,6 +135,8 @@ class Backend(ABC):
                      nothing is measured
     horizontal_fusion  which updates of parameters are so small that one kernel does many of them
     products         which products generated kernels compute with what follows them; None: none
+    saturating       elements of an array, and rows of a square matrix, whose copy and product keep
+                     all of the device busy
     block            channels side by side in its blocked layout of images; 1: it has no such layout
     unrolls          whether loops have to be unrolled, because `loop` cannot run them
     host_memory      whether buffers are arrays of the host, so that steps can be inspected
@@ -147,6 +149,7 @@ class Backend(ABC):
     tuning: str = ""
     horizontal_fusion: HorizontalFusionLimits = HorizontalFusionLimits()
     products: Products | None = None
+    saturating: tuple[int, int] = 1 << 24, 1 << 10
     block: int = 1
     unrolls: bool = True
     host_memory: bool = False

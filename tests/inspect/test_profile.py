@@ -9,10 +9,10 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.devices.factory import open_backend
+from minigraph.inspect import roofline
 from minigraph.inspect.profile import Profile
 from minigraph.inspect.record import KernelTime
-from minigraph.inspect.roofline import Roofline, Speeds, speeds
+from minigraph.inspect.roofline import Roofline, Speeds
 from minigraph.inspect.trace import EXCHANGES, LAYERS, THREADS, Exchange
 
 
@@ -165,6 +165,25 @@ def test_the_slower_of_moving_and_computing_bounds_a_step():
 
 
 def test_a_device_is_measured_once():
-    first = speeds(open_backend("cpu", mg.comp_graph().options), 1)
+    x = mg.input("x", (8, 8))
+    value = np.ones((8, 8), np.float32)
+    step, other = (mg.comp_graph("cpu").compile([x], y) for y in (x @ x, x @ x + 1))
+    first = step.profile(value, calls=2).speeds
     assert first.bandwidth > 1e8 and first.peak > 1e8
-    assert speeds(open_backend("cpu", mg.comp_graph().options), 1) is first
+    assert other.profile(value, calls=2).speeds is first
+
+
+def test_the_peak_is_that_of_the_narrowest_products(monkeypatch):
+    multiplied = []
+
+    def seconds(backend, result):
+        multiplied.append(result.dtype.name)
+        return 1.0
+
+    monkeypatch.setattr(roofline, "_speeds", {})
+    monkeypatch.setattr(roofline, "_seconds", seconds)
+    x = mg.input("x", (8, 8), "bfloat16")
+    y = mg.input("y", (8, 8))
+    step = mg.comp_graph("cpu").compile([x, y], [x @ x, y @ y])
+    step.profile(np.ones((8, 8), "float32"), np.ones((8, 8), "float32"), calls=2)
+    assert multiplied == ["float32", "bfloat16"]

@@ -96,6 +96,7 @@ class CudaBackend(Backend):
     """
 
     horizontal_fusion = HORIZONTAL_FUSION
+    saturating = 1 << 26, 1 << 13
     tuning = "cudnn"
 
     @classmethod
