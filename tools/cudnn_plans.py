@@ -31,6 +31,9 @@ from minigraph.bench import cases
 from minigraph.bench.ours import LIBRARY
 from minigraph.errors import GraphError
 
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+
 H200 = {
     "version": 1,
     "deviceName": "NVIDIA H200",
@@ -75,7 +78,7 @@ SMALL = 1 << 28  # bytes: what is larger is never touched here
 def stand_in_for_the_driver(folder):
     """Load a libcuda.so.1 that does nothing: the library of that name for all that ask later."""
     library = folder / "libcuda.so.1"
-    source = Path(__file__).with_name("cuda_without_device.c")
+    source = TESTS / "cuda_without_device.c"
     compiler = shutil.which("cc")
     if compiler is None:
         sys.exit("there is no C compiler (cc), which makes a driver without a device")

@@ -46,8 +46,8 @@ class Device:
     build_operation_graph = validate
 
     def create_execution_plans(self, modes):
-        asked = {mode.name for mode in modes}
-        self.listed += [engine for engine in self.engines if engine.mode in asked]
+        for mode in modes:
+            self.listed += [engine for engine in self.engines if engine.mode == mode.name]
 
     def create_execution_plan(self, number, knobs):
         found = [e for e in self.engines if e.choice == (number, knobs)]

@@ -38,6 +38,7 @@ ENGINES = (
     Engine(2, ("NONDETERMINISTIC",)),
     Engine(3, workspace=1000),
     Engine(4, ("DOWN_CONVERT_INPUTS",)),
+    Engine(8, ("WINOGRAD_TILE_13x13",)),
     Engine(5, works=False),
     Engine(6, knobs={"NOT_SET": 1}),  # a knob that the frontend does not know
     Engine(20_400),  # one of the frontend's own
@@ -71,6 +72,19 @@ def test_plans_tell_how_they_compute_and_what_is_less_than_asked_for_is_no_plan(
     assert [*found][:2] == tiles
 
 
+def test_the_engine_for_everything_is_listed_where_there_is_no_other(device):
+    device(Engine(0), Engine(1), Engine(2))
+    assert [plan.engine for plan in listed(PLAIN)] == [1, 2]
+    device(Engine(0))
+    assert [plan.engine for plan in listed(PLAIN)] == [0]
+
+
+def test_exact_gradients_of_weights_are_asked_of_the_fallback_first(device):
+    device(Engine(1), Engine(2), Engine(3, mode="FALLBACK"))
+    for kind, tf32, first in (("wgrad", False, 3), ("wgrad", True, 1), ("fprop", False, 1)):
+        assert listed(dataclasses.replace(PLAIN, kind=kind, tf32=tf32))[0].engine == first
+
+
 def test_a_problem_that_cudnn_turns_down_has_no_plans(device, monkeypatch):
     def refuse(self):
         raise cudnn.cudnnGraphNotSupportedError("no")
@@ -92,7 +106,7 @@ def test_the_slower_model_is_asked_where_there_are_few_plans(device):
     device(Engine(1), Engine(2), Engine(3, mode="FALLBACK"), other)
     assert [plan.engine for plan in listed(PLAIN)] == [1, 2, 3]
     device(Engine(1), Engine(3, mode="FALLBACK"), other)
-    assert [plan.engine for plan in listed(PLAIN)] == [1, 3, 4]
+    assert [plan.engine for plan in listed(PLAIN)] == [1, 4, 3]
 
 
 def test_a_problem_is_listed_once_and_the_notes_of_an_engine_are_asked_for_once(
