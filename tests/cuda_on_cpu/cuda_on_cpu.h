@@ -10,6 +10,7 @@
 
 #pragma once
 #include <bit>
+#include <cfloat>
 #include <climits>
 #include <cmath>
 #include <csetjmp>
@@ -212,3 +213,23 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 template <typename T> T max(T x, T y) { return x < y ? y : x; }
 template <typename T> T min(T x, T y) { return y < x ? y : x; }
+
+// ---------------------------------------------------------------- mathematical functions
+
+// Those of CUDA that are wrong somewhere, wrong in the same way: denormal floats are 0 there.
+namespace cuda_on_cpu {
+inline double of_float_bits(double x, double y) {
+  return x < 0 && x > -0x1p-1069 ? -INFINITY : y;
+}
+inline double log(double x) { return of_float_bits(x, std::log(x)); }
+inline double log2(double x) { return of_float_bits(x, std::log2(x)); }
+inline double log10(double x) { return of_float_bits(x, std::log10(x)); }
+inline double hypot(double x, double y) {
+  const double length = std::hypot(x, y);
+  return x && y && length == DBL_MAX ? INFINITY : length;
+}
+}  // namespace cuda_on_cpu
+#define log(x) cuda_on_cpu::log(x)
+#define log2(x) cuda_on_cpu::log2(x)
+#define log10(x) cuda_on_cpu::log10(x)
+#define hypot(x, y) cuda_on_cpu::hypot(x, y)

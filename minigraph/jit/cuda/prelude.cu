@@ -46,6 +46,28 @@ MG_PACK(mg_pack_bfloat16, "cvt.rn.bf16x2.f32")
 static inline double copysign(int x, double y) { return copysign((double)x, y); }
 #endif
 
+/* CUDA's logarithms look at the upper half of a double as a float.  Where denormal floats are 0,
+   the least negative doubles seem to be 0, of which the logarithm is -inf. */
+#define MG_LOG(NAME)                                                                               \
+  static inline double mg_##NAME(double x) { return x < 0 ? NAN : NAME(x); }
+MG_LOG(log)
+MG_LOG(log2)
+MG_LOG(log10)
+/* CUDA's is off by a rounding or two, and so inf where the largest double is right. */
+static inline double mg_hypot(double x, double y) {
+  const double length = hypot(x, y), longer = fmax(fabs(x), fabs(y));
+  const double ratio = fmin(fabs(x), fabs(y)) / longer;
+  return length == INFINITY && longer < INFINITY ? longer * sqrt(1 + ratio * ratio) : length;
+}
+#undef log
+#undef log2
+#undef log10
+#undef hypot
+#define log(x) mg_log(x)
+#define log2(x) mg_log2(x)
+#define log10(x) mg_log10(x)
+#define hypot(x, y) mg_hypot(x, y)
+
 /* A float rounded to 16 bits, as a float. */
 static inline float mg_round_float16(float x) {
   return mg_float_of_float16(mg_float16_of_float(x));
