@@ -128,6 +128,10 @@ class StandIn:
     def happened(self, event):
         return event not in self.late
 
+    def load(self, sources, driver, on_disk):
+        """Return functions for kernels: those of `launch_of`."""
+        return {source.name: source.name for source in sources}
+
     def launch_of(self, node, strides):
         """Return the launch of a kernel that is the meaning of a node, whose inputs lie so."""
         source = KernelSource(f"kernel {len(self.kernels)}")
@@ -300,7 +304,7 @@ def open_instead(patch, device, load, without_cudnn=True):
     patch.setattr(
         compiler.NvrtcKernels,
         "functions",
-        lambda self, sources, on_disk: load(sources, self.driver, on_disk),
+        lambda self, sources, on_disk=True: load(sources, self.driver, on_disk),
     )
 
 
@@ -308,7 +312,7 @@ def by_meaning(patch, device):
     """Let each kernel of a stand-in be the meaning of its node; no compiler is needed."""
     from minigraph.devices.cuda import collective
     from minigraph.devices.cuda import device as device_module
-    from minigraph.devices.cuda.kernel import CudaKernel
+    from minigraph.devices.cuda.kernel import WRITTEN, CudaKernel
     from minigraph.devices.cuda.launches import Launches
 
     def launches(node, strides, processors):
@@ -318,9 +322,11 @@ def by_meaning(patch, device):
         if not all(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs)):
             return None
         strided = (True,) * len(strides)
-        return CudaKernel(node, launches(node, strides, processors).launches, strided=strided)
+        written = WRITTEN[type(node.op)](node.op, node) if type(node.op) in WRITTEN else None
+        made = launches(node, strides, processors).launches
+        return CudaKernel(node, made, strided=strided, range=written and written.range)
 
-    open_instead(patch, device, lambda sources, *_: {s.name: s.name for s in sources})
+    open_instead(patch, device, device.load)
     patch.setattr(device_module, "cuda_kernel", kernel)
     patch.setattr(collective, "launches", SimpleNamespace(launches=launches))
 
@@ -348,6 +354,9 @@ class DeviceArray:
 
     def get(self):
         return self.array
+
+    def __float__(self):
+        return float(self.array)
 
     def astype(self, dtype, copy):
         return self if self.dtype == dtype else DeviceArray(self.array.astype(dtype))

@@ -18,6 +18,7 @@ import pytest
 from cuda_stand_in import StandIn, by_meaning
 
 import minigraph as mg
+from minigraph.ops.collective import AllReduce
 
 WORLD = mg.distributed.world()
 FAULTS = {
@@ -40,6 +41,21 @@ def check():
     assert WORLD.gather(name) == [f"cuda:{rank}" for rank in range(WORLD.size)]
 
 
+def overlap():
+    """An exchange runs beside kernels that do not need it."""
+    x = mg.input("x", (1 << 24,))
+    total = AllReduce(WORLD, "sum", "w")(x * 2)
+    y = x
+    for _ in range(20):
+        y = mg.ops.sin(mg.ops.cumulative_sum(y))  # which does not fuse
+    step = mg.comp_graph("cuda").compile([x], [total, y])
+    value = np.ones(1 << 24, np.float32)
+    for _ in range(3):
+        assert (step(value)[0].get() == 2 * WORLD.size).all()
+    step.profile(value)
+    assert step.report().hidden > 0.5
+
+
 def fail(fault):
     """Train for three calls, before the last of which process 1 fails."""
     x, p = mg.input("x", (3,)), mg.Parameter(np.zeros(3, "float32"), "bias")
@@ -56,6 +72,7 @@ def fail(fault):
 if __name__ == "__main__":
     if sys.argv[1:] == ["devices"]:
         check()
+        overlap()
     else:
         with pytest.MonkeyPatch.context() as patch:
             by_meaning(patch, StandIn(ordinal=WORLD.rank))
