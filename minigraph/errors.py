@@ -47,6 +47,10 @@ class DeviceError(GraphError):
     """A device that does not exist, is not supported or has failed."""
 
 
+class DeviceLost(DeviceError):
+    """A device that this process can use no longer: each later call fails with the same error."""
+
+
 class NoGradient(GraphError):
     """Raised when a gradient is asked of an op that has none."""
 

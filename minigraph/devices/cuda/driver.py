@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,9 +17,8 @@ from typing import Any
 import cupy
 import numpy as np
 from cuda.bindings import driver as cuda
-from cuda.pathfinder import DynamicLibNotFoundError
 
-from minigraph.errors import DeviceError
+from minigraph.errors import DeviceError, DeviceLost
 from minigraph.graph import Array, Shape, Spec
 from minigraph.platform import forks
 
@@ -31,6 +31,16 @@ ATTRIBUTES = (
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 )
 Dim3 = tuple[int, int, int]
+# Errors after which the driver gives nothing but the same error, by CUDA's names for them.
+LASTING = {
+    f"CUDA_ERROR_{name}"
+    for name in (
+        *("ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC"),
+        *("ILLEGAL_INSTRUCTION", "HARDWARE_STACK_ERROR", "ASSERT", "TENSOR_MEMORY_LEAK"),
+        *("LAUNCH_FAILED", "LAUNCH_TIMEOUT", "CONTAINED", "CONTEXT_IS_DESTROYED"),
+        *("ECC_UNCORRECTABLE", "NVLINK_UNCORRECTABLE", "EXTERNAL_DEVICE", "MPS_CLIENT_TERMINATED"),
+    )
+}
 
 
 class Arguments:
@@ -41,6 +51,10 @@ class Arguments:
         self.words = np.array([w % (1 << 64) for w in words], np.uint64)
         self._pointers = np.array([self.words.ctypes.data], np.uint64)
         self.address = int(self._pointers.ctypes.data)
+
+
+class OutOfMemory(DeviceError, MemoryError):
+    """The device has too little memory left."""
 
 
 class DeviceMemory:
@@ -82,7 +96,7 @@ def device_count() -> int:
     """Return how many devices this process sees: CUDA_VISIBLE_DEVICES may hide others."""
     try:
         _checked(cuda.cuInit, *cuda.cuInit(0))
-    except DynamicLibNotFoundError:
+    except RuntimeError:  # a subclass of it where the bindings' version has one
         raise DeviceError(
             "CUDA needs NVIDIA's driver (libcuda.so.1), which was not found"
         ) from None
@@ -103,6 +117,8 @@ class Driver:
     total       bytes of memory
     uuid        what no other device has, on any machine
     """
+
+    _capturing: int | None = None  # the thread that captures
 
     def __init__(self, ordinal: int = 0) -> None:
         count = device_count()
@@ -152,10 +168,25 @@ class Driver:
 
         nbytes  that it would allocate
         """
+        missing = cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
         error, *results = function(*args)
-        if error == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        if error == missing:
+            self.free_unused()
+            error, *results = function(*args)
+        if error == missing:
             raise self._out_of_memory(nbytes)
         return _checked(function, error, *results)
+
+    def _destroy(self, function: Any, handles: Sequence[int]) -> None:
+        """Give things back, from a finalizer of any thread too.
+
+        Never raises: what has failed before says why elsewhere.
+        """
+        (error,) = cuda.cuCtxPushCurrent(self._context)
+        if error == cuda.CUresult.CUDA_SUCCESS:
+            for handle in handles:
+                function(handle)
+            cuda.cuCtxPopCurrent()
 
     # ------------------------------------------------------------ memory
 
@@ -164,9 +195,19 @@ class Driver:
         error, free, _ = cuda.cuMemGetInfo()
         return int(free) if error == cuda.CUresult.CUDA_SUCCESS else 0
 
-    def _out_of_memory(self, nbytes: int) -> DeviceError:
+    def free_unused(self) -> None:
+        """Give the device what CuPy's pool keeps without use: nobody else can have that.
+
+        The pool itself does so before it is out of memory.
+        """
+        if self._capturing == threading.get_ident():  # which a free would spoil
+            return
+        with contextlib.suppress(RuntimeError), cupy.cuda.Device(self.ordinal):  # of a lost device
+            cupy.get_default_memory_pool().free_all_blocks()
+
+    def _out_of_memory(self, nbytes: int) -> OutOfMemory:
         asked = f"asked for {_mebibytes(nbytes)}, " if nbytes else ""
-        return DeviceError(
+        return OutOfMemory(
             f"out of memory on {self.device} ({self.name}): {asked}"
             f"{_mebibytes(self.free_bytes())} of {_mebibytes(self.total)} are free; "
             f"a smaller batch takes less"
@@ -190,7 +231,7 @@ class Driver:
         flags = cuda.CU_MEMHOSTALLOC_PORTABLE
         address = int(self._call(cuda.cuMemHostAlloc, nbytes, flags, nbytes=nbytes))
         memory = (ctypes.c_uint8 * nbytes).from_address(address)
-        weakref.finalize(memory, cuda.cuMemFreeHost, address).atexit = False
+        weakref.finalize(memory, self._destroy, cuda.cuMemFreeHost, [address]).atexit = False
         return np.ctypeslib.as_array(memory)
 
     def upload(self, to: int, source: Array, stream: int) -> None:
@@ -308,9 +349,11 @@ class Driver:
         """
         mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call(cuda.cuStreamBeginCapture, stream, mode)
+        self._capturing = threading.get_ident()
 
     def end_capture(self, stream: int) -> int:
         """Return the graph that was collected; the caller destroys it."""
+        self._capturing = None
         return int(self._call(cuda.cuStreamEndCapture, stream))
 
     def instantiate(self, graph: int) -> int:
@@ -326,19 +369,19 @@ class Driver:
         self._call(cuda.cuGraphLaunch, executable, stream)
 
     def forget(self, executables: Sequence[int], events: Sequence[int]) -> None:
-        """Give graphs and events back.  Never raises: what has failed before says why elsewhere."""
-        for executable in executables:
-            cuda.cuGraphExecDestroy(executable)
-        for event in events:
-            cuda.cuEventDestroy(event)
+        """Give graphs and events back."""
+        self._destroy(cuda.cuGraphExecDestroy, executables)
+        self._destroy(cuda.cuEventDestroy, events)
 
 
 def _checked(function: Any, error: Any, *results: Any) -> Any:
     """Return what a function of the driver has given besides the error; raise that."""
     if error != cuda.CUresult.CUDA_SUCCESS:
         _, text = cuda.cuGetErrorString(error)
-        said = f" ({text.decode()})" if text else ""
-        raise DeviceError(f"{function.__name__}: {error.name}{said}")
+        said = f"{function.__name__}: {error.name}" + (f" ({text.decode()})" if text else "")
+        if error.name in LASTING:
+            raise DeviceLost(f"{said}; only another process can use the device again")
+        raise DeviceError(said)
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -13,8 +13,11 @@ import minigraph as mg
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
+from cuda.pathfinder import DynamicLibNotFoundError
+
 from minigraph.devices.cuda import driver as driver_module
-from minigraph.devices.cuda.driver import Arguments, Driver
+from minigraph.devices.cuda.driver import Arguments, Driver, OutOfMemory
+from minigraph.errors import DeviceLost
 
 
 class Bindings:
@@ -105,7 +108,10 @@ def test_pinned_memory_is_given_back_with_the_last_array_that_shows_it(bindings)
     assert "cuMemFreeHost" not in [c[0] for c in made.calls]
     del part
     gc.collect()
-    assert made.calls[-1] == ("cuMemFreeHost", memory.ctypes.data)
+    assert [c[0] for c in made.calls[-3:]] == [
+        *("cuCtxPushCurrent", "cuMemFreeHost", "cuCtxPopCurrent")
+    ]
+    assert made.calls[-2][1] == memory.ctypes.data
 
 
 def failing(name):
@@ -212,10 +218,79 @@ def test_a_missing_package_is_an_error_that_names_the_extra(package, monkeypatch
         mg.comp_graph("cuda")
 
 
-def test_a_missing_driver_is_an_error_of_one_line(bindings):
+# What cuda-bindings 13.4 and 13.0 raise.
+@pytest.mark.parametrize(
+    "error", [DynamicLibNotFoundError("libcuda"), RuntimeError("Failed to dlopen libcuda.so.1")]
+)
+def test_a_missing_driver_is_an_error_of_one_line(bindings, error):
     def absent(flags):
-        raise driver_module.DynamicLibNotFoundError("libcuda")
+        raise error
 
     bindings().answers["cuInit"] = absent
-    with pytest.raises(mg.DeviceError, match="needs NVIDIA's driver"):
+    with pytest.raises(mg.DeviceError, match="needs NVIDIA's driver") as raised:
         Driver()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.fixture
+def unused(monkeypatch):
+    """Return a list that grows when CuPy's pool is told to give up what it does not use."""
+    freed = []
+    pool = SimpleNamespace(free_all_blocks=lambda: freed.append("blocks"))
+    device = SimpleNamespace(Device=lambda ordinal: contextlib.nullcontext())
+    found = SimpleNamespace(cuda=device, get_default_memory_pool=lambda: pool)
+    monkeypatch.setattr(driver_module, "cupy", found)
+    return freed
+
+
+@pytest.mark.parametrize("name", ["cuMemHostAlloc", "cuModuleLoadData", "cuGraphInstantiate"])
+def test_what_is_out_of_memory_is_tried_again_without_what_the_pool_does_not_use(
+    bindings, unused, name
+):
+    memory = np.arange(8, dtype=np.uint8)
+    answers = iter([failing("CUDA_ERROR_OUT_OF_MEMORY"), (OK, memory.ctypes.data)])
+    bindings(**{name: lambda *args: next(answers)})
+    opened = Driver()
+    calls = {
+        "cuMemHostAlloc": lambda: opened.pinned(8),
+        "cuModuleLoadData": lambda: opened.load(b"cubin", []),
+        "cuGraphInstantiate": lambda: opened.instantiate(1),
+    }
+    calls[name]()
+    assert unused == ["blocks"]
+
+
+def test_nothing_is_freed_while_this_thread_captures(bindings, unused):
+    made = bindings(cuStreamBeginCapture=(OK,), cuGraphLaunch=failing("CUDA_ERROR_OUT_OF_MEMORY"))
+    opened = Driver()
+    opened.begin_capture(7)
+    with pytest.raises(OutOfMemory):
+        opened.launch_graph(1, 7)
+    assert unused == []
+    opened.end_capture(7)
+    with pytest.raises(OutOfMemory):
+        opened.launch_graph(1, 7)
+    assert unused == ["blocks"] and [c[0] for c in made.calls].count("cuGraphLaunch") == 4
+
+
+def test_events_and_graphs_are_given_back_in_whatever_thread_and_without_an_error(bindings):
+    made = bindings(cuEventDestroy=failing("CUDA_ERROR_INVALID_VALUE"))
+    opened = Driver()
+    made.calls.clear()
+    opened.forget([4], [5, 6])
+    assert [c[0] for c in made.calls] == [
+        *("cuCtxPushCurrent", "cuGraphExecDestroy", "cuCtxPopCurrent"),
+        *("cuCtxPushCurrent", "cuEventDestroy", "cuEventDestroy", "cuCtxPopCurrent"),
+    ]
+    made.answers["cuCtxPushCurrent"] = failing("CUDA_ERROR_CONTEXT_IS_DESTROYED")
+    made.calls.clear()
+    opened.forget([4], [])
+    assert [c[0] for c in made.calls] == ["cuCtxPushCurrent"] * 2
+
+
+def test_an_error_that_lasts_says_that_the_process_cannot_go_on(bindings):
+    bindings(cuStreamSynchronize=failing("CUDA_ERROR_ILLEGAL_ADDRESS"))
+    expected = r"^cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS .* only another process can use"
+    with pytest.raises(DeviceLost, match=expected):
+        Driver().synchronize(7)
+    assert {name for name in driver_module.LASTING if not hasattr(REAL.CUresult, name)} == set()
