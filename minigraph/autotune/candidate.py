@@ -80,6 +80,15 @@ class Workbench(Protocol):
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
         """Run so many times, until the last is done; return what one run took."""
 
+    def examine(self, error: Exception, name: str) -> None:
+        """Raise MemoryError or DeviceLost where an error says nothing of the candidate that ran.
+
+        name  of the candidate
+        """
+
+    def release(self) -> None:
+        """Give back memory that no array uses."""
+
 
 class HostBench:
     """The workbench of this machine's processor."""
@@ -117,6 +126,13 @@ class HostBench:
         for _ in range(calls):
             run()
         return (clock() - start) / calls
+
+    def examine(self, error: Exception, name: str) -> None:
+        if isinstance(error, MemoryError):
+            raise error
+
+    def release(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)

@@ -186,9 +186,11 @@ def _by_heuristic(
         for block in blocks:
             block.clear(block.array.nbytes)
         bench.runner(kernel)(inputs, results, blocks[-1].array)
-    except Exception:  # of whatever library it is; the error is noted when the candidate is tried
+        intact = all(block.intact(block.array.nbytes) for block in blocks)
+    except Exception as error:  # of whatever library; it is noted when the candidate is tried
+        bench.examine(error, candidate.name)
         return None
-    return results if all(block.intact(block.array.nbytes) for block in blocks) else None
+    return results if intact else None
 
 
 def _less_exact(precision: str, dtype: DType) -> bool:

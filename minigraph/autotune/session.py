@@ -244,6 +244,8 @@ class Session:
             problem.release(self._chosen(problem) if measured else ())
             if self._left <= 0:
                 break
+        for bench in {problem.workbench for problem in problems}:
+            bench.release()
 
     def _measured(
         self, problem: Problem, deadline: float, memory: Array | None

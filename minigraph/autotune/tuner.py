@@ -58,7 +58,7 @@ class Trial:
             inputs, outputs = data.operands(self.candidate)
             data.reserve(self.workspace)
         except Exception as error:  # of whatever library it is
-            self.error = _one_line(error)
+            self._note(error)
             return
         for block in outputs:
             block.clear(block.array.nbytes)
@@ -70,7 +70,7 @@ class Trial:
         try:
             self.first = self.bench.seconds(self._run, 1, clock)
         except Exception as error:
-            self.error = _one_line(error)
+            self._note(error)
         if any(block.changed() for block in inputs):
             self.error = self.error or "wrote to its inputs or around them"
             data.restore()
@@ -107,8 +107,13 @@ class Trial:
         try:
             self.samples.append(self.bench.seconds(self._run, self.calls, clock))
         except Exception as error:
-            self.error = _one_line(error)
+            self._note(error)
             self.turns = 0
+
+    def _note(self, error: Exception) -> None:
+        """Keep an error of the candidate; raise one of memory or of the device."""
+        self.bench.examine(error, self.candidate.name)
+        self.error = " ".join(f"{type(error).__name__}: {error}".split())
 
     def measurement(self) -> Measurement:
         """Return the candidate's measurement, or its error.
@@ -126,10 +131,6 @@ class Trial:
         return structs.replace(untimed, seconds=least, spread=spread, rounds=rounds)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
 def measure(
     problem: Problem,
     deadline: float | None = None,
@@ -142,7 +143,8 @@ def measure(
 
     Each runs once on random data, and is checked.  Those that were right and not hopelessly slow
     take turns, so that a machine that is busy for a while is so for all of them, until they have
-    lost.
+    lost.  A candidate for which memory does not suffice is left out: it may suffice another time.
+    Raises MemoryError where it suffices for none, and DeviceLost where one has spoilt the device.
     """
     end = math.inf if deadline is None else deadline
     bench = workbench or problem.workbench
@@ -150,12 +152,18 @@ def measure(
         if clock() >= end:
             return None
         data = Data(problem, bench)
-        trials = []
+        trials, starved = [], None
         for candidate in problem.candidates():
             if clock() >= end:
                 return None
-            trials.append(Trial(candidate, bench))
-            trials[-1].check(data, clock)
+            trial = Trial(candidate, bench)
+            try:
+                trial.check(data, clock)
+                trials.append(trial)
+            except MemoryError as error:
+                starved = error
+        if starved and all(trial.error for trial in trials):
+            raise starved
         fastest = min((trial.first for trial in trials if not trial.error), default=0.0)
         for trial in trials:
             trial.plan(fastest)

@@ -98,9 +98,15 @@ class Choices:
         kernel = _kernel(problem, best) if best else None
         if table and kernel:
             return Choice(problem, names, kernel, best, table.origin, rivals)
-        # Where all have failed, or none is allowed, the library's heuristic has nothing to offer.
-        if best or not fitting:
-            kernel = first_allowed(problem.candidates(layouts), self.session.policy)
+        failed = {m.key: m.error for m in fitting if m.error}
+        rest = (c for c in problem.candidates(layouts) if c.key not in failed)
+        kernel = first_allowed(rest, self.session.policy)
+        if kernel is None and failed:
+            warn_once(
+                f"each algorithm of {problem.kind} has failed for {problem.subject} "
+                f"({next(iter(failed.values()))}), so NumPy or a generated kernel computes it",
+                cause=f"each algorithm for {problem.subject}",
+            )
         return Choice(problem, names, kernel, None, HEURISTIC, rivals)
 
     def _best(self, measurements: Sequence[Measurement], node: Node) -> Measurement | None:

@@ -89,5 +89,29 @@ def test_what_failed_is_not_chosen_again():
     found = choices(candidate("a"), mode="tune")
     first = chosen(found)
     found.quarantine(first, "it failed")
-    second = chosen(found)
+    with pytest.warns(mg.MinigraphWarning, match=r"each algorithm of onednn .* run time: it fail"):
+        second = chosen(found)
     assert second.kernel is None and second.rivals[0].error.endswith("it failed")
+
+
+def test_a_candidate_that_there_was_no_memory_to_measure_is_left_to_the_heuristic():
+    class Large(Made):
+        def run(self, inputs, outputs, scratch):
+            raise MemoryError
+
+    def refuse(inputs, outputs, scratch):
+        raise OSError("it cannot run")
+
+    broken = Made("broken")
+    broken.run = refuse
+    found = choices(
+        candidate("broken", lambda: broken),
+        candidate("large", lambda: Large("large")),
+        mode="tune",
+    )
+    with pytest.warns(mg.MinigraphWarning, match="could not be measured"):
+        assert chosen(found).kernel is broken
+    found = choices(candidate("large", lambda: Large("large")), candidate("a"), mode="tune")
+    first = chosen(found)
+    found.quarantine(first, "it failed")
+    assert chosen(found).kernel.algorithm == "large"

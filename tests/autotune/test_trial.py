@@ -10,6 +10,7 @@ import minigraph as mg
 from minigraph.autotune.candidate import Candidate, HostBench
 from minigraph.autotune.data import GUARD
 from minigraph.autotune.tuner import measure
+from minigraph.errors import DeviceLost
 from minigraph.graph import FLOATS
 
 pytestmark = pytest.mark.usefixtures("new_process")
@@ -147,6 +148,37 @@ def test_a_candidate_that_fails_only_later_is_kept_with_its_error():
                 raise OSError("no more")
 
     assert errors(candidate("later", Later())) == {"later": "OSError: no more"}
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_an_error_of_memory_or_of_the_device_is_not_the_candidates(at):
+    class Fails(Twice):
+        def __init__(self, error):
+            super().__init__()
+            self.error = error
+
+        def run(self, inputs, outputs, scratch):
+            super().run(inputs, outputs, scratch)
+            if self.runs == at:
+                raise self.error
+
+    class Lost(HostBench):
+        def examine(self, error, name):
+            raise DeviceLost(f"the device is lost; {name} ran last")
+
+    for error, bench in ((MemoryError("too much"), HostBench()), (OSError(), Lost())):
+        wanted = type(error) if isinstance(error, MemoryError) else DeviceLost
+        with pytest.raises(wanted, match=r"too much|fails ran last"):
+            errors(candidate("fails", Fails(error)), workbench=bench)
+
+
+def test_a_candidate_for_which_memory_does_not_suffice_is_left_out():
+    def starved():
+        raise MemoryError
+
+    problem = FakeProblem(Candidate("no", ("ab", "ab"), starved), candidate("yes"))
+    (only,) = measure(problem, None, ticking()).measurements
+    assert only.name == "yes" and not only.error
 
 
 def test_rounding_in_a_lower_precision_is_allowed_where_the_candidate_says_so():

@@ -318,7 +318,7 @@ def test_an_algorithm_that_fails_in_a_step_that_python_runs_costs_no_result(
     assert (activated.subject, activated.name, activated.layout) not in choices(function)
 
 
-@pytest.mark.filterwarnings("ignore:.*NumPy has stood in for it")
+@pytest.mark.filterwarnings("ignore:.*NumPy has stood in for it", "ignore:each algorithm of")
 def test_a_function_whose_algorithms_all_fail_computes_the_same_and_settles(folder, broken):
     healthy, net = network(), network()
     want = trained(compiled(healthy), healthy, steps=8)

@@ -10,8 +10,11 @@ import cupy
 from minigraph.autotune.candidate import Run, Runner
 from minigraph.devices.cuda.calls import capture
 from minigraph.devices.cuda.driver import Driver, on_stream
+from minigraph.errors import DeviceLost
 from minigraph.graph import Array
 
+# What cuDNN, NVRTC and the driver say where memory is missing.
+OF_MEMORY = ("ALLOC_FAILED", "OUT_OF_MEMORY", "out of memory")
 CHUNK = 1 << 28  # elements that are compared at once
 
 
@@ -66,3 +69,19 @@ class CudaWorkbench:
             driver.record(end, stream)
             driver.finish(end)
             return driver.seconds(begin, end) / calls
+
+    def examine(self, error: Exception, name: str) -> None:
+        """Raise what is not the candidate's; libraries do not say what else has failed.
+
+        cuDNN raises the same error for a plan that it cannot run and for a device that is lost.
+        """
+        if isinstance(error, MemoryError) or any(text in str(error) for text in OF_MEMORY):
+            self.driver.free_unused()
+            raise MemoryError(" ".join(str(error).split())) from None
+        try:
+            self.driver.synchronize(self.driver.measuring)
+        except DeviceLost as lost:
+            raise DeviceLost(f"{lost}; {name} ran last") from None
+
+    def release(self) -> None:
+        self.driver.free_unused()

@@ -23,6 +23,7 @@ from minigraph.devices.cuda import workbench
 from minigraph.devices.cuda.calls import run_alone
 from minigraph.devices.cuda.driver import ALIGNMENT
 from minigraph.devices.cuda.program import CudaProgram
+from minigraph.errors import DeviceLost
 
 
 def example(**settings):
@@ -320,6 +321,23 @@ def test_a_run_is_timed_as_part_of_a_graph(bench):
     assert runs == [None, *["captured"] * 4]
     assert ("launch_graph", driver.measuring) in driver.log
     assert ("forget", [0]) in driver.log
+
+
+def test_an_error_is_the_candidates_unless_memory_or_the_device_is_to_blame(bench):
+    driver = bench.driver
+    bench.examine(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED"), "engine 1")
+    assert ("synchronize", driver.measuring) in driver.log
+    for error in (MemoryError("4 GiB"), RuntimeError("CUDNN_STATUS_ALLOC_FAILED\nin a plan")):
+        with pytest.raises(MemoryError, match=r"^(4 GiB|CUDNN_STATUS_ALLOC_FAILED in a plan)$"):
+            bench.examine(error, "engine 1")
+        assert driver.log[-1] == ("free_unused",)
+
+    def lost(stream):
+        raise DeviceLost("CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    driver.synchronize = lost
+    with pytest.raises(DeviceLost, match=r"^CUDA_ERROR_ILLEGAL_ADDRESS; engine 1 ran last$"):
+        bench.examine(RuntimeError("CUDNN_STATUS_EXECUTION_FAILED"), "engine 1")
 
 
 def test_a_run_that_cannot_be_captured_is_an_error_and_leaves_no_capture(bench):
