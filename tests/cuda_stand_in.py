@@ -1,7 +1,8 @@
 """A stand-in for the CUDA driver, which writes down its calls.
 
 It does what it is told to at once, in memory of the host; a kernel is its op's meaning.  What NCCL
-is told to do it does as late as it may: when another stream waits for it.
+is told to do it does as late as it may: when another stream waits for it.  It refuses what the
+driver would refuse: see `StandIn.checked`.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import minigraph as mg
 from minigraph.autotune.candidate import HostBench
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.reference import NumpyKernel
+from minigraph.errors import DeviceLost
 from minigraph.graph import BFLOAT16, Spec
 from minigraph.jit.source import KernelSource
 from minigraph.program import KernelFailed
@@ -29,11 +31,24 @@ class NothingRuns(HostBench):
         raise KernelFailed("a stand-in measures nothing")
 
 
+# What waits for the device, or may: nothing of that is allowed while the thread captures.
+WAITING = {"synchronize", "finish", "happened", "seconds", "pinned", "load", "launch_graph"}
+# What may allocate with cudaMalloc, which spoils a capture.
+ALLOCATING = {"allocate", "array"}
+# What needs a current context; CuPy sees to its own, and `forget` makes the device current.
+CALLS = WAITING | {
+    *("upload", "download", "copy", "gather", "clear", "launch", "stream", "urgent_stream"),
+    *("event", "record", "record_in_graph", "wait", "begin_capture", "end_capture"),
+    *("instantiate", "close_graph"),
+}
+
+
 class StandIn:
     """A driver whose device is the host; `log` has the calls, and `words` those of the launches."""
 
     compute, copies, measuring, captured = "compute", "copies", "measuring", "captured"
     name, version, arch, processors = "a stand-in", (13, 0), "sm_90", 132
+    lost = ""  # the error that each call gives, once there has been one that lasts
 
     def __init__(self, fail_in_capture=False, ordinal=0):
         self.ordinal, self.device = ordinal, f"cuda:{ordinal}"
@@ -47,13 +62,46 @@ class StandIn:
         self.held = []
         self.graphs = []
         self.capturing = None
+        self.spoilt = ""  # what has made the capture invalid
+        self.thread = threading.local()  # how often the device was made current in it
+        self.capturing_thread = None
         self.capture_lock = threading.Lock()
         self.collecting = []  # whether garbage was collected when a capture began and ended
         self.fail_in_capture = fail_in_capture
         self.events = 0
 
+    @contextlib.contextmanager
     def current(self):
-        return contextlib.nullcontext()
+        self.thread.depth = getattr(self.thread, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self.thread.depth -= 1
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        if name not in CALLS | ALLOCATING:
+            return found
+        return functools.partial(self.checked, name, found)
+
+    def checked(self, name, function, *args, **named):
+        """Call a function as the driver does, which refuses
+
+        - everything once there was an error that lasts;
+        - everything but allocations of CuPy's where no context is current;
+        - in a thread that captures, what waits and what allocates: then the capture is invalid;
+        - the stream that waits for all others, where others capture.
+        """
+        if self.lost:
+            raise DeviceLost(f"{name}: {self.lost}")
+        if name in CALLS and not getattr(self.thread, "depth", 0):
+            raise mg.DeviceError(f"{name}: CUDA_ERROR_INVALID_CONTEXT")
+        if self.capturing_thread == threading.get_ident() and (
+            name in WAITING | ALLOCATING or None in args or 0 in args[-1:]
+        ):
+            self.spoilt = f"{name}: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+            raise mg.DeviceError(self.spoilt)
+        return function(*args, **named)
 
     def current_stream(self):
         return "caller"
@@ -128,7 +176,7 @@ class StandIn:
     def happened(self, event):
         return event not in self.late
 
-    def load(self, sources, driver, on_disk):
+    def functions(self, sources, *others):
         """Return functions for kernels: those of `launch_of`."""
         return {source.name: source.name for source in sources}
 
@@ -178,13 +226,16 @@ class StandIn:
         self._do(stream, lambda: ctypes.memset(address, 0, nbytes), "clear")
 
     def begin_capture(self, stream):
-        self.capturing = stream
+        self.capturing, self.spoilt = stream, ""
+        self.capturing_thread = threading.get_ident()
         self.graphs.append([])
         self.collecting.append(gc.isenabled())
 
     def end_capture(self, stream):
-        self.capturing, joined, self.joined = None, self.joined, {}
+        self.capturing, self.capturing_thread, joined, self.joined = None, None, self.joined, {}
         self.recorded = dict.fromkeys(self.recorded, "a capture that has ended")
+        if self.spoilt:
+            raise mg.DeviceError(f"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED by {self.spoilt}")
         if not all(joined.values()):
             raise mg.DeviceError("the capture has work that was not joined to it")
         self.collecting.append(gc.isenabled())
@@ -208,7 +259,11 @@ class StandIn:
         self.log.append(("forget", list(executables)))
 
     def __getattr__(self, name):
-        return lambda *args: self.log.append((name, *args))
+        log = functools.partial(self._log, name)
+        return functools.partial(self.checked, name, log) if name in CALLS else log
+
+    def _log(self, *call):
+        self.log.append(call)
 
 
 class Nccl:
@@ -326,7 +381,7 @@ def by_meaning(patch, device):
         made = launches(node, strides, processors).launches
         return CudaKernel(node, made, strided=strided, range=written and written.range)
 
-    open_instead(patch, device, device.load)
+    open_instead(patch, device, device.functions)
     patch.setattr(device_module, "cuda_kernel", kernel)
     patch.setattr(collective, "launches", SimpleNamespace(launches=launches))
 

@@ -40,7 +40,7 @@ class Device(StandIn):
         self.sources = {}
         self.folder = folder
 
-    def load(self, sources, *others):
+    def functions(self, sources, *others):
         self.sources |= {source.name: source for source in sources}
         return {source.name: source.name for source in sources}
 

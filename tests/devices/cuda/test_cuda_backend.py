@@ -142,7 +142,9 @@ def test_a_candidate_runs_alone_on_arrays_of_the_device(device):
         for shape in (node.inputs[0].shape, node.shape, (1,))
     )
     backend = device_module.CudaBackend(0, True, Policy(), False, False, 5.0)
-    backend._runner(cuda_kernel(node, [node.inputs[0].spec.strides]))([x], [y], scratch)
+    run = backend._runner(cuda_kernel(node, [node.inputs[0].spec.strides]))
+    with device.current():
+        run([x], [y], scratch)
     np.testing.assert_array_equal(y.array, node.op.forward(x.array))
 
 

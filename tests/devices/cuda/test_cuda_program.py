@@ -1,6 +1,7 @@
 """Running programs on a CUDA device: a stand-in for the driver writes down its calls."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -301,6 +302,49 @@ def test_memory_that_is_not_there_is_an_error_that_says_what_it_was_for():
         CudaProgram(lowered, driver, {})
 
 
+# ---------------------------------------------------------------- what the driver refuses
+
+
+def in_a_capture(driver, action):
+    """Do something while a stream is captured; return what the capture then says."""
+    driver.begin_capture("captured")
+    with pytest.raises(mg.DeviceError, match="CAPTURE_UNSUPPORTED"):
+        action()
+    with pytest.raises(mg.DeviceError, match="CAPTURE_INVALIDATED"):
+        driver.end_capture("captured")
+
+
+def test_the_stand_in_refuses_what_the_driver_refuses():
+    driver = StandIn()
+    with pytest.raises(mg.DeviceError, match="record: CUDA_ERROR_INVALID_CONTEXT"):
+        driver.record("an event", "compute")
+    with driver.current():
+        driver.record("an event", "compute")
+        in_a_capture(driver, lambda: driver.synchronize("compute"))
+        in_a_capture(driver, lambda: driver.allocate(4))
+        in_a_capture(driver, lambda: driver.happened("an event"))
+        in_a_capture(driver, lambda: driver.clear(0, 4, 0))  # on the default stream
+        with ThreadPoolExecutor(1) as other:
+            driver.begin_capture("captured")
+            assert other.submit(driver.allocate, 4).result().nbytes == 4
+            driver.end_capture("captured")
+        driver.lost = "CUDA_ERROR_ILLEGAL_ADDRESS"
+        for call in (driver.event, lambda: driver.allocate(4)):
+            with pytest.raises(DeviceLost, match="ILLEGAL_ADDRESS"):
+                call()
+
+
+def test_a_call_on_a_device_that_is_lost_says_so_each_time():
+    run, _ = example()
+    call(run, X)
+    run.driver.lost = "CUDA_ERROR_ILLEGAL_ADDRESS"
+    for _ in range(3):
+        with pytest.raises(DeviceLost, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+            run([X])
+    del run
+    gc.collect()  # nothing that is given back raises
+
+
 # ---------------------------------------------------------------- timing
 
 
@@ -308,10 +352,14 @@ def test_memory_that_is_not_there_is_an_error_that_says_what_it_was_for():
 def bench(monkeypatch):
     device = StandIn()
     monkeypatch.setattr(
-        workbench, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=nullcontext))
+        workbench,
+        "cupy",
+        SimpleNamespace(cuda=SimpleNamespace(Device=lambda ordinal: nullcontext())),
     )
     monkeypatch.setattr(workbench, "on_stream", nullcontext)
-    return workbench.CudaWorkbench(device, None)
+    made = workbench.CudaWorkbench(device, None)
+    with made.current():
+        yield made
 
 
 def test_a_run_is_timed_as_part_of_a_graph(bench):
