@@ -73,9 +73,14 @@ def run(kernels, launches, inputs, outputs, scratch=0):
     addresses = [[x.ctypes.data for x in xs] for xs in (inputs, outputs)]
     for launch in launches:
         words = np.array(launch.words(*addresses, at), np.int64)
-        sizes = [(ctypes.c_uint * 3)(*size) for size in (launch.grid, launch.block)]
-        failed = kernels[launch.source.name](ctypes.c_void_p(words.ctypes.data), *sizes)
-        assert not failed, failed.decode()
+        run_kernel(kernels[launch.source.name], words, launch.grid, launch.block)
+
+
+def run_kernel(kernel, words, grid, block):
+    """Run a kernel on the words of a launch."""
+    sizes = [(ctypes.c_uint * 3)(*size) for size in (grid, block)]
+    failed = kernel(ctypes.c_void_p(words.ctypes.data), *sizes)
+    assert not failed, failed.decode()
 
 
 def room(shape, dtype):

@@ -57,17 +57,17 @@ def kernel_calls(
     driver: Driver,
 ) -> list[Call]:
     """Return what enqueues a kernel with operands at these addresses, in order."""
-    calls: list[Call] = []
-    if isinstance(kernel, LibraryKernel):
-        enqueue = kernel.enqueue
-        calls.append(lambda stream: enqueue(inputs, outputs, scratch, stream))
 
     def call(launch: Launch) -> Call:
         function = functions[launch.source.name]
         arguments = Arguments(launch.words(inputs, outputs, scratch))
         return lambda stream: driver.launch(function, launch.grid, launch.block, stream, arguments)
 
-    return calls + [call(launch) for launch in kernel.launches]
+    calls = [call(launch) for launch in kernel.launches]
+    if isinstance(kernel, LibraryKernel):
+        enqueue, early = kernel.enqueue, sum(launch.early for launch in kernel.launches)
+        calls.insert(early, lambda stream: enqueue(inputs, outputs, scratch, stream))
+    return calls
 
 
 def interpret(step: Step, places: Places, driver: Driver) -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cudnn
-import numpy as np
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.autotune.measurement import KernelRecipe
+from minigraph.devices.cuda.channels import VECTOR, channel_copy
 from minigraph.devices.cuda.cudnn_graph import (
     FLOATS,
     ITEMSIZE,
@@ -28,7 +28,7 @@ from minigraph.devices.cuda.cudnn_graph import (
     contiguous,
 )
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
-from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned, array_at, on_stream
+from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.kernel import cuda_kernel
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.problem import (
@@ -43,7 +43,7 @@ from minigraph.devices.problem import (
 )
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import GraphError
-from minigraph.graph import Array, DType, Graph, Node, Op, Shape, Spec, input
+from minigraph.graph import Array, Graph, Node, Op, Shape, Spec, input
 from minigraph.jit.fused import Fused
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -55,8 +55,6 @@ from minigraph.program import Kernel
 # All functions of a device share a handle, which works on the stream that was set last: between
 # that and the plan nobody else may come.
 _handle_in_use = forks.lock()
-VECTOR = 16  # bytes that a pixel's channels have to fill for the widest loads
-BITS: dict[int, DType] = {2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 KINDS: dict[type[Op], str] = {
     Conv2d: "fprop",
     Conv2dBackwardData: "dgrad",
@@ -286,7 +284,7 @@ def kernel_of_recipe(
 class CudnnKernel(Kernel):
     """A plan of cuDNN's, compiled, with what has to be done around it.
 
-    launches  what follows in a kernel that is generated
+    launches  copies of operands that lie amiss, then what follows
 
     Nothing in it allocates or waits, so its stream may be captured meanwhile.
     """
@@ -297,42 +295,49 @@ class CudnnKernel(Kernel):
     def __init__(self, node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
         self.algorithm = way.label + plan.name
         self.node = node
-        self.way = way
         self.plan = plan
+        self.way = way
         self.handle = handle
-        self.launches = [] if way.epilogue is None else _in_place(way.epilogue)
-        self.sources = [launch.source for launch in self.launches]
         self.strided = (*way.strided, *(False for _ in node.inputs[2:]))
-        problem = way.problem
+        problem, last = way.problem, len(way.inputs)
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
         self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets
         self.scratch = aligned(plan.workspace)
+        self.launches: list[Launch] = []
         for i, (own, wanted) in enumerate(pairs):
-            if not own.lies_as(wanted):
-                self._copied[i] = self.scratch
-                self.scratch += aligned(wanted.nbytes)
+            if own.lies_as(wanted):
+                continue
+            self._copied[i] = self.scratch
+            self.scratch += aligned(wanted.nbytes)
+            between = (wanted, own) if i == last else (own, wanted)
+            words = functools.partial(self._copied_between, i)
+            self.launches.append(channel_copy(*between, words, early=i < last))
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
+        self.launches += [] if way.epilogue is None else _in_place(way.epilogue)
+        self.sources = [launch.source for launch in self.launches]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute in NumPy."""
         NumpyKernel(self.node).run(inputs, outputs, scratch)
 
+    def _copied_between(
+        self, i: int, inputs: Sequence[int], outputs: Sequence[int], scratch: int
+    ) -> list[int]:
+        """Return from where to where operand `i` is copied."""
+        place = aligned(scratch) + self._copied[i]
+        return [place, outputs[0]] if i == len(self.way.inputs) else [inputs[i], place]
+
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
     ) -> None:
         way, graph = self.way, self.plan.graph
-        last = len(way.inputs)
-        own = [*inputs[:last], outputs[0]]
+        own = [*inputs[: len(way.inputs)], outputs[0]]
         scratch = aligned(scratch)
         places = [scratch + self._copied[i] if i in self._copied else x for i, x in enumerate(own)]
-        with _handle_in_use, on_stream(stream):
+        with _handle_in_use:
             cudnn.set_stream(self.handle, stream)
-            for i in self._copied.keys() - {last}:
-                _copy(_bits(own[i], way.inputs[i]), _bits(places[i], way.problem.inputs[i]))
             addresses = dict(zip((*graph.inputs, *graph.outputs), places, strict=True))
             self.plan.execute(addresses, scratch, self.handle)
-            if last in self._copied:
-                _copy(_bits(places[last], way.problem.output), _bits(own[last], way.output))
 
 
 def _in_place(epilogue: Node) -> list[Launch]:
@@ -347,19 +352,3 @@ def _in_place(epilogue: Node) -> list[Launch]:
         return dataclasses.replace(launch, words=words)
 
     return [of_the_kernel(launch) for launch in made.launches]
-
-
-def _copy(source: Array, target: Array) -> None:
-    """Copy the channels that both have; what the target has beyond becomes 0."""
-    channels = min(source.shape[1], target.shape[1])
-    target[:, :channels] = source[:, :channels]
-    if channels < target.shape[1]:
-        target[:, channels:] = 0
-
-
-def _bits(address: int, tensor: Tensor) -> Array:
-    """A tensor as an array of whole numbers, which are copied in every dtype alike."""
-    dtype = BITS[ITEMSIZE[tensor.dtype]]
-    return array_at(
-        address, Spec(tensor.shape, dtype), tuple(step * dtype.itemsize for step in tensor.strides)
-    )

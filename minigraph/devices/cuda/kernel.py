@@ -68,7 +68,7 @@ class CudaKernel(Kernel):
 class LibraryKernel(Protocol):
     """A kernel that calls a library, which enqueues its work and allocates nothing.
 
-    launches  of generated kernels, which follow
+    launches  of kernels of ours: those that come before the library, then those that follow
     """
 
     launches: Sequence[Launch]

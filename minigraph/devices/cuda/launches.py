@@ -38,12 +38,14 @@ class Launch:
     """A kernel, its threads, and its words once the addresses of its operands are known.
 
     words  called with the addresses of the inputs, of the outputs and of the scratch memory
+    early  whether it comes before what a library does for the same kernel
     """
 
     source: KernelSource
     grid: Dim3
     block: Dim3
     words: Callable[[Sequence[int], Sequence[int], int], list[int]]
+    early: bool = False
 
 
 @dataclass(frozen=True)
