@@ -212,10 +212,6 @@ class StandIn:
         self.log.append(("array", spec.nbytes))
         return DeviceArray(np.zeros(spec.shape, spec.dtype))
 
-    def gather(self, to, source, spec, strides, stream):
-        view = lying_at(source, spec, strides)
-        self._do(stream, lambda: np.copyto(on_host(to, spec), view), "gather")
-
     def upload(self, to, source, stream):
         self._do(stream, lambda: ctypes.memmove(to, source.ctypes.data, source.nbytes), "upload")
 

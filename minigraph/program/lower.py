@@ -181,9 +181,10 @@ class _Lowering:
         return view if view.contiguous else self.contiguous(node, view, MemorySpace.OUTPUT)
 
     def value(self, node: Node) -> View:
-        """Return where the new value of a parameter is: not in a parameter, which may change."""
+        """Return where the new value of a parameter is: contiguous, and in no parameter."""
         (view,) = self.views[node]
-        return self.contiguous(node, view) if view.buffer.space is MemorySpace.PARAMETER else view
+        lasting = view.contiguous and view.buffer.space is not MemorySpace.PARAMETER
+        return view if lasting else self.contiguous(node, view)
 
     def apart(self, nodes: Sequence[Node]) -> list[View]:
         """Return where outputs are, each copied to a buffer of its own unless it has one."""

@@ -19,7 +19,7 @@ import numpy as np
 from cuda.bindings import driver as cuda
 
 from minigraph.errors import DeviceError, DeviceLost
-from minigraph.graph import Array, Shape, Spec
+from minigraph.graph import Array, Spec
 from minigraph.platform import forks
 
 OLDEST = (8, 0)  # compute capability
@@ -84,12 +84,6 @@ class _Stream:
 def on_stream(address: int) -> Any:
     """Return CuPy's stream for a stream's address; what CuPy does within it is enqueued there."""
     return cupy.cuda.Stream.from_external(_Stream(address))
-
-
-def array_at(address: int, spec: Spec, strides: Shape) -> Array:
-    """Return the CuPy array at an address on the current device, which somebody else owns."""
-    memory = cupy.cuda.UnownedMemory(address, spec.nbytes, None, cupy.cuda.get_device_id())
-    return cupy.ndarray(spec.shape, spec.dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
 
 
 def device_count() -> int:
@@ -256,11 +250,6 @@ class Driver:
                 return cupy.empty(spec.shape, spec.dtype)
         except cupy.cuda.memory.OutOfMemoryError:
             raise self._out_of_memory(spec.nbytes) from None
-
-    def gather(self, to: int, source: int, spec: Spec, strides: Shape, stream: int) -> None:
-        """Copy an array that is not contiguous to one that is."""
-        with on_stream(stream):
-            array_at(to, spec, spec.strides)[...] = array_at(source, spec, strides)
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         """Set bytes to zero."""

@@ -322,12 +322,9 @@ class CudaProgram(Executor):
             self._copy(copy_of(parameter, driver).address, view, places)
 
     def _copy(self, to: int, view: View, places: Places) -> None:
-        """Copy what a view shows to contiguous memory."""
-        source, compute = places[view.buffer] + view.offset, self.driver.compute
-        if view.contiguous:
-            self.driver.copy(to, source, view.spec.nbytes, compute)
-        else:
-            self.driver.gather(to, source, view.spec, view.strides, compute)
+        """Copy what a view shows, which is contiguous."""
+        source = places[view.buffer] + view.offset
+        self.driver.copy(to, source, view.spec.nbytes, self.driver.compute)
 
     def _capture(self, calls: Callable[[Step], Sequence[Call]]) -> list[int]:
         """Return a graph of each segment, made of the calls of its steps; none where that fails.

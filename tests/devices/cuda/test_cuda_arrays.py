@@ -34,7 +34,7 @@ def aligned(array, offset=0):
 
 
 def actions(log):
-    return [entry[0] for entry in log if entry[0] in (*NATIVE, "copy", "gather", "upload")]
+    return [entry[0] for entry in log if entry[0] in (*NATIVE, "copy", "upload")]
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ def test_results_show_the_values_that_parameters_had_when_the_call_began():
     w, v = (mg.Parameter(np.ones(3, np.float32), name=name) for name in "wv")
     y = w * 3
     run = bind([], [y, w], [(w, y), (v, ops.stack([w, w, w])[1, ::-1][0:3])])
+    assert all(view.contiguous for _, view in run.program.updates)
     for i in range(4):
         (new, old), log = call(run)
         assert (new == 3.0 ** (i + 1)).all() and (old == 3.0**i).all()
