@@ -116,8 +116,8 @@ class StandIn:
 
     def event(self, timing=False):
         self.events += 1
-        names = ["arrived", "landed", "begun", "done"]
-        return names[self.events - 1] if self.events < 5 else f"event {self.events}"
+        names = ["arrived", "second arrived", "landed", "begun", "done"]
+        return names[self.events - 1] if self.events < 6 else f"event {self.events}"
 
     def urgent_stream(self):
         return "nccl"

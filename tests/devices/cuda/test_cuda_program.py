@@ -20,7 +20,7 @@ pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
 from driver_log import NATIVE, Kernels, X, bind, call
 
-from minigraph.devices.cuda import workbench
+from minigraph.devices.cuda import staging, workbench
 from minigraph.devices.cuda.calls import run_alone
 from minigraph.devices.cuda.driver import ALIGNMENT
 from minigraph.devices.cuda.program import CudaProgram
@@ -99,7 +99,7 @@ def test_the_first_call_launches_kernels_and_later_ones_one_graph():
     assert (w.numpy() == 16).all()
 
 
-def test_a_call_waits_for_nothing_but_the_batch_before_to_leave_pinned_memory():
+def test_a_call_waits_for_nothing_but_the_batch_before_the_last_to_leave_pinned_memory():
     run, _ = example()
     call(run, X)
     call(run, X)
@@ -120,6 +120,27 @@ def test_a_call_waits_for_nothing_but_the_batch_before_to_leave_pinned_memory():
         ("record", "done", "compute"),
         ("wait", "caller", "done"),
     ]
+
+
+def test_two_pinned_memories_take_turns():
+    run, _ = example()
+    waits = [[entry for entry in call(run, X)[1] if entry[0] == "finish"] for _ in range(4)]
+    assert waits == [[("finish", "arrived")], [("finish", "second arrived")]] * 2
+
+
+def test_threads_bring_a_large_batch_in_pieces_that_travel_by_themselves(monkeypatch):
+    monkeypatch.setattr(staging, "PIECE", 1000)
+    a, b, c = (mg.input(name, (n,)) for name, n in (("a", 400), ("b", 3), ("c", 1000)))
+    run = bind([a, b, c], [a.sum() + b, c * 2])
+    rng = np.random.default_rng(0)
+    for place, uploads in ((np.array, 7), (DeviceArray, 5)):
+        for _ in range(5):
+            x, y, z = (rng.normal(size=n.shape).astype(np.float32) for n in (a, b, c))
+            found, log = call(run, place(x), y, z)
+            np.testing.assert_allclose(found[0], x.sum() + y, rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(found[1], z * 2)
+            assert log.count(("upload", "copies")) == uploads
+            assert log.count(("record", "arrived", "copies")) <= 1
 
 
 def test_inputs_on_the_host_and_on_the_device_mix():
