@@ -16,6 +16,7 @@
 #include <csetjmp>
 #include <cstdint>
 #include <cstring>
+#include <strings.h>
 #include <type_traits>
 #include <ucontext.h>
 #include <vector>
@@ -205,8 +206,15 @@ template <typename T> T __shfl_xor_sync(unsigned, T value, int by, int width = 3
   const unsigned lane = cuda_on_cpu::current->lane, from = lane ^ by;
   return cuda_on_cpu::exchange(value, from / width <= lane / width ? from : lane);
 }
+inline uint32_t __ballot_sync(unsigned, bool yes) {
+  uint32_t bits = yes ? 1u << cuda_on_cpu::current->lane : 0;
+  for (int by = 16; by > 0; by /= 2) bits |= __shfl_xor_sync(0xffffffffu, bits, by);
+  return bits;
+}
 
 // ---------------------------------------------------------------- types and bits
+
+inline int __ffs(int x) { return ffs(x); }
 
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }

@@ -6,18 +6,17 @@ import numpy as np
 
 from minigraph.devices.cuda.template import (
     EACH_ROW,
+    SHORT_ROW,
     Kernels,
     WrittenKernel,
     each_element,
     each_row,
     element,
-    warps_for,
+    threads_for,
 )
 from minigraph.graph import Node, around
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
 from minigraph.ops.elementwise import kind
-
-FEW = 8  # elements of a row that several threads do not share
 
 # A warp does a row, or a block where it is long: so many elements at once, of which each thread has
 # one.  Sums of 1, 2, 4, ... elements are joined; what stands before them is added last.
@@ -92,8 +91,8 @@ def _kernel(
     outer, n, inner = around(node.shape, axis)
     fill = {**element(node.dtype), "operator": operator, "none": none, "at": at}
     fill["S"] = "double" if kind(node.dtype) == "f" else fill["W"]
-    if inner == 1 and n > FEW and parted:
-        launch = each_row(node, TEXT, outer, warps_for(n), (n,), **fill)
+    if inner == 1 and n > SHORT_ROW and parted:
+        launch = each_row(node, TEXT, outer, threads_for(n), (n,), **fill)
     else:
         launch = each_element(node, ONE_BY_ONE, outer * inner, (n, inner), **fill)
     return WrittenKernel(launch, inplace=((0,),))

@@ -10,7 +10,9 @@ from typing import Any
 
 from minigraph.devices.cuda.template import (
     EACH_ROW,
-    WHOLE_BLOCK,
+    MOST_THREADS,
+    THREADS,
+    WARP,
     Kernels,
     Range,
     WrittenKernel,
@@ -38,42 +40,70 @@ GATHER = """
 }
 """
 
-# A block does a row of dx [outer, n, columns]: it looks for its own number among the indices, as
-# many at once as it has threads, and adds what it finds in their order, so every run gives the same
-# bits.
+# A block does a row of dx [outer, n, columns].  Each of its warps looks for the row's number in a
+# stretch of the indices and adds what it finds in their order, so many columns at once as it has
+# sums; the sums of the warps are added in order too, so every run gives the same bits.  A warp that
+# has found nothing need not look again.
 BACKWARD = (
     EACH_ROW
     + """
     const int64_t columns = a.w[%(sizes)d + 1], n = a.w[%(sizes)d + 2];
-    const int64_t indices = a.w[%(sizes)d + 3], outer = row / n, mine = row %% n;
+    const int64_t indices = a.w[%(sizes)d + 3], outer = row / n, mine = row - outer * n;
     const %(T)s *dy = (const %(T)s *)mg_global(a.w[0]) + outer * indices * columns;
     const %(L)s *index = (const %(L)s *)mg_global(a.w[1]);
     %(T)s *dx = (%(T)s *)mg_global(a.w[2]) + row * columns;
-    __shared__ uint64_t found[32];
-    uint8_t *is_mine = (uint8_t *)found;
-    for (int64_t first = 0; first < columns; first += blockDim.x) {
-      const int64_t j = first + threadIdx.x;
-      %(S)s sum = 0;
-      for (int64_t begin = 0; begin < indices; begin += 256) {
-        const int64_t k = begin + threadIdx.x;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x %% 32;
+    const int64_t stretch = (indices + %(block)d - 1) / %(block)d * 32;
+    const int64_t begin = warp * stretch, end = min(begin + stretch, indices);
+    __shared__ %(S)s of_warp[%(warps)d][32];
+    bool found = true;
+    for (int64_t first = 0; first < columns; first += %(sums)d * 32) {
+      %(S)s sum[%(sums)d] = {};
+      bool again = false;
+      for (int64_t k = begin; found && k < end; k += 32) {
         int64_t at = -1;
-        if (k < indices) {
-          at = %(wraps)d && index[k] < 0 ? (int64_t)index[k] + n : (int64_t)index[k];
+        if (k + lane < end) {
+          const %(L)s given = index[k + lane];
+          at = %(wraps)d && given < 0 ? (int64_t)given + n : (int64_t)given;
           if ((uint64_t)at >= (uint64_t)n) *(int *)mg_global(a.w[%(flag)d]) = 1;
         }
-        is_mine[threadIdx.x] = at == mine;
+        uint32_t those = __ballot_sync(0xffffffffu, at == mine);
+        again = again || those;
+        while (those) { /* load four rows at once, if there are so many, then add */
+          %(T)s part[4][%(sums)d];
+          #pragma unroll
+          for (int m = 0; m < 4; m++) {
+            const bool there = those != 0;
+            const %(T)s *p = dy + (k + (there ? __ffs(those) - 1 : 0)) * columns + first + lane;
+            those &= those - 1;
+            #pragma unroll
+            for (int u = 0; u < %(sums)d; u++)
+              part[m][u] = there && first + lane + 32 * u < columns ? p[32 * u] : (%(T)s)0;
+          }
+          #pragma unroll
+          for (int m = 0; m < 4; m++)
+            #pragma unroll
+            for (int u = 0; u < %(sums)d; u++) sum[u] += %(load)s(part[m][u]);
+        }
+      }
+      found = again;
+      #pragma unroll
+      for (int u = 0; u < %(sums)d; u++) {
+        of_warp[warp][lane] = sum[u];
         __syncthreads();
-        for (int i = 0; i < 256; i++)
-          if (found[i / 8] == 0) i += 7;
-          else if (is_mine[i] && j < columns) sum += %(load)s(dy[(begin + i) * columns + j]);
+        if (warp == 0 && first + lane + 32 * u < columns) {
+          %(S)s total = of_warp[0][lane];
+          for (int k = 1; k < %(warps)d; k++) total += of_warp[k][lane];
+          dx[first + lane + 32 * u] = %(store)s((%(W)s)total);
+        }
         __syncthreads();
       }
-      if (j < columns) dx[j] = %(store)s((%(W)s)sum);
     }
   }
 }
 """
 )
+SUMS = 4  # of a thread: more take registers that a block of all threads does not have
 
 
 # A thread does an element of the result [outer, n, columns]; indices are [outer, count, columns].
@@ -118,8 +148,10 @@ def take_backward(op: TakeBackward, node: Node) -> WrittenKernel:
     dy, indices = node.inputs
     outer, n, columns = around(op.shape, op.axis)
     fill: dict[str, Any] = {**element(dy.dtype), "L": c_type(indices.dtype), "wraps": not op.tokens}
+    fill["sums"] = min(SUMS, -(-columns // WARP))
+    threads = THREADS if indices.size <= MOST_THREADS else MOST_THREADS
     sizes = (columns, n, indices.size)
-    launch = each_row(node, BACKWARD, outer * n, WHOLE_BLOCK, sizes, **fill)
+    launch = each_row(node, BACKWARD, outer * n, threads, sizes, **fill)
     return WrittenKernel(launch, range=Range(1, 0 if op.tokens else -n, n))
 
 

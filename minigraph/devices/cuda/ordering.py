@@ -6,12 +6,13 @@ import math
 
 from minigraph.devices.cuda.template import (
     EACH_ROW,
+    SHORT_ROW,
     Kernels,
     WrittenKernel,
     each_element,
     each_row,
     element,
-    warps_for,
+    threads_for,
 )
 from minigraph.graph import Node, around
 from minigraph.ops.ordering import Argsort, Searchsorted
@@ -140,10 +141,9 @@ def argmax(op: Argmax, node: Node) -> WrittenKernel:
     x = node.inputs[0]
     outer, n, inner = around(x.shape, *op.axes)
     fill = {**element(x.dtype)}
-    if inner == 1 and n > SHORT:
-        return WrittenKernel(each_row(node, ARGMAX_ALONG, outer, warps_for(n), (n,), **fill))
+    if inner == 1 and n > SHORT_ROW:
+        return WrittenKernel(each_row(node, ARGMAX_ALONG, outer, threads_for(n), (n,), **fill))
     return WrittenKernel(each_element(node, ARGMAX_ACROSS, outer * inner, (n, inner), **fill))
 
 
-SHORT = 8  # elements of a row that threads do not share: most would have none
 KERNELS: Kernels = {Argsort: argsort, Searchsorted: searchsorted, Argmax: argmax}

@@ -1,7 +1,7 @@
 """Softmax and its cross entropy in CUDA.
 
-A warp does a row, or a block where rows are long.  Sums are taken in pieces of float32 that are
-added up in double, so the error does not grow with the length.
+A thread does a row, a warp where rows are longer, or a block.  Sums are taken in pieces of float32
+that are added up in double, so the error does not grow with the length.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minigraph.devices.cuda.template import (
     each_element,
     each_row,
     element,
-    warps_for,
+    threads_for,
 )
 from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
@@ -29,7 +29,7 @@ static %(W)s NAME_larger(%(W)s v, %(W)s w) { return w > v || w != w ? w : v; }
 static %(W)s NAME_peak(const %(T)s *p, int64_t n) {
   %(W)s peak = -INFINITY;
   for (int64_t j = threadIdx.x; j < n; j += blockDim.x) peak = NAME_larger(peak, %(load)s(p[j]));
-  for (int d = 16; d > 0; d /= 2)
+  for (int d = %(lanes)d / 2; d > 0; d /= 2)
     peak = NAME_larger(peak, __shfl_xor_sync(0xffffffffu, peak, d));
   if (%(warps)d > 1) {
     __shared__ %(W)s of_warp[%(warps)d];
@@ -47,7 +47,7 @@ static double NAME_sum(const %(T)s *p, int64_t n, %(W)s peak) {
     for (int k = 0; k < 32 && j < n; k++, j += blockDim.x) part += exp%(f)s(%(load)s(p[j]) - peak);
     total += part;
   }
-  for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+  for (int d = %(lanes)d / 2; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
   if (%(warps)d > 1) {
     __shared__ double of_warp[%(warps)d];
     if (threadIdx.x %% 32 == 0) of_warp[threadIdx.x / 32] = total;
@@ -159,7 +159,7 @@ def softmax(op: Softmax | LogSoftmax, node: Node) -> WrittenKernel | None:
     log = isinstance(op, LogSoftmax)
     fill = {**element(node.dtype), "log": int(log), "masked": int(masked)}
     if inner == 1:
-        return WrittenKernel(each_row(node, SOFTMAX, outer, warps_for(n), (n,), **fill))
+        return WrittenKernel(each_row(node, SOFTMAX, outer, threads_for(n), (n,), **fill))
     launch = each_element(node, SOFTMAX_APART, outer * inner, (n, inner), **fill)
     return WrittenKernel(launch)
 
@@ -178,7 +178,7 @@ def _checked(
     logits, label = node.inputs[labels - 1 : labels + 1]
     n = logits.shape[-1]
     fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
-    launch = each_row(node, text, label.size, warps_for(n), (n,), **fill)
+    launch = each_row(node, text, label.size, threads_for(n), (n,), **fill)
     return WrittenKernel(launch, inplace, Range(labels, 0, n))
 
 

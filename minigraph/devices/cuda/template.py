@@ -7,21 +7,21 @@ stored; in between everything is float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.launches import Dim3, Launch
 from minigraph.graph import BOOL, DType, Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 
-WARP, THREADS = 32, 256
+WARP, THREADS, MOST_THREADS = 32, 256, 1024
 MOST_BLOCKS = 1 << 16  # a block that is done goes on with what lies a whole grid further
-WHOLE_BLOCK = THREADS // WARP  # warps
 NARROW = 1 << 31  # elements up to which indices have 32 bits
-LONG_ROW = 1024  # elements from which on a whole block shares a row
+SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does a row
 
 
 @dataclass(frozen=True)
@@ -54,50 +54,57 @@ Kernels = dict[type[Op], Callable[..., WrittenKernel | None]]
 
 # A thread does one element after the other.
 EACH_ELEMENT = """
-extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
+extern "C" __global__ void __launch_bounds__(%(block)d) NAME(const __grid_constant__ NAME_args a) {
   const %(I)s count = a.w[%(sizes)d], step = gridDim.x * (%(I)s)blockDim.x;
   for (%(I)s e = blockIdx.x * (%(I)s)blockDim.x + threadIdx.x; e < count; e += step) {"""
 
-# Threads along x share one row after the other: a warp, or the whole block.
+# Threads along x share one row after the other: one of them, a warp, or the whole block.
 EACH_ROW = """
-extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
+extern "C" __global__ void __launch_bounds__(%(block)d) NAME(const __grid_constant__ NAME_args a) {
   const int64_t rows = a.w[%(sizes)d], step = (int64_t)gridDim.x * blockDim.y;
   for (int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {"""
 
 
-def each_element(node: Node, text: str, count: int, sizes: Sequence[int], **fill: object) -> Launch:
+def each_element(
+    node: Node,
+    text: str,
+    count: int,
+    sizes: Sequence[int],
+    functions: str = "",
+    /,
+    **fill: object,
+) -> Launch:
     """Return the launch of a kernel that does `count` elements.
 
-    sizes  the words after the count
-    fill   what the text leaves open
+    sizes      the words after the count
+    functions  that the text calls
+    fill       what they leave open
     """
-    # Dividing 64-bit numbers takes several times as long.
-    largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
-    fill["I"] = "uint32_t" if largest < NARROW else "uint64_t"
     blocks = -(-count // THREADS)
-    return _launch(node, EACH_ELEMENT + text, (count, *sizes), blocks, 1, fill)
+    whole = functions + EACH_ELEMENT + text
+    return _launch(node, whole, (count, *sizes), blocks, (THREADS, 1, 1), fill)
 
 
-def warps_for(length: int) -> int:
-    """Return how many warps should share a row: one, or a whole block."""
-    return 1 if length <= LONG_ROW else WHOLE_BLOCK
+def threads_for(length: int) -> int:
+    """Return how many threads should share a row: one, a warp, or a whole block."""
+    return 1 if length <= SHORT_ROW else WARP if length <= LONG_ROW else THREADS
 
 
 def each_row(
     node: Node,
     text: str,
     rows: int,
-    warps: int,
+    threads: int,
     sizes: Sequence[int],
     **fill: object,
 ) -> Launch:
-    """Return the launch of a kernel that does `rows` rows, each by so many warps.
+    """Return the launch of a kernel that does `rows` rows, each by so many threads.
 
     The text holds EACH_ROW, after functions that combine what the threads of a row have.
     """
-    fill["warps"] = warps
-    together = WHOLE_BLOCK // warps
-    return _launch(node, text, (rows, *sizes), -(-rows // together), together, fill)
+    fill |= {"lanes": min(threads, WARP), "warps": -(-threads // WARP)}
+    together = THREADS // threads if threads <= WARP else 1
+    return _launch(node, text, (rows, *sizes), -(-rows // together), (threads, together, 1), fill)
 
 
 def _launch(
@@ -105,10 +112,13 @@ def _launch(
     text: str,
     sizes: tuple[int, ...],
     blocks: int,
-    together: int,
+    block: Dim3,
     fill: dict[str, object],
 ) -> Launch:
     """Return the launch of a text; its operands are the node's, and the flag if it names one."""
+    # Dividing 64-bit numbers takes several times as long.
+    largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
+    fill |= {"I": "uint32_t" if largest < NARROW else "uint64_t", "block": math.prod(block)}
     first = len(node.inputs) + len(node.specs) + ("%(flag)d" in text)
     head = f"struct NAME_args {{ int64_t w[{first + len(sizes)}]; }};"
     body = head + text % {**fill, "sizes": first, "flag": first - 1}
@@ -117,7 +127,6 @@ def _launch(
         return [*inputs, *outputs, *sizes]
 
     grid = (max(1, min(blocks, MOST_BLOCKS)), 1, 1)
-    block = (THREADS // together, together, 1)
     return Launch(KernelSource(body), grid, block, words)
 
 
