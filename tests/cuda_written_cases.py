@@ -31,12 +31,20 @@ ANY_BYTE = np.array([0, 0, 0, 1, 2, 128, 255], np.uint8)  # of bools that a view
 RNG = np.random.default_rng(0)
 
 
-def special_pixels(dtype):
+def special_pixels(dtype, channels=4):
     """Images with ties, NaN, infinities and signed zeros, and planes of nothing but -inf."""
-    x = RNG.integers(-2, 3, (2, 4, 7, 9)).astype(dtype)
+    x = RNG.integers(-2, 3, (2, channels, 7, 9)).astype(dtype)
     x.reshape(-1)[RNG.permutation(x.size)[:60]] = np.repeat([np.nan, np.inf, -np.inf, -0.0], 15)
     x[0, 0] = -np.inf
     return x
+
+
+def unaligned(x):
+    """Return an array whose elements begin at no multiple of 16 bytes."""
+    room = np.empty(x.size + 17, x.dtype)
+    first = next(i for i in range(17) if room[i:].ctypes.data % 16)
+    room[first : first + x.size] = x.reshape(-1)
+    return room[first : first + x.size].reshape(x.shape)
 
 
 def special_rows(rows, n):
@@ -65,6 +73,23 @@ def cases():
         at = MaxPool2d(windows).forward(x)[1]
         dy = special_pixels(dtype)[:, :, : at.shape[2], : at.shape[3]].copy()
         yield f"max_pool2d_backward-special-{dtype}", MaxPool2dBackward(windows, x.shape), [dy, at]
+        for lanes in (3, 16, 24):  # of which groups of 8 are whole, or not
+            for where in (np.ascontiguousarray, unaligned):
+                x = special_pixels(dtype, lanes)
+                dy, at = MaxPool2d(windows).forward(x)
+                name = f"nhwc-{lanes}-{where.__name__}-{dtype}"
+                last, shape = (lanes,), x.shape
+                yield (
+                    f"max_pool2d-{name}",
+                    LaidOut(MaxPool2d(windows), last, last * 2),
+                    [where(pack(x, lanes))],
+                )
+                op = LaidOut(MaxPool2dBackward(windows, shape), last * 2, last)
+                yield f"max_pool2d_backward-{name}", op, [where(pack(dy, lanes)), pack(at, lanes)]
+                mean = AvgPool2d(windows, (1, 1), lanes == 3)
+                yield f"avg_pool2d-{name}", LaidOut(mean, last, last), [where(pack(x, lanes))]
+                op = LaidOut(AvgPool2dBackward(mean, shape), last, last)
+                yield f"avg_pool2d_backward-{name}", op, [where(pack(dy, lanes))]
     yield "max_pool2d-wide", MaxPool2d(wide), [special_pixels(F32)]
     yield "avg_pool2d-special", AvgPool2d(windows, (1, 1), True), [special_pixels(F32)]
     for dtype in ("int8", "uint8", "int64"):

@@ -1,8 +1,12 @@
 """Max and average pooling in CUDA.
 
-A thread does one element: of the output, where it looks at the window; of the gradient, where it
-gathers from the windows that reach its pixel, so that nothing is added by two threads.  A plane is
-[h, w], or [h, w, lanes] in the other layouts of `minigraph.ops.layout`.
+A plane is [h, w], or [h, w, lanes] in the other layouts of `minigraph.ops.layout`.  A thread does a
+group of neighbours: lanes of a pixel, which it loads and stores at once where all groups are whole,
+or the same pixel of some planes.  So what it computes of indices serves all of them.
+
+It looks at the window of an element of the output.  For the gradient it gathers from the windows
+that reach its pixels, so that nothing is added by two threads.  All loads of a thread come from
+inside the image, also those that do not count: then none has to wait for a comparison.
 """
 
 from __future__ import annotations
@@ -23,77 +27,104 @@ from minigraph.ops.pooling import (
 )
 from minigraph.ops.reduction import FEW
 
-# Sizes: count, h, w, rows, columns, lanes, the padding before h and w.  Window and stride are part
-# of the text, so that short loops are unrolled.
-SIZES = """
-    const int64_t *size = a.w + %(sizes)d;
-    const int h = size[1], w = size[2], rows = size[3], columns = size[4];
-    const %(I)s lanes = size[5];
-    const int top = size[6], left = size[7];
-    const int r = %(r)d, s = %(s)d, down = %(down)d, across = %(across)d;
-    const %(I)s lane = e %% lanes;
+# Sizes: count, h, w, rows, columns, lanes, planes, the padding before h and w.  Window and stride
+# are part of the text, so that short loops are unrolled.  A group is the ith of %(high)s and the
+# jth of %(wide)s; of its neighbours n are there.
+GROUP = """
+template <typename T>
+static __forceinline__ void NAME_load(T *to, const T *from, bool whole, %(I)s apart, %(I)s n) {
+  if (whole) {
+    mg_load<%(V)d>(to, (const char *)from);
+  } else {
+    #pragma unroll
+    for (int u = 0; u < %(V)d; u++) to[u] = from[min((%(I)s)u, n - 1) * apart];
+  }
+}
+template <typename T>
+static __forceinline__ void NAME_store(T *to, const T *from, bool whole, %(I)s apart, %(I)s n) {
+  if (whole) {
+    mg_store<%(V)d>((char *)to, from);
+  } else {
+    #pragma unroll
+    for (int u = 0; u < %(V)d; u++)
+      if (u < n) to[u * apart] = from[u];
+  }
+}
+static __forceinline__ int NAME_clamp(int i, int n) { return min(max(i, 0), n - 1); }
+template <bool whole> static __forceinline__ void NAME_group(const NAME_args &a, %(I)s e) {
+  const int64_t *size = a.w + %(sizes)d;
+  const int h = size[1], w = size[2], rows = size[3], columns = size[4];
+  const %(I)s lanes = size[5], planes = size[6];
+  const int top = size[7], left = size[8];
+  const int r = %(r)d, s = %(s)d, down = %(down)d, across = %(across)d;
+  const %(I)s groups = %(last)d ? (lanes + %(V)d - 1) / %(V)d : 1;
+  %(I)s t = e / groups;
+  const %(I)s lane = (e - t * groups) * %(V)d;
+  const int j = t %% (%(I)s)(%(wide)s);
+  t /= (%(I)s)(%(wide)s);
+  const int i = t %% (%(I)s)(%(high)s);
+  const %(I)s plane = t / (%(I)s)(%(high)s) * (%(last)d ? 1 : %(V)d);
+  const %(I)s n = %(last)d ? lanes - lane : planes - plane;
+  const %(I)s pixels = (%(I)s)h * w, windows = (%(I)s)rows * columns;
+  const %(I)s apart = %(last)d ? 1 : pixels, windows_apart = %(last)d ? 1 : windows;
 """
 
-# Which window an element of the output belongs to, and where it begins.
-WINDOW = (
-    SIZES
-    + """
-    %(I)s t = e / lanes;
-    const int j = t %% columns;
-    t /= columns;
-    const int i = t %% rows;
-    const %(I)s plane = t / rows;
-    const int y = i * down - top, x = j * across - left;
-"""
-)
-
-# Which pixel an element of the gradient belongs to, and the last window that reaches it.
-PIXEL = (
-    SIZES
-    + """
-    %(I)s t = e / lanes;
-    const int x = t %% w + left;
-    t /= w;
-    const int y = t %% h + top;
-    const %(I)s plane = t / h;
-    const int last_i = min(rows - 1, y / down), last_j = min(columns - 1, x / across);
-"""
-)
-
-MAX = (
-    WINDOW
-    + """
-    const %(T)s *from = (const %(T)s *)mg_global(a.w[0]) + plane * h * w * lanes + lane;
-    const int p0 = max(0, -y), q0 = max(0, -x);
-    %(W)s best = %(lowest)s;
-    int at = p0 * s + q0; /* a window may begin in the padding: start with its first pixel */
-    for (int p = 0; p < r; p++)
-      for (int q = 0; q < s; q++) {
-        if (y + p < 0 || y + p >= h || x + q < 0 || x + q >= w) continue;
-        const %(W)s v = %(load)s(from[((%(I)s)(y + p) * w + (x + q)) * lanes]);
-        if (v > best || (v != v && best == best)) best = v, at = p * s + q;
-      }
-    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s(best);
-    ((%(P)s *)mg_global(a.w[2]))[e] = at;
+CALL = """
+    const bool aligned = !(%(addresses)s & 15);
+    if (%(last)d && aligned && (uint32_t)a.w[%(sizes)d + 5] %% %(V)d == 0)
+      NAME_group<true>(a, e);
+    else
+      NAME_group<false>(a, e);
   }
 }
 """
+
+FORWARD = (
+    GROUP
+    + """
+  const int y = i * down - top, x = j * across - left;
+  const %(T)s *from = (const %(T)s *)mg_global(a.w[0]) + plane * pixels * lanes + lane;
+  const %(I)s o = (plane * windows + (%(I)s)i * columns + j) * lanes + lane;
+  %(T)s result[%(V)d];
+  BEGIN
+  #pragma unroll %(rows)d
+  for (int p = 0; p < r; p++)
+    #pragma unroll 8
+    for (int q = 0; q < s; q++) {
+      const bool inside = y + p >= 0 && y + p < h && x + q >= 0 && x + q < w;
+      const %(I)s pixel = (%(I)s)NAME_clamp(y + p, h) * w + NAME_clamp(x + q, w);
+      %(T)s given[%(V)d];
+      NAME_load(given, from + pixel * lanes, whole, apart, n);
+      #pragma unroll
+      for (int u = 0; u < %(V)d; u++) {
+        const %(W)s v = %(load)s(given[u]);
+        STEP
+      }
+    }
+  #pragma unroll
+  for (int u = 0; u < %(V)d; u++) END
+  NAME_store((%(T)s *)mg_global(a.w[1]) + o, result, whole, windows_apart, n);
+"""
 )
 
-MAX_BACKWARD = (
-    PIXEL
+# A window may begin in the padding: start with its first pixel.
+MAX_BEGIN = """
+  %(W)s best[%(V)d];
+  %(P)s at[%(V)d];
+  #pragma unroll
+  for (int u = 0; u < %(V)d; u++) best[u] = %(lowest)s, at[u] = max(0, -y) * s + max(0, -x);
+"""
+MAX_STEP = """{
+          const bool larger = inside & !(v <= best[u]) & (best[u] == best[u]); /* or a first NaN */
+          best[u] = larger ? v : best[u];
+          at[u] = larger ? p * s + q : at[u];
+        }"""
+MAX = (
+    FORWARD.replace("BEGIN", MAX_BEGIN)
+    .replace("STEP", MAX_STEP)
+    .replace("END", "result[u] = %(store)s(best[u]);")
     + """
-    const %(T)s *dy = (const %(T)s *)mg_global(a.w[0]);
-    const %(P)s *place = (const %(P)s *)mg_global(a.w[1]);
-    %(S)s sum = 0;
-    for (int i = last_i; i >= 0 && i * down + r > y; i--)
-      for (int j = last_j; j >= 0 && j * across + s > x; j--) {
-        const %(I)s o = ((plane * rows + i) * columns + j) * lanes + lane;
-        const int at = (y - i * down) * s + (x - j * across);
-        if (place[o] == at) sum += %(load)s(dy[o]);
-      }
-    ((%(T)s *)mg_global(a.w[2]))[e] = %(store)s((%(W)s)sum);
-  }
+  NAME_store((%(P)s *)mg_global(a.w[2]) + o, at, whole, windows_apart, n);
 }
 """
 )
@@ -101,46 +132,84 @@ MAX_BACKWARD = (
 # Four more sizes: the first row that counts as an element of a window, and the one behind the last;
 # the same of columns.
 COUNT = """
-      const int height = min((int)size[9], y + r) - max((int)size[8], y);
-      const int width = min((int)size[11], x + s) - max((int)size[10], x);
+  const int height = min((int)size[10], y + r) - max((int)size[9], y);
+  const int width = min((int)size[12], x + s) - max((int)size[11], x);
 """
 
 AVERAGE = (
-    WINDOW
-    + COUNT
+    FORWARD.replace("BEGIN", COUNT + "  %(S)s sum[%(V)d] = {};")
+    .replace("STEP", "if (inside) sum[u] += v;")
+    .replace("END", "result[u] = %(store)s((%(W)s)sum[u] / (%(W)s)(height * width));")
+    + "}\n"
+)
+
+# A thread does a cell of pixels, of which all rows lie in the same windows but for how high those
+# are, and all columns: of %(cell_h)d x %(cell_w)d pixels, one or as many as windows are apart.
+BACKWARD = (
+    GROUP
     + """
-    const %(T)s *from = (const %(T)s *)mg_global(a.w[0]) + plane * h * w * lanes + lane;
-    %(S)s sum = 0;
-    for (int p = 0; p < r; p++)
-      for (int q = 0; q < s; q++) {
-        if (y + p < 0 || y + p >= h || x + q < 0 || x + q >= w) continue;
-        sum += %(load)s(from[((%(I)s)(y + p) * w + (x + q)) * lanes]);
-      }
-    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s((%(W)s)sum / (%(W)s)(height * width));
-  }
+  const int first_y = i * %(cell_h)d, first_x = j * %(cell_w)d;
+  const int last_i = first_y / down, last_j = first_x / across;
+  const int in_y = first_y %% down, in_x = first_x %% across;
+  const %(T)s *dy = (const %(T)s *)mg_global(a.w[0]) + plane * windows * lanes + lane;
+  %(S)s sum[%(cell_h)d][%(cell_w)d][%(V)d] = {};
+  #pragma unroll %(rows)d
+  for (int k = 0; k < %(reach_h)d; k++)
+    #pragma unroll 8
+    for (int l = 0; l < %(reach_w)d; l++) {
+      const int y = (last_i - k) * down - top, x = (last_j - l) * across - left;
+      const bool there = last_i >= k && last_i - k < rows && last_j >= l && last_j - l < columns;
+      const int row = NAME_clamp(last_i - k, rows), column = NAME_clamp(last_j - l, columns);
+      const %(I)s o = ((%(I)s)row * columns + column) * lanes;
+      %(T)s given[%(V)d];
+      NAME_load(given, dy + o, whole, windows_apart, n);
+      WINDOW
+      #pragma unroll
+      for (int p = 0; p < %(cell_h)d; p++)
+        #pragma unroll
+        for (int q = 0; q < %(cell_w)d; q++) {
+          const int place_y = k * down + in_y + p, place_x = l * across + in_x + q;
+          if (!there || place_y >= r || place_x >= s) continue;
+          #pragma unroll
+          for (int u = 0; u < %(V)d; u++) SHARE
+        }
+    }
+  %(T)s *dx = (%(T)s *)mg_global(a.w[%(result)d]) + plane * pixels * lanes + lane;
+  #pragma unroll
+  for (int p = 0; p < %(cell_h)d; p++)
+    #pragma unroll
+    for (int q = 0; q < %(cell_w)d; q++) {
+      const int y = first_y + p - top, x = first_x + q - left;
+      if (y < 0 || y >= h || x < 0 || x >= w) continue;
+      %(T)s result[%(V)d];
+      #pragma unroll
+      for (int u = 0; u < %(V)d; u++) result[u] = %(store)s((%(W)s)sum[p][q][u]);
+      NAME_store(dx + ((%(I)s)y * w + x) * lanes, result, whole, apart, n);
+    }
 }
 """
 )
 
-AVERAGE_BACKWARD = (
-    PIXEL
-    + """
-    const %(T)s *dy = (const %(T)s *)mg_global(a.w[0]);
-    const int pixel_y = y, pixel_x = x;
-    %(S)s sum = 0;
-    for (int i = last_i; i >= 0 && i * down + r > pixel_y; i--)
-      for (int j = last_j; j >= 0 && j * across + s > pixel_x; j--) {
-        const int y = i * down - top, x = j * across - left;"""
-    + COUNT
-    + """
-        const %(I)s o = ((plane * rows + i) * columns + j) * lanes + lane;
-        sum += %(load)s(dy[o]) / (%(W)s)(height * width);
-      }
-    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s((%(W)s)sum);
-  }
-}
+PLACES = """
+      %(P)s at[%(V)d];
+      const %(P)s *place = (const %(P)s *)mg_global(a.w[1]) + plane * windows * lanes + lane;
+      NAME_load(at, place + o, whole, windows_apart, n);
 """
+MAX_BACKWARD = BACKWARD.replace("WINDOW", PLACES).replace(
+    "SHARE",
+    """
+            sum[p][q][u] += at[u] == place_y * s + place_x ? %(load)s(given[u]) : (%(W)s)0;""",
 )
+
+AVERAGE_BACKWARD = BACKWARD.replace(
+    "WINDOW",
+    COUNT
+    + """
+      %(W)s share[%(V)d];
+      #pragma unroll
+      for (int u = 0; u < %(V)d; u++) share[u] = %(load)s(given[u]) / (%(W)s)(height * width);
+""",
+).replace("SHARE", "sum[p][q][u] += share[u];")
 
 
 def _made(
@@ -155,15 +224,36 @@ def _made(
     **fill: object,
 ) -> WrittenKernel:
     """Return the kernel for images of shape `x` whose windows give `y`."""
+    (h, w), lanes, planes, last = x[2:4], math.prod(x[4:]), x[0] * x[1], len(x) == 5
     (top, _), (left, _) = pooling.padding
     window = zip(("r", "s", "down", "across"), (*pooling.window, *pooling.stride), strict=True)
-    sizes = (*x[2:4], *y[2:4], math.prod(x[4:]), top, left, *extra)
-    count = node.specs[0].size
-    fill |= {**element(dtype), **dict(window)}
-    reach = zip(pooling.window, pooling.stride, strict=True)
-    if math.prod(-(-k // t) if backward else k for k, t in reach) <= FEW:
+    sizes = (*x[2:4], *y[2:4], lanes, planes, top, left, *extra)
+    neighbours = min(8, 16 // dtype.itemsize) if last else 4
+    reach: tuple[int, ...] = pooling.window
+    high, wide = y[2:4]
+    addresses = " | ".join(f"a.w[{i}]" for i in range(len(node.inputs) + len(node.specs)))
+    fill |= {**element(dtype), **dict(window), "V": neighbours, "last": int(last)}
+    fill |= {"high": "rows", "wide": "columns", "addresses": f"({addresses})"}
+    if backward:
+        reach = tuple(-(-k // t) for k, t in zip(reach, pooling.stride, strict=True))
+        cell = pooling.stride if last else (pooling.stride[0], 1)
+        if math.prod(cell) > MOST_PIXELS or math.prod(reach) > MOST_PIXELS:
+            cell = (1, 1)
+        fill |= {"cell_h": cell[0], "cell_w": cell[1], "reach_h": reach[0], "reach_w": reach[1]}
+        fill |= {"result": len(node.inputs)}
+        fill |= {"high": f"(h + top + {cell[0] - 1}) / {cell[0]}"}
+        fill |= {"wide": f"(w + left + {cell[1] - 1}) / {cell[1]}"}
+        high, wide = -(-(h + top) // cell[0]), -(-(w + left) // cell[1])
+    if math.prod(reach) <= FEW:
         fill["S"] = fill["W"]
-    return WrittenKernel(each_element(node, text, count, sizes, **fill))
+    fill["rows"] = reach[0] if math.prod(reach) <= UNROLLED else 1
+    groups = -(-lanes // neighbours) * planes if last else -(-planes // neighbours)
+    launch = each_element(node, CALL, groups * high * wide, sizes, text, **fill)
+    return WrittenKernel(launch)
+
+
+MOST_PIXELS = 4  # of a cell, and windows that reach it: their sums and elements are in registers
+UNROLLED = 16  # elements of a window up to which its rows are unrolled
 
 
 def max_pool2d(op: MaxPool2d, node: Node) -> WrittenKernel:
