@@ -11,7 +11,7 @@ from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.along import AddAlong, PutAlong
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
 from minigraph.ops.indexing import OneHot, Take, TakeBackward
-from minigraph.ops.layout import LaidOut, pack
+from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.ordering import Argsort, Searchsorted
@@ -63,6 +63,15 @@ def cases():
         for dtype in TOLERANCE if type(op) in WRITTEN else ():
             cast = [np.asarray(x).astype(dtype if x.dtype == F64 else x.dtype) for x in xs]
             yield f"{name}-{dtype}", op, cast
+    for dtype in (*TOLERANCE, "int8"):
+        for c, h, w in ((64, 8, 8), (130, 10, 13), (48, 7, 7), (33, 16, 9)):
+            x = RNG.integers(-99, 99, (3, c, h, w)).astype(dtype)
+            for where in (np.ascontiguousarray, unaligned):
+                name = f"{c}-{h}-{w}-{where.__name__}-{dtype}"
+                yield f"reorder-to-{name}", Reorder(c), [where(x)]
+                yield f"reorder-from-{name}", Reorder(1), [where(pack(x, c))]
+    yield "reorder-of-blocks", Reorder(64), [x := RNG.normal(size=(2, 128, 6, 6)).astype(F32)]
+    yield "reorder-from-blocks", Reorder(1), [pack(x, 64)]
     windows = Pooling((3, 3), (2, 2), ((1, 1), (1, 1)))
     wide = Pooling((17, 17), (1, 1), ((8, 8), (8, 8)))  # places of more than 256 elements
     for dtype in TOLERANCE:

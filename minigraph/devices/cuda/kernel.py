@@ -13,12 +13,14 @@ from minigraph.devices.cuda import (
     one_hot,
     ordering,
     pooling,
+    reorder,
     softmax,
 )
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.cuda.template import Kernels, Range
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Node, Shape
+from minigraph.ops.layout import Reorder
 from minigraph.program import Kernel
 
 WRITTEN: Kernels = {
@@ -28,6 +30,7 @@ WRITTEN: Kernels = {
     **one_hot.KERNELS,
     **ordering.KERNELS,
     **pooling.KERNELS,
+    **reorder.KERNELS,
     **softmax.KERNELS,
 }
 
@@ -91,7 +94,9 @@ def cuda_kernel(
     """
     if not all(s.size for s in (*(x.spec for x in node.inputs), *node.specs)):
         return None
-    if type(node.op) in WRITTEN:
+    # A generated kernel reorders views as they are: that of channels last is a plain copy.
+    view = isinstance(node.op, Reorder) and strides[0] != node.inputs[0].spec.strides
+    if type(node.op) in WRITTEN and not view:
         made = WRITTEN[type(node.op)](node.op, node)
         if made is not None:
             return CudaKernel(node, [made.launch], inplace=made.inplace, range=made.range)

@@ -8,9 +8,11 @@ import math
 import cuda_on_cpu
 import numpy as np
 import pytest
-from cuda_written_cases import F32, F64, MADE, SOURCES, TOLERANCE, made_of, meaning, run
+from cuda_written_cases import F32, F64, MADE, SOURCES, TOLERANCE, made_of, meaning, node_of, run
 from long_runs import ARCHITECTURES, long
 
+from minigraph.devices.cuda.kernel import cuda_kernel
+from minigraph.ops.layout import Reorder
 from minigraph.ops.pooling import MaxPool2d, Pooling
 from minigraph.ops.softmax import LogSoftmax, Softmax
 
@@ -74,6 +76,13 @@ def test_the_error_of_a_long_sum_of_exponentials_does_not_grow(library):
     x = np.zeros((1, n), F32)
     (y,), _ = run(library, *made_of(LogSoftmax(1), [x]))
     np.testing.assert_allclose(y, -math.log(n), rtol=1e-7)
+
+
+def test_a_reorder_of_a_view_reads_it_where_it_lies():
+    node = node_of(Reorder(64), [np.zeros((2, 64, 9, 9), F32)])
+    last = (4 * 64 * 81, 4, 4 * 64 * 9, 4 * 64)  # channels that lie last already: a plain copy
+    view, whole = (cuda_kernel(node, [s]) for s in (last, node.inputs[0].spec.strides))
+    assert view.reads_strided(0) and not whole.reads_strided(0)
 
 
 def test_a_text_serves_all_shapes():
