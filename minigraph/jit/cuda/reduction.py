@@ -190,11 +190,10 @@ def _total(walk: Walk, v: int) -> str:
 
 
 def _cell(walk: Walk, v: int) -> str:
-    """Where a result of split {i} is kept."""
-    reductions = walk.pattern.reductions
+    """Where a result of split {i} is kept: beside those that are joined with it."""
     _, long = accumulators(walk.pattern, walk.pattern.values[v])
-    at = f"({{i}} * {len(reductions)} + {reductions.index(v)}) * units + index"
-    return f"*({long} *)(partial + 8 * (int64_t)({at}{' + u' if walk.column else ''}))"
+    at = f"({walk.pattern.reductions.index(v)} * units + index{' + u' if walk.column else ''})"
+    return f"*({long} *)(partial + 8 * ((int64_t){at} * (splits + 1) + {{i}}))"
 
 
 def _columns(walk: Walk, body: Sequence[str]) -> list[str]:
@@ -261,8 +260,9 @@ def _shared(walk: Walk, v: int) -> list[str]:
     value = walk.pattern.values[v]
     _, long = accumulators(walk.pattern, value)
     if walk.column:
-        mine = f"kept[threadIdx.x * {walk.group} + u]"
-        other = f"kept[(threadIdx.x + half * side) * {walk.group} + u]"
+        # Neighbours lie side by side: else the banks of shared memory would serve a few at a time.
+        mine = f"kept[u * {THREADS} + threadIdx.x]"
+        other = f"kept[u * {THREADS} + threadIdx.x + half * side]"
         return block(
             "",
             f"{long} *const kept = ({long} *)cells;",
@@ -274,7 +274,7 @@ def _shared(walk: Walk, v: int) -> list[str]:
                 *block("if (y < half)", *each(walk, [f"{mine} = {combine(value, other, mine)};"])),
             ),
             "__syncthreads();",
-            *each(walk, [f"total{v}[u] = kept[x * {walk.group} + u];"]),
+            *each(walk, [f"total{v}[u] = kept[u * {THREADS} + x];"]),
         )
     total = f"total{v}"
     return [
