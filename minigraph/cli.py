@@ -32,6 +32,7 @@ from minigraph.version import __version__
 CUDA_PACKAGES = (
     "cupy-cuda13x",
     "cuda-python",
+    "nvidia-cublas",
     "nvidia-cuda-nvrtc",
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",

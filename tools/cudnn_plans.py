@@ -1,4 +1,4 @@
-"""What the real cuDNN offers on an H200 for the networks' convolutions and products, without one.
+"""What the real cuDNN offers on an H200 for the networks' convolutions, without one.
 
     python tools/cudnn_plans.py [resnet50 ...] [--precisions bfloat16 ...] [--json FILE]
 
@@ -115,7 +115,7 @@ def an_h200():
 
 
 def problems(patch, name, precision):
-    """Return what the tuner would measure for a network, but reorders, by subject."""
+    """Return what the tuner would measure for a network of cuDNN, by subject."""
     from minigraph.devices.cuda.candidates import CudaProblems
 
     found = {}
@@ -123,7 +123,7 @@ def problems(patch, name, precision):
 
     def noted(self, node, strides):
         tunable = look(self, node, strides)
-        if tunable and not tunable.problem.subject.startswith("reorder"):
+        if tunable and "conv2d" in tunable.problem.subject:
             found[tunable.problem.subject] = tunable.problem
         return tunable
 
@@ -185,9 +185,9 @@ def arranged(problem):
 
 
 def name_of(names):
-    """Return where the images lie: "nchw", "nhwc" or "both"; "matrices" where there are none."""
+    """Return where the images lie: "nchw", "nhwc" or "both"."""
     images = {*names} & {"nchw", "nhwc"}
-    return "both" if len(images) == 2 else images.pop() if images else "matrices"
+    return "both" if len(images) == 2 else images.pop()
 
 
 def row(network, precision, layout, found):

@@ -12,6 +12,7 @@ from minigraph.inspect.record import BufferRecord, Description, StepRecord, laye
 
 MAKERS = {  # by what computes a step; what is not here is grey
     "onednn": "#f4b183",
+    "cublas": "#f4b183",
     "cudnn": "#f4b183",
     "c": "#a9d18e",
     "cuda": "#a9d18e",

@@ -105,7 +105,7 @@ class Traffic(NamedTuple):
 class Kernel:
     """One way to compute the results of one node; subclasses change the defaults.
 
-    maker       whose it is: "numpy", "c", "onednn", "mpi", "cuda", "cudnn" or "nccl"
+    maker       whose it is: "numpy", "c", "onednn", "mpi", "cuda", "cublas", "cudnn" or "nccl"
     algorithm   what `maker` calls it, such as "jit:avx2"; empty if it has but one
     scratch     bytes of memory that it needs while it runs
     strided     for each input whether it may be a view that is not contiguous; empty: none may

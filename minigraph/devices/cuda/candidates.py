@@ -1,4 +1,4 @@
-"""What the autotuner may measure on a CUDA device: cuDNN's plans, and our own reorders."""
+"""What the autotuner may measure on a CUDA device: of cuDNN, of cuBLAS, and our own reorders."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.measurement import KernelRecipe
-from minigraph.devices.cuda import cudnn_kernel
-from minigraph.devices.cuda.cudnn_kernel import Exactness
+from minigraph.devices.cuda import cublas_kernel, cudnn_kernel
 from minigraph.devices.cuda.cudnn_plan import Catalogue
+from minigraph.devices.cuda.epilogue import Exactness
 from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
@@ -42,7 +42,8 @@ class CudaProblems(ProblemMaker):
     handle     of cuDNN
     workbench  where candidates are measured
     current    a context in which the device is the current one
-    exactness  what cuDNN is allowed to do
+    exactness  what the libraries are allowed to do
+    ordinal    of the device
     """
 
     kind = "cudnn"
@@ -53,15 +54,17 @@ class CudaProblems(ProblemMaker):
         workbench: Workbench,
         current: Callable[[], AbstractContextManager[Any]],
         exactness: Exactness,
+        ordinal: int = 0,
     ) -> None:
         super().__init__()
         self.catalogue = Catalogue(handle)
+        self.ordinal = ordinal
         self.workbench = workbench
         self.current = current
         self.exactness = exactness
 
     def product(self, node: Node) -> Product | None:
-        return cudnn_kernel.product(node)
+        return cudnn_kernel.product(node) or cublas_kernel.product(node)
 
     def note(self, node: Node) -> str:
         product = self.product(node)
@@ -114,7 +117,10 @@ class CudaProblems(ProblemMaker):
             name = arrangement.node.dtype.name
             yield Candidate("generated", arrangement.layouts, make, precision=name)
             return
-        offered = cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness)
+        if cublas_kernel.product(arrangement.node):
+            offered = cublas_kernel.candidates(arrangement, self.ordinal, self.exactness)
+        else:
+            offered = cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness)
         while True:
             with self.current():  # and not for whoever asks for the next one
                 candidate = next(offered, None)

@@ -1,6 +1,6 @@
-"""Convolutions and matrix products, and the graphs that describe them to cuDNN.
+"""Convolutions, and the graphs that describe them to cuDNN.
 
-A problem is pure description: shapes, strides and what follows the product.  A graph is made of it
+A problem is pure description: shapes, strides and what follows.  A graph is made of it
 without a device; the ways to compute it, and their names, are in `plans.py`.
 
 Images are [n, c, h, w] and weights [k, c / groups, r, s] whichever way they lie in memory: only
@@ -70,13 +70,13 @@ def _steps(shape: Shape, order: Sequence[int]) -> Shape:
 
 @dataclass(frozen=True)
 class CudnnProblem:
-    """A convolution, one of its gradients, or a matrix product, with what follows it.
+    """A convolution, or one of its gradients, with what follows it.
 
-    kind      "fprop" of x and w, "dgrad" of dy and w, "wgrad" of dy and x, "matmul" of matrices, or
-              batches of them, of one rank; channels over channels of the weights are the groups
+    kind      "fprop" of x and w, "dgrad" of dy and w, "wgrad" of dy and x; channels over channels
+              of the weights are the groups
     inputs    the two operands in that order, then the bias
-    bias      whether a vector along the channels, or along the columns, is added; fprop and matmul
-    relu      whether what is not above 0, NaN included, becomes 0 last of all; fprop and matmul
+    bias      whether a vector along the channels is added; fprop only
+    relu      whether what is not above 0, NaN included, becomes 0 last of all; fprop only
     tf32      whether products of float32 may be rounded to tf32
 
     Sums are float32 in every dtype.
@@ -109,36 +109,18 @@ class CudnnProblem:
     @property
     def family(self) -> tuple[Any, ...]:
         """What it has in common with the problems that differ from it in sizes only."""
-        last = tuple(t.lies_as(channels_last(t.shape, t.dtype)) for t in self._images)
+        images = (*self.inputs[:2], self.output)
+        last = tuple(t.lies_as(channels_last(t.shape, t.dtype)) for t in images)
         whole = self.kind, self.dtype, self.bias, self.relu, self.tf32, self.stride, self.dilation
         return (*whole, self.groups > 1, last)
 
     @property
     def groups(self) -> int:
-        """The groups of a convolution; 1 of a product."""
+        """The groups of channels."""
         x, w = (tensor.shape for tensor in self.inputs[:2])
         images = {"fprop": (x, w), "dgrad": (self.output.shape, w), "wgrad": (w, self.output.shape)}
-        if self.kind not in images:
-            return 1
         pixels, weights = images[self.kind]
         return pixels[1] // weights[1]
-
-    @property
-    def _images(self) -> tuple[Tensor, ...]:
-        """Its operands and result, if they have channels."""
-        return (*self.inputs[:2], self.output) if self.kind != "matmul" else ()
-
-    @property
-    def operations(self) -> int:
-        """Floating-point operations, those of what follows left out."""
-        x, w = (tensor.shape for tensor in self.inputs[:2])
-        sums = {
-            "fprop": (self.output.shape, w[1:]),
-            "dgrad": (x, w[1:]),
-            "wgrad": (x, self.output.shape[1:]),
-            "matmul": (self.output.shape, x[-1:]),
-        }
-        return 2 * math.prod(itertools.chain(*sums[self.kind]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +136,7 @@ class CudnnGraph:
 def build(problem: CudnnProblem, handle: Any = None) -> CudnnGraph:
     """Return the graph of a problem.  Without a handle it can be looked at, but has no plans."""
     builder = _Builder(problem, handle)
-    builder.product(problem)
+    builder.convolution(problem)
     return CudnnGraph(problem, builder.graph, tuple(builder.inputs), tuple(builder.outputs))
 
 
@@ -187,7 +169,7 @@ class _Builder:
         value.set_name(name).set_uid(uid).set_output(True).set_data_type(TYPES[tensor.dtype])
         value.set_dim(list(tensor.shape)).set_stride(list(tensor.strides))
 
-    def product(self, problem: CudnnProblem) -> None:
+    def convolution(self, problem: CudnnProblem) -> None:
         rest = iter(problem.inputs)
         first, second = self.input(next(rest), "first"), self.input(next(rest), "second")
         window = {
@@ -200,10 +182,8 @@ class _Builder:
                 y = self.graph.conv_fprop(image=first, weight=second, **window)
             case "dgrad":
                 y = self.graph.conv_dgrad(loss=first, filter=second, **window)
-            case "wgrad":
-                y = self.graph.conv_wgrad(loss=first, image=second, **window)
             case _:
-                y = self.graph.matmul(A=first, B=second)
+                y = self.graph.conv_wgrad(loss=first, image=second, **window)
         if problem.bias:
             y = self.graph.bias(input=y, bias=self.input(next(rest), "bias"))
         if problem.relu:

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import cudnn
 
@@ -29,26 +29,20 @@ from minigraph.devices.cuda.cudnn_graph import (
 )
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
-from minigraph.devices.cuda.kernel import cuda_kernel
+from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.problem import (
-    MATRIX,
     ROLES,
-    TRANSPOSED,
     Arrangement,
     Product,
-    order,
     product_of,
-    strides_in,
 )
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import GraphError
-from minigraph.graph import Array, Graph, Node, Op, Shape, Spec, input
-from minigraph.jit.fused import Fused
+from minigraph.graph import Array, Node, Op, Shape
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import Layout, unpacked
-from minigraph.ops.matmul import Matmul
+from minigraph.ops.layout import unpacked
 from minigraph.platform import forks
 from minigraph.program import Kernel
 
@@ -69,7 +63,6 @@ class CudnnWay:
     label     how the names of its candidates begin
     inputs    the node's operands as they lie, in the axes of the problem
     output    likewise
-    strided   which of the first two inputs may be views of a kind that it has been made for
     epilogue  what a generated kernel computes afterwards in place: a node of the result, and of the
               bias, if that is not the problem's
     """
@@ -78,11 +71,10 @@ class CudnnWay:
     problem: CudnnProblem
     inputs: tuple[Tensor, ...]
     output: Tensor
-    strided: tuple[bool, bool] = (False, False)
     epilogue: Node | None = None
 
     def unfused(self, epilogue: Node) -> CudnnWay:
-        """Return the same with nothing but the product left to cuDNN."""
+        """Return the same with nothing but the convolution left to cuDNN."""
         return dataclasses.replace(
             self,
             label=f"unfused {self.label}",
@@ -92,21 +84,10 @@ class CudnnWay:
         )
 
 
-class Exactness(NamedTuple):
-    """What cuDNN is allowed to do.
-
-    tf32       products of float32 may be rounded to tf32
-    fast_math  a relu may make 0 of NaN, as cuDNN's does
-    """
-
-    tf32: bool = False
-    fast_math: bool = False
-
-
 def product(node: Node) -> Product | None:
-    """Return what a node is made of, or None if cuDNN has no problem for it."""
+    """Return what a convolution is made of, or None if cuDNN has no problem for the node."""
     made = product_of(node)
-    if made is None:
+    if made is None or type(made.op) not in KINDS:
         return None
     specs = (*(x.spec for x in node.inputs), node.spec)
     fits = all(s.size and s.dtype == node.dtype for s in specs)
@@ -116,41 +97,20 @@ def product(node: Node) -> Product | None:
     return made if fits and node.dtype.name in FLOATS else None
 
 
-def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[CudnnWay]:
-    """Return the ways to compute a node whose inputs have these strides in bytes, best first."""
+def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
+    """Return the ways to compute a node, best first."""
     found = product(node)
     if found is None:
         return []
     relu = isinstance(found.activation, Relu)
-    if isinstance(found.op, Matmul):
-        direct = _matmul(node, strides, relu, exactness.tf32)
-        whole = [direct, *_as_convolution(direct)]
-    else:
-        whole = [_convolution(node, found, relu, exactness.tf32)]
-    epilogue = _epilogue(node, found)
+    whole = _convolution(node, found, relu, exactness.tf32)
+    epilogue = epilogue_of(node, found)
     if epilogue is None:
-        return whole
-    unfused = [way.unfused(epilogue) for way in whole]
+        return [whole]
     fusible = found.activation is None or (relu and exactness.fast_math)
-    # cuDNN adds nothing to gradients, which a product may be for it.
-    fused = [way for way in whole if way.problem.kind in ("fprop", "matmul")] if fusible else []
-    return fused + unfused
-
-
-def _epilogue(node: Node, found: Product) -> Node | None:
-    """Return what follows the product of a node: of its result and its bias, as they lie."""
-    y = input("y", node.shape, node.dtype)
-    operands, result = [y], y
-    if len(node.inputs) > 2:
-        shape = node.shape[-1:]
-        if not isinstance(found.op, Matmul):
-            (k,) = node.inputs[2].shape
-            shape = (k // node.shape[4], 1, 1, node.shape[4]) if node.ndim == 5 else (k, 1, 1)
-        operands.append(input("bias", shape, node.dtype))
-        result = y + operands[1]
-    if found.activation is not None:
-        result = found.activation(result)
-    return None if result is y else Fused(Graph(tuple(operands), (result,)))(*operands)
+    # cuDNN adds nothing to gradients.
+    fused = [whole] if fusible and whole.problem.kind == "fprop" else []
+    return [*fused, whole.unfused(epilogue)]
 
 
 # ---------------------------------------------------------------- convolutions
@@ -194,59 +154,6 @@ def _wider(shape: Shape, dtype: str) -> Shape:
     return n, math.ceil(c / step) * step, h, w
 
 
-# ---------------------------------------------------------------- matrix products
-
-
-def _matmul(node: Node, strides: Sequence[Shape], relu: bool, tf32: bool) -> CudnnWay:
-    rank = max(3, node.ndim)
-    specs = [x.spec for x in node.inputs]
-    orders = [order(x.shape, s, x.dtype.itemsize) for x, s in zip(specs[:2], strides, strict=False)]
-    inputs = (
-        *(_matrix(x, rank, how == TRANSPOSED) for x, how in zip(specs[:2], orders, strict=True)),
-        *(_matrix(bias, rank) for bias in specs[2:]),
-    )
-    output = _matrix(node.spec, rank)
-    problem = CudnnProblem("matmul", inputs, output, bias=len(specs) > 2, relu=relu, tf32=tf32)
-    return CudnnWay("", problem, inputs, output, (bool(orders[0]), bool(orders[1])))
-
-
-def _matrix(x: Spec, rank: int, transposed: bool = False) -> Tensor:
-    """Matrices, or a vector, with so many axes, without gaps in memory.
-
-    A view's own stride along an axis of one element may be anything, and says nothing.
-    """
-    lead = (1,) * (rank - len(x.shape))
-    strides = strides_in(TRANSPOSED if transposed else MATRIX, x)
-    steps = [step // x.dtype.itemsize for step in strides]
-    return Tensor((*lead, *x.shape), (*(x.size for _ in lead), *steps), x.dtype.name)
-
-
-def _as_convolution(way: CudnnWay) -> list[CudnnWay]:
-    """The product of two matrices as a convolution of images of one pixel, if it can be one.
-
-    A way to plain float32 where all engines for products have tensor cores only.
-    """
-    problem = way.problem
-    x, y = problem.inputs[:2]
-    if len(x.shape) > 3 or x.shape[0] != 1 or y.shape[0] != 1:
-        return []
-    (m, k), n, dtype = x.shape[1:], y.shape[2], problem.dtype
-    x_order, y_order = (order(t.shape, t.strides, 1) for t in (x, y))
-    shapes: dict[tuple[Layout | None, Layout | None], tuple[str, Shape, Shape]] = {
-        (MATRIX, TRANSPOSED): ("fprop", (m, k), (n, k)),
-        (MATRIX, MATRIX): ("dgrad", (m, k), (k, n)),
-        (TRANSPOSED, MATRIX): ("wgrad", (k, m), (k, n)),
-    }
-    if (x_order, y_order) not in shapes:
-        return []
-    kind, *inputs = shapes[x_order, y_order]
-    images = [channels_last((*shape, 1, 1), dtype) for shape in inputs]
-    output = channels_last((m, n, 1, 1), dtype)
-    bias = [channels_last((1, n, 1, 1), dtype)] if problem.bias else []
-    whole = dataclasses.replace(problem, kind=kind, inputs=(*images, *bias), output=output)
-    return [CudnnWay("convolution ", whole, whole.inputs, output, way.strided)]
-
-
 # ---------------------------------------------------------------- running
 
 
@@ -254,7 +161,7 @@ def candidates(
     arrangement: Arrangement, catalogue: Catalogue, exactness: Exactness
 ) -> Iterator[Candidate]:
     """Yield cuDNN's candidates for a node; the library's own choice is first."""
-    for way in ways(arrangement.node, arrangement.strides, exactness):
+    for way in ways(arrangement.node, exactness):
         for plan in catalogue.plans(way.problem):
             yield Candidate(
                 way.label + plan.name,
@@ -274,7 +181,7 @@ def kernel_of_recipe(
     arrangement: Arrangement, recipe: KernelRecipe, handle: Any, exactness: Exactness
 ) -> CudnnKernel:
     """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
-    for way in ways(arrangement.node, arrangement.strides, exactness):
+    for way in ways(arrangement.node, exactness):
         if way.label == recipe.way:
             plan = replay(way.problem, handle, recipe.engine, recipe.knobs)
             return CudnnKernel(arrangement.node, way, plan, handle)
@@ -298,7 +205,6 @@ class CudnnKernel(Kernel):
         self.plan = plan
         self.way = way
         self.handle = handle
-        self.strided = (*way.strided, *(False for _ in node.inputs[2:]))
         problem, last = way.problem, len(way.inputs)
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
         self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets
@@ -313,7 +219,7 @@ class CudnnKernel(Kernel):
             words = functools.partial(self._copied_between, i)
             self.launches.append(channel_copy(*between, words, early=i < last))
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
-        self.launches += [] if way.epilogue is None else _in_place(way.epilogue)
+        self.launches += [] if way.epilogue is None else in_place(way.epilogue)
         self.sources = [launch.source for launch in self.launches]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
@@ -338,17 +244,3 @@ class CudnnKernel(Kernel):
             cudnn.set_stream(self.handle, stream)
             addresses = dict(zip((*graph.inputs, *graph.outputs), places, strict=True))
             self.plan.execute(addresses, scratch, self.handle)
-
-
-def _in_place(epilogue: Node) -> list[Launch]:
-    """Return the launches of a node of a kernel's result, which they change, and of its bias."""
-    made = cuda_kernel(epilogue, [x.spec.strides for x in epilogue.inputs])
-    assert made is not None and made.may_overwrite(0) and not made.scratch
-
-    def of_the_kernel(launch: Launch) -> Launch:
-        def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
-            return launch.words([outputs[0], *inputs[2:]], outputs, scratch)
-
-        return dataclasses.replace(launch, words=words)
-
-    return [of_the_kernel(launch) for launch in made.launches]

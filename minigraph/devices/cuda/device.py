@@ -14,14 +14,14 @@ from minigraph.autotune.candidate import Run, Runner
 from minigraph.autotune.policy import Policy, first_allowed, policy_of
 from minigraph.cache import Entry
 from minigraph.devices import kernel_cache
-from minigraph.devices.cuda import cudnn_kernel, nvrtc
+from minigraph.devices.cuda import cublas, nvrtc
 from minigraph.devices.cuda.calls import kernel_calls, run_alone
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.collective import collective_kernel
 from minigraph.devices.cuda.communicator import connected
 from minigraph.devices.cuda.compiler import kernels_of
-from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count
+from minigraph.devices.cuda.epilogue import Exactness
 from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.workbench import CudaWorkbench
@@ -77,11 +77,12 @@ def _opened(ordinal: int) -> tuple[Driver, Any]:
     try:
         with driver.current():
             nvrtc.nvrtc_version()  # loads NVRTC, which cuDNN asks the loader for by name only
+            cublas.handle(ordinal)
             return driver, cudnn.create_handle()
     except Exception as error:  # its own classes, one for each way to fail
         said = " ".join(str(error).split())
         raise DeviceError(
-            f"cuDNN cannot be used ({said}): pip install 'minigraph[cuda]' brings it"
+            f"cuBLAS or cuDNN cannot be used ({said}): pip install 'minigraph[cuda]' brings it"
         ) from error
 
 
@@ -140,10 +141,13 @@ class CudaBackend(Backend):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
         workbench = CudaWorkbench(self.driver, self._runner)
         exactness = Exactness(policy.precision == "tf32", fast_math)
-        self._problems = CudaProblems(self.handle, workbench, self.driver.current, exactness)
+        self._problems = CudaProblems(
+            *(self.handle, workbench, self.driver.current, exactness, self.driver.ordinal)
+        )
         self.versions = {
             "gpu": self.driver.name,
             "driver": ".".join(map(str, self.driver.version)),
+            "cublas": cublas.version(),
             "cudnn": str(cudnn.backend_version()),
             "nvrtc": nvrtc.nvrtc_version(),
         }
@@ -155,8 +159,8 @@ class CudaBackend(Backend):
         made: Kernel | None = None
         if choice:
             made = choice.kernel
-        elif cudnn_kernel.product(node) is not None:
-            # It has no layouts that could be measured, so cuDNN's first choice is taken.
+        elif self._problems.product(node) is not None:
+            # It has no layouts that could be measured, so the library's first choice is taken.
             offered = self._problems.candidates(Arrangement(node, strides, ()))
             made = cast(Kernel | None, first_allowed(offered, self.policy))
         with self.driver.current():

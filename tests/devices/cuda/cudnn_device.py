@@ -106,11 +106,9 @@ def computed(problem, first, second, *rest):
         case "dgrad":
             conv = dataclasses.replace(conv, groups=problem.output.shape[1] // second.shape[1])
             y = Conv2dBackwardData(conv, problem.output.shape).forward(first, second)
-        case "wgrad":
+        case _:
             conv = dataclasses.replace(conv, groups=second.shape[1] // problem.output.shape[1])
             y = Conv2dBackwardWeights(conv, problem.output.shape).forward(first, second)
-        case _:
-            y = first @ second
     for added in rest:
         y = y + added
     return np.maximum(y, 0) if problem.relu else y

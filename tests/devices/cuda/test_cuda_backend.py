@@ -198,6 +198,7 @@ def test_nvrtc_is_loaded_before_cudnn_which_looks_for_it_by_name_only(monkeypatc
     done = []
     monkeypatch.setattr(device_module, "Driver", lambda ordinal: StandIn())
     monkeypatch.setattr(device_module.nvrtc, "nvrtc_version", lambda: done.append("nvrtc"))
+    monkeypatch.setattr(device_module.cublas, "handle", lambda ordinal: None)
     monkeypatch.setattr(device_module.cudnn, "create_handle", lambda: done.append("handle"))
     device_module._opened.__wrapped__(0)
     assert done == ["nvrtc", "handle"]

@@ -3,7 +3,6 @@
 No device is needed: a graph can be built and looked at without one.
 """
 
-import itertools
 import math
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 pytest.importorskip("cudnn")
 pytest.importorskip("cupy")
 
-from heavy_nodes import convolution, laid_out, product, strides
+from heavy_nodes import convolution, laid_out
 
 from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.cudnn_graph import (
@@ -22,11 +21,10 @@ from minigraph.devices.cuda.cudnn_graph import (
     channels_last,
     contiguous,
 )
-from minigraph.devices.cuda.cudnn_kernel import Exactness
+from minigraph.devices.cuda.epilogue import Exactness
 from minigraph.graph import Spec, input
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d
-from minigraph.ops.matmul import Matmul
 from minigraph.ops.trigonometric import Tanh
 
 # ---------------------------------------------------------------- convolutions
@@ -71,7 +69,7 @@ def test_a_convolution_is_a_graph_in_each_direction(last, dtype):
             plain = [*(x.shape for x in node.inputs), node.shape]
             lanes = [s[1] if last and r != "w" else 1 for s, r in zip(plain, roles, strict=True)]
             laid = laid_out(node, tuple(lanes)) if last else node
-            (way,) = cudnn_kernel.ways(laid, strides(laid), Exactness())
+            (way,) = cudnn_kernel.ways(laid, Exactness())
             graph = build(way.problem)
             assert operations_of(graph) == [f"CONV_{kind.upper()}"]
             wide = [
@@ -97,12 +95,12 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
     given = [
         [t.lies_as(u) for t, u in zip(way.inputs, way.problem.inputs, strict=True)]
         for node in (point, nhwc, first, laid_out(first, (1, 1, 64)))
-        for way in cudnn_kernel.ways(node, strides(node), Exactness())
+        for way in cudnn_kernel.ways(node, Exactness())
     ]
     assert given == [[True, True], [True, True], [True, True], [False, False]]
 
 
-# ---------------------------------------------------------------- what follows a product
+# ---------------------------------------------------------------- what follows
 
 
 def test_epilogues_are_in_the_graph_in_their_order():
@@ -116,7 +114,7 @@ def test_epilogues_are_in_the_graph_in_their_order():
 def test_a_bias_is_added_by_cudnn_or_afterwards():
     x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
     node = Conv2d()(x, w, b)
-    fused, unfused = cudnn_kernel.ways(node, strides(node), Exactness())
+    fused, unfused = cudnn_kernel.ways(node, Exactness())
     assert (fused.label, unfused.label) == ("", "unfused ")
     assert (fused.problem.bias, fused.epilogue) == (True, None)
     assert not unfused.problem.fused
@@ -126,74 +124,28 @@ def test_a_bias_is_added_by_cudnn_or_afterwards():
 def test_a_relu_is_cudnns_only_where_nan_may_be_lost():
     x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
     node = Activated(Conv2d(), Relu())(x, w, b)
-    (exact,) = cudnn_kernel.ways(node, strides(node), Exactness())
+    (exact,) = cudnn_kernel.ways(node, Exactness())
     assert not exact.problem.fused
     assert str(exact.epilogue.op) == "fused[add, relu]"
-    fused, unfused = cudnn_kernel.ways(node, strides(node), Exactness(fast_math=True))
+    fused, unfused = cudnn_kernel.ways(node, Exactness(fast_math=True))
     assert (fused.problem.bias, fused.problem.relu, fused.epilogue) == (True, True, None)
     assert (unfused.problem, unfused.label) == (exact.problem, "unfused ")
 
 
 @pytest.mark.parametrize("exactness", [Exactness(), Exactness(fast_math=True)])
 def test_another_activation_is_always_done_afterwards(exactness):
-    node = Activated(Matmul(), Tanh())(input("x", (3, 5)), input("y", (5, 7)))
-    found = cudnn_kernel.ways(node, strides(node), exactness)
-    assert [way.label for way in found] == ["unfused ", "unfused convolution "]
-    assert {str(way.epilogue.op) for way in found} == {"fused[tanh]"}
-    assert not any(way.problem.fused for way in found)
+    node = Activated(Conv2d(), Tanh())(input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)))
+    (way,) = cudnn_kernel.ways(node, exactness)
+    assert (way.label, str(way.epilogue.op)) == ("unfused ", "fused[tanh]")
+    assert not way.problem.fused
 
 
 def test_groups_are_channels_over_channels_of_the_weights():
     x, w = input("x", (2, 12, 5, 5)), input("w", (6, 2, 3, 3))
     node = laid_out(Conv2d(groups=6)(x, w), (12, 1, 6))
-    (way,) = cudnn_kernel.ways(node, strides(node), Exactness())
+    (way,) = cudnn_kernel.ways(node, Exactness())
     assert [t.shape for t in operands_of(build(way.problem))] == [
         (2, 12, 5, 5),
         (6, 2, 3, 3),
         (2, 6, 3, 3),
     ]
-
-
-# ---------------------------------------------------------------- matrix products
-
-
-def test_a_product_of_matrices_is_a_batch_of_one():
-    (fused, *_) = cudnn_kernel.ways(
-        *product("rows", "columns", bias=True, dtype="bfloat16"), Exactness()
-    )
-    graph = build(fused.problem)
-    assert operations_of(graph) == ["MATMUL", "bias"]
-    assert operands_of(graph) == [
-        Tensor((1, 3, 5), (15, 5, 1), "bfloat16"),
-        Tensor((1, 5, 7), (35, 1, 5), "bfloat16"),
-        Tensor((1, 1, 7), (7, 7, 1), "bfloat16"),
-        Tensor((1, 3, 7), (21, 7, 1), "bfloat16"),
-    ]
-
-
-def test_batches_have_their_axes_and_broadcast():
-    node = Matmul()(input("x", (2, 1, 3, 5)), input("y", (4, 5, 7)))
-    (way,) = cudnn_kernel.ways(node, strides(node), Exactness())
-    x, y, z = operands_of(build(way.problem))
-    assert (x.shape, y.shape, z.shape) == ((2, 1, 3, 5), (1, 4, 5, 7), (2, 4, 3, 7))
-    assert y.strides == (140, 35, 7, 1)
-
-
-def test_a_product_is_a_convolution_of_pixels_unless_both_are_transposed():
-    kinds = {
-        orders: [way.problem.kind for way in cudnn_kernel.ways(*product(*orders), Exactness())]
-        for orders in itertools.product(("rows", "columns"), repeat=2)
-    }
-    assert kinds == {
-        ("rows", "columns"): ["matmul", "fprop"],
-        ("rows", "rows"): ["matmul", "dgrad"],
-        ("columns", "rows"): ["matmul", "wgrad"],
-        ("columns", "columns"): ["matmul"],
-    }
-
-
-def test_other_views_are_for_somebody_else_to_copy():
-    node = Matmul()(input("x", (4, 5)), input("y", (5, 7)))
-    (way, *_) = cudnn_kernel.ways(node, [(40, 4), (28, 4)], Exactness())
-    assert way.strided == (False, True)
-    assert way.inputs[0] == contiguous((1, 4, 5))

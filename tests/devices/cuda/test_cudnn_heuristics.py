@@ -39,7 +39,7 @@ def found(tmp_path, *arguments):
 
 def test_alexnet_has_plans_in_every_layout_and_cudnns_relu_where_nan_may_be_lost(tmp_path):
     rows = found(tmp_path, "alexnet", "--precisions", "float32")
-    assert [row["layout"] for row in rows] == ["nchw", "nhwc", "both", "matrices"]
+    assert [row["layout"] for row in rows] == ["nchw", "nhwc", "both"]
     for row in rows:
         assert row["plans"] > row["problems"]
         assert row["relus fused"] == row["relus"] > 0
@@ -48,6 +48,6 @@ def test_alexnet_has_plans_in_every_layout_and_cudnns_relu_where_nan_may_be_lost
 @pytest.mark.long
 def test_all_networks_have_plans_in_every_precision(tmp_path):
     rows = found(tmp_path)
-    assert len(rows) == 3 * 4 * 4
+    assert len(rows) == 3 * 4 * 3
     nhwc = [row for row in rows if row["layout"] == "nhwc"]
     assert all(row["relus fused"] == row["relus"] for row in nhwc)

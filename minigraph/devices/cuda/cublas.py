@@ -1,0 +1,221 @@
+"""cublasLt: its algorithms for products of matrices, and their calls.
+
+It counts matrices column by column.  A call takes its stream and its workspace, and the library
+keeps nothing in between, so threads need not take turns and a stream may be captured meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cuda.pathfinder import load_nvidia_dynamic_lib
+
+from minigraph.devices.cuda.driver import READABLE
+from minigraph.errors import DeviceError
+from minigraph.program import KernelFailed
+
+TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
+COMPUTE = {"float32": 68, "tf32": 77, "float64": 70}  # cublasComputeType: the first is never tf32
+WORKSPACE = 32 << 20  # bytes at most: what cuBLAS advises for an H100
+MOST_ALGORITHMS = 5  # of a problem that are worth measuring: the heuristic names them best first
+# Parts of a sum may be added up by themselves, but in float32, and each in its turn.
+REDUCTION = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+OPERATION_TRANSPOSED, OPERATION_EPILOGUE, OPERATION_BIAS = (3, 4), 7, 8
+LAYOUT_BATCH, LAYOUT_STEP = 5, 6
+PREFERRED_WORKSPACE, PREFERRED_REDUCTION, PREFERRED_ALIGNMENT = 1, 3, (5, 6, 7, 8)
+RELU, BIAS = 2, 4  # bits of an epilogue; with neither it is 1
+OF_THE_DEVICE = (1, 3, 11, 13, 14)  # results after which the next call will fail, too
+# The attributes of an algorithm that tell it from others: their numbers and types.
+CONFIGURATION = {
+    "tile": (1, ctypes.c_uint32),
+    "stages": (6, ctypes.c_uint32),
+    "split": (2, c_int32),
+    "reduction": (3, ctypes.c_uint32),
+    "swizzle": (4, ctypes.c_uint32),
+    "option": (5, ctypes.c_uint32),
+    "inner": (7, ctypes.c_uint16),
+    "cluster": (8, ctypes.c_uint16),
+}
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "Create": (c_void_p,),
+    "MatmulDescInit_internal": (c_void_p, c_size_t, c_int, c_int),
+    "MatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "MatrixLayoutInit_internal": (c_void_p, c_size_t, c_int, c_uint64, c_uint64, c_int64),
+    "MatrixLayoutSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "MatmulPreferenceInit_internal": (c_void_p, c_size_t),
+    "MatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "MatmulAlgoGetHeuristic": (*(c_void_p,) * 7, c_int, c_void_p, c_void_p),
+    "MatmulAlgoConfigGetAttribute": (c_void_p, c_int, c_void_p, c_size_t, c_void_p),
+    "Matmul": (*(c_void_p,) * 14, c_size_t, c_void_p),
+}
+
+
+@functools.cache
+def library() -> dict[str, Any]:
+    """Return the functions of cublasLt."""
+    loaded = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
+    functions = {name: getattr(loaded, f"cublasLt{name}") for name in SIGNATURES}
+    for name, function in functions.items():
+        function.argtypes = SIGNATURES[name]
+    version = loaded.cublasLtGetVersion
+    version.restype = c_size_t
+    return {**functions, "GetVersion": version}
+
+
+def version() -> str:
+    """Return cuBLAS's version, on which its algorithms depend."""
+    return str(library()["GetVersion"]())
+
+
+@functools.cache
+def handle(ordinal: int) -> c_void_p:
+    """Return cublasLt's handle for a device, which has to be the current one."""
+    made = c_void_p()
+    _call("Create", byref(made))
+    return made
+
+
+def _call(name: str, *arguments: Any) -> None:
+    result = library()[name](*arguments)
+    if result:
+        failed = DeviceError if result in OF_THE_DEVICE else KernelFailed
+        raise failed(f"cuBLAS: cublasLt{name} returned {result}")
+
+
+class Algorithm(ctypes.Structure):
+    """An algorithm for a product, as the heuristic returns it (cublasLtMatmulHeuristicResult_t)."""
+
+    _fields_ = (
+        ("opaque", c_uint64 * 8),
+        ("workspace", c_size_t),
+        ("result", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    )
+
+    @property
+    def name(self) -> str:
+        """Its name, the same in every process."""
+        values = {name: self._get(*which) for name, which in CONFIGURATION.items()}
+        knobs = ", ".join(f"{name}: {value}" for name, value in values.items() if value)
+        return f"algorithm {self._get(0, c_int32)} {{{knobs}}}"
+
+    def _get(self, attribute: int, kind: Any) -> int:
+        value = kind()
+        size = ctypes.sizeof(value)
+        _call("MatmulAlgoConfigGetAttribute", byref(self), attribute, byref(value), size, None)
+        return int(value.value)
+
+
+class Matrices(NamedTuple):
+    """A batch of matrices, column by column; lead and step count elements.
+
+    lead  from a column to the next
+    step  from a matrix to the next
+    """
+
+    rows: int
+    columns: int
+    lead: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """The products d of two batches a and b of matrices.
+
+    operands    a, b and d
+    transposed  whether a and b lie transposed
+    bias        whether a vector is added to each column of d
+    relu        whether what is not above 0, NaN included, becomes 0 last of all
+    tf32        whether products of float32 may be rounded to tf32
+    alignment   bytes, at a multiple of which each operand begins
+
+    Sums are float32, of float64 float64.
+    """
+
+    dtype: str
+    operands: tuple[Matrices, Matrices, Matrices]
+    transposed: tuple[bool, bool]
+    batch: int = 1
+    bias: bool = False
+    relu: bool = False
+    tf32: bool = False
+    alignment: int = READABLE
+
+
+class Descriptors:
+    """A product as cublasLt reads it."""
+
+    def __init__(self, gemm: Gemm) -> None:
+        wide = gemm.dtype == "float64"
+        scalar: Any = c_double if wide else c_float
+        compute = "float64" if wide else "tf32" if gemm.tf32 else "float32"
+        self._one, self._zero = scalar(1), scalar(0)
+        self._operation = _Descriptor("MatmulDesc", COMPUTE[compute], TYPES["float64"] * wide)
+        for attribute, transposed in zip(OPERATION_TRANSPOSED, gemm.transposed, strict=True):
+            self._operation.set(attribute, c_int32(transposed))
+        epilogue = (BIAS if gemm.bias else 0) | (RELU if gemm.relu else 0)
+        self._operation.set(OPERATION_EPILOGUE, c_int32(epilogue or 1))
+        if gemm.bias:
+            self._operation.set(OPERATION_BIAS, c_void_p(READABLE))  # its alignment, for now
+        self._layouts = []
+        for matrices in gemm.operands:
+            layout = _Descriptor("MatrixLayout", TYPES[gemm.dtype], *matrices[:3])
+            layout.set(LAYOUT_BATCH, c_int32(gemm.batch))
+            layout.set(LAYOUT_STEP, c_int64(matrices.step))
+            self._layouts.append(layout)
+        self._bias = gemm.bias
+        self._alignment = gemm.alignment
+
+    def algorithms(self, handle: c_void_p) -> list[Algorithm]:
+        """Return at most MOST_ALGORITHMS, best first; none where cuBLAS has none."""
+        preference = _Descriptor("MatmulPreference")
+        preference.set(PREFERRED_WORKSPACE, c_uint64(WORKSPACE))
+        preference.set(PREFERRED_REDUCTION, c_int32(REDUCTION))
+        for attribute in PREFERRED_ALIGNMENT:
+            preference.set(attribute, c_int32(self._alignment))
+        found = (Algorithm * MOST_ALGORITHMS)()
+        count = c_int()
+        a, b, d = self._layouts
+        described = (x.at for x in (self._operation, a, b, d, d, preference))
+        ask = library()["MatmulAlgoGetHeuristic"]
+        if ask(handle, *described, MOST_ALGORITHMS, found, byref(count)):
+            return []
+        return [found[i] for i in range(count.value) if not found[i].result]
+
+    def enqueue(
+        self,
+        algorithm: Algorithm,
+        addresses: Sequence[int],
+        workspace: int,
+        handle: c_void_p,
+        stream: int,
+    ) -> None:
+        """Enqueue the product with operands a, b, d, then the bias, at these addresses."""
+        a, b, d, *bias = addresses
+        if self._bias:
+            self._operation.set(OPERATION_BIAS, c_void_p(*bias))
+        a_lies, b_lies, d_lies = (layout.at for layout in self._layouts)
+        one, zero, which = byref(self._one), byref(self._zero), byref(algorithm)
+        product = (self._operation.at, one, a, a_lies, b, b_lies, zero, d, d_lies, d, d_lies)
+        _call("Matmul", handle, *product, which, workspace, algorithm.workspace, stream)
+
+
+class _Descriptor:
+    """What cublasLt keeps in memory of its caller."""
+
+    SIZE = 512  # bytes: none takes more
+
+    def __init__(self, kind: str, *arguments: int) -> None:
+        self.kind = kind
+        self.at = (c_uint64 * (self.SIZE // 8))()
+        _call(f"{kind}Init_internal", self.at, self.SIZE, *arguments)
+
+    def set(self, attribute: int, value: Any) -> None:
+        _call(f"{self.kind}SetAttribute", self.at, attribute, byref(value), ctypes.sizeof(value))

@@ -1,0 +1,200 @@
+"""The products of cuBLAS that compute a node, and the kernels that run them.
+
+A matrix that lies row by row is its own transpose column by column.  So z = x @ y is computed as
+the transpose of z, which is that of y times that of x, and nothing is copied for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from minigraph.autotune.candidate import Candidate
+from minigraph.devices.cuda import cublas
+from minigraph.devices.cuda.cublas import TYPES, Algorithm, Descriptors, Gemm, Matrices
+from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
+from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
+from minigraph.devices.problem import Arrangement, Product, product_of
+from minigraph.devices.reference import NumpyKernel
+from minigraph.graph import Array, Node, Shape, Spec
+from minigraph.ops.activation import Relu
+from minigraph.ops.matmul import Matmul
+from minigraph.program import Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class CublasWay:
+    """Calls of cuBLAS that compute a node, and what has to be done around them.
+
+    label     how the names of its candidates begin
+    strided   which of the first two inputs may be views, of the strides that it is made for
+    offsets   of the operands of each call from those of the node, in bytes: of y, x and z
+    epilogue  what a generated kernel computes afterwards in place
+    """
+
+    label: str
+    gemm: Gemm
+    strided: Sequence[bool]
+    offsets: Sequence[tuple[int, ...]]
+    epilogue: Node | None = None
+
+
+def product(node: Node) -> Product | None:
+    """Return what a product of matrices is made of, or None if cuBLAS has none for the node."""
+    made = product_of(node)
+    if made is None or not isinstance(made.op, Matmul):
+        return None
+    specs = (*(x.spec for x in node.inputs), node.spec)
+    fits = all(s.size and s.dtype == node.dtype for s in specs)
+    return made if fits and node.dtype.name in TYPES else None
+
+
+def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[CublasWay]:
+    """Return the ways to compute a node whose inputs have these strides in bytes, best first."""
+    found = product(node)
+    if found is None:
+        return []
+    bare = _bare(node, strides, exactness.tf32)
+    epilogue = epilogue_of(node, found)
+    if epilogue is None:
+        return [bare]
+    unfused = dataclasses.replace(bare, label="unfused ", epilogue=epilogue)
+    relu = isinstance(found.activation, Relu)
+    if found.activation is not None and not (relu and exactness.fast_math):
+        return [unfused]
+    gemm = dataclasses.replace(bare.gemm, bias=len(node.inputs) > 2, relu=relu)
+    return [dataclasses.replace(bare, gemm=gemm), unfused]
+
+
+def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
+    """Return the calls for the product alone, with as few operands copied before as there may be.
+
+    One call has one axis of batches: others have to join it, and where they cannot even so, there
+    is a call for each of their elements.
+    """
+    x, y = (operand.spec for operand in node.inputs[:2])
+    (m, k), n, itemsize = x.shape[-2:], y.shape[-1], node.dtype.itemsize
+    for kept in itertools.product((True, False), repeat=2):
+        views = zip((x, y), strides, kept, strict=False)
+        steps = [_steps(s if keep else spec.strides, spec) for spec, s, keep in views]
+        steps.append(_steps(node.spec.strides, node.spec))
+        lying = [_lying(*s.shape[-2:], *own[-2:]) for s, own in zip((x, y), steps, strict=False)]
+        if None in lying or min(map(min, steps)) < 0:
+            continue
+        outer = zip(node.shape[:-2], *(_outer(own, node.ndim) for own in steps), strict=True)
+        axes = _joined([*outer])
+        if len(axes) < 2 or not any(kept):
+            break
+    (x_lead, x_turned), (y_lead, y_turned) = filter(None, lying)
+    # The longest axis is the batch; along the others are calls.
+    count, *batch = axes.pop(axes.index(max(axes))) if axes else (1, 0, 0, 0)
+    calls = itertools.product(*(range(extent) for extent, *_ in axes))
+    offsets = [
+        tuple(
+            itemsize * sum(i * own[which] for i, (_, *own) in zip(at, axes, strict=True))
+            for which in (1, 0, 2)
+        )
+        for at in calls
+    ]
+    operands = (
+        Matrices(*((k, n) if y_turned else (n, k)), y_lead, batch[1]),
+        Matrices(*((m, k) if x_turned else (k, m)), x_lead, batch[0]),
+        Matrices(n, m, n, batch[2]),
+    )
+    alignment = math.gcd(READABLE, *itertools.chain.from_iterable(offsets))
+    tf32 = tf32 and node.dtype.name == "float32"
+    gemm = Gemm(
+        *(node.dtype.name, operands, (y_turned, x_turned), count), tf32=tf32, alignment=alignment
+    )
+    return CublasWay("", gemm, kept, offsets)
+
+
+def _steps(strides: Shape, spec: Spec) -> Shape:
+    """Return strides in elements, 0 along an axis of one element, where they may be anything."""
+    sizes = zip(spec.shape, strides, strict=True)
+    return tuple(stride // spec.dtype.itemsize if n > 1 else 0 for n, stride in sizes)
+
+
+def _lying(rows: int, columns: int, down: int, across: int) -> tuple[int, bool] | None:
+    """Return the elements from a row to the next, and False, of a matrix with these steps.
+
+    Where it lies column by column, from a column to the next, and True; None if neither.
+    """
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1) and down != 1:
+        return (down or columns), False
+    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+        return (across or rows), True
+    return None
+
+
+def _outer(steps: Shape, rank: int) -> Shape:
+    """Return the steps along the axes of batches, as many as the result has."""
+    return (0,) * (rank - len(steps)) + steps[:-2]
+
+
+def _joined(axes: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return fewer axes of the same batches: each an extent, and the step of every operand."""
+    made: list[list[int]] = []
+    for extent, *steps in axes:
+        if extent == 1:
+            continue
+        if made and made[-1][1:] == [extent * step for step in steps]:
+            made[-1] = [made[-1][0] * extent, *steps]
+        else:
+            made.append([extent, *steps])
+    return made
+
+
+def candidates(arrangement: Arrangement, ordinal: int, exactness: Exactness) -> Iterator[Candidate]:
+    """Yield cuBLAS's candidates for a node; the library's own choice is first."""
+    node = arrangement.node
+    for way in ways(node, arrangement.strides, exactness):
+        precision = "tf32" if way.gemm.tf32 else way.gemm.dtype
+        named: dict[str, Algorithm] = {}
+        for algorithm in Descriptors(way.gemm).algorithms(cublas.handle(ordinal)):
+            named.setdefault(way.label + algorithm.name, algorithm)
+        for name, algorithm in named.items():
+            make = partial(CublasKernel, node, way, algorithm, ordinal)
+            yield Candidate(name, arrangement.layouts, make, precision=precision)
+
+
+class CublasKernel(Kernel):
+    """Calls of an algorithm of cuBLAS's, and what has to be done around them.
+
+    launches  what follows in a kernel that is generated
+
+    Nothing in it allocates or waits, so its stream may be captured meanwhile.
+    """
+
+    maker = "cublas"
+    alignment = READABLE
+
+    def __init__(self, node: Node, way: CublasWay, algorithm: Algorithm, ordinal: int) -> None:
+        self.algorithm = way.label + algorithm.name
+        self.node = node
+        self.way = way
+        self.launches = [] if way.epilogue is None else in_place(way.epilogue)
+        self.sources = [launch.source for launch in self.launches]
+        self.strided = (*way.strided, *(False for _ in node.inputs[2:]))
+        self.scratch = algorithm.workspace and algorithm.workspace + ALIGNMENT
+        self._chosen = algorithm
+        self._descriptors = Descriptors(way.gemm)
+        self._handle = cublas.handle(ordinal)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute in NumPy."""
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
+
+    def enqueue(
+        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
+    ) -> None:
+        operands = inputs[1], inputs[0], outputs[0]
+        for offsets in self.way.offsets:
+            addresses = [at + offset for at, offset in zip(operands, offsets, strict=True)]
+            self._descriptors.enqueue(
+                *(self._chosen, [*addresses, *inputs[2:]], aligned(scratch), self._handle, stream)
+            )
