@@ -353,6 +353,7 @@ def open_instead(patch, device, load, without_cudnn=True):
     if without_cudnn:
         patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
         patch.setattr(candidates.CudaProblems, "product", lambda self, node: None)
+        patch.setattr(device_module, "warn_once", lambda text, cause: None)
     patch.setattr(
         compiler.NvrtcKernels,
         "functions",

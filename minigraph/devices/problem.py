@@ -29,6 +29,7 @@ from minigraph.ops.matmul import Matmul
 from minigraph.program import Kernel, Tunable
 
 FEW_CHANNELS = 4  # as the first convolution of a network reads
+WORTH_A_WARNING = 10_000_000  # operations that take NumPy a millisecond or more
 WEIGHTS, BIAS = Layout("oihw"), Layout("vector")
 MATRIX, TRANSPOSED = Layout("rows"), Layout("columns")
 # What the two operands and the result are: images before (x) and behind (y), and weights.

@@ -25,7 +25,7 @@ from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.kernel import Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel
 from minigraph.devices.host import HostBackend, StepRunner
-from minigraph.devices.problem import operations
+from minigraph.devices.problem import WORTH_A_WARNING, operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import warn_once
@@ -35,8 +35,6 @@ from minigraph.ops.layout import LaidOut
 from minigraph.passes.kernels.products import Products
 from minigraph.program import Choice, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
-
-WORTH_A_WARNING = 10_000_000  # operations that take NumPy a millisecond or more
 
 
 class CpuBackend(HostBackend):

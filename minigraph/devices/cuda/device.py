@@ -25,10 +25,10 @@ from minigraph.devices.cuda.epilogue import Exactness
 from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.workbench import CudaWorkbench
-from minigraph.devices.problem import Arrangement
+from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
-from minigraph.errors import DeviceError
+from minigraph.errors import DeviceError, warn_once
 from minigraph.graph import Array, Node, Shape
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
@@ -165,7 +165,18 @@ class CudaBackend(Backend):
             made = cast(Kernel | None, first_allowed(offered, self.policy))
         with self.driver.current():
             made = made or collective_kernel(node, self.driver, self.timeout)
-        return made or cuda_kernel(node, strides, self.driver.processors) or NumpyKernel(node)
+        made = made or cuda_kernel(node, strides, self.driver.processors)
+        return made or NumpyKernel(node, self._why_numpy(node))
+
+    def _why_numpy(self, node: Node) -> str:
+        """Return why NumPy computes a node, and warn if that takes long."""
+        why = f"no CUDA kernel of {node.op.name} fits its shapes and types"
+        if operations(node) >= WORTH_A_WARNING:
+            warn_once(
+                f"{why}: NumPy computes it; report().numpy names every such step",
+                cause=f"NumPy computes {node.source.file}:{node.source.line}",
+            )
+        return why
 
     def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])

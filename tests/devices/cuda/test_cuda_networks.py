@@ -7,16 +7,24 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops, optim
+from minigraph.autotune.candidate import Candidate
+from minigraph.bench import cases
 from minigraph.bench.cases import EXPRESSIONS, NETWORKS
-from minigraph.bench.ours import LIBRARY
+from minigraph.bench.ours import LIBRARY, training
+from minigraph.program import Kernel
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
+import cublas_library
 from cuda_stand_in import StandIn, open_instead
 from long_runs import ARCHITECTURES
 
-from minigraph.devices.cuda import nvrtc
+from minigraph.devices.cuda import cudnn_kernel, nvrtc
+from minigraph.devices.cuda import device as device_module
+from minigraph.devices.cuda.candidates import CudaProblems
+
+PRODUCT = CudaProblems.product  # which a stand-in hides
 
 
 class NoUploads(StandIn):
@@ -67,6 +75,40 @@ def test_all_updates_of_a_network_but_those_of_large_weights_run_in_one_kernel(
     """ResNet-50 has 161 parameters, three of 9 MiB; AlexNet 16, of which five sum a gradient."""
     kernels = compiled(*network(name), amp=amp).report().kernels
     assert sorted(filter(None, (kernel.ops.count("sqrt") for kernel in kernels))) == counts
+
+
+class CudnnStandIn(Kernel):
+    """A kernel as those of cuDNN are, which is only bound."""
+
+    maker, launches = "cudnn", ()
+
+    def enqueue(self, inputs, outputs, scratch, stream):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def libraries(sources, monkeypatch):
+    """Let there be cuDNN and cuBLAS; all that NumPy would compute is then warned of."""
+    monkeypatch.setattr(CudaProblems, "product", PRODUCT)
+    monkeypatch.setattr(device_module, "WORTH_A_WARNING", 0)
+    monkeypatch.setattr(device_module, "warn_once", lambda text, cause: pytest.fail(text))
+    cublas_library.instead(monkeypatch)
+
+    def candidates(arrangement, catalogue, exactness):
+        yield Candidate("engine", arrangement.layouts, CudnnStandIn)
+
+    monkeypatch.setattr(cudnn_kernel, "candidates", candidates)
+
+
+@pytest.mark.parametrize("amp", ["off", "bfloat16"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_step_of_a_network_runs_in_numpy(libraries, name, amp):
+    case = cases.case(name, batch_size=2, quick=True, device="cuda")
+    cg = mg.comp_graph("cuda", {"autotune": "off", "amp": amp})
+    step, _ = training(cg, case, case.network(LIBRARY))
+    report = step.report()
+    assert not report.numpy
+    assert report.makers["cublas"] + report.makers["cudnn"] > 0
 
 
 SAVED = {"graph_opt.saved_activations": "bfloat16"}
