@@ -404,15 +404,10 @@ class DeviceArray:
         self.array = array
         self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=ordinal)
         self.shape, self.dtype, self.flags = array.shape, array.dtype, array.flags
+        self.size, self.strides = array.size, array.strides
 
     def get(self):
         return self.array
 
     def __float__(self):
         return float(self.array)
-
-    def astype(self, dtype, copy):
-        return self if self.dtype == dtype else DeviceArray(self.array.astype(dtype))
-
-    def copy(self, order):
-        return DeviceArray(self.array.copy(order))

@@ -77,7 +77,7 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
             f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; {advice}"
         )
     if here_already is not None:
-        return array if array.flags.c_contiguous else array.copy(order="C")
+        return array
     return array if array.flags.carray else np.require(array, requirements=["C", "A"])
 
 

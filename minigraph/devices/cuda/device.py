@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
+from typing import cast as typed
 
 import cudnn
 import cupy
+import numpy as np
 
 from minigraph import options
 from minigraph.autotune.candidate import Run, Runner
@@ -15,6 +17,7 @@ from minigraph.autotune.policy import Policy, first_allowed, policy_of
 from minigraph.cache import Entry
 from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import cublas, nvrtc
+from minigraph.devices.cuda.arrays import cast_on_device, without_gaps
 from minigraph.devices.cuda.calls import kernel_calls, run_alone
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.collective import collective_kernel
@@ -29,7 +32,7 @@ from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import DeviceError, warn_once
-from minigraph.graph import Array, Node, Shape
+from minigraph.graph import Array, DType, Node, Shape, cast
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.platform import forks
@@ -162,7 +165,7 @@ class CudaBackend(Backend):
         elif self._problems.product(node) is not None:
             # It has no layouts that could be measured, so the library's first choice is taken.
             offered = self._problems.candidates(Arrangement(node, strides, ()))
-            made = cast(Kernel | None, first_allowed(offered, self.policy))
+            made = typed(Kernel | None, first_allowed(offered, self.policy))
         with self.driver.current():
             made = made or collective_kernel(node, self.driver, self.timeout)
         made = made or cuda_kernel(node, strides, self.driver.processors)
@@ -187,10 +190,19 @@ class CudaBackend(Backend):
 
     def array(self, value: Any) -> Array | None:
         """Return an array that is in the memory of the device; None for one that is not."""
-        if isinstance(value, cupy.ndarray):
-            return value
-        on_device = getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] == 2  # kDLCUDA
-        return cupy.from_dlpack(value) if on_device else None
+        if not isinstance(value, cupy.ndarray):
+            if getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] != 2:  # kDLCUDA
+                return None
+            value = cupy.from_dlpack(value)
+        return without_gaps(value, self.driver, self._load)
+
+    def cast(self, array: Array, dtype: DType) -> Array:
+        if isinstance(array, np.ndarray):
+            return cast(array, dtype)
+        return cast_on_device(array, dtype, self.driver, self._load)
+
+    def _load(self, kernel: Kernel) -> dict[str, int]:
+        return self._functions([kernel])
 
     def _functions(self, kernels: Sequence[Kernel]) -> dict[str, int]:
         return self.compiled.functions(_sources(kernels), self.on_disk)

@@ -26,6 +26,7 @@ from minigraph.autotune.policy import Policy
 from minigraph.devices.cuda import binding
 from minigraph.devices.cuda import device as device_module
 from minigraph.devices.cuda.kernel import cuda_kernel
+from minigraph.graph import as_dtype
 from minigraph.inspect.page.document import from_file
 from minigraph.ops.layout import Reorder
 
@@ -93,6 +94,33 @@ def test_a_network_trains_as_on_the_cpu(device, trained_on_the_cpu, level):
     for found, value in zip(parameters, wanted, strict=True):
         assert np.abs(found - value).mean() < 1e-3
     assert step.report().device == "cuda:0"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64", "uint8"])
+def test_arrays_of_the_device_come_in_any_dtype_and_with_gaps(device, dtype):
+    x = mg.input("x", (2, 3, 5))
+    step = mg.comp_graph("cuda").compile([x], x * 2)
+    values = np.arange(180).reshape(5, 6, 6).astype(as_dtype(dtype))
+    for value in (
+        values[:2, :3, :5],
+        values.T[1::-1, :3],
+        values[::2, ::2, 1:][:2],
+        values[0, 0, 0],
+    ):
+        value = np.broadcast_to(value, x.shape)
+        (found,) = [on_host(step(DeviceArray(value)))]
+        np.testing.assert_array_equal(found, value.astype(np.float32) * 2)
+
+
+def test_a_number_that_does_not_fit_into_an_inputs_dtype_is_named(device):
+    x = mg.input("x", (300,))
+    step = mg.comp_graph("cuda").compile([x], x * 2)
+    value = np.full(300, np.inf)
+    value[7] = np.nan
+    np.testing.assert_array_equal(on_host(step(DeviceArray(value))), value * 2)
+    value[200] = 1e300
+    with pytest.raises(mg.DTypeError, match=r"1e\+300"):
+        step(DeviceArray(value))
 
 
 def test_functions_are_drawn_whoever_made_their_kernels(device, tmp_path):
