@@ -38,11 +38,11 @@ def geometry(walk: Walk, nest: LoopNest, processors: int) -> Geometry:
         groups = nest.length // across * -(-across // walk.group)
         blocks = -(-groups // THREADS)
         return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), ()),))
-    busy = processors * PER_PROCESSOR
+    busy = processors * (walk.resident or PER_PROCESSOR)
     side, groups = _side(walk, nest, busy)
     blocks = _blocks(walk, nest, side)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
-    splits = min(-(-busy // blocks), groups // (walkers * LONG))
+    splits = min(max(1, busy // blocks), groups // (walkers * LONG))
     stages = walk.pattern.stages
     runs = []
 

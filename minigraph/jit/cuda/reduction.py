@@ -6,9 +6,11 @@ The text of a sum over the innermost axis, in outline:
       ...                                                which unit is this thread's, and where
       for (int g = share * split + x; g < to;) {
         const int stop = ...;                            a stretch of 128 groups
-        for (; g < stop; g += step) {                    unrolled by four
-          mg_load<4>(p0, base0 + column * 4);
-          for (int u = 0; u < 4; u++) lane1[u] = p0[u] + lane1[u];
+        for (; g < stop; g += 4 * step) {                four groups are loaded before one is used
+          for (int r = 0; r < 4; r++) mg_load<4>(q0[r], ...);
+          for (int r = 0; r < 4; r++)
+            if (g + r * step < stop)
+              for (int u = 0; u < 4; u++) lane1[u] = q0[r][u] + lane1[u];
         }
         ...                                              lanes, in float, to totals, in double
       }
@@ -46,6 +48,7 @@ from minigraph.jit.cuda.thread import (
     held_type,
     indices,
     load,
+    load_ahead,
     part,
     position,
     put,
@@ -56,6 +59,7 @@ from minigraph.jit.cuda.thread import (
 )
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block
+from minigraph.jit.pattern import KernelPattern
 
 STRETCH = 128  # elements that a lane combines in the input's own type
 IN_FLIGHT = 4  # loads for which a thread waits at once
@@ -69,7 +73,6 @@ def body(walk: Walk) -> tuple[str, int]:
         f"const {count} inner = {walk.extent(walk.innermost)};",
         "const int side = threads, x = threadIdx.x % side, y = threadIdx.x / side;",
         f"{count} rest = block;",
-        f"const {count} split = mg_take(&rest, join ? 1 : splits);",
         *(_column(walk) if walk.column else _row(walk)),
         f"char *const partial = mg_global(w[{walk.operands}]);",
         *_once(walk, 0),
@@ -79,7 +82,8 @@ def body(walk: Walk) -> tuple[str, int]:
         setup += _once(walk, stage + 1)
     setup += _results(walk)
     unused = ("vector", "inner", "cells", "blocks", "y", "write", "partial", "index")
-    cells = THREADS * walk.group if walk.column else THREADS // 32
+    most = max(len(pattern.reduced(stage)) for stage in range(pattern.stages))
+    cells = most * THREADS * walk.group if walk.column else THREADS // 32
     return part(setup, unused), cells if walk.reduces else 0
 
 
@@ -87,6 +91,7 @@ def _row(walk: Walk) -> list[str]:
     """Statements for the unit of a thread, and where it begins; `index` is that of its results."""
     count, units = walk.integer, range(walk.units)
     return [
+        f"const {count} split = mg_take(&rest, join ? 1 : splits);",
         f"const {count} unit = rest * ({THREADS} / side) + y;",
         "const bool live = unit < units;",
         # The others compute as the last unit does: all threads of a warp have to shuffle.
@@ -105,7 +110,9 @@ def _column(walk: Walk) -> list[str]:
     rows = " * ".join(map(walk.extent, walk.rows))
     return [
         f"const {count} wide = side * {size};",
+        # Blocks that run together read whole rows together.
         f"const {count} first = mg_take(&rest, (inner + wide - 1) / wide) * wide + x * {size};",
+        f"const {count} split = mg_take(&rest, join ? 1 : splits);",
         f"const {count} n = inner - first < {size} ? inner - first : {size};",
         f"const bool live = n > 0, full = vector && n == {size};",
         f"const {count} column = live ? first : inner - 1, index = rest * inner + column;",
@@ -116,9 +123,9 @@ def _column(walk: Walk) -> list[str]:
 
 
 def _once(walk: Walk, stage: int) -> list[str]:
-    """Statements for what stays while the thread walks and is known in `stage`."""
+    """Statements for what stays while the thread walks and is needed from `stage` on."""
     of = walk.pattern.values
-    known = [v for v in walk.pattern.once if of[v].stage == stage]
+    known = [v for v, first in _first_uses(walk.pattern).items() if first == stage]
     wide = [v for v in known if v in walk.wide]
     made = [_value(walk, v, "") for v in known if v not in walk.wide]
     if not wide:
@@ -133,6 +140,25 @@ def _once(walk: Walk, stage: int) -> list[str]:
         inside += [_value(walk, v, "[u]"), f"all{v}[u] = v{v};"]
     arrays = [f"{held_type(of[v].dtype)} all{v}[{walk.group}];" for v in wide]
     return [*made, *arrays, *each(walk, inside)]
+
+
+def _first_uses(pattern: KernelPattern) -> dict[int, int]:
+    """Return in which stage each value that is computed once a unit is needed first.
+
+    Sooner it would only fill registers, and a launch that keeps partial results would load it.
+    """
+    uses: dict[int, int] = {}
+    for stage in range(pattern.stages):
+        inner = [*pattern.run(stage), *pattern.reduced(stage)]
+        read = [a for v in inner for a in pattern.values[v].args]
+        for a in (*read, *map(pattern.source, pattern.stored(stage))):
+            uses.setdefault(a, stage)
+    for v in reversed(pattern.once):
+        uses[v] = max(uses.get(v, pattern.stages), pattern.values[v].stage)
+        if not pattern.values[v].reduces:
+            for a in pattern.values[v].args:
+                uses[a] = min(uses.get(a, pattern.stages), uses[v])
+    return {v: uses[v] for v in pattern.once}
 
 
 def _full(whole: str, tail: str) -> list[str]:
@@ -153,19 +179,29 @@ def _stage(walk: Walk, stage: int) -> list[str]:
     if not reduced:
         return block(f"if (stage < 0 || stage == {stage})", *_loops(walk, stage, []))
     cell = {v: _cell(walk, v) for v in reduced}
-    made, keep, joining, joined = [], [], [], []
-    for v in reduced:
+    made, keep, joining, added, joined = [], [], [], [], []
+    if walk.column and stage:
+        made.append("__syncthreads();")  # before what the last stage has left is overwritten
+    for slot, v in enumerate(reduced):
         value = walk.pattern.values[v]
         _, long = accumulators(walk.pattern, value)
         start = identity(walk.pattern, value)
         total = _total(walk, v)
         if walk.column:
-            made += [f"{long} total{v}[{walk.group}];", *each(walk, [f"{total} = {start};"])]
+            begin = f"({long} *)(cells + {slot * THREADS * walk.group}) + threadIdx.x"
+            made.append(f"volatile {long} *const kept{v} = {begin};")
+            made.append(f"{long} total{v}[{walk.group}];")
+            made += each(walk, [f"{total} = {start};"])
         else:
             made.append(f"{long} total{v} = {start};")
-        keep.append(f"{cell[v].format(i='(join ? splits : split)')} = {total};")
-        joining.append(f"{total} = {combine(value, cell[v].format(i='i'), total)};")
-        joined.append(f"{total} = {cell[v].format(i='splits')};")
+        known = _known(walk, v)
+        keep.append(f"{cell[v].format(i='(join ? splits : split)')} = {known};")
+        if walk.column:
+            joining.append(f"{known} = {cell[v].format(i='i')};")
+            added.append(f"{total} = {combine(value, known, total)};")
+        else:
+            added.append(f"{total} = {combine(value, cell[v].format(i='i'), total)};")
+        joined.append(f"{known} = {cell[v].format(i='splits')};")
     writer = "y == 0" if walk.column else "x == 0 && live"
     first, step = ("y", f"{THREADS} / side") if walk.column else ("x", "side")
     return [
@@ -173,32 +209,46 @@ def _stage(walk: Walk, stage: int) -> list[str]:
         *block(f"if (stage < 0 || (stage == {stage} && !join))", *_loops(walk, stage, reduced)),
         *block(
             f"else if (stage == {stage})",
-            *block(f"for (int i = {first}; i < splits; i += {step})", *_columns(walk, joining)),
+            *block(
+                f"for (int i = {first}; i < splits; i += {step})",
+                *_columns(walk, joining),
+                *_columns(walk, added),
+            ),
         ),
         *block(f"if (stage <= {stage})", *(line for v in reduced for line in _shared(walk, v))),
         *block("else", *_columns(walk, joined)),
         *block(
             f"if (stage == {stage})",
-            *block(f"if ({writer})", *_columns(walk, keep)),
+            *block(f"if ({writer})", *_columns(walk, keep, "if (u < n) ")),
             "if (!write) return;",
         ),
     ]
 
 
 def _total(walk: Walk, v: int) -> str:
+    """Where the thread adds up reduction `v`: of columns in shared memory, to spare registers.
+
+    Neighbours lie side by side there: else the banks would serve a few of them at a time.
+    """
+    return f"kept{v}[u * {THREADS}]" if walk.column else f"total{v}"
+
+
+def _known(walk: Walk, v: int) -> str:
+    """What reduction `v` is once the threads of a unit, or of a column, are combined."""
     return f"total{v}[u]" if walk.column else f"total{v}"
 
 
 def _cell(walk: Walk, v: int) -> str:
     """Where a result of split {i} is kept: beside those that are joined with it."""
     _, long = accumulators(walk.pattern, walk.pattern.values[v])
-    at = f"({walk.pattern.reductions.index(v)} * units + index{' + u' if walk.column else ''})"
+    column = " + (u < n ? u : 0)" if walk.column else ""
+    at = f"({walk.pattern.reductions.index(v)} * units + index{column})"
     return f"*({long} *)(partial + 8 * ((int64_t){at} * (splits + 1) + {{i}}))"
 
 
-def _columns(walk: Walk, body: Sequence[str]) -> list[str]:
+def _columns(walk: Walk, body: Sequence[str], condition: str = "") -> list[str]:
     """Do `body` for each column of the thread; along rows it has none."""
-    return each(walk, [f"if (u < n) {line}" for line in body]) if walk.column else list(body)
+    return each(walk, [condition + line for line in body]) if walk.column else list(body)
 
 
 def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
@@ -235,11 +285,16 @@ def _loop(
         f"const {walk.integer} share = ({count} + splits - 1) / splits, step = {step};",
         f"const {walk.integer} to = {unit}{last}{' : 0' if unit else ''};",
     ]
-    visited = [*position(walk, "g"), *visit(walk, stage, add, tail)]
     begin = f"{walk.integer} g = share * split + {first}"
+    ahead = 1 if tail else max(1, IN_FLIGHT // max(1, len(pattern.loaded(pattern.run(stage)))))
+    if ahead > 1:
+        visited = load_ahead(walk, stage, ahead, visit(walk, stage, add, ahead=True))
+    else:
+        visited = [*position(walk, "g"), *visit(walk, stage, add, tail)]
+    step = f"g += {ahead} * step" if ahead > 1 else "g += step"
     if not reduced:
-        return [*share, *block(f"for ({begin}; g < to; g += step)", *visited)]
-    loads = max(1, len(pattern.loaded(pattern.run(stage))))
+        stop = f"const {walk.integer} stop = to;"
+        return [*share, stop, *block(f"for ({begin}; g < stop; {step})", *visited)]
     stretch = f"g + {STRETCH} * step < to ? g + {STRETCH} * step : to"
     return [
         *share,
@@ -248,8 +303,7 @@ def _loop(
             f"for ({begin}; g < to;)",
             f"const {walk.integer} stop = {stretch};",
             *each(walk, clear),
-            f"#pragma unroll {max(1, IN_FLIGHT // loads)}",
-            *block("for (; g < stop; g += step)", *visited),
+            *block(f"for (; g < stop; {step})", *visited),
             *each(walk, fold),
         ),
     ]
@@ -260,21 +314,17 @@ def _shared(walk: Walk, v: int) -> list[str]:
     value = walk.pattern.values[v]
     _, long = accumulators(walk.pattern, value)
     if walk.column:
-        # Neighbours lie side by side: else the banks of shared memory would serve a few at a time.
-        mine = f"kept[u * {THREADS} + threadIdx.x]"
-        other = f"kept[u * {THREADS} + threadIdx.x + half * side]"
+        mine, other = f"sums[u * {THREADS}]", f"sums[u * {THREADS} + half * side]"
         return block(
             "",
-            f"{long} *const kept = ({long} *)cells;",
-            "__syncthreads();",
-            *each(walk, [f"{mine} = total{v}[u];"]),
+            f"{long} *const sums = ({long} *)kept{v};",
             *block(
                 f"for (int half = {THREADS} / side / 2; half > 0; half /= 2)",
                 "__syncthreads();",
                 *block("if (y < half)", *each(walk, [f"{mine} = {combine(value, other, mine)};"])),
             ),
             "__syncthreads();",
-            *each(walk, [f"total{v}[u] = kept[u * {THREADS} + x];"]),
+            *each(walk, [f"total{v}[u] = sums[u * {THREADS} - y * side];"]),
         )
     total = f"total{v}"
     return [

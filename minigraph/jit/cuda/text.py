@@ -19,7 +19,7 @@ PRELUDE = Path(__file__).with_name("prelude.cu").read_text()
 
 _ENTRY = """
 struct NAME_args { long long w[%(words)d]; };
-extern "C" __global__ void __launch_bounds__(%(threads)d)
+extern "C" __global__ void __launch_bounds__(%(bounds)s)
 NAME(const __grid_constant__ NAME_args a) {
 %(body)s
 }
@@ -42,7 +42,7 @@ def text(walk: Walk) -> tuple[tuple[str, ...], str]:
     """Return the functions that a kernel needs, and the kernel, called NAME."""
     body, cells = _body(walk)
     call = "  NAME_part(a.w, blockIdx.x, gridDim.x, cells);"
-    whole = body.replace("BODY", "NAME_part") + _entry(walk.words, cells, call)
+    whole = body.replace("BODY", "NAME_part") + _entry(walk.words, cells, call, walk.resident)
     return _support([walk]), whole
 
 
@@ -77,10 +77,11 @@ def _body(walk: Walk) -> tuple[str, int]:
     return reduction.body(walk) if walk.shared else map.body(walk)
 
 
-def _entry(words: int, cells: int, body: str) -> str:
+def _entry(words: int, cells: int, body: str, resident: int = 0) -> str:
     shared = f"  __shared__ long long cells[{cells}];\n" if cells else ""
     body = shared + (body if cells else body.replace("cells", "nullptr"))
-    return _ENTRY % {"words": words, "threads": THREADS, "body": body}
+    bounds = f"{THREADS}, {resident}" if resident else f"{THREADS}"
+    return _ENTRY % {"words": words, "bounds": bounds, "body": body}
 
 
 def _support(walks: Iterable[Walk]) -> tuple[str, ...]:

@@ -193,11 +193,43 @@ def taken(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> lis
     return [f"const {held_type(of[v].dtype)} v{v} = all{v}[u];" for v in there]
 
 
-def visit(walk: Walk, stage: int, extra: Sequence[str] = (), tail: bool = False) -> list[str]:
+def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> list[str]:
+    """Return statements that load `count` groups, g and those that follow, and then visit each.
+
+    The compiler does not do so by itself: it would have to load what may lie behind the end, and
+    what a store may have changed.  Behind the end g is loaded again.
+    """
+    pattern = walk.pattern
+    ahead = [k for k in pattern.loaded(pattern.run(stage)) if pattern.accesses[k] == "unit"]
+    there = f"const {walk.integer} h = g + r * step < stop ? g + r * step : g;"
+    loop = f"for (int r = 0; r < {count}; r++)"
+    loads = [
+        f"mg_load<{walk.group}>(q{k}[r], {place(walk, k, walk.rows, f'base{k}')} + "
+        f"{_across(walk, k)});"
+        for k in ahead
+    ]
+    taken = [f"const {c_type(pattern.dtypes[k])} *const p{k} = q{k}[r];" for k in ahead]
+    return [
+        *(f"{c_type(pattern.dtypes[k])} q{k}[{count}][{walk.group}];" for k in ahead),
+        "#pragma unroll",
+        *block(loop, there, *position(walk, "h"), *loads),
+        "#pragma unroll",
+        *block(
+            loop,
+            there,
+            *block("if (g + r * step < stop)", *position(walk, "h"), *taken, *visited),
+        ),
+    ]
+
+
+def visit(
+    walk: Walk, stage: int, extra: Sequence[str] = (), tail: bool = False, ahead: bool = False
+) -> list[str]:
     """Return statements that load a group, compute with it and store what is made of it.
 
     extra  statements on an element, in which the values that the stage reduces are known
     tail   whether the group may have fewer elements: n
+    ahead  whether what lies side by side has been loaded
     """
     pattern = walk.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
@@ -207,8 +239,9 @@ def visit(walk: Walk, stage: int, extra: Sequence[str] = (), tail: bool = False)
     body = taken(walk, elements, [*fed, *map(pattern.source, stores)])
     body += [declare(walk, v, "u") for v in elements]
     body += [*put(walk, stores), *extra]
+    loads = [k for k in pattern.loaded(values) if not (ahead and pattern.accesses[k] == "unit")]
     return [
-        *(line for k in pattern.loaded(values) for line in load(walk, k, base[k], tail)),
+        *(line for k in loads for line in load(walk, k, base[k], tail)),
         *(line for k in stores for line in destination(walk, k, base[k])),
         *(declare(walk, v, "0") for v in values if pattern.values[v].level == ROW),
         *each(walk, body),

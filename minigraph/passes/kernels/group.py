@@ -16,7 +16,7 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
 MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
-MAX_REDUCTIONS = 32  # what they combine is on the stack
+MAX_REDUCTIONS = 24  # what they combine is on the stack, or in a block's shared memory
 MAX_READS = 24  # arrays that a loop may read at once
 NEAR = 12  # nodes that are searched for a reduction that will join
 ACROSS = "rows would be read, or written, across the order in memory"
